@@ -1,0 +1,1 @@
+//! The `#[distributed_lock]` attribute and the `key!` macro of `lock-runtime`.

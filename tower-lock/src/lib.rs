@@ -1,0 +1,1 @@
+//! A Tower layer that holds a distributed lock per request key.
