@@ -1,0 +1,199 @@
+//! What a store must be able to do. Everything above this trait is the same for every backend.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::error::{LockError, StoreError};
+use crate::fence::FencingToken;
+use crate::holder::HolderId;
+use crate::key::Key;
+use crate::term::Term;
+
+pub(crate) mod memory;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+
+/// Boxed because a manager holds its backend as `dyn`: one allocation beside a network round trip.
+pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
+
+/// A lock store: one authority, or something that acts as one.
+///
+/// Every operation has the effect of once when it is sent twice, because it names its [`HolderId`], which is
+/// never reused. `timeout` bounds the whole call, waiting for a connection included.
+pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// Takes the lock for `holder` if nobody has it.
+    ///
+    /// Cancel safety is the backend's duty: when the future is dropped or ends in [`Fault::Unknown`], the
+    /// backend undoes the acquisition in the background, should it have happened or still happen.
+    fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired>;
+
+    /// Gives the lock back if `holder` has it, and wakes a waiter.
+    fn release<'a>(&'a self, key: &'a Key, holder: HolderId, timeout: Duration) -> Reply<'a, Released>;
+
+    /// Makes `to` the holder if `from` is. Wakes nobody. `ask_strangers`: also count who else may be waiting.
+    fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>, ask_strangers: bool) -> Reply<'a, HandedOver>;
+
+    /// Extends each lease to its term, never shortening one. The answers are in the order of the items.
+    fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>>;
+
+    /// Deletes the lock whoever holds it, wakes a waiter and tells the holder. True if it was held.
+    fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool>;
+
+    /// Looks without touching.
+    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Seen>>;
+
+    /// Starts listening for releases of `key`. Never fails: where there is no push, the waiter's cap decides.
+    fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen>;
+
+    /// How many keys one [`renew`](Backend::renew) call may carry.
+    fn renew_batch(&self) -> usize;
+
+    /// A recent round trip, for pauses that must be longer than one.
+    fn round_trip(&self) -> Duration;
+
+    /// Ends connections and tasks. Calls after it fail with [`Fault::Closed`].
+    fn close(&self);
+}
+
+/// One listener's view of a key's wake-up messages.
+pub(crate) trait Listen: Send + Sync {
+    /// Resolves once messages published from now on will be heard, or it is clear that none will be.
+    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Resolves when there was a message, or the subscription was renewed, since the last `heard` (or `listen`).
+    /// Nothing is missed between two calls. A hint, not a promise: the caller looks for itself.
+    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
+/// Who wants which lock for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) holder: HolderId,
+    pub(crate) term: Term,
+    /// Whether a fencing token is wanted.
+    pub(crate) fenced: bool,
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Acquired {
+    Granted(Granted),
+    /// Somebody has it; what is left of the lease, if it has one.
+    Busy { left: Option<Duration> },
+}
+
+/// A hold that the store has just confirmed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted {
+    pub(crate) token: Option<FencingToken>,
+    /// Taken before the request entered any queue; a resend does not move it.
+    pub(crate) sent_at: Moment,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    Done,
+    NotHeld,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HandedOver {
+    Done {
+        granted: Granted,
+        /// How many waiters of other processes are known; `None` if it was not asked or cannot be known.
+        strangers: Option<u64>,
+    },
+    /// Neither of the two holds the lock.
+    NotHeld,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Renewal {
+    pub(crate) key: Arc<Key>,
+    pub(crate) holder: HolderId,
+    /// The lease to extend to; `None` only checks that the hold is there.
+    pub(crate) term: Option<Term>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewed {
+    Held,
+    /// The store names another holder or none.
+    NotHeld,
+}
+
+/// What `inspect` saw of a held lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// The holder's id as text. Redacted before it leaves the crate.
+    pub(crate) holder: String,
+    pub(crate) count: u64,
+    pub(crate) left: Option<Duration>,
+}
+
+/// Something the store says without being asked.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// These holders were released by force: the listener looks for its own among them.
+    ForceReleased(Victim),
+}
+
+/// A holder as an event names it: by a hash where others can read along.
+#[derive(Clone, Debug)]
+pub(crate) enum Victim {
+    Id(HolderId),
+    #[cfg(feature = "redis")]
+    Sha1(String),
+}
+
+impl Victim {
+    pub(crate) fn is(&self, holder: HolderId) -> bool {
+        match self {
+            Victim::Id(id) => *id == holder,
+            #[cfg(feature = "redis")]
+            Victim::Sha1(hash) => {
+                *hash == sha1_smol::Sha1::from(holder.to_string()).digest().to_string()
+            }
+        }
+    }
+}
+
+/// Where a backend reports its events. Called on the backend's tasks: it must not block.
+pub(crate) type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// Why an operation gave no answer of its own.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// The store certainly did nothing; trying again can help.
+    NotDone(StoreError),
+    /// No answer: it may have happened, or may yet.
+    Unknown(StoreError),
+    /// Refused for good: login, ACL, TLS.
+    Denied(StoreError),
+    /// The key exists and is something else.
+    Foreign { key: String, why: String },
+    /// The backend was closed, or its runtime is gone.
+    Closed(&'static str),
+}
+
+impl Fault {
+    /// True if the same request may succeed in a moment.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Fault::NotDone(_) | Fault::Unknown(_))
+    }
+
+    pub(crate) fn into_error(self, name: &str) -> LockError {
+        let name = name.to_owned();
+        match self {
+            Fault::NotDone(source) | Fault::Unknown(source) => LockError::Unavailable { name, source },
+            Fault::Denied(source) => LockError::Denied { name, source },
+            Fault::Foreign { key, why } => LockError::ForeignKey { key, why },
+            Fault::Closed(why) => LockError::ShuttingDown { name, why },
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The only place that reads a clock.
+//!
+//! A [`Moment`] joins two clocks: tokio's, so that tests can pause it, and the boot clock, which goes on
+//! while the machine is suspended. Elapsed time is the larger of the two, so a lease ends on time even when
+//! one of them stood still.
+
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A point in time on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    tokio: Instant,
+    boot: Duration,
+}
+
+/// Now, on both clocks.
+pub(crate) fn now() -> Moment {
+    Moment { tokio: Instant::now(), boot: boot_time() }
+}
+
+/// Sleeps until tokio's clock reaches `moment`. After a suspension this fires late: whoever must not act late
+/// asks [`Moment::has_passed`] as well.
+pub(crate) fn sleep_until(moment: Moment) -> tokio::time::Sleep {
+    tokio::time::sleep_until(moment.tokio)
+}
+
+pub(crate) fn sleep(duration: Duration) -> tokio::time::Sleep {
+    tokio::time::sleep(duration)
+}
+
+/// Microseconds since the Unix epoch. Only the memory store and the fair and semaphore formats read it.
+pub(crate) fn wall_micros() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+impl Moment {
+    /// True once either clock has reached this moment.
+    pub(crate) fn has_passed(self) -> bool {
+        self.remaining().is_zero()
+    }
+
+    /// Time left on the clock that is further ahead; zero once it has passed.
+    pub(crate) fn remaining(self) -> Duration {
+        self - now()
+    }
+
+    /// Time since this moment on the clock that moved further.
+    pub(crate) fn elapsed(self) -> Duration {
+        let now = now();
+        let tokio = now.tokio.saturating_duration_since(self.tokio);
+        tokio.max(now.boot.saturating_sub(self.boot))
+    }
+
+    pub(crate) fn earlier(self, other: Moment) -> Moment {
+        if self.tokio <= other.tokio { self } else { other }
+    }
+
+    pub(crate) fn later(self, other: Moment) -> Moment {
+        if self.tokio >= other.tokio { self } else { other }
+    }
+
+    /// What timers are ordered by.
+    pub(crate) fn tick(self) -> Instant {
+        self.tokio
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+
+    /// Saturates some decades ahead, like tokio's own far future.
+    fn add(self, duration: Duration) -> Moment {
+        const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
+        let duration = duration.min(FAR);
+        Moment { tokio: self.tokio + duration, boot: self.boot + duration }
+    }
+}
+
+impl Sub for Moment {
+    type Output = Duration;
+
+    /// The time from `other` to `self`, by the clock that leaves less of it; zero if `other` is later.
+    fn sub(self, other: Moment) -> Duration {
+        let tokio = self.tokio.saturating_duration_since(other.tokio);
+        tokio.min(self.boot.saturating_sub(other.boot))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn boot_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
+}
+
+/// Elsewhere tokio's clock decides alone; on macOS it is the monotonic clock, which stops during sleep.
+#[cfg(not(target_os = "linux"))]
+fn boot_time() -> Duration {
+    use std::sync::LazyLock;
+    static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+    ORIGIN.elapsed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_moment_passes_with_the_paused_clock() {
+        let moment = now() + Duration::from_secs(30);
+        assert!(!moment.has_passed());
+        tokio::time::advance(Duration::from_secs(31)).await;
+        assert!(moment.has_passed());
+        assert!(moment.elapsed() >= Duration::from_millis(999));
+    }
+
+    #[test]
+    fn the_clock_that_moved_further_decides() {
+        let start = now();
+        let suspended = Moment { tokio: start.tokio, boot: start.boot + Duration::from_secs(60) };
+        let deadline = start + Duration::from_secs(30);
+        assert_eq!(deadline - suspended, Duration::ZERO);
+        assert_eq!(deadline - start, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn an_endless_wait_does_not_overflow() {
+        assert!(!(now() + Duration::MAX).has_passed());
+    }
+}

@@ -1,0 +1,191 @@
+//! What can go wrong, and whether a retry can help.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why an acquire, a protected body or a release failed.
+///
+/// | variant | what happened | can a retry help? |
+/// |---|---|---|
+/// | [`Busy`](LockError::Busy) | somebody else held the key for the whole wait | yes, after `retry_after` |
+/// | [`Lost`](LockError::Lost) | the lock was held and then lost | yes, if the work can be repeated |
+/// | [`Unavailable`](LockError::Unavailable) | the store gave no answer in the caller's time | yes, later |
+/// | [`TooManyWaiters`](LockError::TooManyWaiters) | a cap on local waiters was reached | yes, later |
+/// | [`Denied`](LockError::Denied) | login, ACL or TLS refused | no |
+/// | [`ForeignKey`](LockError::ForeignKey) | the key holds something that is not this kind of lock | no |
+/// | [`InvalidName`](LockError::InvalidName), [`InvalidLease`](LockError::InvalidLease), [`InvalidConfig`](LockError::InvalidConfig) | bad input, refused before any I/O | no |
+/// | [`ShuttingDown`](LockError::ShuttingDown), [`NotInstalled`](LockError::NotInstalled) | the manager is gone, or there is none | no |
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Somebody else held the lock for as long as the caller would wait.
+    #[error("lock `{name}` is busy: gave up after {waited:?}{}", retry_hint(*.retry_after))]
+    #[non_exhaustive]
+    Busy {
+        /// The lock's name.
+        name: String,
+        /// How long this call waited.
+        waited: Duration,
+        /// What was left of the holder's lease when the store was last asked. A holder that lives renews it,
+        /// so this is when asking again is sensible, not when the lock will be free.
+        retry_after: Option<Duration>,
+    },
+    /// The lock was held and is held no more; its holder did not release it.
+    #[error("lock `{name}` was lost after {held_for:?}: {reason}{}", if *.completed { "; the body had completed" } else { "" })]
+    #[non_exhaustive]
+    Lost {
+        /// The lock's name.
+        name: String,
+        /// How long it had been held.
+        held_for: Duration,
+        /// What ended it.
+        reason: LostReason,
+        /// True if the protected work had run to its end all the same.
+        completed: bool,
+    },
+    /// The store gave no answer within the caller's time.
+    #[error("no answer from the lock store for `{name}`: {source}")]
+    #[non_exhaustive]
+    Unavailable {
+        /// The lock's name, or the server's address while connecting.
+        name: String,
+        /// What the store or the connection said last.
+        source: StoreError,
+    },
+    /// The store refuses this client for good: login, ACL or TLS.
+    #[error("the lock store refuses `{name}`: {source}")]
+    #[non_exhaustive]
+    Denied {
+        /// The lock's name, or the server's address while connecting.
+        name: String,
+        /// What the store said.
+        source: StoreError,
+    },
+    /// The name cannot be a lock's name.
+    #[error("invalid lock name `{name}`: {why}")]
+    #[non_exhaustive]
+    InvalidName {
+        /// The name as it was given, shortened if long.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The lease is out of its bounds.
+    #[error("invalid lease {lease:?} for lock `{name}`: {why}")]
+    #[non_exhaustive]
+    InvalidLease {
+        /// The lock's name.
+        name: String,
+        /// The lease as it was given.
+        lease: Duration,
+        /// Which bound it breaks.
+        why: &'static str,
+    },
+    /// An option, a URL or a combination of them makes no sense.
+    #[error("invalid lock configuration: {why}")]
+    #[non_exhaustive]
+    InvalidConfig {
+        /// What is wrong and what would be right.
+        why: String,
+    },
+    /// The key exists and is not this kind of lock. It was left as it is.
+    #[error("key `{key}` is not a lock of this kind: {why}")]
+    #[non_exhaustive]
+    ForeignKey {
+        /// The key as the store knows it.
+        key: String,
+        /// What was found there.
+        why: String,
+    },
+    /// More callers wait in this process than its caps allow.
+    #[error("too many waiters for lock `{name}`: {limit} {scope} already wait in this process")]
+    #[non_exhaustive]
+    TooManyWaiters {
+        /// The lock's name.
+        name: String,
+        /// The cap that was reached.
+        limit: usize,
+        /// `for this key` or `in all`.
+        scope: &'static str,
+    },
+    /// The manager is shutting down, or the runtime that built it is gone.
+    #[error("lock `{name}` refused: {why}")]
+    #[non_exhaustive]
+    ShuttingDown {
+        /// The lock's name.
+        name: String,
+        /// Which of the two it is.
+        why: &'static str,
+    },
+    /// No global manager was installed and the call names none.
+    #[error(
+        "no lock manager is installed: call `LockManager::install_global` at start-up, or name one with `manager = …`"
+    )]
+    NotInstalled,
+}
+
+impl LockError {
+    /// True if the same call can succeed later without anybody changing code or configuration.
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            LockError::Busy { .. }
+                | LockError::Lost { .. }
+                | LockError::Unavailable { .. }
+                | LockError::TooManyWaiters { .. }
+        )
+    }
+}
+
+fn retry_hint(retry_after: Option<Duration>) -> String {
+    retry_after.map_or_else(String::new, |left| format!("; its holder's lease has {left:?} left"))
+}
+
+/// What ended a hold that was not released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The lease ran out by the local clock before a renewal was confirmed.
+    Expired,
+    /// The store answered that this holder is not the holder: the key was deleted, evicted or taken over.
+    Refused,
+    /// Somebody called `force_release`.
+    ForceReleased,
+    /// The hold reached its `max_hold`.
+    MaxHold,
+    /// The manager shut down and the hold outlived the grace period.
+    Shutdown,
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LostReason::Expired => "its lease ran out before a renewal was confirmed",
+            LostReason::Refused => "the store no longer names this holder",
+            LostReason::ForceReleased => "it was released by force",
+            LostReason::MaxHold => "it reached its max_hold",
+            LostReason::Shutdown => "the manager shut down",
+        })
+    }
+}
+
+/// What the store, or the connection to it, said. Holds no password and no holder id.
+#[derive(Clone, Debug)]
+pub struct StoreError {
+    message: Arc<str>,
+}
+
+impl StoreError {
+    pub(crate) fn new(message: impl Into<String>) -> StoreError {
+        StoreError { message: message.into().into() }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for StoreError {}

@@ -1,0 +1,68 @@
+//! Who holds: `<client uuid>:<number>`, Redisson's form.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use uuid::Uuid;
+
+/// The id of one acquisition. Never reused, so a late or repeated message can only mean this one.
+///
+/// `Debug` is redacted: whoever knows an id could release the lock. `Display` is what goes on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct HolderId {
+    client: Uuid,
+    number: u64,
+}
+
+impl fmt::Display for HolderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.client.hyphenated(), self.number)
+    }
+}
+
+impl fmt::Debug for HolderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HolderId(…:{})", self.number)
+    }
+}
+
+/// Makes the holder ids of one manager.
+#[derive(Debug)]
+pub(crate) struct HolderIds {
+    client: Uuid,
+    next: AtomicU64,
+}
+
+impl HolderIds {
+    /// A client id from the operating system's random generator.
+    pub(crate) fn new() -> HolderIds {
+        HolderIds { client: Uuid::new_v4(), next: AtomicU64::new(1) }
+    }
+
+    pub(crate) fn fresh(&self) -> HolderId {
+        HolderId { client: self.client, number: self.next.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_acquisition_has_an_id_of_its_own_in_redissons_form() {
+        let ids = HolderIds::new();
+        let (a, b) = (ids.fresh().to_string(), ids.fresh().to_string());
+        assert_ne!(a, b);
+        let (client, number) = a.split_once(':').unwrap();
+        assert_eq!(client.len(), 36);
+        assert_eq!(client, client.to_lowercase());
+        assert!(number.parse::<i64>().is_ok(), "a Java long");
+    }
+
+    #[test]
+    fn debug_output_does_not_reveal_the_client() {
+        let ids = HolderIds::new();
+        let id = ids.fresh();
+        assert!(!format!("{id:?}").contains(&ids.client.to_string()));
+    }
+}

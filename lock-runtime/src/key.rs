@@ -1,0 +1,189 @@
+//! The key of a lock in a store, and the names that derive from it.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use crate::error::LockError;
+use crate::name::{LockName, MAX_BYTES, invalid};
+
+/// What every fence key starts with, whatever the namespace.
+const FENCE_PREFIX: &str = "lock:fence:{";
+
+/// A checked name under its namespace: what the store knows as the lock's key.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    raw: Box<str>,
+    namespace: usize,
+}
+
+impl Key {
+    /// Checks `name` and puts it under `namespace`.
+    pub(crate) fn new(namespace: &str, name: &LockName) -> Result<Key, LockError> {
+        name.check()?;
+        let text = name.as_str();
+        if namespace.len() + text.len() > MAX_BYTES {
+            return Err(invalid(text, "a name has 512 bytes at most, namespace included"));
+        }
+        let mut raw = String::with_capacity(namespace.len() + text.len());
+        raw.push_str(namespace);
+        raw.push_str(text);
+        if raw.starts_with(FENCE_PREFIX) {
+            return Err(invalid(text, "keys that start with `lock:fence:{` hold fencing tokens"));
+        }
+        Ok(Key { raw: raw.into(), namespace: namespace.len() })
+    }
+
+    /// The key as the store knows it.
+    pub(crate) fn raw(&self) -> &str {
+        &self.raw
+    }
+
+    /// The name as the user gave it.
+    pub(crate) fn name(&self) -> &str {
+        &self.raw[self.namespace..]
+    }
+
+    /// Redisson's `prefixName(prefix, raw)`: `prefix:raw` if the raw name holds a `{`, else `prefix:{raw}`.
+    #[cfg(any(feature = "redis", test))]
+    pub(crate) fn prefixed(&self, prefix: &str) -> String {
+        if self.raw.contains('{') {
+            format!("{prefix}:{}", self.raw)
+        } else {
+            format!("{prefix}:{{{}}}", self.raw)
+        }
+    }
+
+    /// The key that holds the fencing token of every lock in this key's slot.
+    #[cfg(any(feature = "redis", test))]
+    pub(crate) fn fence(&self) -> String {
+        format!("{FENCE_PREFIX}{}}}", tag_of(slot(self.raw.as_bytes())))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.raw.fmt(f)
+    }
+}
+
+const SLOTS: usize = 16_384;
+
+/// The Redis Cluster slot of a key: CRC16 (XMODEM) of its hash tag, modulo 16384
+/// ([Redis Cluster specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags)).
+#[cfg_attr(not(any(feature = "redis", test)), expect(dead_code))]
+fn slot(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let close = rest.iter().position(|&byte| byte == b'}')?;
+        (close > 0).then(|| &rest[..close])
+    });
+    crc16(tag.unwrap_or(key)) % SLOTS as u16
+}
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes
+        .iter()
+        .fold(0, |crc: u16, &byte| (crc << 8) ^ CRC_TABLE[usize::from((crc >> 8) as u8 ^ byte)])
+}
+
+const CRC_TABLE: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let mut crc = (index as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[index] = crc;
+        index += 1;
+    }
+    table
+};
+
+/// The frozen table slot → tag: the smallest decimal number whose text falls into the slot. Every version and
+/// every language that shares fence keys must use it, so it may never change.
+#[cfg_attr(not(any(feature = "redis", test)), expect(dead_code))]
+fn tag_of(slot: u16) -> u32 {
+    static TABLE: OnceLock<Box<[u32]>> = OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        const EMPTY: u32 = u32::MAX;
+        let mut table = vec![EMPTY; SLOTS].into_boxed_slice();
+        let mut missing = SLOTS;
+        let mut text = String::new();
+        for number in 0.. {
+            text.clear();
+            let _ = fmt::Write::write_fmt(&mut text, format_args!("{number}"));
+            let entry = &mut table[usize::from(slot_of_tag(&text))];
+            if *entry == EMPTY {
+                *entry = number;
+                missing -= 1;
+                if missing == 0 {
+                    break;
+                }
+            }
+        }
+        table
+    });
+    table[usize::from(slot)]
+}
+
+fn slot_of_tag(tag: &str) -> u16 {
+    crc16(tag.as_bytes()) % SLOTS as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(namespace: &str, name: &str) -> Key {
+        Key::new(namespace, &LockName::from(name)).unwrap()
+    }
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3, "the check value of CRC16/XMODEM");
+        assert_eq!(slot(b"foo"), 12_182);
+        assert_eq!(slot(b"{user1000}.following"), slot(b"{user1000}.followers"));
+        assert_eq!(slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % 16_384, "an empty tag is no tag");
+        assert_eq!(slot(b"foo{{bar}}zap"), crc16(b"{bar") % 16_384);
+    }
+
+    #[test]
+    fn the_fence_key_shares_the_slot_of_its_lock() {
+        for name in ["a", "order:1", "{tag}x", "x{}y", "größe"] {
+            let key = key("lock:", name);
+            assert_eq!(slot(key.fence().as_bytes()), slot(key.raw().as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_table_of_fence_tags_is_frozen() {
+        assert_eq!([0, 1, 2, 12_182, 16_383].map(tag_of), FROZEN_SAMPLES);
+        let sum = (0..16_384).fold(0_u64, |sum, slot| {
+            sum.wrapping_mul(31).wrapping_add(u64::from(tag_of(slot)))
+        });
+        assert_eq!(sum, FROZEN_SUM);
+    }
+
+    const FROZEN_SAMPLES: [u32; 5] = [3_560, 22_179, 48_756, 43_681, 39_296];
+    const FROZEN_SUM: u64 = 13_536_670_272_240_196_212;
+
+    #[test]
+    fn derived_names_are_redissons() {
+        assert_eq!(key("", "order:1").prefixed("p"), "p:{order:1}");
+        assert_eq!(key("", "a{b}c").prefixed("p"), "p:a{b}c");
+        assert_eq!(key("lock:", "x").prefixed("p"), "p:{lock:x}");
+    }
+
+    #[test]
+    fn a_lock_cannot_be_put_over_a_fence_key() {
+        let refused = |namespace: &str, name: &str| {
+            Key::new(namespace, &LockName::from(name)).is_err_and(|error| !error.is_retryable())
+        };
+        assert!(refused("lock:", "fence:{7}"));
+        assert!(refused("", "lock:fence:{7}"));
+        assert!(!refused("lock:", "fence:7"));
+    }
+}
