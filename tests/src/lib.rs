@@ -1,1 +1,29 @@
 //! What the tests share: servers, a fault proxy, a second process, the overlap checker.
+//!
+//! | module | what a test gets from it |
+//! | --- | --- |
+//! | [`server`] | a real Redis server of its own, that can be frozen, killed and restarted |
+//! | [`proxy`] | a TCP proxy that cuts, delays or swallows what passes, and counts it |
+//! | [`monitor`] | how many commands a server executed between two points |
+//! | [`history`] | recorded holds, checked for overlaps and for repeated tokens |
+//! | [`leftovers`] | proof that a test left no key, channel or client behind |
+//! | [`eventually`] | waiting for a condition, in place of a fixed sleep |
+//!
+//! Everything here panics with a message that says what was expected: a test is the only caller.
+
+pub mod conf;
+pub mod eventually;
+pub mod history;
+pub mod leftovers;
+pub mod monitor;
+pub mod ports;
+pub mod proxy;
+pub mod resp;
+pub mod server;
+pub mod tls;
+
+pub use eventually::{eventually, eventually_within};
+pub use history::{History, Hold};
+pub use monitor::CommandStats;
+pub use proxy::{Direction, FaultProxy, Then};
+pub use server::{Data, RedisServer};

@@ -1,0 +1,77 @@
+//! What a test's Redis server is configured with.
+
+use std::time::Duration;
+
+use crate::server::RedisServer;
+
+/// Settings for one [`RedisServer`]; every setter adds lines to its configuration file.
+#[derive(Debug, Clone, Default)]
+pub struct ServerConf {
+    pub(crate) lines: Vec<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) unix_socket: bool,
+    pub(crate) tls: bool,
+}
+
+impl ServerConf {
+    /// One line of `redis.conf`, as is.
+    #[must_use]
+    pub fn line(mut self, line: impl Into<String>) -> Self {
+        self.lines.push(line.into());
+        self
+    }
+
+    /// The password of the default user; [`RedisServer::url`] carries it.
+    #[must_use]
+    pub fn requirepass(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self.line(format!("requirepass {password}"))
+    }
+
+    /// One more user; `rules` are ACL rules such as `on >secret ~lock:* +@all`.
+    #[must_use]
+    pub fn user(self, name: &str, rules: &str) -> Self {
+        self.line(format!("user {name} {rules}"))
+    }
+
+    /// A memory limit such as `3mb`, with its eviction policy.
+    #[must_use]
+    pub fn maxmemory(self, limit: &str, policy: &str) -> Self {
+        self.line(format!("maxmemory {limit}"))
+            .line(format!("maxmemory-policy {policy}"))
+    }
+
+    /// Every write reaches the append-only file before it is answered: data survive a kill.
+    #[must_use]
+    pub fn appendonly(self) -> Self {
+        self.line("appendonly yes").line("appendfsync always")
+    }
+
+    /// Listens on a unix socket, too: see [`RedisServer::unix_url`].
+    #[must_use]
+    pub fn unix_socket(mut self) -> Self {
+        self.unix_socket = true;
+        self
+    }
+
+    /// Listens with TLS on a second port, too: see [`RedisServer::tls_url`].
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Clients idle for longer are disconnected by the server.
+    #[must_use]
+    pub fn idle_timeout(self, timeout: Duration) -> Self {
+        self.line(format!("timeout {}", timeout.as_secs()))
+    }
+
+    /// Starts the server and waits until it answers.
+    ///
+    /// # Panics
+    /// When there is no server binary, or it does not start: with the server's own log.
+    pub fn start(self) -> RedisServer {
+        RedisServer::launch(self)
+    }
+}

@@ -1,0 +1,55 @@
+//! Waiting for a condition instead of sleeping for a guessed time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long [`eventually`] waits: generous, because it is only spent by a test that fails.
+pub const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Waits until `condition` holds; panics, naming `what`, when that takes longer than [`PATIENCE`].
+///
+/// Follows tokio's clock: under a paused one the polling itself moves the time forward.
+pub async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
+    eventually_within(PATIENCE, what, condition).await;
+}
+
+/// Like [`eventually`] with a bound of the caller's; returns how long it took.
+pub async fn eventually_within(
+    bound: Duration,
+    what: &str,
+    mut condition: impl AsyncFnMut() -> bool,
+) -> Duration {
+    let started = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if condition().await {
+            return started.elapsed();
+        }
+        assert!(started.elapsed() < bound, "not within {bound:?}: {what}");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_returns_as_soon_as_the_condition_holds() {
+        let mut calls = 0;
+        let took = eventually_within(Duration::from_secs(1), "three calls", async || {
+            calls += 1;
+            calls == 3
+        })
+        .await;
+        assert_eq!(took, Duration::from_millis(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[should_panic(expected = "not within 1s: pigs fly")]
+    async fn it_names_what_never_happened() {
+        eventually_within(Duration::from_secs(1), "pigs fly", async || false).await;
+    }
+}

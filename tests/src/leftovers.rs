@@ -1,0 +1,70 @@
+//! Proof that a test left nothing behind on its server.
+
+use redis::Value;
+
+use crate::eventually::eventually;
+use crate::server::{HELPER, RedisServer};
+
+impl RedisServer {
+    /// Keys that must not outlive the holds that made them: all but the bounded fence keys.
+    pub fn stray_keys(&self) -> Vec<String> {
+        let mut keys = self.keys();
+        keys.retain(|key| !(key.starts_with("lock:fence:{") && key.ends_with('}')));
+        keys
+    }
+
+    /// Channels with a subscriber, plain and sharded, sorted.
+    pub fn channels(&self) -> Vec<String> {
+        let mut channels: Vec<String> = self.query(&["PUBSUB", "CHANNELS"]);
+        if let Ok(sharded) = self.command(&["PUBSUB", "SHARDCHANNELS"]) {
+            channels.extend(redis::from_redis_value::<Vec<String>>(sharded).unwrap_or_default());
+        }
+        channels.sort();
+        channels
+    }
+
+    /// Connections other than the tests' own, as `CLIENT LIST` shows them.
+    pub fn clients(&self) -> Vec<String> {
+        let list: String = self.query(&["CLIENT", "LIST"]);
+        let own = format!("name={HELPER}");
+        let foreign = |line: &&str| !line.is_empty() && !line.split(' ').any(|field| field == own);
+        list.lines().filter(foreign).map(str::to_owned).collect()
+    }
+
+    /// Waits until no key but fence keys and no channel is left, apart from control channels of
+    /// managers that still live.
+    pub async fn assert_clean(&self) {
+        eventually("no key but the fence keys is left", async || {
+            self.stray_keys().is_empty()
+        })
+        .await;
+        eventually("only control channels are subscribed to", async || {
+            self.channels().iter().all(|channel| is_control(channel))
+        })
+        .await;
+        assert_eq!(
+            self.query::<i64>(&["PUBSUB", "NUMPAT"]),
+            0,
+            "patterns are subscribed to"
+        );
+    }
+
+    /// After the managers are dropped: waits until nothing and nobody is left.
+    pub async fn assert_deserted(&self) {
+        eventually("every client of the server is gone", async || {
+            self.clients().is_empty()
+        })
+        .await;
+        self.assert_clean().await;
+        assert_eq!(self.channels(), Vec::<String>::new());
+    }
+
+    /// Makes all other clients reconnect: the server cuts them.
+    pub fn cut_clients(&self) {
+        let _: Value = self.query(&["CLIENT", "KILL", "SKIPME", "yes"]);
+    }
+}
+
+fn is_control(channel: &str) -> bool {
+    channel.contains("control")
+}

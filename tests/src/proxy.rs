@@ -1,0 +1,179 @@
+//! A TCP proxy in front of a Redis server: it cuts, delays or swallows what passes, and counts it.
+//!
+//! It understands requests and replies as frames, so a single command's reply or only the pub/sub
+//! messages can be lost. A connection that lost bytes stays deaf in that direction until it is
+//! closed: a stream with a hole in it would hand replies to the wrong requests.
+
+mod link;
+mod switches;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use switches::Switches;
+
+/// One way through the proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client to the server.
+    Requests,
+    /// From the server to the client.
+    Replies,
+}
+
+/// What happens instead of the reply that [`FaultProxy::lose_reply_to`] takes away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// Nothing arrives on that connection any more, and it stays open.
+    Silence,
+    /// The connection is cut at the moment when the reply would have arrived.
+    Cut,
+}
+
+/// A proxy on a free loopback port; ends, with its connections, when dropped.
+#[derive(Debug)]
+pub struct FaultProxy {
+    addr: SocketAddr,
+    switches: Arc<Switches>,
+    accepting: JoinHandle<()>,
+}
+
+impl FaultProxy {
+    /// Starts to forward connections to `upstream`; belongs to the current runtime.
+    pub async fn start(upstream: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .expect("a port to bind");
+        let addr = listener.local_addr().expect("the proxy's address");
+        let switches = Arc::new(Switches::default());
+        let accepting = tokio::spawn(accept(listener, upstream, Arc::clone(&switches)));
+        Self {
+            addr,
+            switches,
+            accepting,
+        }
+    }
+
+    /// Where clients connect to.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// `redis://…` of the default user without a password.
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.addr)
+    }
+
+    /// Cuts every connection that is open now.
+    pub fn cut(&self) {
+        self.switches.cut();
+    }
+
+    /// Whether new connections are closed as soon as they are accepted.
+    pub fn refuse(&self, on: bool) {
+        self.switches.set_refusing(on);
+    }
+
+    /// Cuts every connection and refuses new ones, until `refuse(false)`.
+    pub fn go_down(&self) {
+        self.refuse(true);
+        self.cut();
+    }
+
+    /// Adds latency to one direction; nothing is reordered.
+    pub fn delay(&self, direction: Direction, by: Duration) {
+        self.switches.way(direction).set_delay(by);
+    }
+
+    /// Whether bytes of one direction are taken and thrown away.
+    pub fn black_hole(&self, direction: Direction, on: bool) {
+        self.switches.way(direction).set_swallowing(on);
+    }
+
+    /// Whether bytes of one direction are held back; they are delivered late, none is lost.
+    pub fn stall(&self, direction: Direction, on: bool) {
+        self.switches.way(direction).set_stalled(on);
+    }
+
+    /// Makes the open connections half-open: nothing passes on them any more and nobody is told.
+    /// New connections work.
+    pub fn freeze_open_connections(&self) {
+        self.switches.freeze();
+    }
+
+    /// Whether pub/sub messages are lost. Confirmations and other replies pass.
+    pub fn lose_messages(&self, on: bool) {
+        self.switches.set_losing_messages(on);
+    }
+
+    /// Forwards the next request for which `matches` (given its arguments) is true, and takes its
+    /// reply away: the server has applied it and the client does not know.
+    pub fn lose_reply_to(&self, matches: impl Fn(&[&[u8]]) -> bool + Send + 'static, then: Then) {
+        self.switches.set_trap(Box::new(matches), then);
+    }
+
+    /// Whether the trap of [`lose_reply_to`](Self::lose_reply_to) has caught its request.
+    pub fn trap_sprung(&self) -> bool {
+        self.switches.trap_sprung()
+    }
+
+    /// Requests seen so far with this command, whatever its case.
+    pub fn count(&self, command: &str) -> u64 {
+        self.switches.count(command)
+    }
+
+    /// All requests seen so far, by upper-case command.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        self.switches.counts()
+    }
+
+    /// The number of all requests seen so far.
+    pub fn requests(&self) -> u64 {
+        self.counts().values().sum()
+    }
+
+    /// Pub/sub messages seen so far, the lost ones included.
+    pub fn messages(&self) -> u64 {
+        self.switches.messages()
+    }
+
+    /// Connections accepted so far, refused ones not counted.
+    pub fn connections(&self) -> u64 {
+        self.switches.accepted()
+    }
+
+    /// Connections open now.
+    pub fn open_connections(&self) -> usize {
+        self.switches.open()
+    }
+}
+
+impl Drop for FaultProxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.switches.cut();
+    }
+}
+
+async fn accept(listener: TcpListener, upstream: SocketAddr, switches: Arc<Switches>) {
+    while let Ok((client, _)) = listener.accept().await {
+        if switches.is_refusing() {
+            continue;
+        }
+        let link = switches.admit();
+        let shared = Arc::clone(&switches);
+        let id = link.id;
+        let task = tokio::spawn(async move {
+            if let Ok(server) = TcpStream::connect(upstream).await {
+                link::forward(client, server, &shared, &link).await;
+            }
+            shared.forget(link.id);
+        });
+        switches.keep(id, task.abort_handle());
+    }
+}

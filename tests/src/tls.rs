@@ -1,0 +1,42 @@
+//! A certificate authority of one test server.
+
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+/// The files that a TLS listener and its clients need.
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    /// The authority's certificate, which a client has to trust.
+    pub authority: PathBuf,
+    /// The server's certificate, for `localhost` and `127.0.0.1`.
+    pub certificate: PathBuf,
+    /// The server's private key.
+    pub key: PathBuf,
+}
+
+impl TlsFiles {
+    /// Makes an authority and a server certificate, and writes them into `dir`.
+    pub(crate) fn write_to(dir: &Path) -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority_key = KeyPair::generate().expect("a key pair for the authority");
+        let authority = CertifiedIssuer::self_signed(params, authority_key).expect("an authority");
+
+        let key = KeyPair::generate().expect("a key pair for the server");
+        let certificate =
+            CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])
+                .and_then(|params| params.signed_by(&key, &authority))
+                .expect("a server certificate");
+
+        let files = Self {
+            authority: dir.join("ca.pem"),
+            certificate: dir.join("server.pem"),
+            key: dir.join("server.key"),
+        };
+        std::fs::write(&files.authority, authority.pem()).expect("write ca.pem");
+        std::fs::write(&files.certificate, certificate.pem()).expect("write server.pem");
+        std::fs::write(&files.key, key.serialize_pem()).expect("write server.key");
+        files
+    }
+}

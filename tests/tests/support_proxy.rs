@@ -1,0 +1,160 @@
+//! The fault proxy does what the fault tests rely on.
+
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, AsyncConnectionConfig, Client, RedisResult};
+use tests::{Direction, FaultProxy, RedisServer, Then, eventually};
+
+const SHORT: Duration = Duration::from_millis(150);
+
+async fn connect(proxy: &FaultProxy) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(SHORT * 10))
+        .set_response_timeout(Some(SHORT));
+    Client::open(proxy.url())?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+}
+
+async fn start() -> (RedisServer, FaultProxy, MultiplexedConnection) {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.addr()).await;
+    let connection = connect(&proxy).await.unwrap();
+    (server, proxy, connection)
+}
+
+#[tokio::test]
+async fn it_forwards_and_counts() {
+    let (server, proxy, mut connection) = start().await;
+    let () = connection.set("k", "v".repeat(100_000)).await.unwrap();
+    assert_eq!(
+        connection.get::<_, String>("k").await.unwrap().len(),
+        100_000
+    );
+    assert_eq!(
+        (proxy.count("set"), proxy.count("GET"), proxy.connections()),
+        (1, 1, 1)
+    );
+    drop(connection);
+    eventually("the connection is closed on both sides", async || {
+        proxy.open_connections() == 0 && server.clients().is_empty()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn it_cuts_refuses_and_recovers() {
+    let (_server, proxy, mut connection) = start().await;
+    proxy.go_down();
+    assert!(connection.ping::<String>().await.is_err());
+    assert!(connect(&proxy).await.is_err());
+    proxy.refuse(false);
+    assert!(
+        connect(&proxy)
+            .await
+            .unwrap()
+            .ping::<String>()
+            .await
+            .is_ok()
+    );
+}
+
+#[tokio::test]
+async fn it_delays() {
+    let (_server, proxy, mut connection) = start().await;
+    proxy.delay(Direction::Requests, SHORT / 5);
+    proxy.delay(Direction::Replies, SHORT / 5);
+    let started = Instant::now();
+    let _: String = connection.ping().await.unwrap();
+    assert!(started.elapsed() >= SHORT * 2 / 5);
+}
+
+#[tokio::test]
+async fn swallowed_replies_are_lost_after_the_command_was_applied() {
+    let (server, proxy, mut connection) = start().await;
+    proxy.black_hole(Direction::Replies, true);
+    assert!(
+        connection
+            .set::<_, _, ()>("k", 1)
+            .await
+            .unwrap_err()
+            .is_timeout()
+    );
+    assert!(server.exists("k"));
+    proxy.black_hole(Direction::Replies, false);
+    assert!(
+        connection.ping::<String>().await.unwrap_err().is_timeout(),
+        "stays deaf"
+    );
+    assert!(
+        connect(&proxy)
+            .await
+            .unwrap()
+            .ping::<String>()
+            .await
+            .is_ok()
+    );
+}
+
+#[tokio::test]
+async fn stalled_requests_arrive_late() {
+    let (server, proxy, mut connection) = start().await;
+    proxy.stall(Direction::Requests, true);
+    assert!(
+        connection
+            .set::<_, _, ()>("k", 1)
+            .await
+            .unwrap_err()
+            .is_timeout()
+    );
+    assert!(!server.exists("k"));
+    proxy.stall(Direction::Requests, false);
+    eventually("the request arrives", async || server.exists("k")).await;
+}
+
+#[tokio::test]
+async fn frozen_connections_stay_open_and_new_ones_work() {
+    let (server, proxy, mut connection) = start().await;
+    proxy.freeze_open_connections();
+    assert!(connection.ping::<String>().await.unwrap_err().is_timeout());
+    assert_eq!(server.clients().len(), 1);
+    assert!(
+        connect(&proxy)
+            .await
+            .unwrap()
+            .ping::<String>()
+            .await
+            .is_ok()
+    );
+}
+
+#[tokio::test]
+async fn one_reply_is_lost_in_silence_or_with_its_connection() {
+    for then in [Then::Silence, Then::Cut] {
+        let (server, proxy, mut connection) = start().await;
+        proxy.lose_reply_to(|args| args[0] == b"SET" && args[1] == b"b", then);
+        let () = connection.set("a", 1).await.unwrap();
+        assert!(!proxy.trap_sprung());
+        let error = connection.set::<_, _, ()>("b", 1).await.unwrap_err();
+        assert_eq!(error.is_timeout(), then == Then::Silence, "{error}");
+        assert!(proxy.trap_sprung() && server.exists("b"));
+    }
+}
+
+#[tokio::test]
+async fn only_messages_are_lost() {
+    let (server, proxy, mut connection) = start().await;
+    let (mut sink, _stream) = Client::open(proxy.url())
+        .unwrap()
+        .get_async_pubsub()
+        .await
+        .unwrap()
+        .split();
+    proxy.lose_messages(true);
+    sink.subscribe("c").await.unwrap();
+    assert_eq!(server.query::<i64>(&["PUBLISH", "c", "lost"]), 1);
+    eventually("the message was seen", async || proxy.messages() == 1).await;
+    sink.unsubscribe("c").await.unwrap();
+    assert!(connection.ping::<String>().await.is_ok());
+}
