@@ -1,1 +1,389 @@
-//! placeholder
+//! Redis, a single server: Redisson's `RLock` on the wire, our own scripts.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `target` | URL → what to connect to |
+//! | `dial`, `link` | one connection; the command connection and its supervisor |
+//! | `check` | what is asked of a server before it may keep locks |
+//! | `scripts`, `reply`, `lua/` | the script table, and the strict reading of replies |
+//! | `faults` | errors → what they say about the outcome |
+//! | `acquire`, `server_clock` | acquire, dated in server time, and its compensation |
+//! | `topics`, `subscribe` | who listens; the pub/sub connection and its supervisor |
+
+mod acquire;
+mod check;
+mod dial;
+mod faults;
+mod link;
+mod reply;
+mod scripts;
+mod server_clock;
+mod subscribe;
+mod target;
+mod topics;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore, watch};
+
+use self::link::{Link, Opened, Supervisor};
+use self::scripts::{
+    ForceRelease, HandOver, HandOverReply, Inspect, RELEASED, Release, ReleaseReply, Renew,
+};
+use self::server_clock::ServerClock;
+use self::subscribe::Subscriber;
+pub(crate) use self::target::Target;
+use self::topics::Topics;
+use super::{
+    Acquired, Backend, Claim, EventSink, Fault, Granted, HandedOver, Listen, Released, Renewal,
+    Renewed, Reply, Seen,
+};
+use crate::clock;
+use crate::error::LockError;
+use crate::holder::HolderId;
+use crate::key::Key;
+
+/// Acquires under way at once. More would only queue in front of renewals and releases.
+const MAX_ACQUIRES: usize = 1024;
+/// Keys in one renewal: about 6 µs of the server's time each.
+const RENEW_BATCH: usize = 128;
+
+const CLOSED: &str = "the lock manager was shut down";
+const GONE: &str = "the runtime that built the lock manager is gone";
+
+/// How a backend uses its server.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// What all keys start with; also names the control channel.
+    pub(crate) namespace: String,
+    /// For connecting, for checks, and for what is done in the background.
+    pub(crate) call_timeout: Duration,
+    /// Refuse a server that may evict held locks, instead of warning.
+    pub(crate) strict: bool,
+    /// Connect in the background; what is wrong with the server is told by the first call.
+    pub(crate) lazy: bool,
+}
+
+/// Locks in one Redis server.
+pub(crate) struct RedisBackend {
+    inner: Arc<Inner>,
+}
+
+/// Shared with compensations. The supervisors do not hold it.
+struct Inner {
+    target: Arc<Target>,
+    control: Arc<str>,
+    call_timeout: Duration,
+    handle: Handle,
+    link: Link,
+    topics: Arc<Topics>,
+    acquires: Semaphore,
+    /// Compensations under way.
+    pending: watch::Sender<usize>,
+    /// Both supervisors end when it becomes true or is gone.
+    closed: watch::Sender<bool>,
+}
+
+impl RedisBackend {
+    /// Connects on the runtime of `handle`, where the backend's tasks live, and checks the server. With
+    /// `settings.lazy`, only starts to do so.
+    pub(crate) async fn connect(
+        target: Target,
+        settings: Settings,
+        handle: Handle,
+        events: EventSink,
+    ) -> Result<Arc<RedisBackend>, LockError> {
+        #[cfg(feature = "tls-rustls")]
+        if target.is_tls() {
+            // An error means that the program has already chosen a provider: its choice stands.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        let target = Arc::new(target);
+        let clock = Arc::new(ServerClock::default());
+        let check = check::Check {
+            namespace: settings.namespace.clone(),
+            strict: settings.strict,
+            timeout: settings.call_timeout,
+            handle: handle.clone(),
+        };
+        let (first, check) = if settings.lazy {
+            (None, check)
+        } else {
+            let (target, clock) = (target.clone(), clock.clone());
+            // On the runtime of the handle, for the connection is driven by a task where it was opened.
+            let opening = handle.spawn(async move {
+                let refused = |refusal: check::Refusal| refusal.into_error(target.shown());
+                let opened = Opened::open(&target, check.timeout, &clock)
+                    .await
+                    .map_err(|fault| refused(check::Refusal::Fault(fault)))?;
+                check
+                    .run(&opened.connection, &clock)
+                    .await
+                    .map_err(refused)?;
+                Ok::<_, LockError>((opened, check))
+            });
+            match opening.await {
+                Ok(opened) => opened.map(|(opened, check)| (Some(opened), check))?,
+                Err(_) => return Err(Fault::Closed(GONE).into_error("")),
+            }
+        };
+
+        let closed = watch::Sender::new(false);
+        let checked = first.is_some();
+        let supervisor = Supervisor {
+            target: target.clone(),
+            check,
+            checked,
+            clock,
+            suspicion: Arc::new(Notify::new()),
+            closed: closed.subscribe(),
+        };
+        let link = Link::start(supervisor, first);
+        let topics = Arc::new(Topics::default());
+        let control: Arc<str> = format!("lock:control:{}", settings.namespace).into();
+        let (tried, mut first_try) = watch::channel(false);
+        let subscriber = Subscriber {
+            target: target.clone(),
+            topics: topics.clone(),
+            control: control.clone(),
+            events,
+            timeout: settings.call_timeout,
+            tried,
+            closed: closed.subscribe(),
+        };
+        handle.spawn(subscriber.run());
+        if !settings.lazy {
+            // So that a forced release right after the first acquire is heard. Not needed to hold locks.
+            let tried = first_try.wait_for(|tried| *tried);
+            let _ = tokio::time::timeout(settings.call_timeout, tried).await;
+        }
+        let inner = Arc::new(Inner {
+            target,
+            control,
+            call_timeout: settings.call_timeout,
+            handle,
+            link,
+            topics,
+            acquires: Semaphore::new(MAX_ACQUIRES),
+            pending: watch::Sender::new(0),
+            closed,
+        });
+        Ok(Arc::new(RedisBackend { inner }))
+    }
+}
+
+impl Drop for RedisBackend {
+    /// Compensations that are under way get one call's time before the connections end.
+    fn drop(&mut self) {
+        if *self.inner.pending.borrow() == 0 {
+            self.inner.close();
+            return;
+        }
+        let inner = self.inner.clone();
+        self.inner.handle.spawn(async move {
+            let _ = tokio::time::timeout(inner.call_timeout, inner.drained()).await;
+            inner.close();
+        });
+    }
+}
+
+impl Inner {
+    fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
+    async fn drained(&self) {
+        // The sender is in `self`: no error.
+        let _ = self
+            .pending
+            .subscribe()
+            .wait_for(|pending| *pending == 0)
+            .await;
+    }
+
+    async fn call<S: scripts::Script>(
+        &self,
+        script: &S,
+        timeout: Duration,
+    ) -> Result<S::Reply, Fault> {
+        let deadline = clock::now() + timeout;
+        let live = self.link.get(deadline).await?;
+        self.link.call(live, script, deadline).await
+    }
+
+    /// Publishes what a script could not. In the background, once: a message is a hint.
+    fn publish(&self, channel: String, payload: String) {
+        let Some(live) = self.link.live() else { return };
+        let timeout = self.call_timeout;
+        self.handle.spawn(async move {
+            let published = live.publish(&channel, &payload);
+            if let Ok(Err(fault)) = tokio::time::timeout(timeout, published).await {
+                let reason = dial::reason(&fault);
+                tracing::debug!(%reason, "a release could not be published");
+            }
+        });
+    }
+
+    async fn release(
+        &self,
+        key: &Key,
+        holder: HolderId,
+        timeout: Duration,
+    ) -> Result<Released, Fault> {
+        let (holder, channel) = (holder.to_string(), channel(key));
+        let script = Release {
+            lock: key.raw(),
+            holder: &holder,
+            channel: &channel,
+        };
+        match self.call(&script, timeout).await? {
+            ReleaseReply::Done => Ok(Released::Done),
+            ReleaseReply::Unpublished => {
+                self.publish(channel, RELEASED.to_owned());
+                Ok(Released::Done)
+            }
+            ReleaseReply::NotHeld { .. } => Ok(Released::NotHeld),
+        }
+    }
+
+    async fn hand_over(
+        &self,
+        from: HolderId,
+        to: Claim<'_>,
+        ask_strangers: bool,
+    ) -> Result<HandedOver, Fault> {
+        let deadline = clock::now() + to.timeout;
+        let live = self.link.get(deadline).await?;
+        let fence = to.fenced.then(|| to.key.fence());
+        let channel = ask_strangers.then(|| channel(to.key));
+        let sent_at = clock::now();
+        let script = HandOver {
+            lock: to.key.raw(),
+            fence: fence.as_deref(),
+            from: &from.to_string(),
+            to: &to.holder.to_string(),
+            lease: to.term.millis(),
+            channel: channel.as_deref(),
+        };
+        match self.link.call(live, &script, deadline).await? {
+            HandOverReply::Done {
+                token,
+                time,
+                subscribers,
+            } => {
+                self.link.clock().saw(time, sent_at);
+                // This process is among those who are subscribed.
+                let own = channel.is_some_and(|channel| self.topics.is_open(&channel));
+                let strangers = subscribers.map(|count| count.saturating_sub(u64::from(own)));
+                Ok(HandedOver::Done {
+                    granted: Granted { token, sent_at },
+                    strangers,
+                })
+            }
+            HandOverReply::NotHeld => Ok(HandedOver::NotHeld),
+        }
+    }
+
+    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> Result<Vec<Renewed>, Fault> {
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        let items: Vec<_> = batch
+            .iter()
+            .map(|item| {
+                (
+                    item.key.raw(),
+                    item.holder.to_string(),
+                    item.term.map_or(0, |term| term.millis()),
+                )
+            })
+            .collect();
+        self.call(&Renew { items: &items }, timeout).await
+    }
+
+    async fn force_release(&self, key: &Key, timeout: Duration) -> Result<bool, Fault> {
+        let channel = channel(key);
+        let script = ForceRelease {
+            lock: key.raw(),
+            channel: &channel,
+            control: &self.control,
+        };
+        let reply = self.call(&script, timeout).await?;
+        for (channel, payload) in reply.unpublished {
+            self.publish(channel, payload);
+        }
+        Ok(reply.released)
+    }
+}
+
+impl Backend for RedisBackend {
+    fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired> {
+        Box::pin(acquire::acquire(&self.inner, claim))
+    }
+
+    fn release<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: HolderId,
+        timeout: Duration,
+    ) -> Reply<'a, Released> {
+        Box::pin(self.inner.release(key, holder, timeout))
+    }
+
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: Claim<'a>,
+        ask_strangers: bool,
+    ) -> Reply<'a, HandedOver> {
+        Box::pin(self.inner.hand_over(from, to, ask_strangers))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(self.inner.renew(batch, timeout))
+    }
+
+    fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
+        Box::pin(self.inner.force_release(key, timeout))
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Seen>> {
+        Box::pin(async move { self.inner.call(&Inspect { lock: key.raw() }, timeout).await })
+    }
+
+    fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
+        Box::new(self.inner.topics.listen(channel(key)))
+    }
+
+    fn renew_batch(&self) -> usize {
+        RENEW_BATCH
+    }
+
+    fn round_trip(&self) -> Duration {
+        self.inner.link.round_trip()
+    }
+
+    fn close(&self) {
+        self.inner.close();
+    }
+}
+
+impl fmt::Debug for RedisBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisBackend")
+            .field("target", &self.inner.target)
+            .field("link", &self.inner.link)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where releases of a key are published.
+fn channel(key: &Key) -> String {
+    key.prefixed("redisson_lock__channel")
+}

@@ -1,0 +1,192 @@
+//! Acquire, and what undoes it when nobody knows whether it happened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Inner;
+use super::link::Live;
+use super::scripts::{Acquire, AcquireReply, Release, ReleaseReply};
+use crate::backend::{Acquired, Claim, Fault, Granted};
+use crate::clock::{self, Moment};
+use crate::error::StoreError;
+use crate::holder::HolderId;
+use crate::key::Key;
+
+pub(super) async fn acquire(inner: &Arc<Inner>, claim: Claim<'_>) -> Result<Acquired, Fault> {
+    let deadline = clock::now() + claim.timeout;
+    // Only so many are under way, so that renewals and releases, which take no permit, are never far behind.
+    let permit = tokio::time::timeout_at(deadline.tick(), inner.acquires.acquire()).await;
+    let Ok(Ok(_permit)) = permit else {
+        return Err(Fault::NotDone(StoreError::new(
+            "too many acquires are under way",
+        )));
+    };
+    let live = inner.link.get(deadline).await?;
+    let fence = claim.fenced.then(|| claim.key.fence());
+    let holder = claim.holder.to_string();
+
+    // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
+    for _ in 0..2 {
+        let sent_at = clock::now();
+        let not_after = inner.link.clock().not_after(deadline - sent_at);
+        let script = Acquire {
+            lock: claim.key.raw(),
+            fence: fence.as_deref(),
+            holder: &holder,
+            lease: claim.term.millis(),
+            not_after,
+        };
+        // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates.
+        let undo = Undo::armed(inner, &live, &claim, not_after, deadline);
+        let reply = inner.link.call(live.clone(), &script, deadline).await;
+        if !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
+            undo.disarm();
+        }
+        match reply? {
+            AcquireReply::Granted { token, time } => {
+                inner.link.clock().saw(time, sent_at);
+                return Ok(Acquired::Granted(Granted { token, sent_at }));
+            }
+            AcquireReply::Busy { left, time } => {
+                inner.link.clock().saw(time, sent_at);
+                return Ok(Acquired::Busy { left });
+            }
+            AcquireReply::Stale { time } => inner.link.clock().saw(time, sent_at),
+        }
+    }
+    Err(Fault::NotDone(StoreError::new(
+        "the request reached the lock store too late",
+    )))
+}
+
+/// Compensates on drop unless it was disarmed.
+struct Undo<'a> {
+    inner: &'a Arc<Inner>,
+    live: &'a Live,
+    claim: &'a Claim<'a>,
+    not_after: u64,
+    deadline: Moment,
+    armed: bool,
+}
+
+impl<'a> Undo<'a> {
+    fn armed(
+        inner: &'a Arc<Inner>,
+        live: &'a Live,
+        claim: &'a Claim<'a>,
+        not_after: u64,
+        deadline: Moment,
+    ) -> Undo<'a> {
+        Undo {
+            inner,
+            live,
+            claim,
+            not_after,
+            deadline,
+            armed: true,
+        }
+    }
+
+    fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let compensation = Compensation {
+            inner: self.inner.clone(),
+            live: self.live.clone(),
+            key: self.claim.key.clone(),
+            holder: self.claim.holder,
+            not_after: self.not_after,
+            over: self.deadline + self.claim.term.ttl() + SLACK,
+        };
+        let pending = Pending::one(self.inner);
+        self.inner.handle.spawn(async move {
+            compensation.run().await;
+            drop(pending);
+        });
+    }
+}
+
+/// The estimate of the server's time may be late by a round trip, and so may a lease's end.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// A release of what may have been acquired, repeated until it cannot happen any more.
+struct Compensation {
+    inner: Arc<Inner>,
+    /// The connection that carried the acquire.
+    live: Live,
+    key: Key,
+    holder: HolderId,
+    not_after: u64,
+    /// When the lease, had it been granted at the last moment, has ended by itself.
+    over: Moment,
+}
+
+impl Compensation {
+    async fn run(&self) {
+        const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+        let (holder, channel) = (self.holder.to_string(), super::channel(&self.key));
+        let release = Release {
+            lock: self.key.raw(),
+            holder: &holder,
+            channel: &channel,
+        };
+        let mut first = Some(self.live.clone());
+        let mut pause = Duration::from_millis(2);
+        while !self.over.has_passed() {
+            let deadline = (clock::now() + self.inner.call_timeout).earlier(self.over);
+            let live = match first.take() {
+                Some(live) => Ok(live),
+                None => self.inner.link.get(deadline).await,
+            };
+            let answer = match live {
+                Ok(live) => {
+                    let generation = live.generation;
+                    let answer = self.inner.link.call(live, &release, deadline).await;
+                    answer.map(|reply| (reply, generation))
+                }
+                Err(fault) => Err(fault),
+            };
+            match answer {
+                Ok((ReleaseReply::Done, _)) | Err(Fault::Closed(_)) => return,
+                Ok((ReleaseReply::Unpublished, _)) => {
+                    return self
+                        .inner
+                        .publish(channel, super::scripts::RELEASED.to_owned());
+                }
+                // On the connection of the acquire, this release was executed after it. On another one it may have
+                // been before it, until the server itself is past the time after which it refuses the acquire.
+                Ok((ReleaseReply::NotHeld { time }, generation)) => {
+                    if generation == self.live.generation || time > self.not_after {
+                        return;
+                    }
+                }
+                Err(_) => {}
+            }
+            clock::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// Counts one compensation for as long as it lives, even if its task is aborted.
+struct Pending(Arc<Inner>);
+
+impl Pending {
+    fn one(inner: &Arc<Inner>) -> Pending {
+        inner.pending.send_modify(|pending| *pending += 1);
+        Pending(inner.clone())
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.pending.send_modify(|pending| *pending -= 1);
+    }
+}

@@ -1,0 +1,301 @@
+//! What is asked of a server before it may keep locks: old enough a version is refused, a policy that evicts held
+//! locks is reported, and one whole life of a lock proves that the ACL lets every script run.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{InfoDict, Value};
+use tokio::runtime::Handle;
+use uuid::Uuid;
+
+use super::faults;
+use super::scripts::{
+    self, Acquire, AcquireReply, HandOver, HandOverReply, Release, ReleaseReply, Renew, Script,
+};
+use super::server_clock::ServerClock;
+use crate::backend::{Fault, Renewed};
+use crate::clock;
+use crate::error::{LockError, StoreError};
+use crate::holder::HolderIds;
+use crate::key::Key;
+use crate::name::LockName;
+
+/// Should the check be interrupted, its key is gone after this.
+const LEASE: Duration = Duration::from_secs(2);
+
+pub(super) struct Check {
+    pub(super) namespace: String,
+    /// Refuse what is otherwise only warned of.
+    pub(super) strict: bool,
+    /// For each of its requests.
+    pub(super) timeout: Duration,
+    /// Where connections live.
+    pub(super) handle: Handle,
+}
+
+/// Why a server may not keep locks, or not now.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    Config(String),
+    Fault(Fault),
+}
+
+impl Refusal {
+    /// For callers that come before the check could be made.
+    pub(super) fn into_fault(self) -> Fault {
+        match self {
+            Refusal::Config(why) => Fault::Denied(StoreError::new(why)),
+            Refusal::Fault(fault) => fault,
+        }
+    }
+
+    pub(super) fn into_error(self, server: &str) -> LockError {
+        match self {
+            Refusal::Config(why) => LockError::InvalidConfig { why },
+            Refusal::Fault(fault) => fault.into_error(server),
+        }
+    }
+}
+
+impl Check {
+    pub(super) async fn run(
+        &self,
+        connection: &MultiplexedConnection,
+        clock: &ServerClock,
+    ) -> Result<(), Refusal> {
+        let mut connection = connection.clone();
+        self.ask_info(&mut connection).await?;
+        self.live_once(&mut connection, clock).await
+    }
+
+    async fn ask_info(&self, connection: &mut MultiplexedConnection) -> Result<(), Refusal> {
+        let info = redis::cmd("INFO");
+        let reply = match tokio::time::timeout(self.timeout, scripts::send(connection, &info)).await
+        {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(error)) => {
+                return match faults::of_call(&error) {
+                    Fault::Denied(reason) => {
+                        tracing::warn!(
+                            %reason,
+                            "the lock store does not show its version and its maxmemory policy (INFO): \
+                             make sure that it is Redis 7.0 or newer and that the policy is noeviction"
+                        );
+                        Ok(())
+                    }
+                    fault => Err(Refusal::Fault(fault)),
+                };
+            }
+            Err(_) => return Err(Refusal::Fault(self.no_answer("INFO"))),
+        };
+        let text = match reply {
+            Value::VerbatimString { text, .. } => text,
+            Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            _ => return Err(Refusal::Fault(faults::malformed("INFO"))),
+        };
+        self.judge(&InfoDict::new(&text))
+    }
+
+    fn judge(&self, info: &InfoDict) -> Result<(), Refusal> {
+        let version: String = info.get("redis_version").unwrap_or_default();
+        let major = version
+            .split('.')
+            .next()
+            .and_then(|major| major.parse::<u32>().ok());
+        if major.is_some_and(|major| major < 7) {
+            return Err(Refusal::Config(format!(
+                "the lock store is Redis {version}; 7.0 or newer is needed"
+            )));
+        }
+        if info.get::<u8>("cluster_enabled") == Some(1) {
+            tracing::warn!(
+                "the lock store is a node of a Redis Cluster: only keys of its own slots can be locked"
+            );
+        }
+        let policy: String = info.get("maxmemory_policy").unwrap_or_default();
+        if !policy.is_empty() && policy != "noeviction" {
+            let why = format!(
+                "the lock store's maxmemory-policy is `{policy}`: it may evict locks that are held, \
+                 and then two holders work at once; set it to `noeviction`"
+            );
+            if self.strict {
+                return Err(Refusal::Config(why));
+            }
+            tracing::warn!("{why}");
+        }
+        Ok(())
+    }
+
+    /// Acquire, renew, hand over, release, on a key of its own.
+    async fn live_once(
+        &self,
+        connection: &mut MultiplexedConnection,
+        clock: &ServerClock,
+    ) -> Result<(), Refusal> {
+        let name = LockName::from(format!("connect-check:{}", Uuid::new_v4()));
+        let key = Key::new(&self.namespace, &name)
+            .map_err(|error| Refusal::Config(format!("the namespace cannot be used: {error}")))?;
+        let (lock, fence) = (key.raw(), key.fence());
+        let channel = super::channel(&key);
+        let ids = HolderIds::new();
+        let (from, to) = (ids.fresh().to_string(), ids.fresh().to_string());
+        let lease = u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
+
+        let sent_at = clock::now();
+        let acquire = Acquire {
+            lock,
+            fence: Some(&fence),
+            holder: &from,
+            lease,
+            not_after: clock.not_after(self.timeout),
+        };
+        match self.call(connection, &acquire).await? {
+            AcquireReply::Granted { time, .. } => clock.saw(time, sent_at),
+            AcquireReply::Busy { .. } => return Err(self.senseless("acquire")),
+            AcquireReply::Stale { .. } => {
+                let why = "the lock store's clock jumped";
+                return Err(Refusal::Fault(Fault::NotDone(StoreError::new(why))));
+            }
+        }
+        let renew = Renew {
+            items: &[(lock, from.clone(), lease)],
+        };
+        if self.call(connection, &renew).await? != [Renewed::Held] {
+            return Err(self.senseless("renew"));
+        }
+        let hand_over = HandOver {
+            lock,
+            fence: Some(&fence),
+            from: &from,
+            to: &to,
+            lease,
+            channel: Some(&channel),
+        };
+        match self.call(connection, &hand_over).await? {
+            HandOverReply::Done { .. } => {}
+            HandOverReply::NotHeld => return Err(self.senseless("handover")),
+        }
+        match self
+            .call(
+                connection,
+                &Release {
+                    lock,
+                    holder: &to,
+                    channel: &channel,
+                },
+            )
+            .await?
+        {
+            ReleaseReply::Done => Ok(()),
+            ReleaseReply::Unpublished => {
+                tracing::warn!(
+                    "the lock store refuses PUBLISH on lock channels: waiters of other processes \
+                     will not be woken by a release, but look again about once a second"
+                );
+                Ok(())
+            }
+            ReleaseReply::NotHeld { .. } => Err(self.senseless("release")),
+        }
+    }
+
+    async fn call<S: Script>(
+        &self,
+        connection: &mut MultiplexedConnection,
+        script: &S,
+    ) -> Result<S::Reply, Refusal> {
+        let name = S::source().name;
+        let fault = match tokio::time::timeout(self.timeout, scripts::run(connection, script)).await
+        {
+            Ok(Ok(reply)) => return Ok(reply),
+            Ok(Err(Fault::Denied(source))) => {
+                Fault::Denied(StoreError::new(format!("the script `{name}`: {source}")))
+            }
+            Ok(Err(fault)) => fault,
+            Err(_) => self.no_answer(name),
+        };
+        Err(Refusal::Fault(fault))
+    }
+
+    fn no_answer(&self, what: &str) -> Fault {
+        Fault::NotDone(StoreError::new(format!(
+            "no answer to {what} within {:?}",
+            self.timeout
+        )))
+    }
+
+    /// Nobody else knows the check's key.
+    fn senseless(&self, script: &str) -> Refusal {
+        Refusal::Fault(Fault::NotDone(StoreError::new(format!(
+            "the lock store did not keep a new lock until the script `{script}` asked for it"
+        ))))
+    }
+}
+
+/// A TIME reply in µs.
+pub(super) fn micros(reply: &Value) -> Option<u64> {
+    let Value::Array(parts) = reply else {
+        return None;
+    };
+    let [seconds, micros] = parts.as_slice() else {
+        return None;
+    };
+    let number = |value: &Value| match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?.parse::<u64>().ok(),
+        _ => None,
+    };
+    number(seconds)?
+        .checked_mul(1_000_000)?
+        .checked_add(number(micros)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(strict: bool, info: &str) -> Result<(), Refusal> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let check = Check {
+            namespace: "lock:".to_owned(),
+            strict,
+            timeout: Duration::from_secs(1),
+            handle: runtime.handle().clone(),
+        };
+        check.judge(&InfoDict::new(info))
+    }
+
+    #[test]
+    fn versions_before_seven_are_refused_by_name() {
+        let refused = judged(false, "redis_version:6.2.14\r\n");
+        assert!(matches!(refused, Err(Refusal::Config(why)) if why.contains("6.2.14")));
+        assert!(judged(false, "redis_version:7.0.15\r\n").is_ok());
+        assert!(judged(false, "redis_version:8.0.0\r\nvalkey_version:9.0.0\r\n").is_ok());
+        assert!(judged(false, "").is_ok(), "a proxy that shows nothing");
+    }
+
+    #[test]
+    fn an_evicting_policy_is_refused_only_when_strict() {
+        for policy in ["allkeys-lru", "volatile-ttl", "volatile-lru"] {
+            let info = format!("redis_version:7.2.0\r\nmaxmemory_policy:{policy}\r\n");
+            assert!(judged(false, &info).is_ok());
+            assert!(
+                matches!(judged(true, &info), Err(Refusal::Config(why)) if why.contains(policy))
+            );
+        }
+        assert!(judged(true, "maxmemory_policy:noeviction\r\n").is_ok());
+    }
+
+    #[test]
+    fn a_time_reply_is_read_strictly() {
+        let bulk = |text: &str| Value::BulkString(text.into());
+        let time = Value::Array(vec![bulk("1795248594"), bulk("129926")]);
+        assert_eq!(micros(&time), Some(1_795_248_594_129_926));
+        assert_eq!(micros(&Value::Array(vec![bulk("1")])), None);
+        assert_eq!(micros(&Value::Nil), None);
+        assert_eq!(
+            micros(&Value::Array(vec![bulk("99999999999999999999"), bulk("0")])),
+            None
+        );
+    }
+}

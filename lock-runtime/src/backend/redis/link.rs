@@ -1,0 +1,305 @@
+//! The command connection: one multiplexed connection that a task of ours keeps alive.
+//!
+//! The client's own reconnection gives up after some tries, and it does not notice a server that is frozen. Here
+//! attempts are unlimited, and a call that timed out makes the supervisor ask the server for a sign of life.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::PushKind;
+use redis::aio::MultiplexedConnection;
+use tokio::sync::{Notify, watch};
+
+use super::dial::{self, Backoff, Outage};
+use super::scripts::{self, Script};
+use super::server_clock::ServerClock;
+use super::target::Target;
+use super::{CLOSED, GONE, check, faults};
+use crate::backend::Fault;
+use crate::clock::{self, Moment};
+use crate::error::StoreError;
+
+/// How long a server may take to show a sign of life after a call has timed out.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
+/// The state of the connection as callers see it, and their word back to the supervisor.
+pub(super) struct Link {
+    state: watch::Receiver<State>,
+    /// Signalled by callers; the supervisor checks the connection.
+    suspicion: Arc<Notify>,
+    /// µs, an exponentially weighted average. Written by every answered call.
+    round_trip: AtomicU64,
+    clock: Arc<ServerClock>,
+}
+
+/// A connection that answered when it was last asked. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Live {
+    connection: MultiplexedConnection,
+    /// Requests on one generation are executed in the order in which they were queued.
+    pub(super) generation: u64,
+}
+
+enum State {
+    Down(Fault),
+    Live(Live),
+    Closed,
+}
+
+impl Link {
+    /// Spawns the supervisor. It ends when `closed` becomes true or its sender is gone.
+    ///
+    /// `first`: a connection that is already checked, or none yet.
+    pub(super) fn start(supervisor: Supervisor, first: Option<Opened>) -> Link {
+        let (state, seen) = watch::channel(State::Down(Fault::NotDone(StoreError::new(
+            "not connected yet",
+        ))));
+        let link = Link {
+            state: seen,
+            suspicion: supervisor.suspicion.clone(),
+            round_trip: AtomicU64::new(0),
+            clock: supervisor.clock.clone(),
+        };
+        let handle = supervisor.check.handle.clone();
+        if let Some(first) = &first {
+            state.send_replace(State::Live(Live {
+                connection: first.connection.clone(),
+                generation: 0,
+            }));
+        }
+        handle.spawn(supervisor.run(state, first));
+        link
+    }
+
+    /// The live connection, waiting for one until `deadline`.
+    pub(super) async fn get(&self, deadline: Moment) -> Result<Live, Fault> {
+        if let State::Live(live) = &*self.state.borrow() {
+            return Ok(live.clone());
+        }
+        let mut state = self.state.clone();
+        let settled = state
+            .wait_for(|state| !matches!(state, State::Down(Fault::NotDone(_) | Fault::Unknown(_))));
+        let waited = tokio::time::timeout_at(deadline.tick(), settled).await;
+        match waited {
+            Ok(Ok(state)) => match &*state {
+                State::Live(live) => Ok(live.clone()),
+                State::Down(fault) => Err(fault.clone()),
+                State::Closed => Err(Fault::Closed(CLOSED)),
+            },
+            Ok(Err(_)) => Err(Fault::Closed(GONE)),
+            Err(_) => Err(match &*self.state.borrow() {
+                State::Down(fault) => {
+                    let reason = dial::reason(fault);
+                    Fault::NotDone(StoreError::new(format!("not connected: {reason}")))
+                }
+                _ => Fault::NotDone(StoreError::new("not connected in time")),
+            }),
+        }
+    }
+
+    /// Runs a script on `live` until `deadline`.
+    pub(super) async fn call<S: Script>(
+        &self,
+        mut live: Live,
+        script: &S,
+        deadline: Moment,
+    ) -> Result<S::Reply, Fault> {
+        let sent_at = clock::now();
+        let call = scripts::run(&mut live.connection, script);
+        match tokio::time::timeout_at(deadline.tick(), call).await {
+            Ok(Err(Fault::Unknown(source))) => {
+                self.suspicion.notify_one();
+                // Without a supervisor there will never be another connection.
+                if self.state.has_changed().is_err() {
+                    return Err(Fault::Closed(GONE));
+                }
+                Err(Fault::Unknown(source))
+            }
+            Ok(answer) => {
+                self.learn_round_trip(sent_at.elapsed());
+                answer
+            }
+            Err(_) => {
+                self.suspicion.notify_one();
+                let waited = sent_at.elapsed();
+                Err(Fault::Unknown(StoreError::new(format!(
+                    "no answer within {waited:?}"
+                ))))
+            }
+        }
+    }
+
+    /// The live connection, if there is one at this moment.
+    pub(super) fn live(&self) -> Option<Live> {
+        match &*self.state.borrow() {
+            State::Live(live) => Some(live.clone()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn clock(&self) -> &ServerClock {
+        &self.clock
+    }
+
+    pub(super) fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.round_trip.load(Ordering::Relaxed))
+    }
+
+    /// Two writers at once may lose one of two samples: it is an estimate.
+    fn learn_round_trip(&self, sample: Duration) {
+        let sample = u64::try_from(sample.as_micros()).unwrap_or(u64::MAX);
+        let average = match self.round_trip.load(Ordering::Relaxed) {
+            0 => sample,
+            average => average - average / 8 + sample / 8,
+        };
+        self.round_trip.store(average.max(1), Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &*self.state.borrow() {
+            State::Down(_) => "Down",
+            State::Live(_) => "Live",
+            State::Closed => "Closed",
+        })
+    }
+}
+
+impl Live {
+    /// Publishes outside a script.
+    pub(super) async fn publish(mut self, channel: &str, payload: &str) -> Result<(), Fault> {
+        let command = redis::cmd("PUBLISH").arg(channel).arg(payload).take();
+        match scripts::send(&mut self.connection, &command).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(faults::of_call(&error)),
+        }
+    }
+}
+
+/// A fresh connection and the signal that it was cut.
+pub(super) struct Opened {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) cut: Arc<Notify>,
+}
+
+impl Opened {
+    /// Connects and reads the server's clock.
+    pub(super) async fn open(
+        target: &Target,
+        timeout: Duration,
+        clock: &ServerClock,
+    ) -> Result<Opened, Fault> {
+        let cut = Arc::new(Notify::new());
+        let signal = cut.clone();
+        let mut connection = dial::open(target, timeout, move |push| {
+            if push.kind == PushKind::Disconnection {
+                signal.notify_one();
+            }
+        })
+        .await?;
+        let sent_at = clock::now();
+        let time = redis::cmd("TIME");
+        let asked = tokio::time::timeout(timeout, scripts::send(&mut connection, &time)).await;
+        let micros = match asked {
+            Ok(Ok(reply)) => check::micros(&reply).ok_or_else(|| faults::malformed("TIME")),
+            Ok(Err(error)) => Err(faults::of_connecting(&error, target.is_tls())),
+            Err(_) => Err(Fault::NotDone(StoreError::new(format!(
+                "no answer within {timeout:?}"
+            )))),
+        }?;
+        clock.saw(micros, sent_at);
+        Ok(Opened { connection, cut })
+    }
+}
+
+/// What the task needs that keeps the connection alive.
+pub(super) struct Supervisor {
+    pub(super) target: Arc<Target>,
+    pub(super) check: check::Check,
+    /// False until the server passed the check once.
+    pub(super) checked: bool,
+    pub(super) clock: Arc<ServerClock>,
+    pub(super) suspicion: Arc<Notify>,
+    pub(super) closed: watch::Receiver<bool>,
+}
+
+impl Supervisor {
+    async fn run(mut self, state: watch::Sender<State>, first: Option<Opened>) {
+        let mut closed = self.closed.clone();
+        tokio::select! {
+            // An error means that the backend is gone: the same.
+            _ = closed.wait_for(|closed| *closed) => {}
+            () = self.keep_alive(&state, first) => {}
+        }
+        state.send_replace(State::Closed);
+    }
+
+    async fn keep_alive(&mut self, state: &watch::Sender<State>, mut next: Option<Opened>) {
+        let mut outage = Outage::new("the connection to the lock store is");
+        let mut backoff = Backoff::new();
+        for generation in 0.. {
+            let opened = loop {
+                let attempt = match next.take() {
+                    Some(opened) => Ok(opened),
+                    None => self.attempt().await,
+                };
+                match attempt {
+                    Ok(opened) => break opened,
+                    Err(fault) => {
+                        outage.is_on(&self.target, &fault);
+                        state.send_replace(State::Down(fault));
+                        clock::sleep(backoff.next()).await;
+                    }
+                }
+            };
+            outage.is_over(&self.target);
+            backoff = Backoff::new();
+            let connection = opened.connection.clone();
+            state.send_replace(State::Live(Live {
+                connection,
+                generation,
+            }));
+            let fault = self.watch(opened).await;
+            outage.is_on(&self.target, &fault);
+            state.send_replace(State::Down(fault));
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<Opened, Fault> {
+        let opened = Opened::open(&self.target, self.check.timeout, &self.clock).await?;
+        if !self.checked {
+            self.check
+                .run(&opened.connection, &self.clock)
+                .await
+                .map_err(check::Refusal::into_fault)?;
+            self.checked = true;
+        }
+        Ok(opened)
+    }
+
+    /// Ends when the connection is of no use any more.
+    async fn watch(&self, mut opened: Opened) -> Fault {
+        loop {
+            tokio::select! {
+                () = opened.cut.notified() => {
+                    return Fault::Unknown(StoreError::new("the connection was cut"));
+                }
+                () = self.suspicion.notified() => {
+                    let ping = redis::cmd("PING");
+                    let asked = scripts::send(&mut opened.connection, &ping);
+                    match tokio::time::timeout(SIGN_OF_LIFE, asked).await {
+                        Ok(Ok(_)) => {}
+                        Ok(Err(error)) if faults::is_from_server(&error) => {}
+                        Ok(Err(error)) => return faults::of_call(&error),
+                        Err(_) => {
+                            return Fault::Unknown(StoreError::new("the server gives no sign of life"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Reads script replies strictly: whatever is not exactly as promised is malformed.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::fence::FencingToken;
+
+/// Takes the items of an array reply one after the other.
+pub(super) struct Items(std::vec::IntoIter<Value>);
+
+impl Items {
+    pub(super) fn of(reply: Value) -> Option<Items> {
+        match reply {
+            Value::Array(items) => Some(Items(items.into_iter())),
+            _ => None,
+        }
+    }
+
+    pub(super) fn text(&mut self) -> Option<String> {
+        text(self.0.next()?)
+    }
+
+    pub(super) fn value(&mut self) -> Option<Value> {
+        self.0.next()
+    }
+
+    pub(super) fn integer(&mut self) -> Option<i64> {
+        match self.0.next()? {
+            Value::Int(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// A number that left Lua as text, because Lua would have rounded it.
+    pub(super) fn digits(&mut self) -> Option<u64> {
+        digits(&self.text()?)
+    }
+
+    /// A token, or nothing where none was wanted.
+    #[expect(
+        clippy::option_option,
+        reason = "outside: well-formed; inside: a token was wanted"
+    )]
+    pub(super) fn token(&mut self) -> Option<Option<FencingToken>> {
+        let text = self.text()?;
+        if text.is_empty() {
+            return Some(None);
+        }
+        let number = digits(&text)?;
+        (number < FencingToken::LIMIT).then(|| Some(FencingToken::new(number)))
+    }
+
+    /// What PTTL answered: none without an expiry.
+    #[expect(
+        clippy::option_option,
+        reason = "outside: well-formed; inside: there is an expiry"
+    )]
+    pub(super) fn expiry(&mut self) -> Option<Option<Duration>> {
+        match self.integer()? {
+            -1 => Some(None),
+            // It expired between two commands of the script's caller.
+            -2 => Some(Some(Duration::ZERO)),
+            millis => Some(Some(Duration::from_millis(u64::try_from(millis).ok()?))),
+        }
+    }
+
+    /// Well-formed only if nothing is left.
+    pub(super) fn end<T>(mut self, value: T) -> Option<T> {
+        self.0.next().is_none().then_some(value)
+    }
+}
+
+pub(super) fn text(value: Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        Value::Okay => Some("OK".to_owned()),
+        _ => None,
+    }
+}
+
+fn digits(text: &str) -> Option<u64> {
+    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(values: Vec<Value>) -> Items {
+        Items::of(Value::Array(values)).unwrap()
+    }
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    #[test]
+    fn sixteen_digits_are_read_exactly() {
+        let token = items(vec![bulk("1795248594129927")])
+            .token()
+            .unwrap()
+            .unwrap();
+        assert_eq!(token.get(), 1_795_248_594_129_927);
+        assert_eq!(items(vec![bulk("")]).token(), Some(None));
+    }
+
+    #[test]
+    fn malformed_items_are_none_and_never_a_panic() {
+        for bad in [
+            "-1",
+            "+1",
+            "1e3",
+            " 1",
+            "9007199254740992",
+            "99999999999999999999",
+            "1.5",
+        ] {
+            assert_eq!(items(vec![bulk(bad)]).token(), None, "{bad}");
+        }
+        assert_eq!(items(vec![Value::Nil]).text(), None);
+        assert_eq!(items(vec![Value::BulkString(vec![0xff])]).text(), None);
+        assert_eq!(items(vec![]).integer(), None);
+        assert_eq!(items(vec![Value::Int(-3)]).expiry(), None);
+        assert_eq!(
+            items(vec![Value::Int(1)]).end(()),
+            None,
+            "something is left over"
+        );
+        assert!(Items::of(Value::Int(1)).is_none());
+    }
+
+    #[test]
+    fn expiries_are_pttls() {
+        assert_eq!(items(vec![Value::Int(-1)]).expiry(), Some(None));
+        assert_eq!(
+            items(vec![Value::Int(-2)]).expiry(),
+            Some(Some(Duration::ZERO))
+        );
+        assert_eq!(
+            items(vec![Value::Int(7)]).expiry(),
+            Some(Some(Duration::from_millis(7)))
+        );
+    }
+}

@@ -1,0 +1,455 @@
+//! The script table: one struct per operation with its keys, arguments and reply, and how a script is called.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, Value};
+
+use super::faults;
+use super::reply::{Items, text};
+use crate::backend::{Fault, Renewed, Seen};
+use crate::fence::FencingToken;
+
+/// What is published on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
+pub(super) const RELEASED: &str = "0";
+
+/// The text of a script and the hash that the server knows it by.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) name: &'static str,
+    pub(super) text: &'static str,
+    hash: OnceLock<String>,
+}
+
+impl Source {
+    const fn new(name: &'static str, text: &'static str) -> Source {
+        Source {
+            name,
+            text,
+            hash: OnceLock::new(),
+        }
+    }
+
+    fn hash(&self) -> &str {
+        self.hash
+            .get_or_init(|| sha1_smol::Sha1::from(self.text).digest().to_string())
+    }
+}
+
+/// One call of one script.
+pub(super) trait Script {
+    type Reply;
+
+    /// `KEYS` and `ARGV` as the script's header names them.
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2];
+
+    fn source() -> &'static Source;
+
+    /// How many of what [`write`](Script::write) appends are keys.
+    fn keys(&self) -> usize;
+
+    /// Appends the keys, then the arguments.
+    fn write(&self, command: &mut Cmd);
+
+    /// `None` if the reply is malformed.
+    fn read(&self, reply: Value) -> Option<Result<Self::Reply, Fault>>;
+}
+
+/// Runs a script on one connection. Has no timeout of its own.
+///
+/// EVALSHA; where the server does not know the script, load it and try again; where loading is refused, EVAL.
+/// Each of these is sent only after the one before was answered, so there is never a second copy under way.
+pub(super) async fn run<S: Script>(
+    connection: &mut MultiplexedConnection,
+    script: &S,
+) -> Result<S::Reply, Fault> {
+    let source = S::source();
+    let mut answer = send(connection, &command(script, "EVALSHA", source.hash())).await;
+    if answer.as_ref().is_err_and(faults::is_noscript) {
+        let load = redis::cmd("SCRIPT").arg("LOAD").arg(source.text).take();
+        answer = match send(connection, &load).await {
+            Ok(_) => send(connection, &command(script, "EVALSHA", source.hash())).await,
+            Err(error) if faults::is_from_server(&error) => {
+                send(connection, &command(script, "EVAL", source.text)).await
+            }
+            Err(error) => Err(error),
+        };
+    }
+    match answer {
+        Ok(reply) => script
+            .read(reply)
+            .unwrap_or_else(|| Err(faults::malformed(source.name))),
+        Err(error) => Err(faults::of_call(&error)),
+    }
+}
+
+pub(super) async fn send(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+) -> Result<Value, RedisError> {
+    connection
+        .send_packed_command(command)
+        .await?
+        .extract_error()
+}
+
+fn command<S: Script>(script: &S, verb: &str, body: &str) -> Cmd {
+    let mut command = Cmd::with_capacity(16, 256);
+    command.arg(verb).arg(body).arg(script.keys());
+    script.write(&mut command);
+    command
+}
+
+fn fence_key(fence: Option<&str>) -> usize {
+    1 + usize::from(fence.is_some())
+}
+
+/// The rest of a `{'FOREIGN', …}` reply.
+fn foreign<T>(mut items: Items, lock: &str, fence: Option<&str>) -> Option<Result<T, Fault>> {
+    let key = match items.text()?.as_str() {
+        "lock" => lock,
+        "fence" => fence?,
+        _ => return None,
+    };
+    let why = items.text()?;
+    items.end(Err(Fault::Foreign {
+        key: key.to_owned(),
+        why,
+    }))
+}
+
+pub(super) struct Acquire<'a> {
+    pub(super) lock: &'a str,
+    pub(super) fence: Option<&'a str>,
+    pub(super) holder: &'a str,
+    pub(super) lease: u64,
+    /// In µs of the server's TIME.
+    pub(super) not_after: u64,
+}
+
+/// `time`: µs of the server's TIME.
+#[derive(Debug)]
+pub(super) enum AcquireReply {
+    Granted {
+        token: Option<FencingToken>,
+        time: u64,
+    },
+    Busy {
+        left: Option<Duration>,
+        time: u64,
+    },
+    Stale {
+        time: u64,
+    },
+}
+
+impl Script for Acquire<'_> {
+    type Reply = AcquireReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["lock, fence?", "holder, lease_ms, not_after_us"];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("acquire", include_str!("lua/acquire.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        fence_key(self.fence)
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command.arg(self.lock).arg(self.fence);
+        command.arg(self.holder).arg(self.lease).arg(self.not_after);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<AcquireReply, Fault>> {
+        let mut items = Items::of(reply)?;
+        let reply = match items.text()?.as_str() {
+            "OK" => {
+                let token = items.token()?;
+                if token.is_some() != self.fence.is_some() {
+                    return None;
+                }
+                AcquireReply::Granted {
+                    token,
+                    time: items.digits()?,
+                }
+            }
+            "BUSY" => AcquireReply::Busy {
+                left: items.expiry()?,
+                time: items.digits()?,
+            },
+            "STALE" => AcquireReply::Stale {
+                time: items.digits()?,
+            },
+            "FOREIGN" => return foreign(items, self.lock, self.fence),
+            _ => return None,
+        };
+        items.end(Ok(reply))
+    }
+}
+
+pub(super) struct Release<'a> {
+    pub(super) lock: &'a str,
+    pub(super) holder: &'a str,
+    pub(super) channel: &'a str,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum ReleaseReply {
+    Done,
+    /// Done, but nobody was told.
+    Unpublished,
+    NotHeld {
+        time: u64,
+    },
+}
+
+impl Script for Release<'_> {
+    type Reply = ReleaseReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["lock", "holder, channel, payload"];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("release", include_str!("lua/release.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        1
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command
+            .arg(self.lock)
+            .arg(self.holder)
+            .arg(self.channel)
+            .arg(RELEASED);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<ReleaseReply, Fault>> {
+        let mut items = Items::of(reply)?;
+        let code = items.integer()?;
+        let time = items.text()?;
+        let reply = match code {
+            1 => ReleaseReply::Done,
+            2 => ReleaseReply::Unpublished,
+            0 => ReleaseReply::NotHeld {
+                time: time.parse().ok()?,
+            },
+            _ => return None,
+        };
+        items.end(Ok(reply))
+    }
+}
+
+pub(super) struct HandOver<'a> {
+    pub(super) lock: &'a str,
+    pub(super) fence: Option<&'a str>,
+    pub(super) from: &'a str,
+    pub(super) to: &'a str,
+    pub(super) lease: u64,
+    /// The channel whose subscribers are to be counted.
+    pub(super) channel: Option<&'a str>,
+}
+
+#[derive(Debug)]
+pub(super) enum HandOverReply {
+    Done {
+        token: Option<FencingToken>,
+        time: u64,
+        subscribers: Option<u64>,
+    },
+    NotHeld,
+}
+
+impl Script for HandOver<'_> {
+    type Reply = HandOverReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["lock, fence?", "from, to, lease_ms, channel or ''"];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("handover", include_str!("lua/handover.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        fence_key(self.fence)
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command.arg(self.lock).arg(self.fence);
+        command
+            .arg(self.from)
+            .arg(self.to)
+            .arg(self.lease)
+            .arg(self.channel.unwrap_or(""));
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<HandOverReply, Fault>> {
+        let mut items = Items::of(reply)?;
+        let reply = match items.text()?.as_str() {
+            "OK" => {
+                let token = items.token()?;
+                if token.is_some() != self.fence.is_some() {
+                    return None;
+                }
+                let time = items.digits()?;
+                // -1: not asked, or not allowed to ask.
+                let subscribers = u64::try_from(items.integer()?).ok();
+                HandOverReply::Done {
+                    token,
+                    time,
+                    subscribers,
+                }
+            }
+            "LOST" => HandOverReply::NotHeld,
+            "FOREIGN" => return foreign(items, self.lock, self.fence),
+            _ => return None,
+        };
+        items.end(Ok(reply))
+    }
+}
+
+pub(super) struct Renew<'a> {
+    /// Key, holder, ttl in ms (0 only looks).
+    pub(super) items: &'a [(&'a str, String, u64)],
+}
+
+impl Script for Renew<'_> {
+    type Reply = Vec<Renewed>;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["lock...", "(holder, ttl_ms)..."];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("renew", include_str!("lua/renew.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        self.items.len()
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        for (lock, _, _) in self.items {
+            command.arg(*lock);
+        }
+        for (_, holder, ttl) in self.items {
+            command.arg(holder.as_str()).arg(*ttl);
+        }
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<Vec<Renewed>, Fault>> {
+        let mut items = Items::of(reply)?;
+        let mut answers = Vec::with_capacity(self.items.len());
+        for _ in self.items {
+            answers.push(match items.value()? {
+                Value::Int(1) => Renewed::Held,
+                Value::Int(0) => Renewed::NotHeld,
+                error => return Some(Err(faults::of_text(&text(error)?))),
+            });
+        }
+        items.end(Ok(answers))
+    }
+}
+
+pub(super) struct ForceRelease<'a> {
+    pub(super) lock: &'a str,
+    pub(super) channel: &'a str,
+    pub(super) control: &'a str,
+}
+
+#[derive(Debug)]
+pub(super) struct ForceReleaseReply {
+    pub(super) released: bool,
+    /// Channel and payload of what could not be published.
+    pub(super) unpublished: Vec<(String, String)>,
+}
+
+impl Script for ForceRelease<'_> {
+    type Reply = ForceReleaseReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["lock", "channel, payload, control_channel"];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("force_release", include_str!("lua/force_release.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        1
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command
+            .arg(self.lock)
+            .arg(self.channel)
+            .arg(RELEASED)
+            .arg(self.control);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<ForceReleaseReply, Fault>> {
+        let mut items = Items::of(reply)?;
+        match items.text()?.as_str() {
+            "OK" => {}
+            "FOREIGN" => return foreign(items, self.lock, None),
+            _ => return None,
+        }
+        let released = match items.integer()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let mut unpublished = Vec::new();
+        while let Some(channel) = items.value() {
+            unpublished.push((text(channel)?, items.text()?));
+        }
+        Some(Ok(ForceReleaseReply {
+            released,
+            unpublished,
+        }))
+    }
+}
+
+pub(super) struct Inspect<'a> {
+    pub(super) lock: &'a str,
+}
+
+impl Script for Inspect<'_> {
+    type Reply = Option<Seen>;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["lock", ""];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("inspect", include_str!("lua/inspect.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        1
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command.arg(self.lock);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<Option<Seen>, Fault>> {
+        let mut items = Items::of(reply)?;
+        match items.text()?.as_str() {
+            "FREE" => items.end(Ok(None)),
+            "HELD" => {
+                let (holder, count) = (items.text()?, items.digits()?);
+                let left = items.expiry()?;
+                items.end(Ok(Some(Seen {
+                    holder,
+                    count,
+                    left,
+                })))
+            }
+            "FOREIGN" => foreign(items, self.lock, None),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What time it is at the server, as far as its replies tell.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// The server's TIME as last seen. Written by every reply that carries one, and for
+/// each new connection, which may lead to another server, by the supervisor of the connection.
+#[derive(Debug, Default)]
+pub(super) struct ServerClock(Mutex<Option<Reading>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    micros: u64,
+    sent_at: Moment,
+}
+
+impl ServerClock {
+    /// The server said `micros` in answer to a request that was sent at `sent_at`.
+    pub(super) fn saw(&self, micros: u64, sent_at: Moment) {
+        *self.reading() = Some(Reading { micros, sent_at });
+    }
+
+    /// The server's time in `ahead` from now, in µs; late by a round trip at most, never early. Zero, which every
+    /// server's clock has passed, if none was seen yet: the reply tells.
+    pub(super) fn not_after(&self, ahead: Duration) -> u64 {
+        let Some(reading) = *self.reading() else {
+            return 0;
+        };
+        reading
+            .micros
+            .saturating_add(micros(reading.sent_at.elapsed()))
+            .saturating_add(micros(ahead))
+    }
+
+    fn reading(&self) -> MutexGuard<'_, Option<Reading>> {
+        // A copied value: nothing can be half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_estimate_moves_with_the_local_clock_and_counts_from_the_sending() {
+        let server = ServerClock::default();
+        assert_eq!(
+            server.not_after(Duration::from_secs(1)),
+            0,
+            "nothing seen yet"
+        );
+        let sent_at = clock::now();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        server.saw(1_000_000, sent_at);
+        let expected = 1_000_000 + 3_000_000 + 500_000;
+        let estimate = server.not_after(Duration::from_millis(500));
+        assert!(
+            (expected..expected + 100_000).contains(&estimate),
+            "{estimate}"
+        );
+    }
+}

@@ -1,0 +1,280 @@
+//! The one pub/sub connection of a backend: the channels of the locks that somebody waits for, and the control
+//! channel of the namespace.
+//!
+//! A connection of its own, so that a flood of messages never delays a renewal's reply, and so that the server can
+//! cut a slow subscriber without cutting the commands. It speaks RESP3: messages reach the topics in the callback
+//! of the connection's task and are counted there, so no queue can grow.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{PushInfo, PushKind, Value};
+use tokio::sync::{Notify, watch};
+
+use super::dial::{self, Backoff, Outage};
+use super::target::Target;
+use super::topics::Topics;
+use super::{faults, scripts};
+use crate::backend::{Event, EventSink, Fault, Victim};
+use crate::clock;
+use crate::error::StoreError;
+
+/// How often a quiet connection is asked for a sign of life.
+const PING_EVERY: Duration = Duration::from_secs(10);
+/// Channels in one SUBSCRIBE.
+const BATCH: usize = 512;
+
+/// The task that keeps the subscriptions alive.
+pub(super) struct Subscriber {
+    pub(super) target: Arc<Target>,
+    pub(super) topics: Arc<Topics>,
+    /// The channel on which victims of a forced release are named.
+    pub(super) control: Arc<str>,
+    pub(super) events: EventSink,
+    /// For each request.
+    pub(super) timeout: Duration,
+    /// Set true once the first attempt has ended, well or not.
+    pub(super) tried: watch::Sender<bool>,
+    pub(super) closed: watch::Receiver<bool>,
+}
+
+impl Subscriber {
+    pub(super) async fn run(self) {
+        let mut closed = self.closed.clone();
+        tokio::select! {
+            // An error means that the backend is gone: the same.
+            _ = closed.wait_for(|closed| *closed) => {}
+            () = self.keep_alive() => {}
+        }
+        self.topics.unreachable();
+    }
+
+    async fn keep_alive(&self) {
+        let mut outage = Outage::new("the subscription to the lock store is");
+        let mut backoff = Backoff::new();
+        let mut refusals = Refusals::default();
+        let mut renewed = false;
+        loop {
+            let fault = match self.connect().await {
+                Ok((connection, cut)) => {
+                    let mut session = Session {
+                        subscriber: self,
+                        connection,
+                        refusals: &mut refusals,
+                    };
+                    match session.begin(renewed).await {
+                        Ok(()) => {
+                            self.tried.send_replace(true);
+                            outage.is_over(&self.target);
+                            backoff = Backoff::new();
+                            session.serve(&cut).await
+                        }
+                        Err(fault) => fault,
+                    }
+                }
+                Err(fault) => fault,
+            };
+            // Whoever listens has been deaf, or will have been, when the next session begins.
+            renewed = true;
+            self.topics.unreachable();
+            self.tried.send_replace(true);
+            outage.is_on(&self.target, &fault);
+            clock::sleep(backoff.next()).await;
+        }
+    }
+
+    async fn connect(&self) -> Result<(MultiplexedConnection, Arc<Notify>), Fault> {
+        let cut = Arc::new(Notify::new());
+        let (signal, topics) = (cut.clone(), self.topics.clone());
+        let (control, events) = (self.control.clone(), self.events.clone());
+        let connection = dial::open(&self.target, self.timeout, move |push| match push.kind {
+            PushKind::Message => deliver(&push, &topics, &control, &events),
+            PushKind::Disconnection => signal.notify_one(),
+            _ => {}
+        })
+        .await?;
+        Ok((connection, cut))
+    }
+}
+
+/// Runs on the connection's task: it only counts.
+fn deliver(push: &PushInfo, topics: &Topics, control: &str, events: &EventSink) {
+    let [Value::BulkString(channel), Value::BulkString(payload)] = push.data.as_slice() else {
+        return;
+    };
+    let Ok(channel) = std::str::from_utf8(channel) else {
+        return;
+    };
+    if channel != control {
+        topics.heard(channel);
+    } else if let Some(victim) = victim(payload) {
+        events(Event::ForceReleased(victim));
+    }
+}
+
+/// The SHA-1 of a holder's id in 40 hex digits. Anything else on the control channel is not ours.
+fn victim(payload: &[u8]) -> Option<Victim> {
+    let hex = payload.len() == 40 && payload.iter().all(u8::is_ascii_hexdigit);
+    let text = std::str::from_utf8(payload).ok()?;
+    hex.then(|| Victim::Sha1(text.to_ascii_lowercase()))
+}
+
+/// Warned once of each, however many channels and connections it concerns.
+#[derive(Default)]
+struct Refusals {
+    locks: bool,
+    control: bool,
+}
+
+/// One connection's life.
+struct Session<'a> {
+    subscriber: &'a Subscriber,
+    connection: MultiplexedConnection,
+    refusals: &'a mut Refusals,
+}
+
+impl Session<'_> {
+    async fn begin(&mut self, renewed: bool) -> Result<(), Fault> {
+        let subscriber = self.subscriber;
+        let channels = subscriber.topics.reachable();
+        match self
+            .subscribe(std::slice::from_ref(&subscriber.control))
+            .await
+        {
+            Ok(()) => {}
+            Err(Fault::Denied(reason)) => {
+                if !std::mem::replace(&mut self.refusals.control, true) {
+                    tracing::warn!(
+                        %reason, channel = &*subscriber.control,
+                        "the lock store refuses the control channel: holders learn of a forced \
+                         release only at their next renewal"
+                    );
+                }
+            }
+            Err(fault) => return Err(fault),
+        }
+        self.open(&channels, renewed).await
+    }
+
+    async fn serve(&mut self, cut: &Notify) -> Fault {
+        match self.serve_until_fault(cut).await {
+            Ok(never) => match never {},
+            Err(fault) => fault,
+        }
+    }
+
+    async fn serve_until_fault(&mut self, cut: &Notify) -> Result<std::convert::Infallible, Fault> {
+        let topics = &self.subscriber.topics;
+        let mut next_ping = clock::now() + PING_EVERY;
+        loop {
+            let (ended, next_idle) = topics.take_idle();
+            for batch in ended.chunks(BATCH) {
+                self.unsubscribe(batch).await?;
+            }
+            let fresh = topics.take_fresh();
+            self.open(&fresh, false).await?;
+            let wake = next_idle.map_or(next_ping, |idle| idle.earlier(next_ping));
+            tokio::select! {
+                () = cut.notified() => {
+                    return Err(Fault::Unknown(StoreError::new("the connection was cut")));
+                }
+                () = topics.changed.notified() => {}
+                () = clock::sleep_until(wake) => {
+                    if next_ping.has_passed() {
+                        self.ping().await?;
+                        next_ping = clock::now() + PING_EVERY;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Subscribes and tells the listeners. Channels that are refused stay deaf.
+    async fn open(&mut self, channels: &[Arc<str>], renewed: bool) -> Result<(), Fault> {
+        let topics = &self.subscriber.topics;
+        for batch in channels.chunks(BATCH) {
+            match self.subscribe(batch).await {
+                Ok(()) => topics.opened(batch, renewed),
+                // One channel that is refused refuses its whole batch.
+                Err(Fault::Denied(_)) => {
+                    for channel in batch {
+                        self.open_alone(channel, renewed).await?;
+                    }
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
+    }
+
+    async fn open_alone(&mut self, channel: &Arc<str>, renewed: bool) -> Result<(), Fault> {
+        let topics = &self.subscriber.topics;
+        let one = std::slice::from_ref(channel);
+        match self.subscribe(one).await {
+            Ok(()) => topics.opened(one, renewed),
+            Err(Fault::Denied(reason)) => {
+                topics.refused(channel);
+                if !std::mem::replace(&mut self.refusals.locks, true) {
+                    tracing::warn!(
+                        %reason,
+                        "the lock store refuses lock channels: waiters are not woken by releases of \
+                         other processes, but look again about once a second"
+                    );
+                }
+            }
+            Err(fault) => return Err(fault),
+        }
+        Ok(())
+    }
+
+    async fn subscribe(&mut self, channels: &[Arc<str>]) -> Result<(), Fault> {
+        let names: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
+        within(self.subscriber.timeout, self.connection.subscribe(names)).await
+    }
+
+    async fn unsubscribe(&mut self, channels: &[Arc<str>]) -> Result<(), Fault> {
+        let names: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
+        within(self.subscriber.timeout, self.connection.unsubscribe(names)).await
+    }
+
+    async fn ping(&mut self) -> Result<(), Fault> {
+        let ping = redis::cmd("PING");
+        let asked = within(
+            self.subscriber.timeout,
+            scripts::send(&mut self.connection, &ping),
+        );
+        asked.await.map(|_| ())
+    }
+}
+
+async fn within<T>(
+    timeout: Duration,
+    request: impl Future<Output = redis::RedisResult<T>>,
+) -> Result<T, Fault> {
+    match tokio::time::timeout(timeout, request).await {
+        Ok(Ok(reply)) => Ok(reply),
+        Ok(Err(error)) => Err(faults::of_call(&error)),
+        Err(_) => Err(Fault::Unknown(StoreError::new(format!(
+            "no answer within {timeout:?}"
+        )))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_forty_hex_digits_name_a_victim() {
+        let hash = "a9993e364706816aba3e25717850c26c9cd0d89d";
+        let upper = hash.to_ascii_uppercase();
+        for good in [hash, &upper] {
+            assert!(matches!(victim(good.as_bytes()), Some(Victim::Sha1(text)) if text == hash));
+        }
+        for bad in ["", "0", &hash[1..], &format!("{hash}0"), &"g".repeat(40)] {
+            assert!(victim(bad.as_bytes()).is_none(), "{bad}");
+        }
+        assert!(victim(&[0xff; 40]).is_none());
+    }
+}

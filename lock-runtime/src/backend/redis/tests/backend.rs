@@ -1,0 +1,90 @@
+//! The backend as the layers above see it.
+
+use super::*;
+use crate::backend::{Backend, HandedOver, Released, Renewal, Renewed, Victim};
+use crate::holder::HolderIds;
+
+#[tokio::test]
+async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    let (ids, key) = (HolderIds::new(), key("order:1"));
+    let (a, b, other) = (ids.fresh(), ids.fresh(), ids.fresh());
+
+    let first = granted(backend.acquire(claim(&key, a, 5_000)).await.unwrap());
+    let busy = backend.acquire(claim(&key, other, 5_000)).await.unwrap();
+    assert!(matches!(busy, Acquired::Busy { left: Some(left) } if left <= Duration::from_secs(5)));
+
+    let term = Some(Term::new(Duration::from_secs(60), true).unwrap());
+    let batch = [(a, term), (a, None), (other, term)].map(|(holder, term)| Renewal {
+        key: key.clone(),
+        holder,
+        term,
+    });
+    let renewed = backend.renew(&batch, CALL).await.unwrap();
+    assert_eq!(renewed, [Renewed::Held, Renewed::Held, Renewed::NotHeld]);
+    assert!(server.integer("PTTL lock:order:1").await > 50_000);
+
+    let handed = backend
+        .hand_over(a, claim(&key, b, 5_000), true)
+        .await
+        .unwrap();
+    let HandedOver::Done {
+        granted: second,
+        strangers,
+    } = handed
+    else {
+        panic!()
+    };
+    assert!(second.token.unwrap() > first.token.unwrap());
+    assert_eq!(strangers, Some(0));
+    assert!(server.integer("PTTL lock:order:1").await <= 5_000);
+
+    let seen = backend.inspect(&key, CALL).await.unwrap().unwrap();
+    assert_eq!((seen.holder, seen.count), (b.to_string(), 1));
+    assert_eq!(
+        backend.release(&key, a, CALL).await.unwrap(),
+        Released::NotHeld
+    );
+    assert_eq!(
+        backend.release(&key, b, CALL).await.unwrap(),
+        Released::Done
+    );
+    assert!(backend.inspect(&key, CALL).await.unwrap().is_none());
+    assert!(matches!(
+        backend
+            .hand_over(b, claim(&key, a, 5_000), false)
+            .await
+            .unwrap(),
+        HandedOver::NotHeld
+    ));
+    assert_eq!(server.integer("EXISTS lock:order:1").await, 0);
+}
+
+#[tokio::test]
+async fn a_release_elsewhere_is_heard_and_a_forced_one_is_told_to_the_holder() {
+    let server = Server::start().await;
+    let (here, events) = connect_with(&server.url(), settings()).await.unwrap();
+    let there = connect(&server).await;
+    let (ids, key) = (HolderIds::new(), key("k"));
+    let (mine, theirs) = (ids.fresh(), ids.fresh());
+
+    granted(there.acquire(claim(&key, theirs, 5_000)).await.unwrap());
+    let mut listener = here.listen(&key);
+    listener.ready().await;
+    there.release(&key, theirs, CALL).await.unwrap();
+    listener.heard().await;
+
+    granted(here.acquire(claim(&key, mine, 5_000)).await.unwrap());
+    assert!(there.force_release(&key, CALL).await.unwrap());
+    assert!(!there.force_release(&key, CALL).await.unwrap());
+    listener.heard().await;
+    until("the victim is told", async || {
+        let events = events.lock().unwrap();
+        let [Event::ForceReleased(victim)] = events.as_slice() else {
+            return false;
+        };
+        matches!(victim, Victim::Sha1(_)) && victim.is(mine) && !victim.is(theirs)
+    })
+    .await;
+}

@@ -1,0 +1,80 @@
+//! The backend against real servers. `REDIS_SERVER_BIN` names the binary; the default is `redis-server`.
+
+mod backend;
+mod server;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use self::server::Server;
+use super::{RedisBackend, Settings, Target};
+use crate::backend::{Acquired, Claim, Event, Granted};
+use crate::error::LockError;
+use crate::holder::HolderId;
+use crate::key::Key;
+use crate::name::LockName;
+use crate::term::Term;
+
+const CALL: Duration = Duration::from_secs(2);
+
+fn settings() -> Settings {
+    Settings {
+        namespace: "lock:".to_owned(),
+        call_timeout: CALL,
+        strict: false,
+        lazy: false,
+    }
+}
+
+/// Events in the order in which they came.
+type Events = Arc<Mutex<Vec<Event>>>;
+
+async fn connect_with(
+    url: &str,
+    settings: Settings,
+) -> Result<(Arc<RedisBackend>, Events), LockError> {
+    let events = Events::default();
+    let sink = events.clone();
+    let sink = Arc::new(move |event| sink.lock().unwrap().push(event));
+    let target = Target::parse(url)?;
+    let backend = RedisBackend::connect(target, settings, Handle::current(), sink).await?;
+    Ok((backend, events))
+}
+
+async fn connect(server: &Server) -> Arc<RedisBackend> {
+    connect_with(&server.url(), settings()).await.unwrap().0
+}
+
+fn key(name: &str) -> Arc<Key> {
+    Arc::new(Key::new("lock:", &LockName::from(name)).unwrap())
+}
+
+fn claim(key: &Key, holder: HolderId, lease_ms: u64) -> Claim<'_> {
+    let term = Term::new(Duration::from_millis(lease_ms), false).unwrap();
+    Claim {
+        key,
+        holder,
+        term,
+        fenced: true,
+        timeout: CALL,
+    }
+}
+
+fn granted(acquired: Acquired) -> Granted {
+    match acquired {
+        Acquired::Granted(granted) => granted,
+        Acquired::Busy { .. } => panic!("busy"),
+    }
+}
+
+/// Waits for a condition; fails the test if it does not come.
+async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let waited = tokio::time::timeout(Duration::from_secs(20), async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    assert!(waited.await.is_ok(), "never: {what}");
+}

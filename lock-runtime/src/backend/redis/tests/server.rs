@@ -1,0 +1,156 @@
+//! A server of one test's own.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, Value};
+
+pub(super) struct Server {
+    process: Child,
+    port: u16,
+    arguments: Vec<String>,
+}
+
+impl Server {
+    pub(super) async fn start() -> Server {
+        Server::start_with(&[]).await
+    }
+
+    pub(super) async fn start_with(arguments: &[&str]) -> Server {
+        let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
+        // Between finding a free port and using it, somebody else may take it: then the next one.
+        loop {
+            let port = TcpListener::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap()
+                .port();
+            let process = spawn(port, &arguments);
+            let mut server = Server {
+                process,
+                port,
+                arguments: arguments.clone(),
+            };
+            if server.answers().await {
+                return server;
+            }
+        }
+    }
+
+    /// False if the process ended before it answered.
+    async fn answers(&mut self) -> bool {
+        while self.process.try_wait().unwrap().is_none() {
+            if let Ok(mut connection) = self.try_connect().await
+                && run(&mut connection, redis::cmd("TIME")).await.is_ok()
+            {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        false
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    pub(super) fn url_of(&self, user: &str) -> String {
+        format!("redis://{user}:secret@127.0.0.1:{}/", self.port)
+    }
+
+    async fn try_connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        let client = redis::Client::open(self.url())?;
+        let config =
+            redis::AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(10)));
+        client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+    }
+
+    pub(super) async fn connection(&self) -> MultiplexedConnection {
+        self.try_connect().await.unwrap()
+    }
+
+    /// Runs a command given as words.
+    pub(super) async fn run(&self, words: &str) -> Value {
+        let mut parts = words.split_whitespace();
+        let mut command = redis::cmd(parts.next().unwrap());
+        for part in parts {
+            command.arg(part);
+        }
+        run(&mut self.connection().await, command).await.unwrap()
+    }
+
+    pub(super) async fn integer(&self, words: &str) -> i64 {
+        match self.run(words).await {
+            Value::Int(number) => number,
+            other => panic!("{words}: {other:?}"),
+        }
+    }
+
+    pub(super) fn signal(&self, name: &str) {
+        let pid = self.process.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-s", name, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    pub(super) fn kill(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    /// After [`kill`](Server::kill), on the same port.
+    pub(super) async fn restart(&mut self) {
+        self.process = spawn(self.port, &self.arguments);
+        assert!(self.answers().await);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn spawn(port: u16, arguments: &[String]) -> Child {
+    let binary = std::env::var("REDIS_SERVER_BIN").unwrap_or_else(|_| "redis-server".to_owned());
+    Command::new(binary)
+        .args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+        ])
+        .args([
+            "--appendonly",
+            "no",
+            "--enable-debug-command",
+            "yes",
+            "--dir",
+            "/",
+        ])
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a redis-server to test with: install one or set REDIS_SERVER_BIN")
+}
+
+pub(super) async fn run(
+    connection: &mut MultiplexedConnection,
+    command: impl std::borrow::Borrow<Cmd>,
+) -> Result<Value, RedisError> {
+    connection
+        .send_packed_command(command.borrow())
+        .await?
+        .extract_error()
+}
