@@ -56,6 +56,14 @@ impl Moment {
         tokio.max(now.boot.saturating_sub(self.boot))
     }
 
+    /// True if the machine was suspended since this moment: tokio's timers are then late by as much.
+    pub(crate) fn was_suspended_since(self) -> bool {
+        const NOTICEABLE: Duration = Duration::from_millis(100);
+        let now = now();
+        let tokio = now.tokio.saturating_duration_since(self.tokio);
+        now.boot.saturating_sub(self.boot).saturating_sub(tokio) > NOTICEABLE
+    }
+
     pub(crate) fn earlier(self, other: Moment) -> Moment {
         if self.tokio <= other.tokio { self } else { other }
     }

@@ -14,6 +14,13 @@ pub(crate) struct HolderId {
     number: u64,
 }
 
+impl HolderId {
+    /// The acquisition's number, unique in its manager.
+    pub(crate) fn number(self) -> u64 {
+        self.number
+    }
+}
+
 impl fmt::Display for HolderId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.client.hyphenated(), self.number)
@@ -37,6 +44,11 @@ impl HolderIds {
     /// A client id from the operating system's random generator.
     pub(crate) fn new() -> HolderIds {
         HolderIds { client: Uuid::new_v4(), next: AtomicU64::new(1) }
+    }
+
+    /// True if this generator made `id`: the hold is this manager's.
+    pub(crate) fn made(&self, id: HolderId) -> bool {
+        id.client == self.client
     }
 
     pub(crate) fn fresh(&self) -> HolderId {

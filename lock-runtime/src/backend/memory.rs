@@ -1,1 +1,326 @@
-//! placeholder
+//! The memory store: the embedded default and the reference model of what every backend must do.
+//!
+//! Its clock is tokio's, so leases follow a paused clock. As in Redis, expiry tells nobody: waiters learn of it
+//! by their own timers.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::topic::{Ear, Topic};
+use super::{
+    Acquired, Backend, Claim, Event, EventSink, Fault, Granted, HandedOver, Listen, Released,
+    Renewal, Renewed, Reply, Seen, Victim,
+};
+use crate::clock;
+use crate::fence::FencingToken;
+use crate::holder::HolderId;
+use crate::key::Key;
+use crate::term::Term;
+
+/// A lock store in this process. Clones share the same locks, so several managers can contend on one store.
+///
+/// ```
+/// use lock_runtime::{LockManager, MemoryStore};
+///
+/// let store = MemoryStore::new();
+/// let one = LockManager::builder().memory_store(&store).in_memory().unwrap();
+/// let other = LockManager::builder().memory_store(&store).in_memory().unwrap();
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    epoch: Instant,
+    epoch_micros: u64,
+}
+
+#[derive(Default)]
+struct State {
+    locks: HashMap<Box<str>, Entry>,
+    /// When the map has this many entries, the expired ones are swept out.
+    sweep_at: usize,
+    /// The last token given. One counter for all keys: it increases per key all the more.
+    last_token: Option<FencingToken>,
+    topics: HashMap<Box<str>, Weak<Topic>>,
+    attached: Vec<(u64, EventSink)>,
+    next_attachment: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    holder: HolderId,
+    expires: Instant,
+}
+
+impl Default for MemoryStore {
+    fn default() -> MemoryStore {
+        MemoryStore::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("locks", &self.lock().locks.len()).finish()
+    }
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> MemoryStore {
+        let shared = Shared {
+            state: Mutex::default(),
+            epoch: Instant::now(),
+            epoch_micros: clock::wall_micros(),
+        };
+        MemoryStore { shared: Arc::new(shared) }
+    }
+
+    /// The process-wide store of that name, made on first use: what `memory://name` connects to.
+    pub fn named(name: &str) -> MemoryStore {
+        static STORES: Mutex<Option<HashMap<String, MemoryStore>>> = Mutex::new(None);
+        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.get_or_insert_default().entry(name.to_owned()).or_default().clone()
+    }
+
+    /// How many locks are held now.
+    pub fn held(&self) -> usize {
+        let now = Instant::now();
+        self.lock().locks.values().filter(|entry| entry.expires > now).count()
+    }
+
+    /// Forgets every lock, as `FLUSHALL` would. Holders learn of it at their next renewal; tokens go on rising.
+    pub fn clear(&self) {
+        self.lock().locks.clear();
+    }
+
+    // Nothing below panics while the lock is held, so a poisoned state is still whole.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn micros(&self) -> u64 {
+        let since = self.shared.epoch.elapsed().as_micros();
+        self.shared.epoch_micros + u64::try_from(since).unwrap_or(u64::MAX / 2)
+    }
+}
+
+impl State {
+    /// The entry of a key that is held now.
+    fn live(&mut self, key: &Key) -> Option<Entry> {
+        let entry = *self.locks.get(key.raw())?;
+        if entry.expires > Instant::now() {
+            return Some(entry);
+        }
+        self.locks.remove(key.raw());
+        None
+    }
+
+    fn put(&mut self, key: &Key, holder: HolderId, term: Term) {
+        let now = Instant::now();
+        if self.locks.len() >= self.sweep_at {
+            self.locks.retain(|_, entry| entry.expires > now);
+            self.sweep_at = (self.locks.len() * 2).max(64);
+        }
+        self.locks.insert(key.raw().into(), Entry { holder, expires: now + term.ttl() });
+    }
+
+    fn token(&mut self, fenced: bool, micros: u64) -> Option<FencingToken> {
+        fenced.then(|| {
+            let token = FencingToken::after(self.last_token, micros);
+            self.last_token = Some(token);
+            token
+        })
+    }
+
+    fn topic(&self, key: &Key) -> Option<Arc<Topic>> {
+        self.topics.get(key.raw()).and_then(Weak::upgrade)
+    }
+}
+
+/// One manager's connection to a store.
+#[derive(Debug)]
+pub(crate) struct MemoryBackend {
+    store: MemoryStore,
+    attachment: u64,
+}
+
+impl MemoryBackend {
+    pub(crate) fn new(store: MemoryStore, events: EventSink) -> MemoryBackend {
+        let attachment = {
+            let mut state = store.lock();
+            state.next_attachment += 1;
+            let attachment = state.next_attachment;
+            state.attached.push((attachment, events));
+            attachment
+        };
+        MemoryBackend { store, attachment }
+    }
+
+    /// Runs one operation on the state, as a store runs one script. It is ready at once, so it takes part in
+    /// tokio's cooperative scheduling by hand: a loop over it must not keep a worker thread to itself.
+    fn op<'a, T: Send + 'a>(
+        &'a self,
+        op: impl FnOnce(&mut State) -> Result<T, Fault> + Send + 'a,
+    ) -> Reply<'a, T> {
+        Box::pin(async move {
+            tokio::task::coop::consume_budget().await;
+            op(&mut self.store.lock())
+        })
+    }
+}
+
+impl Drop for MemoryBackend {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Backend for MemoryBackend {
+    fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired> {
+        let sent_at = clock::now();
+        self.op(move |state| {
+            match state.live(claim.key) {
+                Some(entry) if entry.holder != claim.holder => {
+                    let left = entry.expires.saturating_duration_since(Instant::now());
+                    return Ok(Acquired::Busy { left: Some(left) });
+                }
+                _ => state.put(claim.key, claim.holder, claim.term),
+            }
+            let token = state.token(claim.fenced, self.store.micros());
+            Ok(Acquired::Granted(Granted { token, sent_at }))
+        })
+    }
+
+    fn release<'a>(&'a self, key: &'a Key, holder: HolderId, _: Duration) -> Reply<'a, Released> {
+        self.op(move |state| {
+            if state.live(key).is_none_or(|entry| entry.holder != holder) {
+                return Ok(Released::NotHeld);
+            }
+            state.locks.remove(key.raw());
+            if let Some(topic) = state.topic(key) {
+                topic.raise();
+            }
+            Ok(Released::Done)
+        })
+    }
+
+    fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver> {
+        let sent_at = clock::now();
+        self.op(move |state| {
+            if state.live(to.key).is_none_or(|entry| entry.holder != from && entry.holder != to.holder) {
+                return Ok(HandedOver::NotHeld);
+            }
+            state.put(to.key, to.holder, to.term);
+            let token = state.token(to.fenced, self.store.micros());
+            // Nobody of this manager listens while it holds the key itself.
+            let strangers = state.topic(to.key).map_or(0, |topic| Arc::strong_count(&topic) - 1);
+            Ok(HandedOver::Done {
+                granted: Granted { token, sent_at },
+                strangers: u64::try_from(strangers).ok(),
+            })
+        })
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal], _: Duration) -> Reply<'a, Vec<Renewed>> {
+        self.op(move |state| {
+            let renew = |renewal: &Renewal| {
+                let Some(entry) = state.live(&renewal.key).filter(|e| e.holder == renewal.holder) else {
+                    return Renewed::NotHeld;
+                };
+                if renewal.term.is_some_and(|term| Instant::now() + term.ttl() > entry.expires) {
+                    renewal.term.into_iter().for_each(|term| state.put(&renewal.key, entry.holder, term));
+                }
+                Renewed::Held
+            };
+            Ok(batch.iter().map(renew).collect())
+        })
+    }
+
+    fn force_release<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, bool> {
+        Box::pin(async move {
+            let (victim, sinks) = {
+                let mut state = self.store.lock();
+                let Some(entry) = state.live(key) else { return Ok(false) };
+                state.locks.remove(key.raw());
+                if let Some(topic) = state.topic(key) {
+                    topic.raise();
+                }
+                (entry.holder, state.attached.clone())
+            };
+            for (_, sink) in sinks {
+                sink(Event::ForceReleased(Victim::Id(victim)));
+            }
+            Ok(true)
+        })
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, Option<Seen>> {
+        self.op(move |state| {
+            Ok(state.live(key).map(|entry| Seen {
+                holder: entry.holder.to_string(),
+                count: 1,
+                left: Some(entry.expires.saturating_duration_since(Instant::now())),
+            }))
+        })
+    }
+
+    fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
+        let mut state = self.store.lock();
+        let topic = state.topic(key).unwrap_or_else(|| {
+            let topic = Arc::new(Topic::default());
+            state.topics.insert(key.raw().into(), Arc::downgrade(&topic));
+            topic
+        });
+        Box::new(Listener { ear: Ear::new(topic), key: key.clone(), store: self.store.clone() })
+    }
+
+    fn renew_batch(&self) -> usize {
+        128
+    }
+
+    fn round_trip(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn close(&self) {
+        self.store.lock().attached.retain(|(attachment, _)| *attachment != self.attachment);
+    }
+}
+
+struct Listener {
+    ear: Ear,
+    key: Arc<Key>,
+    store: MemoryStore,
+}
+
+impl Listen for Listener {
+    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.ear.heard()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut state = self.store.lock();
+        // New listeners take the store's lock as well, so a count of one is this listener alone.
+        if Arc::strong_count(self.ear.topic()) == 1 {
+            state.topics.remove(self.key.raw());
+        }
+    }
+}

@@ -16,6 +16,7 @@ use crate::term::Term;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+pub(crate) mod topic;
 
 /// Boxed because a manager holds its backend as `dyn`: one allocation beside a network round trip.
 pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
@@ -34,8 +35,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Gives the lock back if `holder` has it, and wakes a waiter.
     fn release<'a>(&'a self, key: &'a Key, holder: HolderId, timeout: Duration) -> Reply<'a, Released>;
 
-    /// Makes `to` the holder if `from` is. Wakes nobody. `ask_strangers`: also count who else may be waiting.
-    fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>, ask_strangers: bool) -> Reply<'a, HandedOver>;
+    /// Makes `to` the holder if `from` is, and counts who else may be waiting. Wakes nobody.
+    fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver>;
 
     /// Extends each lease to its term, never shortening one. The answers are in the order of the items.
     fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>>;
@@ -54,6 +55,9 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// A recent round trip, for pauses that must be longer than one.
     fn round_trip(&self) -> Duration;
+
+    /// Resolves once nothing is being undone in the background any more.
+    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Ends connections and tasks. Calls after it fail with [`Fault::Closed`].
     fn close(&self);
@@ -105,7 +109,7 @@ pub(crate) enum Released {
 pub(crate) enum HandedOver {
     Done {
         granted: Granted,
-        /// How many waiters of other processes are known; `None` if it was not asked or cannot be known.
+        /// How many waiters of other managers are known; `None` if that cannot be known.
         strangers: Option<u64>,
     },
     /// Neither of the two holds the lock.
@@ -179,6 +183,16 @@ pub(crate) enum Fault {
     Foreign { key: String, why: String },
     /// The backend was closed, or its runtime is gone.
     Closed(&'static str),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::NotDone(source) | Fault::Unknown(source) | Fault::Denied(source) => source.fmt(f),
+            Fault::Foreign { key, why } => write!(f, "key `{key}`: {why}"),
+            Fault::Closed(why) => f.write_str(why),
+        }
+    }
 }
 
 impl Fault {

@@ -1,0 +1,281 @@
+//! The local queue of each key. One caller per key and process deals with the store; the others queue behind it,
+//! first come first served, and cost no network.
+//!
+//! Whoever is at the head owns a [`Place`]. It travels: from a head to its hold, from a hold to the next waiter.
+//! Dropping it anywhere passes it on, so a cancelled future can lose nothing.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use crate::error::{LockError, StoreError};
+use crate::hold::Terms;
+use crate::key::Key;
+use crate::pace::Pace;
+
+/// The gates of one manager.
+#[derive(Debug)]
+pub(crate) struct Gates {
+    state: Mutex<State>,
+    max_per_key: usize,
+    max_in_all: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    gates: HashMap<Arc<Key>, Gate>,
+    waiting: usize,
+    closed: bool,
+}
+
+/// A key that somebody in this process deals with.
+#[derive(Debug, Default)]
+struct Gate {
+    /// By ticket number, so the order is that of arrival.
+    queue: BTreeMap<u64, Waiter>,
+    next_ticket: u64,
+    pace: Pace,
+    /// What the store last failed with while a head asked it; `None` after any answer.
+    fault: Option<StoreError>,
+    /// The label of the local hold, if a hold owns the place, and whether a long wait was warned of.
+    held_by: Option<&'static str>,
+    warned: bool,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    turn: oneshot::Sender<Turn>,
+    terms: Terms,
+}
+
+/// What a waiter gets when its time comes.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// The head of the queue: ask the store.
+    Head(Place),
+    /// A hold, handed over by the one before.
+    Held(crate::guard::Share),
+}
+
+pub(crate) enum Entry {
+    /// Nobody was there.
+    Head(Place),
+    Queued(Ticket),
+}
+
+impl Gates {
+    pub(crate) fn new(max_per_key: usize, max_in_all: usize) -> Arc<Gates> {
+        Arc::new(Gates { state: Mutex::default(), max_per_key, max_in_all })
+    }
+
+    // Nothing panics while the state is locked, so a poisoned one is still whole.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the place at `key` if nobody in this process deals with it.
+    pub(crate) fn try_enter(self: &Arc<Gates>, key: &Arc<Key>) -> Option<Place> {
+        let mut state = self.state();
+        if state.gates.contains_key(key) {
+            return None;
+        }
+        state.gates.insert(key.clone(), Gate::default());
+        Some(Place { gates: self.clone(), key: key.clone() })
+    }
+
+    /// Takes the place at `key`, or a ticket for it.
+    pub(crate) fn enter(self: &Arc<Gates>, key: &Arc<Key>, terms: Terms) -> Result<Entry, LockError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        if state.closed {
+            return Err(closed(key));
+        }
+        let Some(gate) = state.gates.get_mut(key) else {
+            state.gates.insert(key.clone(), Gate::default());
+            return Ok(Entry::Head(Place { gates: self.clone(), key: key.clone() }));
+        };
+        let too_many = |limit, scope| {
+            Err(LockError::TooManyWaiters { name: key.name().to_owned(), limit, scope })
+        };
+        if gate.queue.len() >= self.max_per_key {
+            return too_many(self.max_per_key, "for this key");
+        }
+        if state.waiting >= self.max_in_all {
+            return too_many(self.max_in_all, "in all");
+        }
+        state.waiting += 1;
+        let number = gate.next_ticket;
+        gate.next_ticket += 1;
+        let (turn, given) = oneshot::channel();
+        gate.queue.insert(number, Waiter { turn, terms });
+        Ok(Entry::Queued(Ticket { gates: self.clone(), key: key.clone(), number, given }))
+    }
+
+    /// How many local callers queue for `key`.
+    pub(crate) fn waiters(&self, key: &Key) -> usize {
+        self.state().gates.get(key).map_or(0, |gate| gate.queue.len())
+    }
+
+    /// Sends every waiter away and admits no more.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.waiting = 0;
+        let queues: Vec<_> =
+            state.gates.values_mut().map(|gate| std::mem::take(&mut gate.queue)).collect();
+        drop(state);
+        // Each waiter's channel closes: it answers `ShuttingDown`.
+        drop(queues);
+    }
+
+    fn with<T>(&self, key: &Key, read: impl FnOnce(&mut Gate) -> T) -> Option<T> {
+        self.state().gates.get_mut(key).map(read)
+    }
+
+    fn pop(state: &mut State, key: &Key) -> Option<Waiter> {
+        let gate = state.gates.get_mut(key)?;
+        let (_, waiter) = gate.queue.pop_first()?;
+        state.waiting -= 1;
+        Some(waiter)
+    }
+}
+
+pub(crate) fn closed(key: &Key) -> LockError {
+    LockError::ShuttingDown { name: key.name().to_owned(), why: "the manager is shutting down" }
+}
+
+/// This process's turn at a key. Dropped, it goes to the next waiter; when there is none, the gate is gone.
+pub(crate) struct Place {
+    gates: Arc<Gates>,
+    key: Arc<Key>,
+}
+
+impl Place {
+    pub(crate) fn key(&self) -> &Arc<Key> {
+        &self.key
+    }
+
+    /// What decides when to hand over and when to stand back.
+    pub(crate) fn pace<T>(&self, read: impl FnOnce(&mut Pace) -> T) -> Option<T> {
+        self.gates.with(&self.key, |gate| read(&mut gate.pace))
+    }
+
+    /// Notes what the store said, for waiters whose time runs out behind this head.
+    pub(crate) fn heard_from_store(&self, fault: Option<&StoreError>) {
+        self.gates.with(&self.key, |gate| {
+            if gate.fault.is_some() || fault.is_some() {
+                gate.fault = fault.cloned();
+            }
+        });
+    }
+
+    /// Notes that a hold owns the place from now on.
+    pub(crate) fn now_held_by(&self, label: &'static str) {
+        self.gates.with(&self.key, |gate| {
+            gate.held_by = Some(label);
+            gate.warned = false;
+            gate.fault = None;
+        });
+    }
+
+    /// The waiter to hand the hold over to: the next one, if there is one and the budget allows.
+    pub(crate) fn heir(&self) -> Option<Heir> {
+        let mut state = self.gates.state();
+        let gate = state.gates.get_mut(&self.key)?;
+        if gate.queue.is_empty() {
+            return None;
+        }
+        if !gate.pace.may_hand_over() {
+            gate.pace.stand_back();
+            return None;
+        }
+        loop {
+            let waiter = Gates::pop(&mut state, &self.key)?;
+            if !waiter.turn.is_closed() {
+                return Some(Heir { turn: waiter.turn, terms: waiter.terms });
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let next = {
+            let mut state = self.gates.state();
+            let next = Gates::pop(&mut state, &self.key);
+            match (&next, state.gates.get_mut(&*self.key)) {
+                (Some(_), Some(gate)) => gate.held_by = None,
+                _ => drop(state.gates.remove(&*self.key)),
+            }
+            next
+        };
+        if let Some(waiter) = next {
+            let place = Place { gates: self.gates.clone(), key: self.key.clone() };
+            // A waiter that has just left gives its turn back as the error; dropping that passes it on.
+            let _ = waiter.turn.send(Turn::Head(place));
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Place").field(&self.key).finish()
+    }
+}
+
+/// A waiter that a hold is being handed over to.
+#[derive(Debug)]
+pub(crate) struct Heir {
+    turn: oneshot::Sender<Turn>,
+    pub(crate) terms: Terms,
+}
+
+impl Heir {
+    /// Gives the heir its turn. If it has left meanwhile, the turn is dropped, which passes it on.
+    pub(crate) fn give(self, turn: Turn) {
+        let _ = self.turn.send(turn);
+    }
+}
+
+/// A place in a queue. Dropped, it leaves the queue; a turn that was given already is passed on.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    gates: Arc<Gates>,
+    key: Arc<Key>,
+    number: u64,
+    given: oneshot::Receiver<Turn>,
+}
+
+impl Ticket {
+    /// Waits for the turn. `None`: the gates were closed. Cancel safe.
+    pub(crate) async fn turn(&mut self) -> Option<Turn> {
+        (&mut self.given).await.ok()
+    }
+
+    /// What the store last failed with, if the head got no answer from it.
+    pub(crate) fn fault(&self) -> Option<StoreError> {
+        self.gates.with(&self.key, |gate| gate.fault.clone()).flatten()
+    }
+
+    /// The label of the hold that this waiter waits for, the first time somebody asks about that hold.
+    pub(crate) fn blocked_by(&self) -> Option<&'static str> {
+        self.gates
+            .with(&self.key, |gate| {
+                let first = !std::mem::replace(&mut gate.warned, true);
+                gate.held_by.filter(|_| first)
+            })
+            .flatten()
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut state = self.gates.state();
+        let gate = state.gates.get_mut(&self.key);
+        if gate.is_some_and(|gate| gate.queue.remove(&self.number).is_some()) {
+            state.waiting -= 1;
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! One hold of one lock: what guards share, what the watchdog renews, what a loss ends.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::backend::{Granted, Renewal, Renewed};
+use crate::clock::{self, Moment};
+use crate::error::{LockError, LostReason};
+use crate::fence::FencingToken;
+use crate::gate::Place;
+use crate::holder::HolderId;
+use crate::key::Key;
+use crate::observe;
+use crate::term::Term;
+
+/// What a request asks of its hold. Validated; times are the request's, or the manager's defaults.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) term: Term,
+    /// Whether the watchdog extends the lease.
+    pub(crate) renewed: bool,
+    pub(crate) fenced: bool,
+    pub(crate) max_hold: Option<Duration>,
+    /// What logs and metrics call this lock.
+    pub(crate) label: &'static str,
+}
+
+/// A hold from the store's grant to its end. Shared by the guards of one lineage, their views and the watchdog.
+pub(crate) struct Hold {
+    key: Arc<Key>,
+    holder: HolderId,
+    token: Option<FencingToken>,
+    label: &'static str,
+    granted_at: Moment,
+    max_until: Option<Moment>,
+    state: Mutex<State>,
+    /// Raised when the hold is lost or ended. The state is written before it is raised.
+    over: Arc<Notify>,
+}
+
+struct State {
+    phase: Phase,
+    term: Term,
+    /// Until when the hold may be believed in: `sent_at + ttl − margin` of the last confirmed request.
+    deadline: Moment,
+    /// How many guards share the hold, and how many of them want it renewed.
+    sharers: usize,
+    renewers: usize,
+    /// A nested request asked for a longer lease: the next renewal extends it even if nobody renews.
+    lengthen: bool,
+    /// This process's turn at the key. Leaves with the hold, or at once when it is lost: the next local waiter
+    /// need not wait for a guard that means nothing any more.
+    place: Option<Place>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Held,
+    Lost { reason: LostReason, held_for: Duration },
+    /// The last sharer left.
+    Ended,
+}
+
+/// What the last sharer takes along when it leaves.
+pub(crate) enum Left {
+    /// Others still share the hold.
+    Shared,
+    /// The hold was good: release it.
+    Good(Place),
+    /// The hold was lost before; whether this was its last sharer.
+    Lost { reason: LostReason, last: bool },
+}
+
+impl Hold {
+    pub(crate) fn new(
+        place: Place,
+        holder: HolderId,
+        terms: Terms,
+        granted: Granted,
+    ) -> Arc<Hold> {
+        let state = State {
+            phase: Phase::Held,
+            term: terms.term,
+            deadline: granted.sent_at + terms.term.trusted(),
+            sharers: 1,
+            renewers: usize::from(terms.renewed),
+            lengthen: false,
+            place: None,
+        };
+        let hold = Hold {
+            key: place.key().clone(),
+            holder,
+            token: granted.token,
+            label: terms.label,
+            granted_at: clock::now(),
+            max_until: terms.max_hold.map(|longest| granted.sent_at + longest),
+            state: Mutex::new(state),
+            over: Arc::default(),
+        };
+        hold.state().place = Some(place);
+        Arc::new(hold)
+    }
+
+    pub(crate) fn key(&self) -> &Arc<Key> {
+        &self.key
+    }
+
+    pub(crate) fn holder(&self) -> HolderId {
+        self.holder
+    }
+
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.token
+    }
+
+    pub(crate) fn label(&self) -> &'static str {
+        self.label
+    }
+
+    pub(crate) fn over(&self) -> &Arc<Notify> {
+        &self.over
+    }
+
+    pub(crate) fn held_for(&self) -> Duration {
+        self.granted_at.elapsed()
+    }
+
+    // Nothing panics while the state is locked, so a poisoned one is still whole.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why the hold was lost, if it was. The local deadline counts from here on: it needs no timer to be true.
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        let state = self.state();
+        match state.phase {
+            Phase::Lost { reason, .. } => Some(reason),
+            Phase::Ended => None,
+            Phase::Held => {
+                let reason = self.overdue(&state)?;
+                drop(state);
+                self.lose(reason);
+                // Another reason may have come first.
+                match self.state().phase {
+                    Phase::Lost { reason, .. } => Some(reason),
+                    Phase::Held | Phase::Ended => None,
+                }
+            }
+        }
+    }
+
+    fn overdue(&self, state: &State) -> Option<LostReason> {
+        if self.max_until.is_some_and(Moment::has_passed) {
+            Some(LostReason::MaxHold)
+        } else if state.deadline.has_passed() {
+            Some(LostReason::Expired)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.loss().is_none() && self.state().phase == Phase::Held
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.loss().is_some() || self.state().phase == Phase::Ended
+    }
+
+    /// How long the hold may still be believed in without a further renewal.
+    pub(crate) fn remaining(&self) -> Duration {
+        let state = self.state();
+        match state.phase {
+            Phase::Held => {
+                let until = self.max_until.map_or(state.deadline, |max| max.earlier(state.deadline));
+                until.remaining()
+            }
+            Phase::Lost { .. } | Phase::Ended => Duration::ZERO,
+        }
+    }
+
+    /// The error of a lost hold.
+    pub(crate) fn lost_error(&self, reason: LostReason, completed: bool) -> LockError {
+        let held_for = match self.state().phase {
+            Phase::Lost { held_for, .. } => held_for,
+            Phase::Held | Phase::Ended => self.held_for(),
+        };
+        LockError::Lost { name: self.key.name().to_owned(), held_for, reason, completed }
+    }
+
+    /// Ends the hold as lost: the first reason counts, and an ended hold cannot be lost.
+    pub(crate) fn lose(&self, reason: LostReason) {
+        let place = {
+            let mut state = self.state();
+            if state.phase != Phase::Held {
+                return;
+            }
+            state.phase = Phase::Lost { reason, held_for: self.held_for() };
+            state.place.take()
+        };
+        observe::lost(self.label, self.key.name(), reason, self.held_for());
+        self.over.notify_waiters();
+        // Outside the state's lock: this wakes the next local waiter.
+        drop(place);
+    }
+
+    /// Adds a sharer with its terms. Fails if the hold is over.
+    ///
+    /// True if the lease is to be lengthened: the watchdog should look at it now.
+    pub(crate) fn share(&self, terms: Terms) -> Result<bool, LockError> {
+        if let Some(reason) = self.loss() {
+            return Err(self.lost_error(reason, false));
+        }
+        let mut state = self.state();
+        if state.phase != Phase::Held {
+            drop(state);
+            return Err(self.lost_error(LostReason::Expired, false));
+        }
+        state.sharers += 1;
+        state.renewers += usize::from(terms.renewed);
+        let longer = terms.term > state.term;
+        if longer {
+            state.term = terms.term;
+            state.lengthen = true;
+        }
+        Ok(longer)
+    }
+
+    /// Takes a sharer out.
+    pub(crate) fn leave(&self, renewed: bool) -> Left {
+        let loss = self.loss();
+        let mut state = self.state();
+        state.sharers -= 1;
+        state.renewers -= usize::from(renewed);
+        if let Phase::Lost { reason, .. } = state.phase {
+            return Left::Lost { reason: loss.unwrap_or(reason), last: state.sharers == 0 };
+        }
+        if state.sharers > 0 {
+            return Left::Shared;
+        }
+        state.phase = Phase::Ended;
+        let place = state.place.take();
+        drop(state);
+        self.over.notify_waiters();
+        place.map_or(Left::Shared, Left::Good)
+    }
+
+    /// True while the hold is neither lost nor ended nor past its end. Changes nothing, unlike [`loss`](Hold::loss).
+    pub(crate) fn is_good(&self) -> bool {
+        let state = self.state();
+        state.phase == Phase::Held && self.overdue(&state).is_none()
+    }
+
+    /// What to ask of the store at the next renewal.
+    pub(crate) fn renewal(&self) -> Renewal {
+        let state = self.state();
+        let term = (state.renewers > 0 || state.lengthen).then_some(state.term);
+        Renewal { key: self.key.clone(), holder: self.holder, term }
+    }
+
+    pub(crate) fn term(&self) -> Term {
+        self.state().term
+    }
+
+    /// Until when the hold may be believed in, `max_hold` aside: what the store's lease allows.
+    pub(crate) fn deadline(&self) -> Moment {
+        self.state().deadline
+    }
+
+    /// When the hold is over if nothing else happens.
+    pub(crate) fn end_at(&self) -> Moment {
+        let deadline = self.deadline();
+        self.max_until.map_or(deadline, |max| max.earlier(deadline))
+    }
+
+    /// Takes in the answer to a renewal that was sent at `sent_at`.
+    pub(crate) fn renewed(&self, asked: Option<Term>, answer: Renewed, sent_at: Moment) {
+        if answer == Renewed::NotHeld {
+            self.lose(LostReason::Refused);
+            return;
+        }
+        // A renewal that is confirmed after the deadline comes too late: `is_held` has said no already.
+        if self.loss().is_some() {
+            return;
+        }
+        let mut state = self.state();
+        if let Some(term) = asked {
+            state.deadline = state.deadline.later(sent_at + term.trusted());
+            if term >= state.term {
+                state.lengthen = false;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (phase, sharers) = {
+            let state = self.state();
+            (state.phase, state.sharers)
+        };
+        f.debug_struct("Hold")
+            .field("key", &self.key)
+            .field("holder", &self.holder)
+            .field("token", &self.token)
+            .field("phase", &phase)
+            .field("sharers", &sharers)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,161 @@
+//! From the first call to the end of the shutdown: which runtime the background work belongs to, what of it is
+//! still under way, and whether callers are admitted.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::error::LockError;
+use crate::key::Key;
+
+const OPEN: u8 = 0;
+const CLOSING: u8 = 1;
+const STOPPED: u8 = 2;
+const RUNTIME_GONE: u8 = 3;
+
+#[derive(Default)]
+pub(crate) struct Lifecycle {
+    phase: AtomicU8,
+    /// Raised after `phase` has left `OPEN`.
+    closing: Notify,
+    /// Raised after `phase` has reached `STOPPED` or `RUNTIME_GONE`.
+    stopped: Notify,
+    runtime: OnceLock<Handle>,
+    /// Guards that have not ended, lost ones included.
+    pub(crate) guards: Arc<Tally>,
+    /// Background releases and hand-overs under way.
+    pub(crate) background: Arc<Tally>,
+}
+
+impl Lifecycle {
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == OPEN
+    }
+
+    /// Refuses callers once the manager closes.
+    pub(crate) fn admit(&self, key: &Key) -> Result<(), LockError> {
+        let why = match self.phase.load(Ordering::Acquire) {
+            OPEN => return Ok(()),
+            CLOSING | STOPPED => "the manager is shutting down",
+            _ => "the runtime that the manager belongs to is gone",
+        };
+        Err(LockError::ShuttingDown { name: key.name().to_owned(), why })
+    }
+
+    /// Admits no more callers.
+    pub(crate) fn close(&self) {
+        self.advance(CLOSING);
+    }
+
+    /// Ends the background loops.
+    pub(crate) fn stop(&self) {
+        self.advance(STOPPED);
+    }
+
+    pub(crate) fn runtime_gone(&self) {
+        if self.phase.load(Ordering::Acquire) != STOPPED {
+            self.advance(RUNTIME_GONE);
+        }
+    }
+
+    /// Phases only go forward.
+    fn advance(&self, phase: u8) {
+        self.phase.fetch_max(phase, Ordering::AcqRel);
+        self.closing.notify_waiters();
+        if phase >= STOPPED {
+            self.stopped.notify_waiters();
+        }
+    }
+
+    /// Resolves once the background loops must end.
+    pub(crate) async fn stopped(&self) {
+        let stopped = self.stopped.notified();
+        if self.phase.load(Ordering::Acquire) < STOPPED {
+            stopped.await;
+        }
+    }
+
+    /// Resolves once callers are no longer admitted.
+    pub(crate) async fn closing(&self) {
+        let closing = self.closing.notified();
+        if self.is_open() {
+            closing.await;
+        }
+    }
+
+    /// Binds the background work to the runtime of the first call. True if this was the first.
+    pub(crate) fn bind(&self) -> bool {
+        if self.runtime.get().is_some() {
+            return false;
+        }
+        Handle::try_current().is_ok_and(|handle| self.runtime.set(handle).is_ok())
+    }
+
+    /// Runs `work` in the background, counted. Never blocks or panics; where there is no runtime left, the work
+    /// is dropped, and leases run out by themselves.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = self.runtime.get() {
+            let counted = self.background.enter();
+            drop(runtime.spawn(async move {
+                work.await;
+                drop(counted);
+            }));
+        }
+    }
+}
+
+impl fmt::Debug for Lifecycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lifecycle")
+            .field("open", &self.is_open())
+            .field("guards", &self.guards.count())
+            .field("background", &self.background.count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counts what is under way, and tells when nothing is.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    count: AtomicUsize,
+    zero: Notify,
+}
+
+impl Tally {
+    pub(crate) fn enter(self: &Arc<Tally>) -> Counted {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        Counted { tally: self.clone() }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Resolves when the count is zero.
+    pub(crate) async fn zero(&self) {
+        loop {
+            let zero = self.zero.notified();
+            if self.count() == 0 {
+                return;
+            }
+            zero.await;
+        }
+    }
+}
+
+/// One that is counted, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    tally: Arc<Tally>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if self.tally.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.tally.zero.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The front door.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::backend::{Backend, EventSink};
+use crate::clock;
+use crate::core::Core;
+use crate::error::{LockError, LostReason};
+use crate::info::LockInfo;
+use crate::key::Key;
+use crate::name::LockName;
+use crate::options::{LockManagerBuilder, Options, config};
+use crate::request::LockRequest;
+use crate::watchdog::Watch;
+
+/// How long a shutdown waits for releases under way.
+const DRAIN: Duration = Duration::from_secs(2);
+
+static GLOBAL: OnceLock<LockManager> = OnceLock::new();
+
+/// Makes lock requests, and owns what they share: the connection, the watchdog, the local queues.
+///
+/// Cheap to clone; clones are the same manager. One per process and store is right: local waiters then share one
+/// queue per key. When the last clone and the last guard are gone, connections and tasks end.
+///
+/// Its background work belongs to the tokio runtime in which it was built. When that runtime is gone, calls answer
+/// [`LockError::ShuttingDown`] and holds run out by their leases.
+#[derive(Clone, Debug)]
+pub struct LockManager {
+    core: Arc<Core>,
+}
+
+impl LockManager {
+    /// Connects with default options: see [`LockManagerBuilder::connect`] for the URLs and the errors.
+    ///
+    /// # Errors
+    /// As [`LockManagerBuilder::connect`].
+    pub async fn connect(url: &str) -> Result<LockManager, LockError> {
+        LockManager::builder().connect(url).await
+    }
+
+    /// A manager on a new memory store, with default options.
+    pub fn in_memory() -> LockManager {
+        let store = crate::MemoryStore::new();
+        LockManager::build(Options::default(), |events| {
+            Arc::new(crate::backend::memory::MemoryBackend::new(store, events))
+        })
+    }
+
+    /// A builder with default options.
+    pub fn builder() -> LockManagerBuilder {
+        LockManagerBuilder::default()
+    }
+
+    pub(crate) fn build(
+        options: Options,
+        backend: impl FnOnce(EventSink) -> Arc<dyn Backend>,
+    ) -> LockManager {
+        let watch = Arc::new(Watch::default());
+        let backend = backend(events_of(&watch));
+        LockManager::assemble(options, backend, watch)
+    }
+
+    pub(crate) fn assemble(
+        options: Options,
+        backend: Arc<dyn Backend>,
+        watch: Arc<Watch>,
+    ) -> LockManager {
+        let core = Core::new(backend, options, watch);
+        core.start();
+        LockManager { core }
+    }
+
+    /// A request for the exclusive, reentrant lock of that name.
+    pub fn mutex(&self, name: impl Into<LockName>) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into())
+    }
+
+    /// Asks the store who holds the lock.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidName`], [`LockError::ForeignKey`], [`LockError::Unavailable`], [`LockError::Denied`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn inspect(&self, name: impl Into<LockName>) -> Result<LockInfo, LockError> {
+        let key = self.key(&name.into())?;
+        let seen = self.core.backend.inspect(&key, self.core.options.call_timeout).await;
+        let seen = seen.map_err(|fault| fault.into_error(key.name()))?;
+        Ok(LockInfo::new(seen, self.core.gates.waiters(&key)))
+    }
+
+    /// Takes the lock away from whoever holds it, and wakes a waiter. True if it was held.
+    ///
+    /// A holder that uses this library is told at once ([`LostReason::ForceReleased`]); another learns of it at its
+    /// next renewal. Either may act on the lock until then: that is what force means.
+    ///
+    /// # Errors
+    /// As [`inspect`](LockManager::inspect). After [`LockError::Unavailable`] it may have happened or not.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it done or not done.
+    pub async fn force_release(&self, name: impl Into<LockName>) -> Result<bool, LockError> {
+        let key = self.key(&name.into())?;
+        let timeout = self.core.options.call_timeout;
+        let released = self.core.backend.force_release(&key, timeout).await;
+        released.map_err(|fault| fault.into_error(key.name()))
+    }
+
+    fn key(&self, name: &LockName) -> Result<Key, LockError> {
+        let key = Key::new(&self.core.options.namespace, name)?;
+        self.core.start();
+        self.core.life.admit(&key)?;
+        Ok(key)
+    }
+
+    /// Ends the manager in order: admits nobody and sends waiters away ([`LockError::ShuttingDown`]); lets holds end
+    /// by themselves for the grace period, renewing them; then ends the rest as lost ([`LostReason::Shutdown`]),
+    /// which drops protected bodies; waits up to 2 s for the releases under way; stops the watchdog.
+    ///
+    /// A guard that is still alive then runs out by its lease. Calling it again, or from two places, is fine.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the shutdown where it is; calling it again goes on.
+    pub async fn shutdown(&self) {
+        let core = &self.core;
+        core.life.close();
+        core.gates.close();
+        let grace = core.options.shutdown_grace;
+        if tokio::time::timeout(grace, core.life.guards.zero()).await.is_err() {
+            core.watch.lose(LostReason::Shutdown, |_| true);
+        }
+        let drain_until = clock::now() + DRAIN;
+        let drained = async {
+            core.life.guards.zero().await;
+            core.life.background.zero().await;
+            core.backend.drained().await;
+        };
+        tokio::select! {
+            () = drained => {}
+            () = clock::sleep_until(drain_until) => {}
+        }
+        core.life.stop();
+        core.backend.close();
+    }
+
+    /// Makes this the manager that the attribute uses when it names none. Once per process.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] if another one was installed before.
+    pub fn install_global(&self) -> Result<(), LockError> {
+        GLOBAL
+            .set(self.clone())
+            .map_err(|_| config("a global lock manager is installed already"))
+    }
+
+    /// The installed manager.
+    ///
+    /// # Errors
+    /// [`LockError::NotInstalled`].
+    pub fn global() -> Result<LockManager, LockError> {
+        GLOBAL.get().cloned().ok_or(LockError::NotInstalled)
+    }
+}
+
+/// Where a backend reports to. Weak: a backend's tasks do not keep the holds alive.
+pub(crate) fn events_of(watch: &Arc<Watch>) -> EventSink {
+    let watch = Arc::downgrade(watch);
+    Arc::new(move |event| {
+        if let Some(watch) = watch.upgrade() {
+            watch.hear(&event);
+        }
+    })
+}

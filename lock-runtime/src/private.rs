@@ -1,0 +1,112 @@
+//! What the attribute's expansion calls. Not public API: it changes without notice.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+
+pub use crate::convert::FromLockError;
+use crate::error::LockError;
+use crate::guard::LockGuard;
+use crate::manager::LockManager;
+pub use crate::name::{KeyPart, LockName};
+use crate::options::Overrides;
+use crate::scope::Protect;
+
+/// Builds the escaped name that a key template describes.
+#[derive(Debug)]
+pub struct KeyBuilder {
+    name: LockName,
+}
+
+impl KeyBuilder {
+    /// Starts a name; the template is its label.
+    pub fn new(template: &'static str) -> KeyBuilder {
+        KeyBuilder { name: LockName::from(String::with_capacity(64)).template(template) }
+    }
+
+    /// Appends a part of the template.
+    #[must_use]
+    pub fn literal(self, text: &'static str) -> KeyBuilder {
+        KeyBuilder { name: self.name.literal(text) }
+    }
+
+    /// Appends a placeholder's value, escaped.
+    #[must_use]
+    pub fn part(self, value: &(impl KeyPart + ?Sized)) -> KeyBuilder {
+        KeyBuilder { name: self.name.with(value) }
+    }
+
+    /// The name. An empty value makes it invalid, which `enter` reports.
+    pub fn finish(self) -> LockName {
+        self.name
+    }
+}
+
+/// The attribute's options.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Call {
+    /// See [`LockRequest::wait`](crate::LockRequest::wait).
+    pub wait: Option<Duration>,
+    /// See [`LockRequest::lease`](crate::LockRequest::lease).
+    pub lease: Option<Duration>,
+    /// See [`LockRequest::auto_renew`](crate::LockRequest::auto_renew).
+    pub auto_renew: Option<bool>,
+    /// See [`LockRequest::max_hold`](crate::LockRequest::max_hold).
+    pub max_hold: Option<Duration>,
+    /// See [`LockRequest::label`](crate::LockRequest::label).
+    pub label: Option<&'static str>,
+}
+
+/// Acquires the lock of an annotated function. `None`: through the global manager.
+pub async fn enter(
+    manager: Option<&LockManager>,
+    name: LockName,
+    call: Call,
+) -> Result<LockGuard, LockError> {
+    let request = match manager {
+        Some(manager) => manager.mutex(name),
+        None => LockManager::global()?.mutex(name),
+    };
+    let Call { wait, lease, auto_renew, max_hold, label } = call;
+    let overrides = Overrides { wait: wait.map(Some), lease, auto_renew, max_hold, label };
+    request.with(overrides).acquire().await
+}
+
+/// Runs the body of an annotated function under its guard.
+pub fn hold<F>(guard: LockGuard, body: F) -> Hold<F>
+where
+    F: Future,
+    F::Output: FromLockError,
+{
+    Hold { protect: Protect::new(guard.share, body) }
+}
+
+pin_project! {
+    /// The future of [`hold`].
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Hold<F: Future> {
+        #[pin]
+        protect: Protect<F>,
+    }
+}
+
+impl<F> Future for Hold<F>
+where
+    F: Future,
+    F::Output: FromLockError,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let outcome = ready!(self.project().protect.poll(cx));
+        Poll::Ready(outcome.value_or_loss().unwrap_or_else(F::Output::from_lock_error))
+    }
+}
+
+impl<F: Future> std::fmt::Debug for Hold<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hold").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,192 @@
+//! The end of a hold: given back to the store, or handed over to the next local waiter.
+//!
+//! A [`Departure`] is what the last guard leaves behind. Whoever drives it may be dropped at any time: it then goes
+//! on in the background. All requests name the holder, so a repeated one can hurt nobody.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::backend::{Fault, HandedOver, Released};
+use crate::clock::{self, Moment};
+use crate::core::Core;
+use crate::error::{LockError, LostReason, StoreError};
+use crate::gate::{Heir, Place, Turn};
+use crate::hold::Hold;
+use crate::holder::HolderId;
+use crate::key::Key;
+use crate::observe;
+
+/// A release under way. Boxed, so that what waits for it stays small while the body runs.
+pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
+
+/// The pauses between two tries of a release that got no answer.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A good hold whose last sharer has left.
+#[derive(Debug)]
+pub(crate) struct Departure {
+    core: Arc<Core>,
+    hold: Arc<Hold>,
+    /// Some until the departure is settled.
+    place: Option<Place>,
+    /// A release was sent and not answered: "not held" may then be our own doing.
+    unanswered: bool,
+}
+
+impl Departure {
+    pub(crate) fn new(core: Arc<Core>, hold: Arc<Hold>, place: Place) -> Departure {
+        Departure { core, hold, place: Some(place), unanswered: false }
+    }
+
+    /// Ends the hold for a caller who wants to know how it went, within the call timeout. Cancel safe: what is not
+    /// done by then goes on in the background.
+    pub(crate) async fn explicit(mut self) -> Result<(), LockError> {
+        if let Some(heir) = self.heir() {
+            // The heir's turn must not hang on this caller, who may be dropped: the manager owns the hand-over.
+            let (done, outcome) = oneshot::channel();
+            let core = self.core.clone();
+            let error = self.unavailable(StoreError::new("the runtime of the lock manager is gone"));
+            core.life.spawn(async move {
+                let _ = done.send(self.hand_over(heir).await);
+            });
+            return outcome.await.unwrap_or(Err(error));
+        }
+        let timeout = self.core.options.call_timeout;
+        match tokio::time::timeout(timeout, self.give_back()).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(self.unavailable(StoreError::new(format!(
+                "the release was not confirmed within {timeout:?}; it is being repeated in the background"
+            )))),
+        }
+    }
+
+    /// Ends the hold with nobody waiting for the outcome.
+    async fn in_background(mut self) {
+        let outcome = match self.heir() {
+            Some(heir) => self.hand_over(heir).await,
+            None => self.give_back().await,
+        };
+        if let Err(error) = outcome {
+            observe::release_failed(self.hold.label(), &error);
+        }
+    }
+
+    fn heir(&self) -> Option<Heir> {
+        self.place.as_ref().and_then(Place::heir)
+    }
+
+    /// Releases the lock in the store, until there is an answer or the lease is over.
+    async fn give_back(&mut self) -> Result<(), LockError> {
+        let until = self.hold.deadline();
+        let answer = settle(
+            &self.core,
+            self.hold.key(),
+            self.hold.holder(),
+            until,
+            &mut self.unanswered,
+        )
+        .await;
+        self.place = None;
+        match answer {
+            Ok(Released::Done) => Ok(()),
+            // The first release may have done it, and its answer got lost on the way. It was sent while the hold
+            // was good, so nobody else was admitted before it.
+            Ok(Released::NotHeld) if self.unanswered => Ok(()),
+            Ok(Released::NotHeld) => Err(self.hold.lost_error(LostReason::Refused, false)),
+            Err(fault) => Err(fault.into_error(self.hold.key().name())),
+        }
+    }
+
+    /// Makes the heir the holder, in one round trip. Always runs to its end.
+    async fn hand_over(&mut self, heir: Heir) -> Result<(), LockError> {
+        let Some(place) = self.place.take() else { return Ok(()) };
+        let core = self.core.clone();
+        let key = place.key().clone();
+        let (from, to) = (self.hold.holder(), core.ids.fresh());
+        let lease = heir.terms.term.ttl();
+        match core.backend.hand_over(from, core.claim(&key, to, &heir.terms)).await {
+            Ok(HandedOver::Done { granted, strangers }) => {
+                place.pace(|pace| pace.handed_over(strangers));
+                observe::handed_over(heir.terms.label);
+                let share = core.admit(place, to, heir.terms, granted);
+                heir.give(Turn::Held(share));
+                Ok(())
+            }
+            Ok(HandedOver::NotHeld) => {
+                heir.give(Turn::Head(place));
+                Err(self.hold.lost_error(LostReason::Refused, false))
+            }
+            Err(fault) => {
+                let unknown = matches!(fault, Fault::Unknown(_));
+                heir.give(Turn::Head(place));
+                self.unanswered |= unknown;
+                // First the old holder, then the new one: whichever of them the store has by the time, and
+                // however late the lost request arrives, neither is left behind.
+                let outcome = self.give_back().await;
+                if unknown {
+                    undo(&core, &key, to, clock::now() + lease).await;
+                }
+                outcome
+            }
+        }
+    }
+
+    fn unavailable(&self, source: StoreError) -> LockError {
+        LockError::Unavailable { name: self.hold.key().name().to_owned(), source }
+    }
+}
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            let rest = Departure {
+                core: self.core.clone(),
+                hold: self.hold.clone(),
+                place: Some(place),
+                unanswered: self.unanswered,
+            };
+            let core = rest.core.clone();
+            core.life.spawn(rest.in_background());
+        }
+    }
+}
+
+/// Deletes what a hold that was lost, or never confirmed, may have left in the store.
+pub(crate) async fn undo(core: &Core, key: &Key, holder: HolderId, until: Moment) {
+    let mut unanswered = true;
+    let _ = settle(core, key, holder, until, &mut unanswered).await;
+}
+
+/// Sends releases until one is answered, the fault is permanent, or `until` has passed.
+async fn settle(
+    core: &Core,
+    key: &Key,
+    holder: HolderId,
+    until: Moment,
+    unanswered: &mut bool,
+) -> Result<Released, Fault> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        // Set before the call: whoever drops this future here does not know the answer either.
+        let before = std::mem::replace(unanswered, true);
+        let fault = match core.backend.release(key, holder, core.options.call_timeout).await {
+            Ok(released) => {
+                *unanswered = before;
+                return Ok(released);
+            }
+            Err(fault) => fault,
+        };
+        if matches!(fault, Fault::NotDone(_)) {
+            *unanswered = before;
+        }
+        if !fault.is_passing() || until.has_passed() {
+            return Err(fault);
+        }
+        clock::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}

@@ -1,0 +1,171 @@
+//! A request for a lock: what to take, how long to wait, how long to hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::Core;
+use crate::error::LockError;
+use crate::guard::LockGuard;
+use crate::key::Key;
+use crate::lineage::Chain;
+use crate::name::LockName;
+use crate::options::{Overrides, check_wait};
+use crate::scope::{Outcome, Protect};
+use crate::view::Lease;
+use crate::wait::{self, Order};
+
+/// A request for an exclusive, reentrant lock: made by [`LockManager::mutex`](crate::LockManager::mutex), sent by
+/// [`acquire`](LockRequest::acquire), [`try_acquire`](LockRequest::try_acquire) or [`run`](LockRequest::run).
+///
+/// # Re-entry
+/// A request re-enters when an *ancestor* in the same call chain holds the same lock: it was made inside
+/// [`run`](LockRequest::run), an annotated function, or [`scope`](LockGuard::scope), in the same task. A re-entry is
+/// local, shares the hold, and may lengthen the lease but never shorten it; the outer `max_hold` wins. Two nested
+/// requests of one hold take turns. A guard taken by hand is an ancestor only inside its `scope`: asking for the same
+/// lock beside it waits for it. The chain is captured when the method is called: a future that was made outside and
+/// is polled inside a hold counts as it was made.
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is acquired or run"]
+pub struct LockRequest {
+    core: Arc<Core>,
+    name: LockName,
+    overrides: Overrides,
+}
+
+impl LockRequest {
+    pub(crate) fn new(core: Arc<Core>, name: LockName) -> LockRequest {
+        let label = name.label();
+        LockRequest { core, name, overrides: Overrides { label, ..Overrides::default() } }
+    }
+
+    pub(crate) fn with(mut self, overrides: Overrides) -> LockRequest {
+        let label = overrides.label.or(self.overrides.label);
+        self.overrides = Overrides { label, ..overrides };
+        self
+    }
+
+    /// Waits up to `wait` for the lock; zero tries once. Default: the manager's, 10 s. One year at most.
+    pub fn wait(mut self, wait: Duration) -> LockRequest {
+        self.overrides.wait = Some(Some(wait));
+        self
+    }
+
+    /// Waits for the lock for as long as it takes.
+    pub fn wait_forever(mut self) -> LockRequest {
+        self.overrides.wait = Some(None);
+        self
+    }
+
+    /// The lease: the TTL of the key, 50 ms to 24 h, from 1 s up if renewed. Default: the manager's, 30 s.
+    pub fn lease(mut self, lease: Duration) -> LockRequest {
+        self.overrides.lease = Some(lease);
+        self
+    }
+
+    /// Whether the hold is renewed while it lives. Default true. With `false` the lease is fixed, as in Redisson's
+    /// `tryLock(wait, lease)`: when it is over, the hold is lost and a protected body is cancelled.
+    pub fn auto_renew(mut self, on: bool) -> LockRequest {
+        self.overrides.auto_renew = Some(on);
+        self
+    }
+
+    /// Ends the hold after `longest`, renewed or not: [`LostReason::MaxHold`](crate::LostReason::MaxHold).
+    /// Default: none.
+    pub fn max_hold(mut self, longest: Duration) -> LockRequest {
+        self.overrides.max_hold = Some(longest);
+        self
+    }
+
+    /// What logs and metrics call this lock. Default: the template of a `key!` name.
+    pub fn label(mut self, label: &'static str) -> LockRequest {
+        self.overrides.label = Some(label);
+        self
+    }
+
+    /// Checks everything, before any I/O.
+    fn order(&self) -> Result<Order, LockError> {
+        let options = &self.core.options;
+        let key = Key::new(&options.namespace, &self.name)?;
+        let terms = self.overrides.terms(key.name(), options)?;
+        let wait = self.overrides.wait.unwrap_or(options.wait);
+        check_wait(wait)?;
+        Ok(Order { key: Arc::new(key), terms, wait })
+    }
+
+    /// Acquires the lock within the wait.
+    ///
+    /// # Errors
+    /// [`LockError::Busy`] if somebody held it for the whole wait, [`LockError::Unavailable`] if the store never
+    /// answered, [`LockError::Lost`] if an ancestor's hold of the same lock is lost; the others say what is wrong.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the queue and gives back what the store may have granted meanwhile.
+    pub fn acquire(self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static {
+        let chain = Chain::current();
+        let order = self.order();
+        async move { Ok(LockGuard { share: wait::acquire(self.core, order?, chain).await? }) }
+    }
+
+    /// Acquires the lock if it is free now: one call to the store, bounded by the call timeout, and none if this
+    /// process itself holds the lock or waits for it.
+    ///
+    /// # Errors
+    /// As [`acquire`](LockRequest::acquire), but a lock that is held is `Ok(None)`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives back what the store may have granted meanwhile.
+    pub fn try_acquire(
+        self,
+    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static {
+        let chain = Chain::current();
+        let order = self.order();
+        async move {
+            let share = wait::try_acquire(self.core, order?, chain).await?;
+            Ok(share.map(|share| LockGuard { share }))
+        }
+    }
+
+    /// Acquires the lock, runs `body` under it, and releases.
+    ///
+    /// If the hold is lost, the body is dropped at its current `.await` and the error says why. Loss is checked
+    /// before every poll of the body. Dropping stops neither spawned tasks nor a statement that was already sent. A
+    /// body that completed counts: a release that fails afterwards is logged, not returned.
+    ///
+    /// # Errors
+    /// As [`acquire`](LockRequest::acquire), and [`LockError::Lost`] if the body was dropped.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body first and then releases in the background.
+    pub fn run<F, Fut>(self, body: F) -> impl Future<Output = Result<Fut::Output, LockError>>
+    where
+        F: FnOnce(Lease) -> Fut,
+        Fut: Future,
+    {
+        let outcome = self.run_outcome(body);
+        async move { outcome.await?.value_or_loss() }
+    }
+
+    /// As [`run`](LockRequest::run), and tells both the value and the loss: for callers who must know that the lock
+    /// was lost although the body had just completed.
+    ///
+    /// # Errors
+    /// As [`acquire`](LockRequest::acquire). A loss during the body is in the [`Outcome`].
+    ///
+    /// # Cancel safety
+    /// As [`run`](LockRequest::run).
+    pub fn run_outcome<F, Fut>(
+        self,
+        body: F,
+    ) -> impl Future<Output = Result<Outcome<Fut::Output>, LockError>>
+    where
+        F: FnOnce(Lease) -> Fut,
+        Fut: Future,
+    {
+        let guard = self.acquire();
+        async move {
+            let guard = guard.await?;
+            let body = body(guard.lease());
+            Ok(Protect::new(guard.share, body).await)
+        }
+    }
+}

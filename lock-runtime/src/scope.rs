@@ -1,0 +1,152 @@
+//! Futures that run under a hold: [`Scope`] passes the lineage on, [`Protect`] also ends the body when the hold is
+//! lost and releases the hold after it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+use tokio::sync::futures::OwnedNotified;
+
+use crate::error::{LockError, LostReason};
+use crate::guard::Share;
+use crate::lineage::{Chain, Level};
+use crate::observe;
+use crate::release::Ending;
+
+pin_project! {
+    /// A future that runs under a hold: see [`Lease::scope`](crate::Lease::scope).
+    #[must_use = "futures do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Scope<F> {
+        level: Option<Arc<Level>>,
+        // Set at the first poll: the lineage counts in the task that runs the future, not in the one that made it.
+        chain: Option<Chain>,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F> Scope<F> {
+    pub(crate) fn new(level: Arc<Level>, future: F) -> Scope<F> {
+        Scope { level: Some(level), chain: None, future }
+    }
+}
+
+impl<F: Future> Future for Scope<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        if let Some(level) = this.level.take() {
+            *this.chain = Some(Chain::here(level));
+        }
+        let future = this.future;
+        match this.chain {
+            Some(chain) => chain.enter(|| future.poll(cx)),
+            None => future.poll(cx),
+        }
+    }
+}
+
+/// What a protected body came to.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Outcome<T> {
+    /// The body's value; `None` if the body was dropped because the hold was lost.
+    pub value: Option<T>,
+    /// [`LockError::Lost`] if the hold was lost before the release was confirmed. With a value, `completed` is true.
+    pub loss: Option<LockError>,
+}
+
+pin_project! {
+    /// Runs a body under a share of a hold. The loss is looked for before every poll of the body, so a process that
+    /// was frozen does not go on when it wakes; the body is dropped in place before anything is returned.
+    #[must_use = "futures do nothing unless polled"]
+    pub(crate) struct Protect<F: Future> {
+        // Before the share: whatever drops this drops the body first, while the lock is still held.
+        #[pin]
+        body: Option<Scope<F>>,
+        share: Option<Share>,
+        #[pin]
+        over: OwnedNotified,
+        value: Option<F::Output>,
+        ending: Option<Ending>,
+    }
+}
+
+impl<F: Future> Protect<F> {
+    pub(crate) fn new(share: Share, body: F) -> Protect<F> {
+        Protect {
+            body: Some(Scope::new(share.level().clone(), body)),
+            over: share.hold().over().clone().notified_owned(),
+            share: Some(share),
+            value: None,
+            ending: None,
+        }
+    }
+}
+
+impl<F: Future> Future for Protect<F> {
+    type Output = Outcome<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let Some(share) = this.share.take() {
+            // The answer is not needed: it only makes sure that a loss wakes this task.
+            let _ = this.over.poll(cx);
+            let lost = share.hold().loss().is_some();
+            if !lost && let Some(body) = this.body.as_mut().as_pin_mut() {
+                match body.poll(cx) {
+                    Poll::Ready(value) => *this.value = Some(value),
+                    Poll::Pending => {
+                        *this.share = Some(share);
+                        return Poll::Pending;
+                    }
+                }
+            }
+            this.body.set(None);
+            *this.ending = Some(share.release());
+        }
+        let released = match this.ending {
+            Some(ending) => ready!(ending.as_mut().poll(cx)),
+            None => Ok(()),
+        };
+        *this.ending = None;
+        let value = this.value.take();
+        let loss = match released {
+            Ok(()) => None,
+            Err(LockError::Lost { name, held_for, reason, .. }) => {
+                Some(LockError::Lost { name, held_for, reason, completed: value.is_some() })
+            }
+            // The work is done and the hold was good to its end: a release that is late does not change that.
+            Err(error) => {
+                observe::release_failed("run", &error);
+                None
+            }
+        };
+        Poll::Ready(Outcome { value, loss })
+    }
+}
+
+impl<T> Outcome<T> {
+    /// The value if the body completed, else the loss. A completed body whose hold was lost before the release is
+    /// a value, with a warning in the log.
+    pub(crate) fn value_or_loss(self) -> Result<T, LockError> {
+        match (self.value, self.loss) {
+            (Some(value), None) => Ok(value),
+            (Some(value), Some(loss)) => {
+                observe::lost_after_completion(&loss);
+                Ok(value)
+            }
+            (None, Some(loss)) => Err(loss),
+            // A body is only dropped because of a loss, so there is one.
+            (None, None) => Err(LockError::Lost {
+                name: String::new(),
+                held_for: std::time::Duration::ZERO,
+                reason: LostReason::Expired,
+                completed: false,
+            }),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What a hold shows to those who do not own it.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::LostReason;
+use crate::fence::FencingToken;
+use crate::hold::Hold;
+use crate::lineage::Level;
+use crate::scope::Scope;
+
+/// A read-only view of a hold: what [`run`](crate::LockRequest::run) and the attribute's `guard = …` hand to the
+/// body. Cheap to clone; it does not keep the lock.
+#[derive(Clone)]
+pub struct Lease {
+    level: Arc<Level>,
+}
+
+impl Lease {
+    pub(crate) fn new(level: Arc<Level>) -> Lease {
+        Lease { level }
+    }
+
+    fn hold(&self) -> &Arc<Hold> {
+        &self.level.hold
+    }
+
+    /// The lock's name, without the namespace.
+    pub fn name(&self) -> &str {
+        self.hold().key().name()
+    }
+
+    /// The hold's fencing token. `None` where the manager was told to do without.
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.hold().token()
+    }
+
+    /// True while the lock is held and no other holder can have been admitted. No I/O.
+    pub fn is_held(&self) -> bool {
+        self.hold().is_held()
+    }
+
+    /// How long the hold lasts if no further renewal is confirmed. Zero once it is over.
+    pub fn remaining(&self) -> Duration {
+        self.hold().remaining()
+    }
+
+    /// Resolves when the hold is lost; never after a normal release.
+    pub fn lost(&self) -> Lost {
+        Lost::new(self.hold().clone())
+    }
+
+    /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the lineage into
+    /// a spawned task, `tokio::spawn(lease.scope(work))`, which then counts as nested there.
+    pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
+        Scope::new(self.level.clone(), future)
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", &self.name())
+            .field("fencing_token", &self.fencing_token())
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The loss of a hold, as a signal: `lost.await`, `lost.wait().await`, `lost.is_lost()`.
+#[derive(Clone)]
+pub struct Lost {
+    hold: Arc<Hold>,
+}
+
+impl Lost {
+    pub(crate) fn new(hold: Arc<Hold>) -> Lost {
+        Lost { hold }
+    }
+
+    /// True once the hold is lost. No I/O.
+    pub fn is_lost(&self) -> bool {
+        self.hold.loss().is_some()
+    }
+
+    /// Resolves with the reason when the hold is lost; never after a normal release.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time.
+    pub async fn wait(&self) -> LostReason {
+        let hold = self.hold.clone();
+        ended(hold.clone()).await;
+        match hold.loss() {
+            Some(reason) => reason,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl IntoFuture for Lost {
+    type Output = LostReason;
+    type IntoFuture = Pin<Box<dyn Future<Output = LostReason> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.wait().await })
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lost").field("is_lost", &self.is_lost()).finish_non_exhaustive()
+    }
+}
+
+/// Resolves when the hold is over, lost or released.
+pub(crate) async fn ended(hold: Arc<Hold>) {
+    loop {
+        // Made before the look: a `notify_waiters` in between reaches it.
+        let over = hold.over().clone().notified_owned();
+        if hold.is_over() {
+            return;
+        }
+        over.await;
+    }
+}

@@ -1,0 +1,334 @@
+//! From a request to a hold: re-enter, queue, ask the store, wait for a release, ask again.
+//!
+//! There is one deadline for all of it. Wake-up messages are hints: expiry, lost messages and fail-overs publish
+//! nothing, so a head looks for itself once per [`CAP`] at the latest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Acquired, Fault, Listen};
+use crate::clock::{self, Moment};
+use crate::core::Core;
+use crate::error::{LockError, StoreError};
+use crate::gate::{self, Entry, Place, Ticket, Turn};
+use crate::guard::Share;
+use crate::hold::Terms;
+use crate::key::Key;
+use crate::lineage::{Chain, Level};
+use crate::observe;
+
+/// How long a head sleeps at most before it looks for itself, give or take a fifth.
+const CAP: Duration = Duration::from_secs(1);
+/// The pauses after a store that failed.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// A call that is made near the deadline gets this much time all the same.
+const LEAST_CALL: Duration = Duration::from_millis(10);
+/// A wait behind this process's own hold that lasts so long is worth a warning.
+const LONG_LOCAL_WAIT: Duration = Duration::from_secs(1);
+
+/// A checked request.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    pub(crate) key: Arc<Key>,
+    pub(crate) terms: Terms,
+    /// `None` waits for ever.
+    pub(crate) wait: Option<Duration>,
+}
+
+/// When the caller came, and when it gives up.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    since: Moment,
+    until: Option<Moment>,
+}
+
+impl Patience {
+    fn new(wait: Option<Duration>) -> Patience {
+        let since = clock::now();
+        Patience { since, until: wait.map(|wait| since + wait) }
+    }
+
+    fn is_over(self) -> bool {
+        self.until.is_some_and(Moment::has_passed)
+    }
+
+    /// Sleeps for `pause`, or until the patience ends.
+    async fn pause(self, pause: Duration) {
+        let end = clock::now() + pause;
+        clock::sleep_until(self.until.map_or(end, |until| until.earlier(end))).await;
+    }
+
+    /// How long a call may take: its own timeout, cut to what is left of a wait.
+    fn cut(self, timeout: Duration) -> Duration {
+        match self.until {
+            // A request that does not wait still makes its one call.
+            Some(until) if !until.has_passed() => timeout.min(until.remaining().max(LEAST_CALL)),
+            _ => timeout,
+        }
+    }
+}
+
+/// Acquires within the order's wait.
+pub(crate) async fn acquire(
+    core: Arc<Core>,
+    order: Order,
+    chain: Option<Chain>,
+) -> Result<Share, LockError> {
+    core.start();
+    core.life.admit(&order.key)?;
+    let patience = Patience::new(order.wait);
+    let head = chain.as_ref().and_then(Chain::head);
+    if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order.key, head)) {
+        return nested(&core, ancestor, &order, patience).await.map(|share| share.under(head.cloned()));
+    }
+    loop {
+        let turn = match core.gates.enter(&order.key, order.terms)? {
+            Entry::Head(place) => Turn::Head(place),
+            Entry::Queued(ticket) => queue(ticket, &order, patience).await?,
+        };
+        let share = match turn {
+            Turn::Held(share) => share,
+            Turn::Head(place) => at_the_head(&core, place, &order, patience).await?,
+        };
+        // Dropping the share gives the lock back.
+        core.life.admit(&order.key)?;
+        // Whoever got it too late to use it, because this task was not run in time, tries again.
+        if share.hold().remaining() < order.terms.term.least_useful() && !patience.is_over() {
+            continue;
+        }
+        observe::acquired(order.terms.label, order.key.name(), patience.since.elapsed());
+        return Ok(share.under(head.cloned()));
+    }
+}
+
+/// Acquires at once or not at all. No I/O when this process holds the key or queues for it.
+pub(crate) async fn try_acquire(
+    core: Arc<Core>,
+    order: Order,
+    chain: Option<Chain>,
+) -> Result<Option<Share>, LockError> {
+    core.start();
+    core.life.admit(&order.key)?;
+    let head = chain.as_ref().and_then(Chain::head);
+    if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order.key, head)) {
+        let Ok(turn) = ancestor.turn.clone().try_acquire_owned() else { return Ok(None) };
+        let share = enter_nested(&core, ancestor, &order, turn)?;
+        return Ok(Some(share.under(head.cloned())));
+    }
+    let Some(place) = core.gates.try_enter(&order.key) else { return Ok(None) };
+    let patience = Patience { since: clock::now(), until: None };
+    match attempt(&core, place, &order, patience).await {
+        Attempt::Held(share) => {
+            core.life.admit(&order.key)?;
+            observe::acquired(order.terms.label, order.key.name(), patience.since.elapsed());
+            Ok(Some(share.under(head.cloned())))
+        }
+        Attempt::Busy { .. } => Ok(None),
+        Attempt::Failed { fault, .. } => Err(fault.into_error(order.key.name())),
+    }
+}
+
+/// The nearest level of the chain that holds this key through this manager.
+fn ancestor_with<'a>(core: &Core, key: &Key, head: &'a Arc<Level>) -> Option<&'a Arc<Level>> {
+    head.upward().find(|level| core.ids.made(level.hold.holder()) && **level.hold.key() == *key)
+}
+
+async fn nested(
+    core: &Arc<Core>,
+    ancestor: &Arc<Level>,
+    order: &Order,
+    patience: Patience,
+) -> Result<Share, LockError> {
+    let waiting = async {
+        match patience.until {
+            Some(until) => clock::sleep_until(until).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        turn = ancestor.turn.clone().acquire_owned() => match turn {
+            Ok(turn) => enter_nested(core, ancestor, order, turn),
+            Err(_) => Err(gate::closed(&order.key)),
+        },
+        () = crate::view::ended(ancestor.hold.clone()) => Err(match ancestor.hold.loss() {
+            Some(reason) => ancestor.hold.lost_error(reason, false),
+            None => gate::closed(&order.key),
+        }),
+        () = core.life.closing() => Err(gate::closed(&order.key)),
+        () = waiting => Err(busy(order, patience, None)),
+    }
+}
+
+fn enter_nested(
+    core: &Arc<Core>,
+    ancestor: &Arc<Level>,
+    order: &Order,
+    turn: tokio::sync::OwnedSemaphorePermit,
+) -> Result<Share, LockError> {
+    if ancestor.hold.share(order.terms)? {
+        core.watch.look_now(&ancestor.hold);
+    }
+    Ok(Share::nested(core.clone(), ancestor.hold.clone(), order.terms.renewed, turn))
+}
+
+/// Waits in the local queue.
+async fn queue(mut ticket: Ticket, order: &Order, patience: Patience) -> Result<Turn, LockError> {
+    let warn_at = patience.since + LONG_LOCAL_WAIT;
+    let mut timer = std::pin::pin!(clock::sleep_until(
+        patience.until.map_or(warn_at, |until| until.earlier(warn_at))
+    ));
+    let mut warned = false;
+    loop {
+        tokio::select! {
+            biased;
+            turn = ticket.turn() => return turn.ok_or_else(|| gate::closed(&order.key)),
+            () = timer.as_mut(), if !(warned && patience.until.is_none()) => {}
+        }
+        if patience.is_over() {
+            return Err(match ticket.fault() {
+                Some(source) => unavailable(order, source),
+                None => busy(order, patience, None),
+            });
+        }
+        warned = true;
+        if let Some(holder) = ticket.blocked_by() {
+            observe::long_local_wait(order.key.name(), order.terms.label, holder);
+        }
+        if let Some(until) = patience.until {
+            timer.as_mut().reset(until.tick());
+        }
+    }
+}
+
+enum Attempt {
+    Held(Share),
+    Busy { place: Place, left: Option<Duration> },
+    Failed { place: Place, fault: Fault },
+}
+
+/// Asks the store once.
+async fn attempt(core: &Arc<Core>, place: Place, order: &Order, patience: Patience) -> Attempt {
+    let holder = core.ids.fresh();
+    let mut claim = core.claim(&order.key, holder, &order.terms);
+    claim.timeout = patience.cut(claim.timeout);
+    match core.backend.acquire(claim).await {
+        Ok(Acquired::Granted(granted)) => {
+            Attempt::Held(core.admit(place, holder, order.terms, granted))
+        }
+        Ok(Acquired::Busy { left }) => {
+            place.heard_from_store(None);
+            place.pace(crate::pace::Pace::saw_another);
+            Attempt::Busy { place, left }
+        }
+        Err(fault) => {
+            if let Fault::NotDone(source) | Fault::Unknown(source) = &fault {
+                place.heard_from_store(Some(source));
+            }
+            Attempt::Failed { place, fault }
+        }
+    }
+}
+
+/// Deals with the store for everybody in this process who wants the key.
+async fn at_the_head(
+    core: &Arc<Core>,
+    place: Place,
+    order: &Order,
+    patience: Patience,
+) -> Result<Share, LockError> {
+    if let Some(pause) = place.pace(|pace| pace.pause(core.backend.round_trip())).flatten() {
+        patience.pause(pause).await;
+    }
+    match attempt(core, place, order, patience).await {
+        Attempt::Held(share) => Ok(share),
+        // Boxed: the uncontended path, and the thousands that queue, need not carry its size.
+        first => Box::pin(contend(core, order, patience, first)).await,
+    }
+}
+
+/// Waits for the key at the head of the queue, after a first attempt that did not get it.
+async fn contend(
+    core: &Arc<Core>,
+    order: &Order,
+    patience: Patience,
+    first: Attempt,
+) -> Result<Share, LockError> {
+    let mut outcome = first;
+    let mut listener: Option<Box<dyn Listen>> = None;
+    let mut pause = FIRST_PAUSE;
+    // The last definite answer decides what the caller is told in the end; `Some(left)` was one.
+    let mut answer: Option<Option<Duration>> = None;
+    loop {
+        let (place, fault) = match outcome {
+            Attempt::Held(share) => return Ok(share),
+            Attempt::Busy { place, left } => {
+                answer = Some(left);
+                pause = FIRST_PAUSE;
+                (place, None)
+            }
+            Attempt::Failed { fault, .. } if !fault.is_passing() => {
+                return Err(fault.into_error(order.key.name()));
+            }
+            Attempt::Failed { place, fault } => (place, Some(fault)),
+        };
+        if patience.is_over() {
+            return Err(match (answer, fault) {
+                (Some(left), _) => busy(order, patience, left),
+                (None, Some(fault)) => fault.into_error(order.key.name()),
+                (None, None) => busy(order, patience, None),
+            });
+        }
+        let waiting = async {
+            match (&fault, &mut listener) {
+                (Some(_), _) => {
+                    patience.pause(pause.mul_f64(0.5 + fastrand::f64())).await;
+                }
+                (None, None) => {
+                    // A release between the attempt and the subscription would be missed: ask again after it.
+                    let listener = listener.insert(core.backend.listen(&order.key));
+                    tokio::select! {
+                        () = listener.ready() => {}
+                        () = patience.pause(CAP) => {}
+                    }
+                }
+                (None, Some(listener)) => {
+                    let cap = CAP.mul_f64(0.8 + fastrand::f64() * 0.4);
+                    // A millisecond past the lease's end, or the store has not noticed it yet.
+                    let left = answer.flatten().map(|left| left + Duration::from_millis(1));
+                    tokio::select! {
+                        () = listener.heard() => {}
+                        () = patience.pause(left.map_or(cap, |left| left.min(cap))) => {}
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = waiting => {}
+            () = core.life.closing() => return Err(gate::closed(&order.key)),
+        }
+        if fault.is_some() {
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        if patience.is_over() {
+            // No further call: its answer would come too late. What was known last is the answer.
+            outcome = match fault {
+                Some(fault) => Attempt::Failed { place, fault },
+                None => Attempt::Busy { place, left: answer.flatten() },
+            };
+            continue;
+        }
+        outcome = attempt(core, place, order, patience).await;
+    }
+}
+
+fn busy(order: &Order, patience: Patience, left: Option<Duration>) -> LockError {
+    let waited = patience.since.elapsed();
+    observe::busy(order.terms.label, waited);
+    LockError::Busy { name: order.key.name().to_owned(), waited, retry_after: left }
+}
+
+fn unavailable(order: &Order, source: StoreError) -> LockError {
+    LockError::Unavailable { name: order.key.name().to_owned(), source }
+}

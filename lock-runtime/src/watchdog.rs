@@ -1,0 +1,304 @@
+//! The watchdog: one loop per manager that renews holds in batches, checks fixed ones, and ends each hold at its
+//! local deadline whatever the store does. It knows the backend only by its trait.
+//!
+//! Each hold is in the schedule once, at its next event. While a renewal is in flight that event is the hold's end,
+//! so a store that does not answer delays nothing:
+//!
+//! | state | next event | what ends it |
+//! |---|---|---|
+//! | Held | a third of the lease after the last confirmed request | a renewal is sent |
+//! | Renewing | the hold's end | an answer, a fault, or the end |
+//! | Unknown: the last renewal failed | a short pause | the renewal is sent again |
+//! | Lost | none | it leaves the schedule |
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::backend::{Backend, Event, Fault, Renewal, Renewed};
+use crate::clock::{self, Moment};
+use crate::core::Core;
+use crate::error::LostReason;
+use crate::hold::Hold;
+use crate::lifecycle::Lifecycle;
+use crate::observe;
+
+/// How long the loop sleeps at most while there are holds: a suspended machine is noticed this late.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The schedule of all holds of one manager.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    schedule: Mutex<Schedule>,
+    /// Raised when something is due earlier than the loop plans to wake.
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Schedule {
+    holds: HashMap<u64, Watched>,
+    queue: BTreeSet<(Instant, u64)>,
+    /// When the loop wakes by itself; `None` while it sleeps without an end.
+    planned: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    hold: Arc<Hold>,
+    next: Instant,
+    /// When the next renewal is due; `None` while one is in flight.
+    renew_at: Option<Moment>,
+}
+
+impl Schedule {
+    /// Moves a hold's entry to its next event.
+    fn plan(&mut self, number: u64, renew_at: Option<Moment>) {
+        let Some(watched) = self.holds.get_mut(&number) else { return };
+        self.queue.remove(&(watched.next, number));
+        let end = watched.hold.end_at();
+        watched.renew_at = renew_at;
+        watched.next = renew_at.map_or(end, |at| at.earlier(end)).tick();
+        self.queue.insert((watched.next, number));
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Arc<Hold>> {
+        let watched = self.holds.remove(&number)?;
+        self.queue.remove(&(watched.next, number));
+        Some(watched.hold)
+    }
+}
+
+impl Watch {
+    // Nothing panics while the schedule is locked, so a poisoned one is still whole.
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches a hold that was confirmed by a request sent at `sent_at`.
+    pub(crate) fn insert(&self, hold: &Arc<Hold>, sent_at: Moment) {
+        let number = hold.holder().number();
+        let mut schedule = self.schedule();
+        let watched = Watched { hold: hold.clone(), next: sent_at.tick(), renew_at: None };
+        schedule.holds.insert(number, watched);
+        self.plan(schedule, number, Some(next_renewal(hold, sent_at)));
+    }
+
+    /// Renews a hold as soon as possible.
+    pub(crate) fn look_now(&self, hold: &Hold) {
+        let schedule = self.schedule();
+        self.plan(schedule, hold.holder().number(), Some(clock::now()));
+    }
+
+    fn plan(&self, mut schedule: MutexGuard<'_, Schedule>, number: u64, renew_at: Option<Moment>) {
+        schedule.plan(number, renew_at);
+        let next = schedule.queue.first().map(|(at, _)| *at);
+        let early = match (next, schedule.planned) {
+            (Some(next), Some(planned)) => next < planned,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        drop(schedule);
+        if early {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Forgets a hold: an answer that is still on its way is ignored.
+    pub(crate) fn remove(&self, hold: &Hold) {
+        drop(self.schedule().remove(hold.holder().number()));
+    }
+
+    /// Ends every hold for `reason` that `chosen` chooses.
+    pub(crate) fn lose(&self, reason: LostReason, chosen: impl Fn(&Hold) -> bool) {
+        let holds: Vec<_> = {
+            let schedule = self.schedule();
+            let holds = schedule.holds.values().map(|watched| &watched.hold);
+            holds.filter(|hold| chosen(hold)).cloned().collect()
+        };
+        for hold in holds {
+            self.remove(&hold);
+            hold.lose(reason);
+        }
+    }
+
+    /// Takes in what the store says without being asked.
+    pub(crate) fn hear(&self, event: &Event) {
+        match event {
+            Event::ForceReleased(victim) => {
+                self.lose(LostReason::ForceReleased, |hold| victim.is(hold.holder()));
+            }
+        }
+    }
+
+    /// Ends the holds whose time is over, and takes out the batches of renewals that are due. `all`: look at every
+    /// hold, not only at those that tokio's clock says are due.
+    fn collect(&self, batch: usize, all: bool) -> Vec<Vec<Arc<Hold>>> {
+        let now = clock::now().tick();
+        let mut over = Vec::new();
+        // By lease, in powers of two: a call's timeout follows its shortest lease, and must suit all of them.
+        let mut due: HashMap<u32, Vec<Arc<Hold>>> = HashMap::new();
+        let mut schedule = self.schedule();
+        let mut horizon = now;
+        for &(at, number) in &schedule.queue {
+            let Some(watched) = schedule.holds.get(&number) else { continue };
+            if (at <= now || all) && !watched.hold.is_good() {
+                over.push(number);
+                continue;
+            }
+            if at > horizon {
+                if all {
+                    continue;
+                }
+                break;
+            }
+            if watched.renew_at.is_none() {
+                continue;
+            }
+            let term = watched.hold.term();
+            let group = due.entry(term.millis().ilog2()).or_default();
+            if at <= now {
+                // Those that are due soon fill the batch that goes out anyway, but start none.
+                horizon = horizon.max(now + term.early());
+            } else if group.len() % batch == 0 {
+                continue;
+            }
+            group.push(watched.hold.clone());
+        }
+        let batches: Vec<Vec<_>> =
+            due.values().flat_map(|group| group.chunks(batch).map(<[_]>::to_vec)).collect();
+        for hold in batches.iter().flatten() {
+            schedule.plan(hold.holder().number(), None);
+        }
+        let over: Vec<_> = over.into_iter().filter_map(|number| schedule.remove(number)).collect();
+        drop(schedule);
+        // Unlocked: a loss wakes waiters.
+        for hold in over {
+            hold.loss();
+        }
+        batches
+    }
+
+    /// When the loop must wake; notes it, so that an insertion knows whether to wake it earlier.
+    fn next_wake(&self) -> Option<Instant> {
+        let mut schedule = self.schedule();
+        let tick = clock::now().tick() + TICK;
+        schedule.planned = schedule.queue.first().map(|(at, _)| (*at).min(tick));
+        schedule.planned
+    }
+
+    /// Takes in the answers to a batch.
+    fn settle(&self, outcome: &Outcome) {
+        let Outcome { holds, batch, answers, sent_at } = outcome;
+        match answers {
+            Ok(_) => observe::renewed(),
+            Err(fault) => observe::renewal_failed(holds.len(), fault),
+        }
+        for (index, (hold, renewal)) in holds.iter().zip(batch).enumerate() {
+            let renew_at = match answers {
+                Ok(answers) => {
+                    if let Some(answer) = answers.get(index) {
+                        hold.renewed(renewal.term, *answer, *sent_at);
+                    }
+                    next_renewal(hold, *sent_at)
+                }
+                Err(_) => clock::now() + hold.term().retry_pause(),
+            };
+            if hold.is_good() {
+                self.plan(self.schedule(), hold.holder().number(), Some(renew_at));
+            } else {
+                // Its end is noted by whoever ended it, or here, if its time ran out meanwhile.
+                hold.loss();
+                self.remove(hold);
+            }
+        }
+    }
+}
+
+/// A third of the lease after it was last confirmed, up to a tenth of that early: ten thousand locks taken in one
+/// instant are not renewed in one.
+fn next_renewal(hold: &Hold, confirmed: Moment) -> Moment {
+    let term = hold.term();
+    confirmed + (term.cadence() - term.early().mul_f64(fastrand::f64()))
+}
+
+/// What became of one renewal call.
+struct Outcome {
+    holds: Vec<Arc<Hold>>,
+    batch: Vec<Renewal>,
+    answers: Result<Vec<Renewed>, Fault>,
+    sent_at: Moment,
+}
+
+/// Starts the loop on the current runtime. It ends with the manager; if it panics, it is started again.
+pub(crate) fn start(core: &Core) {
+    let (watch, backend, life) = (core.watch.clone(), core.backend.clone(), core.life.clone());
+    let timeout = core.options.call_timeout;
+    let sentinel = Sentinel { life: life.clone() };
+    tokio::spawn(async move {
+        let _sentinel = sentinel;
+        loop {
+            let run = tokio::spawn(run(watch.clone(), backend.clone(), life.clone(), timeout));
+            match run.await {
+                Err(error) if error.is_panic() => observe::watchdog_restarted(),
+                _ => return,
+            }
+        }
+    });
+}
+
+/// Dropped with the loop: if the manager was not stopped, the runtime is gone.
+struct Sentinel {
+    life: Arc<Lifecycle>,
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        self.life.runtime_gone();
+    }
+}
+
+async fn run(
+    watch: Arc<Watch>,
+    backend: Arc<dyn Backend>,
+    life: Arc<Lifecycle>,
+    timeout: Duration,
+) {
+    let mut calls = JoinSet::new();
+    let mut last = clock::now();
+    loop {
+        let suspended = last.was_suspended_since();
+        last = clock::now();
+        for holds in watch.collect(backend.renew_batch(), suspended) {
+            calls.spawn(renew(backend.clone(), holds, timeout));
+        }
+        let wake = watch.next_wake();
+        let asleep = async {
+            match wake {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = life.stopped() => return,
+            Some(done) = calls.join_next() => {
+                if let Ok(outcome) = done {
+                    watch.settle(&outcome);
+                }
+            }
+            () = watch.wake.notified() => {}
+            () = asleep => {}
+        }
+    }
+}
+
+async fn renew(backend: Arc<dyn Backend>, holds: Vec<Arc<Hold>>, timeout: Duration) -> Outcome {
+    let batch: Vec<Renewal> = holds.iter().map(|hold| hold.renewal()).collect();
+    let timeout = holds.iter().map(|hold| hold.term().call_timeout(timeout)).min().unwrap_or(timeout);
+    let sent_at = clock::now();
+    let answers = backend.renew(&batch, timeout).await;
+    Outcome { holds, batch, answers, sent_at }
+}

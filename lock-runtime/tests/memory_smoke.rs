@@ -1,0 +1,78 @@
+//! A first walk through the API on the memory store.
+#![allow(missing_docs)]
+
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager, LostReason};
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_taken_renewed_and_given_back() {
+    let locks = LockManager::in_memory();
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    assert!(guard.is_held());
+    assert!(locks.mutex("a").try_acquire().await.unwrap().is_none());
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(guard.is_held());
+    assert!(locks.inspect("a").await.unwrap().held);
+    guard.release().await.unwrap();
+    assert!(!locks.inspect("a").await.unwrap().held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_are_served_in_order() {
+    let locks = LockManager::in_memory();
+    let (sender, mut served) = tokio::sync::mpsc::unbounded_channel();
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    for number in 0..20 {
+        let request = locks.mutex("a").acquire();
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            let guard = request.await.unwrap();
+            sender.send((number, guard.fencing_token().unwrap())).unwrap();
+            guard.release().await.unwrap();
+        });
+        tokio::task::yield_now().await;
+    }
+    guard.release().await.unwrap();
+    let mut last = None;
+    for number in 0..20 {
+        let (who, token) = served.recv().await.unwrap();
+        assert_eq!(who, number);
+        assert!(Some(token) > last);
+        last = Some(token);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_is_dropped_when_its_lock_is_forced_away() {
+    let locks = LockManager::in_memory();
+    let other = locks.clone();
+    let outcome = locks
+        .mutex("a")
+        .run(async move |lease| {
+            assert!(lease.is_held());
+            assert!(other.mutex("a").run(async |_| 7).await.unwrap() == 7, "re-entry");
+            assert!(other.force_release("a").await.unwrap());
+            std::future::pending::<()>().await;
+        })
+        .await;
+    match outcome {
+        Err(LockError::Lost { reason, completed, .. }) => {
+            assert_eq!(reason, LostReason::ForceReleased);
+            assert!(!completed);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_lock_is_an_error_after_the_wait() {
+    let locks = LockManager::in_memory();
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    let error = locks.mutex("a").wait(Duration::from_secs(3)).acquire().await.unwrap_err();
+    assert!(matches!(error, LockError::Busy { waited, .. } if waited >= Duration::from_secs(3)));
+    drop(guard);
+    locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
+    locks.shutdown().await;
+    assert!(matches!(locks.mutex("a").acquire().await, Err(LockError::ShuttingDown { .. })));
+}
