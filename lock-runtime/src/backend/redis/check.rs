@@ -169,7 +169,7 @@ impl Check {
             from: &from,
             to: &to,
             lease,
-            channel: Some(&channel),
+            channel: &channel,
         };
         match self.call(connection, &hand_over).await? {
             HandOverReply::Done { .. } => {}

@@ -83,7 +83,7 @@ impl Outage {
     pub(super) fn is_on(&mut self, target: &Target, fault: &Fault) {
         if self.since.is_none() {
             self.since = Some(tokio::time::Instant::now());
-            tracing::warn!(server = target.shown(), reason = %reason(fault), "{} lost; reconnecting", self.what);
+            tracing::warn!(server = target.shown(), reason = %fault, "{} lost; reconnecting", self.what);
         }
     }
 
@@ -91,17 +91,6 @@ impl Outage {
         if let Some(since) = self.since.take() {
             tracing::info!(server = target.shown(), after = ?since.elapsed(), "{} restored", self.what);
         }
-    }
-}
-
-/// A fault in words.
-pub(super) fn reason(fault: &Fault) -> String {
-    match fault {
-        Fault::NotDone(source) | Fault::Unknown(source) | Fault::Denied(source) => {
-            source.to_string()
-        }
-        Fault::Foreign { key, why } => format!("key `{key}`: {why}"),
-        Fault::Closed(why) => (*why).to_owned(),
     }
 }
 

@@ -91,8 +91,7 @@ impl Link {
             Ok(Err(_)) => Err(Fault::Closed(GONE)),
             Err(_) => Err(match &*self.state.borrow() {
                 State::Down(fault) => {
-                    let reason = dial::reason(fault);
-                    Fault::NotDone(StoreError::new(format!("not connected: {reason}")))
+                    Fault::NotDone(StoreError::new(format!("not connected: {fault}")))
                 }
                 _ => Fault::NotDone(StoreError::new("not connected in time")),
             }),

@@ -26,6 +26,7 @@ mod topics;
 mod tests;
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -224,8 +225,7 @@ impl Inner {
         self.handle.spawn(async move {
             let published = live.publish(&channel, &payload);
             if let Ok(Err(fault)) = tokio::time::timeout(timeout, published).await {
-                let reason = dial::reason(&fault);
-                tracing::debug!(%reason, "a release could not be published");
+                tracing::debug!(reason = %fault, "a release could not be published");
             }
         });
     }
@@ -252,16 +252,11 @@ impl Inner {
         }
     }
 
-    async fn hand_over(
-        &self,
-        from: HolderId,
-        to: Claim<'_>,
-        ask_strangers: bool,
-    ) -> Result<HandedOver, Fault> {
+    async fn hand_over(&self, from: HolderId, to: Claim<'_>) -> Result<HandedOver, Fault> {
         let deadline = clock::now() + to.timeout;
         let live = self.link.get(deadline).await?;
         let fence = to.fenced.then(|| to.key.fence());
-        let channel = ask_strangers.then(|| channel(to.key));
+        let channel = channel(to.key);
         let sent_at = clock::now();
         let script = HandOver {
             lock: to.key.raw(),
@@ -269,7 +264,7 @@ impl Inner {
             from: &from.to_string(),
             to: &to.holder.to_string(),
             lease: to.term.millis(),
-            channel: channel.as_deref(),
+            channel: &channel,
         };
         match self.link.call(live, &script, deadline).await? {
             HandOverReply::Done {
@@ -279,7 +274,7 @@ impl Inner {
             } => {
                 self.link.clock().saw(time, sent_at);
                 // This process is among those who are subscribed.
-                let own = channel.is_some_and(|channel| self.topics.is_open(&channel));
+                let own = self.topics.is_open(&channel);
                 let strangers = subscribers.map(|count| count.saturating_sub(u64::from(own)));
                 Ok(HandedOver::Done {
                     granted: Granted { token, sent_at },
@@ -336,13 +331,8 @@ impl Backend for RedisBackend {
         Box::pin(self.inner.release(key, holder, timeout))
     }
 
-    fn hand_over<'a>(
-        &'a self,
-        from: HolderId,
-        to: Claim<'a>,
-        ask_strangers: bool,
-    ) -> Reply<'a, HandedOver> {
-        Box::pin(self.inner.hand_over(from, to, ask_strangers))
+    fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver> {
+        Box::pin(self.inner.hand_over(from, to))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>> {
@@ -367,6 +357,10 @@ impl Backend for RedisBackend {
 
     fn round_trip(&self) -> Duration {
         self.inner.link.round_trip()
+    }
+
+    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.inner.drained())
     }
 
     fn close(&self) {

@@ -251,8 +251,8 @@ pub(super) struct HandOver<'a> {
     pub(super) from: &'a str,
     pub(super) to: &'a str,
     pub(super) lease: u64,
-    /// The channel whose subscribers are to be counted.
-    pub(super) channel: Option<&'a str>,
+    /// Its subscribers are counted.
+    pub(super) channel: &'a str,
 }
 
 #[derive(Debug)]
@@ -268,7 +268,7 @@ pub(super) enum HandOverReply {
 impl Script for HandOver<'_> {
     type Reply = HandOverReply;
     #[cfg(test)]
-    const SHAPE: [&'static str; 2] = ["lock, fence?", "from, to, lease_ms, channel or ''"];
+    const SHAPE: [&'static str; 2] = ["lock, fence?", "from, to, lease_ms, channel"];
 
     fn source() -> &'static Source {
         static SOURCE: Source = Source::new("handover", include_str!("lua/handover.lua"));
@@ -285,7 +285,7 @@ impl Script for HandOver<'_> {
             .arg(self.from)
             .arg(self.to)
             .arg(self.lease)
-            .arg(self.channel.unwrap_or(""));
+            .arg(self.channel);
     }
 
     fn read(&self, reply: Value) -> Option<Result<HandOverReply, Fault>> {
@@ -297,7 +297,7 @@ impl Script for HandOver<'_> {
                     return None;
                 }
                 let time = items.digits()?;
-                // -1: not asked, or not allowed to ask.
+                // -1: the ACL does not allow to ask.
                 let subscribers = u64::try_from(items.integer()?).ok();
                 HandOverReply::Done {
                     token,

@@ -2,11 +2,11 @@
 -- Makes another holder of the same process the holder, in one step and without waking anybody.
 --
 -- Keys: lock, fence?
--- Args: from, to, lease_ms, channel or ''
--- Returns: {'OK', token or '', time_us, subscribers or -1} | {'LOST'} | {'FOREIGN', 'fence', why}
+-- Args: from, to, lease_ms, channel
+-- Returns: {'OK', token or '', time_us, subscribers or -1 unknown} | {'LOST'} | {'FOREIGN', 'fence', why}
 -- Why: `to` is written only where `from` was, so a second copy finds `to` and a late one finds neither; it never
 --      acquires. The lease is set before the holders change, and `to` comes before `from` goes, so that there is a
---      holder and an expiry at every step. With a channel, its subscribers are counted: others may be waiting.
+--      holder and an expiry at every step. The channel's subscribers are counted: others may be waiting.
 
 local lock, fence = KEYS[1], KEYS[2]
 local from, to, lease, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -62,9 +62,5 @@ else
 end
 redis.call('HDEL', lock, from)
 
-local subscribers = -1
-if channel ~= '' then
-  local counted = redis.pcall('PUBSUB', 'NUMSUB', channel)
-  subscribers = not counted.err and counted[2] or -1
-end
-return {'OK', token, digits(now), subscribers}
+local counted = redis.pcall('PUBSUB', 'NUMSUB', channel)
+return {'OK', token, digits(now), counted[2] or -1}
