@@ -18,7 +18,10 @@ pub(crate) struct Moment {
 
 /// Now, on both clocks.
 pub(crate) fn now() -> Moment {
-    Moment { tokio: Instant::now(), boot: boot_time() }
+    Moment {
+        tokio: Instant::now(),
+        boot: boot_time(),
+    }
 }
 
 /// Sleeps until tokio's clock reaches `moment`. After a suspension this fires late: whoever must not act late
@@ -35,7 +38,9 @@ pub(crate) fn sleep(duration: Duration) -> tokio::time::Sleep {
 pub(crate) fn wall_micros() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+        .map_or(0, |since| {
+            u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+        })
 }
 
 impl Moment {
@@ -65,11 +70,19 @@ impl Moment {
     }
 
     pub(crate) fn earlier(self, other: Moment) -> Moment {
-        if self.tokio <= other.tokio { self } else { other }
+        if self.tokio <= other.tokio {
+            self
+        } else {
+            other
+        }
     }
 
     pub(crate) fn later(self, other: Moment) -> Moment {
-        if self.tokio >= other.tokio { self } else { other }
+        if self.tokio >= other.tokio {
+            self
+        } else {
+            other
+        }
     }
 
     /// What timers are ordered by.
@@ -85,7 +98,10 @@ impl Add<Duration> for Moment {
     fn add(self, duration: Duration) -> Moment {
         const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
         let duration = duration.min(FAR);
-        Moment { tokio: self.tokio + duration, boot: self.boot + duration }
+        Moment {
+            tokio: self.tokio + duration,
+            boot: self.boot + duration,
+        }
     }
 }
 
@@ -132,7 +148,10 @@ mod tests {
     #[test]
     fn the_clock_that_moved_further_decides() {
         let start = now();
-        let suspended = Moment { tokio: start.tokio, boot: start.boot + Duration::from_secs(60) };
+        let suspended = Moment {
+            tokio: start.tokio,
+            boot: start.boot + Duration::from_secs(60),
+        };
         let deadline = start + Duration::from_secs(30);
         assert_eq!(deadline - suspended, Duration::ZERO);
         assert_eq!(deadline - start, Duration::from_secs(30));

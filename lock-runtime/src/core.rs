@@ -25,7 +25,14 @@ impl Core {
     pub(crate) fn new(backend: Arc<dyn Backend>, options: Options, watch: Arc<Watch>) -> Arc<Core> {
         let gates = Gates::new(options.max_waiters_per_key, options.max_waiters);
         let ids = HolderIds::new();
-        Arc::new(Core { backend, options, ids, gates, watch, life: Arc::default() })
+        Arc::new(Core {
+            backend,
+            options,
+            ids,
+            gates,
+            watch,
+            life: Arc::default(),
+        })
     }
 
     /// Starts the background work on the current runtime, once.
@@ -36,7 +43,12 @@ impl Core {
     }
 
     /// A claim with the terms of a request, for one call.
-    pub(crate) fn claim<'a>(&self, key: &'a crate::key::Key, holder: HolderId, terms: &Terms) -> Claim<'a> {
+    pub(crate) fn claim<'a>(
+        &self,
+        key: &'a crate::key::Key,
+        holder: HolderId,
+        terms: &Terms,
+    ) -> Claim<'a> {
         Claim {
             key,
             holder,

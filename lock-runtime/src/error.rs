@@ -139,7 +139,9 @@ impl LockError {
 }
 
 fn retry_hint(retry_after: Option<Duration>) -> String {
-    retry_after.map_or_else(String::new, |left| format!("; its holder's lease has {left:?} left"))
+    retry_after.map_or_else(String::new, |left| {
+        format!("; its holder's lease has {left:?} left")
+    })
 }
 
 /// What ended a hold that was not released.
@@ -178,7 +180,9 @@ pub struct StoreError {
 
 impl StoreError {
     pub(crate) fn new(message: impl Into<String>) -> StoreError {
-        StoreError { message: message.into().into() }
+        StoreError {
+            message: message.into().into(),
+        }
     }
 }
 

@@ -67,7 +67,11 @@ pub(crate) enum Entry {
 
 impl Gates {
     pub(crate) fn new(max_per_key: usize, max_in_all: usize) -> Arc<Gates> {
-        Arc::new(Gates { state: Mutex::default(), max_per_key, max_in_all })
+        Arc::new(Gates {
+            state: Mutex::default(),
+            max_per_key,
+            max_in_all,
+        })
     }
 
     // Nothing panics while the state is locked, so a poisoned one is still whole.
@@ -82,11 +86,18 @@ impl Gates {
             return None;
         }
         state.gates.insert(key.clone(), Gate::default());
-        Some(Place { gates: self.clone(), key: key.clone() })
+        Some(Place {
+            gates: self.clone(),
+            key: key.clone(),
+        })
     }
 
     /// Takes the place at `key`, or a ticket for it.
-    pub(crate) fn enter(self: &Arc<Gates>, key: &Arc<Key>, terms: Terms) -> Result<Entry, LockError> {
+    pub(crate) fn enter(
+        self: &Arc<Gates>,
+        key: &Arc<Key>,
+        terms: Terms,
+    ) -> Result<Entry, LockError> {
         let mut guard = self.state();
         let state = &mut *guard;
         if state.closed {
@@ -94,10 +105,17 @@ impl Gates {
         }
         let Some(gate) = state.gates.get_mut(key) else {
             state.gates.insert(key.clone(), Gate::default());
-            return Ok(Entry::Head(Place { gates: self.clone(), key: key.clone() }));
+            return Ok(Entry::Head(Place {
+                gates: self.clone(),
+                key: key.clone(),
+            }));
         };
         let too_many = |limit, scope| {
-            Err(LockError::TooManyWaiters { name: key.name().to_owned(), limit, scope })
+            Err(LockError::TooManyWaiters {
+                name: key.name().to_owned(),
+                limit,
+                scope,
+            })
         };
         if gate.queue.len() >= self.max_per_key {
             return too_many(self.max_per_key, "for this key");
@@ -110,12 +128,20 @@ impl Gates {
         gate.next_ticket += 1;
         let (turn, given) = oneshot::channel();
         gate.queue.insert(number, Waiter { turn, terms });
-        Ok(Entry::Queued(Ticket { gates: self.clone(), key: key.clone(), number, given }))
+        Ok(Entry::Queued(Ticket {
+            gates: self.clone(),
+            key: key.clone(),
+            number,
+            given,
+        }))
     }
 
     /// How many local callers queue for `key`.
     pub(crate) fn waiters(&self, key: &Key) -> usize {
-        self.state().gates.get(key).map_or(0, |gate| gate.queue.len())
+        self.state()
+            .gates
+            .get(key)
+            .map_or(0, |gate| gate.queue.len())
     }
 
     /// Sends every waiter away and admits no more.
@@ -123,8 +149,11 @@ impl Gates {
         let mut state = self.state();
         state.closed = true;
         state.waiting = 0;
-        let queues: Vec<_> =
-            state.gates.values_mut().map(|gate| std::mem::take(&mut gate.queue)).collect();
+        let queues: Vec<_> = state
+            .gates
+            .values_mut()
+            .map(|gate| std::mem::take(&mut gate.queue))
+            .collect();
         drop(state);
         // Each waiter's channel closes: it answers `ShuttingDown`.
         drop(queues);
@@ -143,7 +172,10 @@ impl Gates {
 }
 
 pub(crate) fn closed(key: &Key) -> LockError {
-    LockError::ShuttingDown { name: key.name().to_owned(), why: "the manager is shutting down" }
+    LockError::ShuttingDown {
+        name: key.name().to_owned(),
+        why: "the manager is shutting down",
+    }
 }
 
 /// This process's turn at a key. Dropped, it goes to the next waiter; when there is none, the gate is gone.
@@ -194,7 +226,10 @@ impl Place {
         loop {
             let waiter = Gates::pop(&mut state, &self.key)?;
             if !waiter.turn.is_closed() {
-                return Some(Heir { turn: waiter.turn, terms: waiter.terms });
+                return Some(Heir {
+                    turn: waiter.turn,
+                    terms: waiter.terms,
+                });
             }
         }
     }
@@ -212,7 +247,10 @@ impl Drop for Place {
             next
         };
         if let Some(waiter) = next {
-            let place = Place { gates: self.gates.clone(), key: self.key.clone() };
+            let place = Place {
+                gates: self.gates.clone(),
+                key: self.key.clone(),
+            };
             // A waiter that has just left gives its turn back as the error; dropping that passes it on.
             let _ = waiter.turn.send(Turn::Head(place));
         }
@@ -256,7 +294,9 @@ impl Ticket {
 
     /// What the store last failed with, if the head got no answer from it.
     pub(crate) fn fault(&self) -> Option<StoreError> {
-        self.gates.with(&self.key, |gate| gate.fault.clone()).flatten()
+        self.gates
+            .with(&self.key, |gate| gate.fault.clone())
+            .flatten()
     }
 
     /// The label of the hold that this waiter waits for, the first time somebody asks about that hold.

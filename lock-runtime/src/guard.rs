@@ -46,7 +46,15 @@ impl Share {
     /// The share of whoever acquired the lock from the store.
     pub(crate) fn first(core: Arc<Core>, hold: Arc<Hold>, renewed: bool) -> Share {
         let counted = Some(core.life.guards.enter());
-        Share { core, hold, renewed, parent: None, level: OnceLock::new(), turn: None, counted }
+        Share {
+            core,
+            hold,
+            renewed,
+            parent: None,
+            level: OnceLock::new(),
+            turn: None,
+            counted,
+        }
     }
 
     /// A further share of a hold that an ancestor has. The hold counts it already.
@@ -72,12 +80,15 @@ impl Share {
     }
 
     pub(crate) fn level(&self) -> &Arc<Level> {
-        self.level.get_or_init(|| Level::new(self.hold.clone(), self.parent.clone()))
+        self.level
+            .get_or_init(|| Level::new(self.hold.clone(), self.parent.clone()))
     }
 
     /// Takes the share out of its hold, once.
     fn leave(&mut self) -> Exit {
-        let Some(counted) = self.counted.take() else { return Exit::Shared };
+        let Some(counted) = self.counted.take() else {
+            return Exit::Shared;
+        };
         let exit = match self.hold.leave(self.renewed) {
             Left::Shared => Exit::Shared,
             Left::Good(place) => {
@@ -202,14 +213,21 @@ impl LockGuard {
             return Err(lost(reason));
         }
         let core = &self.share.core;
-        let renewal = crate::backend::Renewal { term: Some(term), ..hold.renewal() };
+        let renewal = crate::backend::Renewal {
+            term: Some(term),
+            ..hold.renewal()
+        };
         let sent_at = clock::now();
         let answer = core
             .backend
             .renew(std::slice::from_ref(&renewal), core.options.call_timeout)
             .await
             .map_err(|fault| fault.into_error(self.name()))?;
-        hold.renewed(Some(term), answer.first().copied().unwrap_or(Renewed::NotHeld), sent_at);
+        hold.renewed(
+            Some(term),
+            answer.first().copied().unwrap_or(Renewed::NotHeld),
+            sent_at,
+        );
         hold.loss().map_or(Ok(()), |reason| Err(lost(reason)))
     }
 

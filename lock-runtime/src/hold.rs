@@ -59,7 +59,10 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Held,
-    Lost { reason: LostReason, held_for: Duration },
+    Lost {
+        reason: LostReason,
+        held_for: Duration,
+    },
     /// The last sharer left.
     Ended,
 }
@@ -75,12 +78,7 @@ pub(crate) enum Left {
 }
 
 impl Hold {
-    pub(crate) fn new(
-        place: Place,
-        holder: HolderId,
-        terms: Terms,
-        granted: Granted,
-    ) -> Arc<Hold> {
+    pub(crate) fn new(place: Place, holder: HolderId, terms: Terms, granted: Granted) -> Arc<Hold> {
         let state = State {
             phase: Phase::Held,
             term: terms.term,
@@ -175,7 +173,9 @@ impl Hold {
         let state = self.state();
         match state.phase {
             Phase::Held => {
-                let until = self.max_until.map_or(state.deadline, |max| max.earlier(state.deadline));
+                let until = self
+                    .max_until
+                    .map_or(state.deadline, |max| max.earlier(state.deadline));
                 until.remaining()
             }
             Phase::Lost { .. } | Phase::Ended => Duration::ZERO,
@@ -188,7 +188,12 @@ impl Hold {
             Phase::Lost { held_for, .. } => held_for,
             Phase::Held | Phase::Ended => self.held_for(),
         };
-        LockError::Lost { name: self.key.name().to_owned(), held_for, reason, completed }
+        LockError::Lost {
+            name: self.key.name().to_owned(),
+            held_for,
+            reason,
+            completed,
+        }
     }
 
     /// Ends the hold as lost: the first reason counts, and an ended hold cannot be lost.
@@ -198,7 +203,10 @@ impl Hold {
             if state.phase != Phase::Held {
                 return;
             }
-            state.phase = Phase::Lost { reason, held_for: self.held_for() };
+            state.phase = Phase::Lost {
+                reason,
+                held_for: self.held_for(),
+            };
             state.place.take()
         };
         observe::lost(self.label, self.key.name(), reason, self.held_for());
@@ -236,7 +244,10 @@ impl Hold {
         state.sharers -= 1;
         state.renewers -= usize::from(renewed);
         if let Phase::Lost { reason, .. } = state.phase {
-            return Left::Lost { reason: loss.unwrap_or(reason), last: state.sharers == 0 };
+            return Left::Lost {
+                reason: loss.unwrap_or(reason),
+                last: state.sharers == 0,
+            };
         }
         if state.sharers > 0 {
             return Left::Shared;
@@ -258,7 +269,11 @@ impl Hold {
     pub(crate) fn renewal(&self) -> Renewal {
         let state = self.state();
         let term = (state.renewers > 0 || state.lengthen).then_some(state.term);
-        Renewal { key: self.key.clone(), holder: self.holder, term }
+        Renewal {
+            key: self.key.clone(),
+            holder: self.holder,
+            term,
+        }
     }
 
     pub(crate) fn term(&self) -> Term {

@@ -43,7 +43,10 @@ pub(crate) struct HolderIds {
 impl HolderIds {
     /// A client id from the operating system's random generator.
     pub(crate) fn new() -> HolderIds {
-        HolderIds { client: Uuid::new_v4(), next: AtomicU64::new(1) }
+        HolderIds {
+            client: Uuid::new_v4(),
+            next: AtomicU64::new(1),
+        }
     }
 
     /// True if this generator made `id`: the hold is this manager's.
@@ -52,7 +55,10 @@ impl HolderIds {
     }
 
     pub(crate) fn fresh(&self) -> HolderId {
-        HolderId { client: self.client, number: self.next.fetch_add(1, Ordering::Relaxed) }
+        HolderId {
+            client: self.client,
+            number: self.next.fetch_add(1, Ordering::Relaxed),
+        }
     }
 }
 

@@ -49,7 +49,9 @@ impl HolderInfo {
         let client: String = id.chars().take(8).collect();
         let number = id.rsplit_once(':').map_or("", |(_, number)| number);
         let number: String = number.chars().take(20).collect();
-        HolderInfo { text: format!("{client}…:{number}") }
+        HolderInfo {
+            text: format!("{client}…:{number}"),
+        }
     }
 }
 

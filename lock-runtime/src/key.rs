@@ -22,15 +22,24 @@ impl Key {
         name.check()?;
         let text = name.as_str();
         if namespace.len() + text.len() > MAX_BYTES {
-            return Err(invalid(text, "a name has 512 bytes at most, namespace included"));
+            return Err(invalid(
+                text,
+                "a name has 512 bytes at most, namespace included",
+            ));
         }
         let mut raw = String::with_capacity(namespace.len() + text.len());
         raw.push_str(namespace);
         raw.push_str(text);
         if raw.starts_with(FENCE_PREFIX) {
-            return Err(invalid(text, "keys that start with `lock:fence:{` hold fencing tokens"));
+            return Err(invalid(
+                text,
+                "keys that start with `lock:fence:{` hold fencing tokens",
+            ));
         }
-        Ok(Key { raw: raw.into(), namespace: namespace.len() })
+        Ok(Key {
+            raw: raw.into(),
+            namespace: namespace.len(),
+        })
     }
 
     /// The key as the store knows it.
@@ -81,9 +90,9 @@ fn slot(key: &[u8]) -> u16 {
 }
 
 fn crc16(bytes: &[u8]) -> u16 {
-    bytes
-        .iter()
-        .fold(0, |crc: u16, &byte| (crc << 8) ^ CRC_TABLE[usize::from((crc >> 8) as u8 ^ byte)])
+    bytes.iter().fold(0, |crc: u16, &byte| {
+        (crc << 8) ^ CRC_TABLE[usize::from((crc >> 8) as u8 ^ byte)]
+    })
 }
 
 const CRC_TABLE: [u16; 256] = {
@@ -93,7 +102,11 @@ const CRC_TABLE: [u16; 256] = {
         let mut crc = (index as u16) << 8;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            crc = if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            };
             bit += 1;
         }
         table[index] = crc;
@@ -143,10 +156,18 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_the_cluster_specification() {
-        assert_eq!(crc16(b"123456789"), 0x31c3, "the check value of CRC16/XMODEM");
+        assert_eq!(
+            crc16(b"123456789"),
+            0x31c3,
+            "the check value of CRC16/XMODEM"
+        );
         assert_eq!(slot(b"foo"), 12_182);
         assert_eq!(slot(b"{user1000}.following"), slot(b"{user1000}.followers"));
-        assert_eq!(slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % 16_384, "an empty tag is no tag");
+        assert_eq!(
+            slot(b"foo{}{bar}"),
+            crc16(b"foo{}{bar}") % 16_384,
+            "an empty tag is no tag"
+        );
         assert_eq!(slot(b"foo{{bar}}zap"), crc16(b"{bar") % 16_384);
     }
 
@@ -154,7 +175,11 @@ mod tests {
     fn the_fence_key_shares_the_slot_of_its_lock() {
         for name in ["a", "order:1", "{tag}x", "x{}y", "größe"] {
             let key = key("lock:", name);
-            assert_eq!(slot(key.fence().as_bytes()), slot(key.raw().as_bytes()), "{name}");
+            assert_eq!(
+                slot(key.fence().as_bytes()),
+                slot(key.raw().as_bytes()),
+                "{name}"
+            );
         }
     }
 

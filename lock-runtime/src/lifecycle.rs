@@ -42,7 +42,10 @@ impl Lifecycle {
             CLOSING | STOPPED => "the manager is shutting down",
             _ => "the runtime that the manager belongs to is gone",
         };
-        Err(LockError::ShuttingDown { name: key.name().to_owned(), why })
+        Err(LockError::ShuttingDown {
+            name: key.name().to_owned(),
+            why,
+        })
     }
 
     /// Admits no more callers.
@@ -127,7 +130,9 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn enter(self: &Arc<Tally>) -> Counted {
         self.count.fetch_add(1, Ordering::AcqRel);
-        Counted { tally: self.clone() }
+        Counted {
+            tally: self.clone(),
+        }
     }
 
     pub(crate) fn count(&self) -> usize {

@@ -27,7 +27,11 @@ pub(crate) struct Level {
 
 impl Level {
     pub(crate) fn new(hold: Arc<Hold>, parent: Option<Arc<Level>>) -> Arc<Level> {
-        Arc::new(Level { hold, parent, turn: Arc::new(Semaphore::new(1)) })
+        Arc::new(Level {
+            hold,
+            parent,
+            turn: Arc::new(Semaphore::new(1)),
+        })
     }
 
     /// This level and its ancestors, nearest first.
@@ -46,7 +50,10 @@ pub(crate) struct Chain {
 impl Chain {
     /// A chain that counts in the task that runs now.
     pub(crate) fn here(head: Arc<Level>) -> Chain {
-        Chain { head, task: tokio::task::try_id() }
+        Chain {
+            head,
+            task: tokio::task::try_id(),
+        }
     }
 
     /// The chain that the caller runs under, wherever it was set.

@@ -86,7 +86,11 @@ impl LockManager {
     /// Changes nothing.
     pub async fn inspect(&self, name: impl Into<LockName>) -> Result<LockInfo, LockError> {
         let key = self.key(&name.into())?;
-        let seen = self.core.backend.inspect(&key, self.core.options.call_timeout).await;
+        let seen = self
+            .core
+            .backend
+            .inspect(&key, self.core.options.call_timeout)
+            .await;
         let seen = seen.map_err(|fault| fault.into_error(key.name()))?;
         Ok(LockInfo::new(seen, self.core.gates.waiters(&key)))
     }
@@ -128,7 +132,10 @@ impl LockManager {
         core.life.close();
         core.gates.close();
         let grace = core.options.shutdown_grace;
-        if tokio::time::timeout(grace, core.life.guards.zero()).await.is_err() {
+        if tokio::time::timeout(grace, core.life.guards.zero())
+            .await
+            .is_err()
+        {
             core.watch.lose(LostReason::Shutdown, |_| true);
         }
         let drain_until = clock::now() + DRAIN;

@@ -40,10 +40,16 @@ impl LockName {
     #[must_use]
     pub fn with(mut self, value: &(impl KeyPart + ?Sized)) -> LockName {
         let before = self.text.len();
-        let written = value.key_part(&mut Escape { out: &mut self.text });
+        let written = value.key_part(&mut Escape {
+            out: &mut self.text,
+        });
         if written.is_err() {
             let too_long = self.text.len() > MAX_BYTES;
-            self.fault.get_or_insert(if too_long { TOO_LONG } else { "a value's `Display` failed" });
+            self.fault.get_or_insert(if too_long {
+                TOO_LONG
+            } else {
+                "a value's `Display` failed"
+            });
         } else if self.text.len() == before {
             self.fault.get_or_insert("a value in it is empty");
         }
@@ -88,7 +94,10 @@ pub(crate) fn invalid(name: &str, why: impl Into<String>) -> LockError {
     } else {
         name.to_owned()
     };
-    LockError::InvalidName { name: shown, why: why.into() }
+    LockError::InvalidName {
+        name: shown,
+        why: why.into(),
+    }
 }
 
 impl fmt::Display for LockName {
@@ -99,7 +108,11 @@ impl fmt::Display for LockName {
 
 impl From<String> for LockName {
     fn from(text: String) -> LockName {
-        LockName { text, label: None, fault: None }
+        LockName {
+            text,
+            label: None,
+            fault: None,
+        }
     }
 }
 
@@ -204,7 +217,10 @@ mod tests {
         assert_eq!(why(LockName::from("")), "a name has 1 byte at least");
         assert_eq!(why(LockName::from("x".repeat(513))), TOO_LONG);
         assert!(LockName::from("x".repeat(512)).check().is_ok());
-        assert_eq!(why(LockName::from("order:").with("")), "a value in it is empty");
+        assert_eq!(
+            why(LockName::from("order:").with("")),
+            "a value in it is empty"
+        );
         assert_eq!(why(LockName::from("").with(&"x".repeat(1 << 20))), TOO_LONG);
     }
 

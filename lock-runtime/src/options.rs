@@ -7,7 +7,11 @@ use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::error::LockError;
 use crate::hold::Terms;
 use crate::manager::LockManager;
+#[cfg(feature = "redis")]
+use crate::manager::events_of;
 use crate::term::{self, Term};
+#[cfg(feature = "redis")]
+use crate::watchdog::Watch;
 
 /// The longest wait that is a duration; beyond it there is `wait_forever`.
 const MAX_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -49,7 +53,11 @@ impl Default for Options {
 impl Options {
     fn check(&self) -> Result<(), LockError> {
         if let Err(why) = Term::new(self.lease, true) {
-            return Err(LockError::InvalidLease { name: "(default)".into(), lease: self.lease, why });
+            return Err(LockError::InvalidLease {
+                name: "(default)".into(),
+                lease: self.lease,
+                why,
+            });
         }
         check_wait(self.wait)?;
         if !CALL_TIMEOUTS.contains(&self.call_timeout) {
@@ -71,9 +79,9 @@ pub(crate) fn config(why: impl Into<String>) -> LockError {
 
 pub(crate) fn check_wait(wait: Option<Duration>) -> Result<(), LockError> {
     match wait {
-        Some(wait) if wait > MAX_WAIT => {
-            Err(config(format!("a wait lasts a year at most, not {wait:?}: use `wait_forever`")))
-        }
+        Some(wait) if wait > MAX_WAIT => Err(config(format!(
+            "a wait lasts a year at most, not {wait:?}: use `wait_forever`"
+        ))),
         _ => Ok(()),
     }
 }
@@ -93,8 +101,11 @@ impl Overrides {
     pub(crate) fn terms(&self, name: &str, options: &Options) -> Result<Terms, LockError> {
         let lease = self.lease.unwrap_or(options.lease);
         let renewed = self.auto_renew.unwrap_or(true);
-        let term = Term::new(lease, renewed)
-            .map_err(|why| LockError::InvalidLease { name: name.to_owned(), lease, why })?;
+        let term = Term::new(lease, renewed).map_err(|why| LockError::InvalidLease {
+            name: name.to_owned(),
+            lease,
+            why,
+        })?;
         if self.max_hold.is_some_and(|longest| longest < term::MIN) {
             return Err(config("`max_hold` lasts 50 ms at least"));
         }
@@ -207,7 +218,9 @@ impl LockManagerBuilder {
     pub fn in_memory(self) -> Result<LockManager, LockError> {
         self.options.check()?;
         let store = self.store.unwrap_or_default();
-        Ok(LockManager::build(self.options, |events| Arc::new(MemoryBackend::new(store, events))))
+        Ok(LockManager::build(self.options, |events| {
+            Arc::new(MemoryBackend::new(store, events))
+        }))
     }
 
     /// Connects to the store that `url` names:
@@ -230,12 +243,39 @@ impl LockManagerBuilder {
     pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
         self.options.check()?;
         if let Some(name) = url.strip_prefix("memory://") {
-            let store = if name.is_empty() { MemoryStore::new() } else { MemoryStore::named(name) };
-            return LockManagerBuilder { store: Some(store), ..self }.in_memory();
+            let store = if name.is_empty() {
+                MemoryStore::new()
+            } else {
+                MemoryStore::named(name)
+            };
+            return LockManagerBuilder {
+                store: Some(store),
+                ..self
+            }
+            .in_memory();
         }
         self.connect_to_server(url).await
     }
 
+    #[cfg(feature = "redis")]
+    async fn connect_to_server(self, url: &str) -> Result<LockManager, LockError> {
+        use crate::backend::redis::{RedisBackend, Settings, Target};
+        let target = Target::parse(url)?;
+        let runtime = tokio::runtime::Handle::try_current()
+            .map_err(|_| config("connecting needs a tokio runtime"))?;
+        let options = self.options;
+        let settings = Settings {
+            namespace: options.namespace.to_string(),
+            call_timeout: options.call_timeout,
+            strict: options.strict,
+            lazy: options.lazy,
+        };
+        let watch = Arc::new(Watch::default());
+        let backend = RedisBackend::connect(target, settings, runtime, events_of(&watch)).await?;
+        Ok(LockManager::assemble(options, backend, watch))
+    }
+
+    #[cfg(not(feature = "redis"))]
     async fn connect_to_server(self, url: &str) -> Result<LockManager, LockError> {
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
         Err(config(format!(

@@ -60,7 +60,9 @@ impl Pace {
             return None;
         }
         let least = (round_trip * 4).max(LEAST_PAUSE);
-        let pause = self.pause.map_or(least, |pause| (pause * 2).clamp(least, LONGEST_PAUSE.max(least)));
+        let pause = self.pause.map_or(least, |pause| {
+            (pause * 2).clamp(least, LONGEST_PAUSE.max(least))
+        });
         self.pause = Some(pause);
         Some(pause.mul_f64(0.75 + fastrand::f64() / 2.0))
     }
@@ -115,7 +117,10 @@ mod tests {
             pace.stand_back();
             let pause = pace.pause(Duration::from_millis(1)).unwrap();
             let (least, most) = (Duration::from_millis(least), Duration::from_millis(most));
-            assert!(pause >= least.mul_f64(0.75) && pause <= most.mul_f64(1.25), "{pause:?}");
+            assert!(
+                pause >= least.mul_f64(0.75) && pause <= most.mul_f64(1.25),
+                "{pause:?}"
+            );
         };
         between(5, 5);
         between(10, 10);

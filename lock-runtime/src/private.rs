@@ -23,19 +23,25 @@ pub struct KeyBuilder {
 impl KeyBuilder {
     /// Starts a name; the template is its label.
     pub fn new(template: &'static str) -> KeyBuilder {
-        KeyBuilder { name: LockName::from(String::with_capacity(64)).template(template) }
+        KeyBuilder {
+            name: LockName::from(String::with_capacity(64)).template(template),
+        }
     }
 
     /// Appends a part of the template.
     #[must_use]
     pub fn literal(self, text: &'static str) -> KeyBuilder {
-        KeyBuilder { name: self.name.literal(text) }
+        KeyBuilder {
+            name: self.name.literal(text),
+        }
     }
 
     /// Appends a placeholder's value, escaped.
     #[must_use]
     pub fn part(self, value: &(impl KeyPart + ?Sized)) -> KeyBuilder {
-        KeyBuilder { name: self.name.with(value) }
+        KeyBuilder {
+            name: self.name.with(value),
+        }
     }
 
     /// The name. An empty value makes it invalid, which `enter` reports.
@@ -69,8 +75,20 @@ pub async fn enter(
         Some(manager) => manager.mutex(name),
         None => LockManager::global()?.mutex(name),
     };
-    let Call { wait, lease, auto_renew, max_hold, label } = call;
-    let overrides = Overrides { wait: wait.map(Some), lease, auto_renew, max_hold, label };
+    let Call {
+        wait,
+        lease,
+        auto_renew,
+        max_hold,
+        label,
+    } = call;
+    let overrides = Overrides {
+        wait: wait.map(Some),
+        lease,
+        auto_renew,
+        max_hold,
+        label,
+    };
     request.with(overrides).acquire().await
 }
 
@@ -80,7 +98,9 @@ where
     F: Future,
     F::Output: FromLockError,
 {
-    Hold { protect: Protect::new(guard.share, body) }
+    Hold {
+        protect: Protect::new(guard.share, body),
+    }
 }
 
 pin_project! {
@@ -101,7 +121,11 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let outcome = ready!(self.project().protect.poll(cx));
-        Poll::Ready(outcome.value_or_loss().unwrap_or_else(F::Output::from_lock_error))
+        Poll::Ready(
+            outcome
+                .value_or_loss()
+                .unwrap_or_else(F::Output::from_lock_error),
+        )
     }
 }
 

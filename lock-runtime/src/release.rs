@@ -39,7 +39,12 @@ pub(crate) struct Departure {
 
 impl Departure {
     pub(crate) fn new(core: Arc<Core>, hold: Arc<Hold>, place: Place) -> Departure {
-        Departure { core, hold, place: Some(place), unanswered: false }
+        Departure {
+            core,
+            hold,
+            place: Some(place),
+            unanswered: false,
+        }
     }
 
     /// Ends the hold for a caller who wants to know how it went, within the call timeout. Cancel safe: what is not
@@ -49,7 +54,8 @@ impl Departure {
             // The heir's turn must not hang on this caller, who may be dropped: the manager owns the hand-over.
             let (done, outcome) = oneshot::channel();
             let core = self.core.clone();
-            let error = self.unavailable(StoreError::new("the runtime of the lock manager is gone"));
+            let error =
+                self.unavailable(StoreError::new("the runtime of the lock manager is gone"));
             core.life.spawn(async move {
                 let _ = done.send(self.hand_over(heir).await);
             });
@@ -103,12 +109,18 @@ impl Departure {
 
     /// Makes the heir the holder, in one round trip. Always runs to its end.
     async fn hand_over(&mut self, heir: Heir) -> Result<(), LockError> {
-        let Some(place) = self.place.take() else { return Ok(()) };
+        let Some(place) = self.place.take() else {
+            return Ok(());
+        };
         let core = self.core.clone();
         let key = place.key().clone();
         let (from, to) = (self.hold.holder(), core.ids.fresh());
         let lease = heir.terms.term.ttl();
-        match core.backend.hand_over(from, core.claim(&key, to, &heir.terms)).await {
+        match core
+            .backend
+            .hand_over(from, core.claim(&key, to, &heir.terms))
+            .await
+        {
             Ok(HandedOver::Done { granted, strangers }) => {
                 place.pace(|pace| pace.handed_over(strangers));
                 observe::handed_over(heir.terms.label);
@@ -136,7 +148,10 @@ impl Departure {
     }
 
     fn unavailable(&self, source: StoreError) -> LockError {
-        LockError::Unavailable { name: self.hold.key().name().to_owned(), source }
+        LockError::Unavailable {
+            name: self.hold.key().name().to_owned(),
+            source,
+        }
     }
 }
 
@@ -173,7 +188,11 @@ async fn settle(
     loop {
         // Set before the call: whoever drops this future here does not know the answer either.
         let before = std::mem::replace(unanswered, true);
-        let fault = match core.backend.release(key, holder, core.options.call_timeout).await {
+        let fault = match core
+            .backend
+            .release(key, holder, core.options.call_timeout)
+            .await
+        {
             Ok(released) => {
                 *unanswered = before;
                 return Ok(released);

@@ -35,7 +35,14 @@ pub struct LockRequest {
 impl LockRequest {
     pub(crate) fn new(core: Arc<Core>, name: LockName) -> LockRequest {
         let label = name.label();
-        LockRequest { core, name, overrides: Overrides { label, ..Overrides::default() } }
+        LockRequest {
+            core,
+            name,
+            overrides: Overrides {
+                label,
+                ..Overrides::default()
+            },
+        }
     }
 
     pub(crate) fn with(mut self, overrides: Overrides) -> LockRequest {
@@ -89,7 +96,11 @@ impl LockRequest {
         let terms = self.overrides.terms(key.name(), options)?;
         let wait = self.overrides.wait.unwrap_or(options.wait);
         check_wait(wait)?;
-        Ok(Order { key: Arc::new(key), terms, wait })
+        Ok(Order {
+            key: Arc::new(key),
+            terms,
+            wait,
+        })
     }
 
     /// Acquires the lock within the wait.
@@ -103,7 +114,11 @@ impl LockRequest {
     pub fn acquire(self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static {
         let chain = Chain::current();
         let order = self.order();
-        async move { Ok(LockGuard { share: wait::acquire(self.core, order?, chain).await? }) }
+        async move {
+            Ok(LockGuard {
+                share: wait::acquire(self.core, order?, chain).await?,
+            })
+        }
     }
 
     /// Acquires the lock if it is free now: one call to the store, bounded by the call timeout, and none if this

@@ -29,7 +29,11 @@ pin_project! {
 
 impl<F> Scope<F> {
     pub(crate) fn new(level: Arc<Level>, future: F) -> Scope<F> {
-        Scope { level: Some(level), chain: None, future }
+        Scope {
+            level: Some(level),
+            chain: None,
+            future,
+        }
     }
 }
 
@@ -116,9 +120,17 @@ impl<F: Future> Future for Protect<F> {
         let value = this.value.take();
         let loss = match released {
             Ok(()) => None,
-            Err(LockError::Lost { name, held_for, reason, .. }) => {
-                Some(LockError::Lost { name, held_for, reason, completed: value.is_some() })
-            }
+            Err(LockError::Lost {
+                name,
+                held_for,
+                reason,
+                ..
+            }) => Some(LockError::Lost {
+                name,
+                held_for,
+                reason,
+                completed: value.is_some(),
+            }),
             // The work is done and the hold was good to its end: a release that is late does not change that.
             Err(error) => {
                 observe::release_failed("run", &error);

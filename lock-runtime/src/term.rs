@@ -25,7 +25,9 @@ impl Term {
             return Err("a lease lasts 24 h at most");
         }
         if renewed && lease < MIN_RENEWED {
-            return Err("a renewed lease lasts 1 s at least; shorter ones need `auto_renew(false)`");
+            return Err(
+                "a renewed lease lasts 1 s at least; shorter ones need `auto_renew(false)`",
+            );
         }
         let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         Ok(Term(Duration::from_millis(millis)))

@@ -111,7 +111,9 @@ impl IntoFuture for Lost {
 
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lost").field("is_lost", &self.is_lost()).finish_non_exhaustive()
+        f.debug_struct("Lost")
+            .field("is_lost", &self.is_lost())
+            .finish_non_exhaustive()
     }
 }
 

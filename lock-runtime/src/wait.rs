@@ -46,7 +46,10 @@ struct Patience {
 impl Patience {
     fn new(wait: Option<Duration>) -> Patience {
         let since = clock::now();
-        Patience { since, until: wait.map(|wait| since + wait) }
+        Patience {
+            since,
+            until: wait.map(|wait| since + wait),
+        }
     }
 
     fn is_over(self) -> bool {
@@ -80,7 +83,9 @@ pub(crate) async fn acquire(
     let patience = Patience::new(order.wait);
     let head = chain.as_ref().and_then(Chain::head);
     if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order.key, head)) {
-        return nested(&core, ancestor, &order, patience).await.map(|share| share.under(head.cloned()));
+        return nested(&core, ancestor, &order, patience)
+            .await
+            .map(|share| share.under(head.cloned()));
     }
     loop {
         let turn = match core.gates.enter(&order.key, order.terms)? {
@@ -97,7 +102,11 @@ pub(crate) async fn acquire(
         if share.hold().remaining() < order.terms.term.least_useful() && !patience.is_over() {
             continue;
         }
-        observe::acquired(order.terms.label, order.key.name(), patience.since.elapsed());
+        observe::acquired(
+            order.terms.label,
+            order.key.name(),
+            patience.since.elapsed(),
+        );
         return Ok(share.under(head.cloned()));
     }
 }
@@ -112,16 +121,27 @@ pub(crate) async fn try_acquire(
     core.life.admit(&order.key)?;
     let head = chain.as_ref().and_then(Chain::head);
     if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order.key, head)) {
-        let Ok(turn) = ancestor.turn.clone().try_acquire_owned() else { return Ok(None) };
+        let Ok(turn) = ancestor.turn.clone().try_acquire_owned() else {
+            return Ok(None);
+        };
         let share = enter_nested(&core, ancestor, &order, turn)?;
         return Ok(Some(share.under(head.cloned())));
     }
-    let Some(place) = core.gates.try_enter(&order.key) else { return Ok(None) };
-    let patience = Patience { since: clock::now(), until: None };
+    let Some(place) = core.gates.try_enter(&order.key) else {
+        return Ok(None);
+    };
+    let patience = Patience {
+        since: clock::now(),
+        until: None,
+    };
     match attempt(&core, place, &order, patience).await {
         Attempt::Held(share) => {
             core.life.admit(&order.key)?;
-            observe::acquired(order.terms.label, order.key.name(), patience.since.elapsed());
+            observe::acquired(
+                order.terms.label,
+                order.key.name(),
+                patience.since.elapsed(),
+            );
             Ok(Some(share.under(head.cloned())))
         }
         Attempt::Busy { .. } => Ok(None),
@@ -131,7 +151,8 @@ pub(crate) async fn try_acquire(
 
 /// The nearest level of the chain that holds this key through this manager.
 fn ancestor_with<'a>(core: &Core, key: &Key, head: &'a Arc<Level>) -> Option<&'a Arc<Level>> {
-    head.upward().find(|level| core.ids.made(level.hold.holder()) && **level.hold.key() == *key)
+    head.upward()
+        .find(|level| core.ids.made(level.hold.holder()) && **level.hold.key() == *key)
 }
 
 async fn nested(
@@ -170,14 +191,21 @@ fn enter_nested(
     if ancestor.hold.share(order.terms)? {
         core.watch.look_now(&ancestor.hold);
     }
-    Ok(Share::nested(core.clone(), ancestor.hold.clone(), order.terms.renewed, turn))
+    Ok(Share::nested(
+        core.clone(),
+        ancestor.hold.clone(),
+        order.terms.renewed,
+        turn,
+    ))
 }
 
 /// Waits in the local queue.
 async fn queue(mut ticket: Ticket, order: &Order, patience: Patience) -> Result<Turn, LockError> {
     let warn_at = patience.since + LONG_LOCAL_WAIT;
     let mut timer = std::pin::pin!(clock::sleep_until(
-        patience.until.map_or(warn_at, |until| until.earlier(warn_at))
+        patience
+            .until
+            .map_or(warn_at, |until| until.earlier(warn_at))
     ));
     let mut warned = false;
     loop {
@@ -204,8 +232,14 @@ async fn queue(mut ticket: Ticket, order: &Order, patience: Patience) -> Result<
 
 enum Attempt {
     Held(Share),
-    Busy { place: Place, left: Option<Duration> },
-    Failed { place: Place, fault: Fault },
+    Busy {
+        place: Place,
+        left: Option<Duration>,
+    },
+    Failed {
+        place: Place,
+        fault: Fault,
+    },
 }
 
 /// Asks the store once.
@@ -238,7 +272,10 @@ async fn at_the_head(
     order: &Order,
     patience: Patience,
 ) -> Result<Share, LockError> {
-    if let Some(pause) = place.pace(|pace| pace.pause(core.backend.round_trip())).flatten() {
+    if let Some(pause) = place
+        .pace(|pace| pace.pause(core.backend.round_trip()))
+        .flatten()
+    {
         patience.pause(pause).await;
     }
     match attempt(core, place, order, patience).await {
@@ -315,7 +352,10 @@ async fn contend(
             // No further call: its answer would come too late. What was known last is the answer.
             outcome = match fault {
                 Some(fault) => Attempt::Failed { place, fault },
-                None => Attempt::Busy { place, left: answer.flatten() },
+                None => Attempt::Busy {
+                    place,
+                    left: answer.flatten(),
+                },
             };
             continue;
         }
@@ -326,9 +366,16 @@ async fn contend(
 fn busy(order: &Order, patience: Patience, left: Option<Duration>) -> LockError {
     let waited = patience.since.elapsed();
     observe::busy(order.terms.label, waited);
-    LockError::Busy { name: order.key.name().to_owned(), waited, retry_after: left }
+    LockError::Busy {
+        name: order.key.name().to_owned(),
+        waited,
+        retry_after: left,
+    }
 }
 
 fn unavailable(order: &Order, source: StoreError) -> LockError {
-    LockError::Unavailable { name: order.key.name().to_owned(), source }
+    LockError::Unavailable {
+        name: order.key.name().to_owned(),
+        source,
+    }
 }

@@ -57,7 +57,9 @@ struct Watched {
 impl Schedule {
     /// Moves a hold's entry to its next event.
     fn plan(&mut self, number: u64, renew_at: Option<Moment>) {
-        let Some(watched) = self.holds.get_mut(&number) else { return };
+        let Some(watched) = self.holds.get_mut(&number) else {
+            return;
+        };
         self.queue.remove(&(watched.next, number));
         let end = watched.hold.end_at();
         watched.renew_at = renew_at;
@@ -82,7 +84,11 @@ impl Watch {
     pub(crate) fn insert(&self, hold: &Arc<Hold>, sent_at: Moment) {
         let number = hold.holder().number();
         let mut schedule = self.schedule();
-        let watched = Watched { hold: hold.clone(), next: sent_at.tick(), renew_at: None };
+        let watched = Watched {
+            hold: hold.clone(),
+            next: sent_at.tick(),
+            renew_at: None,
+        };
         schedule.holds.insert(number, watched);
         self.plan(schedule, number, Some(next_renewal(hold, sent_at)));
     }
@@ -144,7 +150,9 @@ impl Watch {
         let mut schedule = self.schedule();
         let mut horizon = now;
         for &(at, number) in &schedule.queue {
-            let Some(watched) = schedule.holds.get(&number) else { continue };
+            let Some(watched) = schedule.holds.get(&number) else {
+                continue;
+            };
             if (at <= now || all) && !watched.hold.is_good() {
                 over.push(number);
                 continue;
@@ -168,12 +176,17 @@ impl Watch {
             }
             group.push(watched.hold.clone());
         }
-        let batches: Vec<Vec<_>> =
-            due.values().flat_map(|group| group.chunks(batch).map(<[_]>::to_vec)).collect();
+        let batches: Vec<Vec<_>> = due
+            .values()
+            .flat_map(|group| group.chunks(batch).map(<[_]>::to_vec))
+            .collect();
         for hold in batches.iter().flatten() {
             schedule.plan(hold.holder().number(), None);
         }
-        let over: Vec<_> = over.into_iter().filter_map(|number| schedule.remove(number)).collect();
+        let over: Vec<_> = over
+            .into_iter()
+            .filter_map(|number| schedule.remove(number))
+            .collect();
         drop(schedule);
         // Unlocked: a loss wakes waiters.
         for hold in over {
@@ -192,7 +205,12 @@ impl Watch {
 
     /// Takes in the answers to a batch.
     fn settle(&self, outcome: &Outcome) {
-        let Outcome { holds, batch, answers, sent_at } = outcome;
+        let Outcome {
+            holds,
+            batch,
+            answers,
+            sent_at,
+        } = outcome;
         match answers {
             Ok(_) => observe::renewed(),
             Err(fault) => observe::renewal_failed(holds.len(), fault),
@@ -297,8 +315,17 @@ async fn run(
 
 async fn renew(backend: Arc<dyn Backend>, holds: Vec<Arc<Hold>>, timeout: Duration) -> Outcome {
     let batch: Vec<Renewal> = holds.iter().map(|hold| hold.renewal()).collect();
-    let timeout = holds.iter().map(|hold| hold.term().call_timeout(timeout)).min().unwrap_or(timeout);
+    let timeout = holds
+        .iter()
+        .map(|hold| hold.term().call_timeout(timeout))
+        .min()
+        .unwrap_or(timeout);
     let sent_at = clock::now();
     let answers = backend.renew(&batch, timeout).await;
-    Outcome { holds, batch, answers, sent_at }
+    Outcome {
+        holds,
+        batch,
+        answers,
+        sent_at,
+    }
 }

@@ -28,7 +28,9 @@ async fn waiters_are_served_in_order() {
         let sender = sender.clone();
         tokio::spawn(async move {
             let guard = request.await.unwrap();
-            sender.send((number, guard.fencing_token().unwrap())).unwrap();
+            sender
+                .send((number, guard.fencing_token().unwrap()))
+                .unwrap();
             guard.release().await.unwrap();
         });
         tokio::task::yield_now().await;
@@ -51,13 +53,18 @@ async fn a_body_is_dropped_when_its_lock_is_forced_away() {
         .mutex("a")
         .run(async move |lease| {
             assert!(lease.is_held());
-            assert!(other.mutex("a").run(async |_| 7).await.unwrap() == 7, "re-entry");
+            assert!(
+                other.mutex("a").run(async |_| 7).await.unwrap() == 7,
+                "re-entry"
+            );
             assert!(other.force_release("a").await.unwrap());
             std::future::pending::<()>().await;
         })
         .await;
     match outcome {
-        Err(LockError::Lost { reason, completed, .. }) => {
+        Err(LockError::Lost {
+            reason, completed, ..
+        }) => {
             assert_eq!(reason, LostReason::ForceReleased);
             assert!(!completed);
         }
@@ -69,10 +76,25 @@ async fn a_body_is_dropped_when_its_lock_is_forced_away() {
 async fn a_busy_lock_is_an_error_after_the_wait() {
     let locks = LockManager::in_memory();
     let guard = locks.mutex("a").acquire().await.unwrap();
-    let error = locks.mutex("a").wait(Duration::from_secs(3)).acquire().await.unwrap_err();
+    let error = locks
+        .mutex("a")
+        .wait(Duration::from_secs(3))
+        .acquire()
+        .await
+        .unwrap_err();
     assert!(matches!(error, LockError::Busy { waited, .. } if waited >= Duration::from_secs(3)));
     drop(guard);
-    locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
+    locks
+        .mutex("a")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     locks.shutdown().await;
-    assert!(matches!(locks.mutex("a").acquire().await, Err(LockError::ShuttingDown { .. })));
+    assert!(matches!(
+        locks.mutex("a").acquire().await,
+        Err(LockError::ShuttingDown { .. })
+    ));
 }

@@ -68,7 +68,9 @@ impl Default for MemoryStore {
 
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryStore").field("locks", &self.lock().locks.len()).finish()
+        f.debug_struct("MemoryStore")
+            .field("locks", &self.lock().locks.len())
+            .finish()
     }
 }
 
@@ -80,20 +82,30 @@ impl MemoryStore {
             epoch: Instant::now(),
             epoch_micros: clock::wall_micros(),
         };
-        MemoryStore { shared: Arc::new(shared) }
+        MemoryStore {
+            shared: Arc::new(shared),
+        }
     }
 
     /// The process-wide store of that name, made on first use: what `memory://name` connects to.
     pub fn named(name: &str) -> MemoryStore {
         static STORES: Mutex<Option<HashMap<String, MemoryStore>>> = Mutex::new(None);
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
-        stores.get_or_insert_default().entry(name.to_owned()).or_default().clone()
+        stores
+            .get_or_insert_default()
+            .entry(name.to_owned())
+            .or_default()
+            .clone()
     }
 
     /// How many locks are held now.
     pub fn held(&self) -> usize {
         let now = Instant::now();
-        self.lock().locks.values().filter(|entry| entry.expires > now).count()
+        self.lock()
+            .locks
+            .values()
+            .filter(|entry| entry.expires > now)
+            .count()
     }
 
     /// Forgets every lock, as `FLUSHALL` would. Holders learn of it at their next renewal; tokens go on rising.
@@ -103,7 +115,10 @@ impl MemoryStore {
 
     // Nothing below panics while the lock is held, so a poisoned state is still whole.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn micros(&self) -> u64 {
@@ -129,7 +144,13 @@ impl State {
             self.locks.retain(|_, entry| entry.expires > now);
             self.sweep_at = (self.locks.len() * 2).max(64);
         }
-        self.locks.insert(key.raw().into(), Entry { holder, expires: now + term.ttl() });
+        self.locks.insert(
+            key.raw().into(),
+            Entry {
+                holder,
+                expires: now + term.ttl(),
+            },
+        );
     }
 
     fn token(&mut self, fenced: bool, micros: u64) -> Option<FencingToken> {
@@ -215,13 +236,18 @@ impl Backend for MemoryBackend {
     fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver> {
         let sent_at = clock::now();
         self.op(move |state| {
-            if state.live(to.key).is_none_or(|entry| entry.holder != from && entry.holder != to.holder) {
+            if state
+                .live(to.key)
+                .is_none_or(|entry| entry.holder != from && entry.holder != to.holder)
+            {
                 return Ok(HandedOver::NotHeld);
             }
             state.put(to.key, to.holder, to.term);
             let token = state.token(to.fenced, self.store.micros());
             // Nobody of this manager listens while it holds the key itself.
-            let strangers = state.topic(to.key).map_or(0, |topic| Arc::strong_count(&topic) - 1);
+            let strangers = state
+                .topic(to.key)
+                .map_or(0, |topic| Arc::strong_count(&topic) - 1);
             Ok(HandedOver::Done {
                 granted: Granted { token, sent_at },
                 strangers: u64::try_from(strangers).ok(),
@@ -232,11 +258,20 @@ impl Backend for MemoryBackend {
     fn renew<'a>(&'a self, batch: &'a [Renewal], _: Duration) -> Reply<'a, Vec<Renewed>> {
         self.op(move |state| {
             let renew = |renewal: &Renewal| {
-                let Some(entry) = state.live(&renewal.key).filter(|e| e.holder == renewal.holder) else {
+                let Some(entry) = state
+                    .live(&renewal.key)
+                    .filter(|e| e.holder == renewal.holder)
+                else {
                     return Renewed::NotHeld;
                 };
-                if renewal.term.is_some_and(|term| Instant::now() + term.ttl() > entry.expires) {
-                    renewal.term.into_iter().for_each(|term| state.put(&renewal.key, entry.holder, term));
+                if renewal
+                    .term
+                    .is_some_and(|term| Instant::now() + term.ttl() > entry.expires)
+                {
+                    renewal
+                        .term
+                        .into_iter()
+                        .for_each(|term| state.put(&renewal.key, entry.holder, term));
                 }
                 Renewed::Held
             };
@@ -248,7 +283,9 @@ impl Backend for MemoryBackend {
         Box::pin(async move {
             let (victim, sinks) = {
                 let mut state = self.store.lock();
-                let Some(entry) = state.live(key) else { return Ok(false) };
+                let Some(entry) = state.live(key) else {
+                    return Ok(false);
+                };
                 state.locks.remove(key.raw());
                 if let Some(topic) = state.topic(key) {
                     topic.raise();
@@ -276,10 +313,16 @@ impl Backend for MemoryBackend {
         let mut state = self.store.lock();
         let topic = state.topic(key).unwrap_or_else(|| {
             let topic = Arc::new(Topic::default());
-            state.topics.insert(key.raw().into(), Arc::downgrade(&topic));
+            state
+                .topics
+                .insert(key.raw().into(), Arc::downgrade(&topic));
             topic
         });
-        Box::new(Listener { ear: Ear::new(topic), key: key.clone(), store: self.store.clone() })
+        Box::new(Listener {
+            ear: Ear::new(topic),
+            key: key.clone(),
+            store: self.store.clone(),
+        })
     }
 
     fn renew_batch(&self) -> usize {
@@ -295,7 +338,10 @@ impl Backend for MemoryBackend {
     }
 
     fn close(&self) {
-        self.store.lock().attached.retain(|(attachment, _)| *attachment != self.attachment);
+        self.store
+            .lock()
+            .attached
+            .retain(|(attachment, _)| *attachment != self.attachment);
     }
 }
 

@@ -33,7 +33,12 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired>;
 
     /// Gives the lock back if `holder` has it, and wakes a waiter.
-    fn release<'a>(&'a self, key: &'a Key, holder: HolderId, timeout: Duration) -> Reply<'a, Released>;
+    fn release<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: HolderId,
+        timeout: Duration,
+    ) -> Reply<'a, Released>;
 
     /// Makes `to` the holder if `from` is, and counts who else may be waiting. Wakes nobody.
     fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver>;
@@ -88,7 +93,9 @@ pub(crate) struct Claim<'a> {
 pub(crate) enum Acquired {
     Granted(Granted),
     /// Somebody has it; what is left of the lease, if it has one.
-    Busy { left: Option<Duration> },
+    Busy {
+        left: Option<Duration>,
+    },
 }
 
 /// A hold that the store has just confirmed.
@@ -161,7 +168,10 @@ impl Victim {
             Victim::Id(id) => *id == holder,
             #[cfg(feature = "redis")]
             Victim::Sha1(hash) => {
-                *hash == sha1_smol::Sha1::from(holder.to_string()).digest().to_string()
+                *hash
+                    == sha1_smol::Sha1::from(holder.to_string())
+                        .digest()
+                        .to_string()
             }
         }
     }
@@ -188,7 +198,9 @@ pub(crate) enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::NotDone(source) | Fault::Unknown(source) | Fault::Denied(source) => source.fmt(f),
+            Fault::NotDone(source) | Fault::Unknown(source) | Fault::Denied(source) => {
+                source.fmt(f)
+            }
             Fault::Foreign { key, why } => write!(f, "key `{key}`: {why}"),
             Fault::Closed(why) => f.write_str(why),
         }
@@ -204,7 +216,9 @@ impl Fault {
     pub(crate) fn into_error(self, name: &str) -> LockError {
         let name = name.to_owned();
         match self {
-            Fault::NotDone(source) | Fault::Unknown(source) => LockError::Unavailable { name, source },
+            Fault::NotDone(source) | Fault::Unknown(source) => {
+                LockError::Unavailable { name, source }
+            }
             Fault::Denied(source) => LockError::Denied { name, source },
             Fault::Foreign { key, why } => LockError::ForeignKey { key, why },
             Fault::Closed(why) => LockError::ShuttingDown { name, why },

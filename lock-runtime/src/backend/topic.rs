@@ -81,11 +81,15 @@ mod tests {
         topic.raise();
         topic.raise();
         first.heard().await;
-        assert!(futures_pending(first.heard()).await, "messages are a hint, not a count");
+        assert!(
+            futures_pending(first.heard()).await,
+            "messages are a hint, not a count"
+        );
     }
 
     async fn futures_pending(future: impl Future) -> bool {
         let mut future = pin!(future);
-        std::future::poll_fn(|cx| std::task::Poll::Ready(future.as_mut().poll(cx).is_pending())).await
+        std::future::poll_fn(|cx| std::task::Poll::Ready(future.as_mut().poll(cx).is_pending()))
+            .await
     }
 }
