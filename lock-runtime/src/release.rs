@@ -35,6 +35,9 @@ pub(crate) struct Departure {
     place: Option<Place>,
     /// A release was sent and not answered: "not held" may then be our own doing.
     unanswered: bool,
+    /// A task of the manager's runtime drives it. If even that is dropped, the runtime is gone, and the lease ends
+    /// the hold.
+    in_background: bool,
 }
 
 impl Departure {
@@ -44,6 +47,7 @@ impl Departure {
             hold,
             place: Some(place),
             unanswered: false,
+            in_background: false,
         }
     }
 
@@ -53,6 +57,7 @@ impl Departure {
         if let Some(heir) = self.heir() {
             // The heir's turn must not hang on this caller, who may be dropped: the manager owns the hand-over.
             let (done, outcome) = oneshot::channel();
+            self.in_background = true;
             let core = self.core.clone();
             let error =
                 self.unavailable(StoreError::new("the runtime of the lock manager is gone"));
@@ -157,12 +162,16 @@ impl Departure {
 
 impl Drop for Departure {
     fn drop(&mut self) {
+        if self.in_background {
+            return;
+        }
         if let Some(place) = self.place.take() {
             let rest = Departure {
                 core: self.core.clone(),
                 hold: self.hold.clone(),
                 place: Some(place),
                 unanswered: self.unanswered,
+                in_background: true,
             };
             let core = rest.core.clone();
             core.life.spawn(rest.in_background());
