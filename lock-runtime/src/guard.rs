@@ -16,7 +16,7 @@ use crate::lifecycle::Counted;
 use crate::lineage::Level;
 use crate::observe;
 use crate::release::{Departure, Ending, undo};
-use crate::scope::Scope;
+use crate::scope::{Protect, Scope};
 use crate::term::Term;
 use crate::view::{Lease, Lost};
 
@@ -245,6 +245,19 @@ impl LockGuard {
     /// Dropping the future does not stop the release.
     pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
         self.share.release()
+    }
+
+    /// Runs `body` under this hold and then releases it: what [`run`](crate::LockRequest::run) does after it has
+    /// acquired. If the hold is lost, the body is dropped at its current `.await`.
+    ///
+    /// The future is a named type without a box, so that a layer or another future can contain it. The body is first
+    /// polled inside the hold's lineage: what it requests re-enters. The output tells the value and the loss; a
+    /// release that fails otherwise is logged.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body first and then releases in the background.
+    pub fn protect<F: Future>(self, body: F) -> Protect<F> {
+        Protect::new(self.share, body)
     }
 
     /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the lineage into

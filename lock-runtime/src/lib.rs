@@ -38,7 +38,7 @@ pub use manager::LockManager;
 pub use name::{KeyPart, LockName};
 pub use options::LockManagerBuilder;
 pub use request::LockRequest;
-pub use scope::{Outcome, Scope};
+pub use scope::{Outcome, Protect, Scope};
 pub use view::{Lease, Lost};
 
 #[doc(hidden)]

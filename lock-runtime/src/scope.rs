@@ -1,6 +1,7 @@
 //! Futures that run under a hold: [`Scope`] passes the lineage on, [`Protect`] also ends the body when the hold is
 //! lost and releases the hold after it.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -64,10 +65,12 @@ pub struct Outcome<T> {
 }
 
 pin_project! {
-    /// Runs a body under a share of a hold. The loss is looked for before every poll of the body, so a process that
-    /// was frozen does not go on when it wakes; the body is dropped in place before anything is returned.
+    /// Runs a body under a hold, then releases it: see [`LockGuard::protect`](crate::LockGuard::protect).
+    ///
+    /// The loss is looked for before every poll of the body, so a process that was frozen does not go on when it
+    /// wakes; the body is dropped in place before anything is returned.
     #[must_use = "futures do nothing unless polled"]
-    pub(crate) struct Protect<F: Future> {
+    pub struct Protect<F: Future> {
         // Before the share: whatever drops this drops the body first, while the lock is still held.
         #[pin]
         body: Option<Scope<F>>,
@@ -96,21 +99,19 @@ impl<F: Future> Future for Protect<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        if let Some(share) = this.share.take() {
+        // The share stays where it is: should the body panic, it is dropped after what is left of the body.
+        if let Some(share) = this.share.as_ref() {
             // The answer is not needed: it only makes sure that a loss wakes this task.
             let _ = this.over.poll(cx);
             let lost = share.hold().loss().is_some();
             if !lost && let Some(body) = this.body.as_mut().as_pin_mut() {
                 match body.poll(cx) {
                     Poll::Ready(value) => *this.value = Some(value),
-                    Poll::Pending => {
-                        *this.share = Some(share);
-                        return Poll::Pending;
-                    }
+                    Poll::Pending => return Poll::Pending,
                 }
             }
             this.body.set(None);
-            *this.ending = Some(share.release());
+            *this.ending = this.share.take().map(Share::release);
         }
         let released = match this.ending {
             Some(ending) => ready!(ending.as_mut().poll(cx)),
@@ -138,6 +139,14 @@ impl<F: Future> Future for Protect<F> {
             }
         };
         Poll::Ready(Outcome { value, loss })
+    }
+}
+
+impl<F: Future> fmt::Debug for Protect<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Protect")
+            .field("share", &self.share)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,0 +1,100 @@
+//! What `LockGuard::protect` does with a body and its hold.
+#![allow(missing_docs)]
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager, LockRequest};
+
+fn now(locks: &LockManager, name: &str) -> LockRequest {
+    locks.mutex(name).wait(Duration::ZERO)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protected_body_holds_the_lock_to_its_end_and_may_re_enter() {
+    let locks = LockManager::in_memory();
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    let outcome = guard
+        .protect(async {
+            assert!(
+                now(&locks, "a").acquire().await.is_ok(),
+                "the body is nested"
+            );
+            let other = tokio::spawn(now(&locks, "a").acquire()).await.unwrap();
+            assert!(matches!(other, Err(LockError::Busy { .. })));
+            7
+        })
+        .await;
+    assert_eq!(outcome.value, Some(7));
+    assert!(outcome.loss.is_none());
+    assert!(
+        now(&locks, "a").acquire().await.is_ok(),
+        "released before the value is returned"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protected_body_is_dropped_when_the_hold_is_lost() {
+    let locks = LockManager::in_memory();
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    let body = tokio::spawn(guard.protect(std::future::pending::<()>()));
+    assert!(locks.force_release("a").await.unwrap());
+    let outcome = body.await.unwrap();
+    assert!(outcome.value.is_none());
+    assert!(matches!(
+        outcome.loss,
+        Some(LockError::Lost {
+            completed: false,
+            ..
+        })
+    ));
+}
+
+/// Panics when polled; notes when it is dropped whether the lock was still held.
+struct Bomb {
+    lease: lock_runtime::Lease,
+    held_at_drop: Arc<AtomicBool>,
+}
+
+impl Future for Bomb {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        panic!("as planned")
+    }
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.held_at_drop
+            .store(self.lease.is_held(), Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_of_a_panicking_body_is_dropped_under_the_lock() {
+    let locks = LockManager::in_memory();
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    let held_at_drop = Arc::new(AtomicBool::new(false));
+    let bomb = Bomb {
+        lease: guard.lease(),
+        held_at_drop: held_at_drop.clone(),
+    };
+    let mut protect = Box::pin(guard.protect(bomb));
+    let panicked = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        let _ = protect
+            .as_mut()
+            .poll(&mut Context::from_waker(std::task::Waker::noop()));
+    }));
+    assert!(panicked.is_err());
+    drop(protect);
+    assert!(held_at_drop.load(Ordering::SeqCst));
+    assert!(
+        locks.mutex("a").acquire().await.is_ok(),
+        "released after the panic"
+    );
+}
