@@ -2,10 +2,12 @@
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, PushInfo, PushKind, RedisError, Value};
+use tokio::sync::mpsc;
 
 pub(super) struct Server {
     process: Child,
@@ -88,6 +90,41 @@ impl Server {
             Value::Int(number) => number,
             other => panic!("{words}: {other:?}"),
         }
+    }
+
+    /// The server's TIME in µs.
+    pub(super) async fn time(&self) -> u64 {
+        super::super::check::micros(&self.run("TIME").await).unwrap()
+    }
+
+    /// What is published on `channels` from now on: channel and payload.
+    pub(super) async fn listen(
+        &self,
+        channels: &[&str],
+    ) -> mpsc::UnboundedReceiver<(String, String)> {
+        let (sender, messages) = mpsc::unbounded_channel();
+        let connection = Arc::new(OnceLock::new());
+        let kept = connection.clone();
+        let config = redis::AsyncConnectionConfig::new().set_push_sender(move |push: PushInfo| {
+            // The callback keeps its own connection open, for as long as somebody receives.
+            let _kept = &kept;
+            if push.kind == PushKind::Message {
+                let mut texts = push.data.into_iter().filter_map(super::super::reply::text);
+                if let (Some(channel), Some(payload)) = (texts.next(), texts.next()) {
+                    let _ = sender.send((channel, payload));
+                }
+            }
+            Ok::<(), ()>(())
+        });
+        let url = format!("{}?protocol=resp3", self.url());
+        let client = redis::Client::open(url).unwrap();
+        let mut opened = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .unwrap();
+        opened.subscribe(channels).await.unwrap();
+        let _ = connection.set(opened);
+        messages
     }
 
     pub(super) fn signal(&self, name: &str) {
