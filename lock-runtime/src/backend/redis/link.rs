@@ -105,6 +105,9 @@ impl Link {
         script: &S,
         deadline: Moment,
     ) -> Result<S::Reply, Fault> {
+        if deadline.has_passed() {
+            return Err(Fault::NotDone(StoreError::new("no time was left to send the request")));
+        }
         let sent_at = clock::now();
         let call = scripts::run(&mut live.connection, script);
         match tokio::time::timeout_at(deadline.tick(), call).await {

@@ -1,6 +1,9 @@
 //! The backend against real servers. `REDIS_SERVER_BIN` names the binary; the default is `redis-server`.
 
 mod backend;
+mod interleavings;
+mod outages;
+mod rights;
 mod scripts;
 mod server;
 
@@ -71,7 +74,7 @@ fn granted(acquired: Acquired) -> Granted {
 }
 
 /// Waits for a condition; fails the test if it does not come.
-async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let waited = tokio::time::timeout(Duration::from_secs(20), async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(5)).await;

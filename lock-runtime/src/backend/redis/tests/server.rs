@@ -55,7 +55,14 @@ impl Server {
     }
 
     pub(super) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+        let mut words = self
+            .arguments
+            .iter()
+            .skip_while(|word| *word != "--requirepass");
+        let login = words
+            .nth(1)
+            .map_or_else(String::new, |word| format!("default:{word}@"));
+        format!("redis://{login}127.0.0.1:{}/", self.port)
     }
 
     pub(super) fn url_of(&self, user: &str) -> String {

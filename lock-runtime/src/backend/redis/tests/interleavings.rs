@@ -1,0 +1,396 @@
+//! Our scripts between Redisson's published steps, with second and late copies of each of ours, in random order,
+//! against a model: after every step the server must be in exactly the state that the model says.
+
+use fastrand::Rng;
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+
+use super::super::scripts::*;
+use super::scripts::{CHANNEL, FENCE, LOCK};
+use super::server::{self, Server};
+use crate::backend::Renewed;
+
+const SEEDS: u64 = 10;
+const STEPS: usize = 300;
+/// In ms, far longer than a run; the second is what copies and Redisson use.
+const LEASES: [u64; 2] = [600_000, 300_000];
+
+/// One request of ours, as it was sent: a copy is the same again.
+#[derive(Clone, Debug)]
+enum Request {
+    Acquire {
+        holder: String,
+        lease: u64,
+        not_after: u64,
+    },
+    Release {
+        holder: String,
+    },
+    HandOver {
+        from: String,
+        to: String,
+        lease: u64,
+    },
+    Renew {
+        holder: String,
+        ttl: u64,
+    },
+    ForceRelease,
+}
+
+/// A step of somebody else.
+#[derive(Clone, Debug)]
+enum Foreign {
+    Lock(&'static str),
+    Unlock(&'static str),
+    Renew(&'static str),
+    ForceUnlock,
+    /// Expired, evicted or deleted by hand.
+    Vanish,
+}
+
+/// Redisson's steps, from its published logic; key, channel, holder, lease.
+const LOCK_STEP: &str = "if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then \
+     redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[3]); return nil; end; \
+     return redis.call('pttl', KEYS[1])";
+const UNLOCK_STEP: &str = "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil; end; \
+     if redis.call('hincrby', KEYS[1], ARGV[2], -1) > 0 then redis.call('pexpire', KEYS[1], ARGV[3]); return 0; end; \
+     redis.call('del', KEYS[1]); redis.call('publish', ARGV[1], '0'); return 1";
+const RENEW_STEP: &str = "if redis.call('hexists', KEYS[1], ARGV[2]) == 1 then \
+     redis.call('pexpire', KEYS[1], ARGV[3]); return 1; end; return 0";
+const FORCE_STEP: &str = "if redis.call('del', KEYS[1]) == 1 then redis.call('publish', ARGV[1], '0'); return 1; end; return 0";
+
+const JAVA: [&str; 2] = [
+    "6f1c1a9e-0000-4000-8000-000000000001:71",
+    "6f1c1a9e-0000-4000-8000-000000000001:-2",
+];
+
+/// Who holds the lock how often.
+type State = Option<(String, u64)>;
+
+struct Run {
+    connection: MultiplexedConnection,
+    random: Rng,
+    /// What the model says.
+    state: State,
+    sent: Vec<Request>,
+    holders: u64,
+    last_token: u64,
+    trace: Vec<String>,
+}
+
+#[tokio::test]
+async fn whatever_the_order_there_is_one_holder_a_ttl_and_a_rising_token() {
+    let server = Server::start().await;
+    let first: u64 = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
+    for seed in first..first + SEEDS {
+        server.run("FLUSHALL").await;
+        let mut run = Run {
+            connection: server.connection().await,
+            random: Rng::with_seed(seed),
+            state: None,
+            sent: Vec::new(),
+            holders: 0,
+            last_token: 0,
+            trace: Vec::new(),
+        };
+        for step in 0..STEPS {
+            if let Err(wrong) = run.step().await {
+                let trace = run.trace.join("\n");
+                panic!("seed {seed}, step {step}: {wrong}\n{trace}");
+            }
+        }
+    }
+}
+
+impl Run {
+    async fn step(&mut self) -> Result<(), String> {
+        let before = self.state.clone();
+        let left_before = self.left().await;
+        let keeps_lease = match self.random.u8(..100) {
+            0..40 => {
+                let request = self.fresh().await;
+                self.sent.push(request.clone());
+                self.send(request).await?
+            }
+            40..70 if !self.sent.is_empty() => {
+                // Late copies may be of anything that was ever sent; most are of something recent.
+                let window = if self.random.bool() {
+                    4
+                } else {
+                    self.sent.len()
+                };
+                let from = self.sent.len().saturating_sub(window);
+                let request = self.sent[self.random.usize(from..self.sent.len())].clone();
+                self.send(request).await?
+            }
+            _ => self.foreign().await?,
+        };
+        let actual = self.actual().await?;
+        if actual != self.state {
+            return Err(format!("expected {:?}, found {actual:?}", self.state));
+        }
+        let left = self.left().await;
+        if actual.is_some() && left <= 0 {
+            return Err(format!("a holder without an expiry: {left}"));
+        }
+        // Two looks at a running clock, hence the slack.
+        if keeps_lease && before == actual && left + 10_000 < left_before {
+            return Err(format!(
+                "the lease was shortened from {left_before} to {left}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// A request that nobody has sent before.
+    async fn fresh(&mut self) -> Request {
+        let current = self.state.as_ref().map(|(holder, _)| holder.clone());
+        let lease = LEASES[self.random.usize(..2)];
+        match self.random.u8(..10) {
+            0..4 => {
+                self.holders += 1;
+                // Some of them are already late, and others will be when a copy of them arrives.
+                let time = redis::cmd("TIME");
+                let reply = server::run(&mut self.connection, time).await.unwrap();
+                let now = super::super::check::micros(&reply).unwrap();
+                let not_after = now + self.random.u64(..20_000) - 1_000;
+                Request::Acquire {
+                    holder: format!("client:{}", self.holders),
+                    lease,
+                    not_after,
+                }
+            }
+            4..6 => Request::Release {
+                holder: self.somebody(current),
+            },
+            6..8 => {
+                self.holders += 1;
+                let to = format!("client:{}", self.holders);
+                Request::HandOver {
+                    from: self.somebody(current),
+                    to,
+                    lease,
+                }
+            }
+            8 => Request::Renew {
+                holder: self.somebody(current),
+                ttl: lease,
+            },
+            _ => Request::ForceRelease,
+        }
+    }
+
+    /// Mostly the holder if it is ours; never somebody else's holder, whose id we do not know.
+    fn somebody(&mut self, current: Option<String>) -> String {
+        match current {
+            Some(holder) if holder.starts_with("client:") && self.random.u8(..4) > 0 => holder,
+            _ => format!("client:{}", self.random.u64(..=self.holders)),
+        }
+    }
+
+    /// Sends one copy, judges the reply and moves the model. True if the lease may not have become shorter.
+    async fn send(&mut self, request: Request) -> Result<bool, String> {
+        self.trace.push(format!("{request:?}"));
+        let held_by =
+            |state: &State, who: &str| state.as_ref().is_some_and(|(holder, _)| holder == who);
+        let mut connection = self.connection.clone();
+        match request {
+            Request::Acquire {
+                holder,
+                lease,
+                not_after,
+            } => {
+                let script = Acquire {
+                    lock: LOCK,
+                    fence: Some(FENCE),
+                    holder: &holder,
+                    lease,
+                    not_after,
+                };
+                let reply = run(&mut connection, &script)
+                    .await
+                    .map_err(|fault| fault.to_string())?;
+                match reply {
+                    AcquireReply::Granted { token, time } => {
+                        if time > not_after {
+                            return Err("granted too late".to_owned());
+                        }
+                        if self.state.is_some() && !held_by(&self.state, &holder) {
+                            return Err(format!("granted beside {:?}", self.state));
+                        }
+                        self.state = Some((holder, 1));
+                        self.saw(token.map_or(0, |token| token.get()))?;
+                    }
+                    AcquireReply::Busy { left, .. } => {
+                        if self.state.is_none() || held_by(&self.state, &holder) {
+                            return Err("busy, but nobody else has it".to_owned());
+                        }
+                        left.ok_or("busy without an expiry")?;
+                    }
+                    AcquireReply::Stale { time } if time > not_after => {}
+                    AcquireReply::Stale { .. } => return Err("refused in time".to_owned()),
+                }
+            }
+            Request::Release { holder } => {
+                let script = Release {
+                    lock: LOCK,
+                    holder: &holder,
+                    channel: CHANNEL,
+                };
+                let reply = run(&mut connection, &script)
+                    .await
+                    .map_err(|fault| fault.to_string())?;
+                let held = held_by(&self.state, &holder);
+                if held != (reply == ReleaseReply::Done) {
+                    return Err(format!("{reply:?}"));
+                }
+                if held {
+                    self.state = None;
+                }
+            }
+            Request::HandOver { from, to, lease } => {
+                let script = HandOver {
+                    lock: LOCK,
+                    fence: Some(FENCE),
+                    from: &from,
+                    to: &to,
+                    lease,
+                    channel: CHANNEL,
+                };
+                let reply = run(&mut connection, &script)
+                    .await
+                    .map_err(|fault| fault.to_string())?;
+                let held = held_by(&self.state, &from) || held_by(&self.state, &to);
+                match reply {
+                    HandOverReply::Done { token, .. } if held => {
+                        self.state = Some((to, 1));
+                        self.saw(token.map_or(0, |token| token.get()))?;
+                    }
+                    HandOverReply::NotHeld if !held => {}
+                    other => return Err(format!("{other:?}")),
+                }
+            }
+            Request::Renew { holder, ttl } => {
+                let held = held_by(&self.state, &holder);
+                let items = [(LOCK, holder, ttl)];
+                let reply = run(&mut connection, &Renew { items: &items }).await;
+                let reply = reply.map_err(|fault| fault.to_string())?;
+                if reply
+                    != [if held {
+                        Renewed::Held
+                    } else {
+                        Renewed::NotHeld
+                    }]
+                {
+                    return Err(format!("{reply:?}"));
+                }
+            }
+            Request::ForceRelease => {
+                let script = ForceRelease {
+                    lock: LOCK,
+                    channel: CHANNEL,
+                    control: "control",
+                };
+                let reply = run(&mut connection, &script)
+                    .await
+                    .map_err(|fault| fault.to_string())?;
+                if reply.released != self.state.take().is_some() {
+                    return Err(format!("{reply:?}"));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn saw(&mut self, token: u64) -> Result<(), String> {
+        if token <= self.last_token {
+            return Err(format!("token {token} after {}", self.last_token));
+        }
+        self.last_token = token;
+        Ok(())
+    }
+
+    async fn foreign(&mut self) -> Result<bool, String> {
+        let who = JAVA[self.random.usize(..JAVA.len())];
+        let step = match self.random.u8(..10) {
+            0..4 => Foreign::Lock(who),
+            4..7 => Foreign::Unlock(who),
+            7 => Foreign::Renew(who),
+            8 => Foreign::ForceUnlock,
+            _ => Foreign::Vanish,
+        };
+        self.trace.push(format!("{step:?}"));
+        let own = |state: &State, who: &str| match state {
+            Some((holder, count)) if holder == who => Some(*count),
+            _ => None,
+        };
+        let expected = match &step {
+            Foreign::Lock(who) => {
+                let granted = self.state.is_none() || own(&self.state, who).is_some();
+                if granted {
+                    let count = own(&self.state, who).unwrap_or(0);
+                    self.state = Some(((*who).to_owned(), count + 1));
+                }
+                granted.then_some(Value::Nil)
+            }
+            Foreign::Unlock(who) => match own(&self.state, who) {
+                None => Some(Value::Nil),
+                Some(1) => {
+                    self.state = None;
+                    Some(Value::Int(1))
+                }
+                Some(count) => {
+                    self.state = Some(((*who).to_owned(), count - 1));
+                    Some(Value::Int(0))
+                }
+            },
+            Foreign::Renew(who) => Some(Value::Int(own(&self.state, who).is_some().into())),
+            Foreign::ForceUnlock | Foreign::Vanish => {
+                Some(Value::Int(self.state.take().is_some().into()))
+            }
+        };
+        let (body, who) = match step {
+            Foreign::Lock(who) => (LOCK_STEP, who),
+            Foreign::Unlock(who) => (UNLOCK_STEP, who),
+            Foreign::Renew(who) => (RENEW_STEP, who),
+            Foreign::ForceUnlock => (FORCE_STEP, ""),
+            Foreign::Vanish => ("return redis.call('del', KEYS[1])", ""),
+        };
+        let mut command = redis::cmd("EVAL");
+        command
+            .arg(body)
+            .arg(1)
+            .arg(LOCK)
+            .arg(CHANNEL)
+            .arg(who)
+            .arg(LEASES[1]);
+        let reply = server::run(&mut self.connection, command).await;
+        let reply = reply.map_err(|error| error.to_string())?;
+        match expected {
+            Some(expected) if expected != reply => Err(format!("{reply:?} for {expected:?}")),
+            // Busy: what is left of our lease.
+            None if !matches!(reply, Value::Int(1..)) => Err(format!("{reply:?} for a busy lock")),
+            // Redisson sets its lease anew.
+            _ => Ok(false),
+        }
+    }
+
+    async fn actual(&mut self) -> Result<State, String> {
+        let fields = redis::cmd("HGETALL").arg(LOCK).take();
+        let fields: Vec<(String, u64)> = fields
+            .query_async(&mut self.connection)
+            .await
+            .map_err(|error| error.to_string())?;
+        match fields.as_slice() {
+            [] => Ok(None),
+            [one] => Ok(Some(one.clone())),
+            several => Err(format!("several holders: {several:?}")),
+        }
+    }
+
+    async fn left(&mut self) -> i64 {
+        let left = redis::cmd("PTTL").arg(LOCK).take();
+        left.query_async(&mut self.connection).await.unwrap()
+    }
+}

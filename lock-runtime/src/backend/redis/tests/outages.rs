@@ -1,0 +1,274 @@
+//! Dropped futures, cut connections, servers that are frozen, killed and restarted.
+
+use std::time::Instant;
+
+use super::*;
+use crate::backend::{Backend, Fault, Released, Renewal, Renewed};
+use crate::holder::HolderIds;
+
+const SHORT: Duration = Duration::from_millis(200);
+
+fn short(key: &Key, holder: HolderId) -> Claim<'_> {
+    Claim {
+        timeout: SHORT,
+        ..claim(key, holder, 60_000)
+    }
+}
+
+async fn drained(backend: &RedisBackend) {
+    assert!(
+        tokio::time::timeout(Duration::from_secs(20), backend.drained())
+            .await
+            .is_ok()
+    );
+}
+
+#[tokio::test]
+async fn an_acquire_that_is_dropped_at_any_moment_leaves_no_lock() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    let (ids, key) = (HolderIds::new(), key("k"));
+    let mut dropped = 0;
+    for round in 0..300 {
+        let holder = ids.fresh();
+        let mut acquire = backend.acquire(claim(&key, holder, 60_000));
+        // Polled now and again at ever later moments of the request's way, then dropped.
+        let patience = Duration::from_micros(round * 3);
+        let started = Instant::now();
+        let answer = loop {
+            let polled =
+                std::future::poll_fn(|cx| std::task::Poll::Ready(acquire.as_mut().poll(cx)));
+            match polled.await {
+                std::task::Poll::Ready(answer) => break Some(answer),
+                std::task::Poll::Pending if started.elapsed() >= patience => break None,
+                std::task::Poll::Pending => tokio::task::yield_now().await,
+            }
+        };
+        drop(acquire);
+        match answer {
+            Some(answer) => {
+                granted(answer.unwrap());
+                backend.release(&key, holder, CALL).await.unwrap();
+            }
+            None => dropped += 1,
+        }
+        drained(&backend).await;
+        assert_eq!(server.integer("EXISTS lock:k").await, 0, "round {round}");
+    }
+    assert!(dropped > 0);
+}
+
+#[tokio::test]
+async fn what_a_frozen_server_was_asked_is_undone_when_it_wakes() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    let (ids, key) = (HolderIds::new(), key("k"));
+    let before = ids.fresh();
+    granted(backend.acquire(claim(&key, before, 60_000)).await.unwrap());
+    backend.release(&key, before, CALL).await.unwrap();
+
+    server.signal("STOP");
+    let frozen = ids.fresh();
+    let answer = backend.acquire(short(&key, frozen)).await;
+    assert!(matches!(answer, Err(Fault::Unknown(_))), "{answer:?}");
+    // The server shows no sign of life for a second: the connection is given up.
+    until("the connection is given up", async || {
+        matches!(
+            backend.acquire(short(&key, ids.fresh())).await,
+            Err(Fault::NotDone(_))
+        )
+    })
+    .await;
+    server.signal("CONT");
+    until(
+        "the server answers again",
+        async || matches!(backend.inspect(&key, SHORT).await, Ok(seen) if seen.is_none()),
+    )
+    .await;
+    drained(&backend).await;
+    let after = ids.fresh();
+    until("the lock is free for others", async || {
+        matches!(
+            backend.acquire(short(&key, after)).await,
+            Ok(Acquired::Granted(_))
+        )
+    })
+    .await;
+    assert_eq!(
+        backend.release(&key, after, CALL).await.unwrap(),
+        Released::Done
+    );
+}
+
+#[tokio::test]
+async fn an_outage_is_over_as_soon_as_the_server_is_back_and_listeners_look_again() {
+    let mut server = Server::start().await;
+    let backend = connect(&server).await;
+    let (ids, key) = (HolderIds::new(), key("k"));
+    let mut listener = backend.listen(&key);
+    listener.ready().await;
+
+    server.kill();
+    let started = Instant::now();
+    until("the outage is noticed", async || {
+        matches!(
+            backend.acquire(short(&key, ids.fresh())).await,
+            Err(Fault::NotDone(_))
+        )
+    })
+    .await;
+    assert!(started.elapsed() < Duration::from_secs(2));
+    let mut deaf = backend.listen(&key);
+    deaf.ready().await;
+
+    server.restart().await;
+    // Nobody calls: the supervisors come back by themselves.
+    listener.heard().await;
+    deaf.heard().await;
+    until("the connection is back", async || {
+        backend.inner.link.live().is_some()
+    })
+    .await;
+    let holder = ids.fresh();
+    granted(backend.acquire(claim(&key, holder, 60_000)).await.unwrap());
+    backend.release(&key, holder, CALL).await.unwrap();
+    listener.heard().await;
+}
+
+#[tokio::test]
+async fn a_cut_subscription_is_renewed_and_everybody_looks_again() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    let (ids, key) = (HolderIds::new(), key("k"));
+    let mut listener = backend.listen(&key);
+    listener.ready().await;
+    server.run("CLIENT KILL TYPE pubsub").await;
+    listener.heard().await;
+    let holder = ids.fresh();
+    granted(backend.acquire(claim(&key, holder, 60_000)).await.unwrap());
+    backend.release(&key, holder, CALL).await.unwrap();
+    listener.heard().await;
+}
+
+#[tokio::test]
+async fn a_call_during_a_cut_is_unknown_and_the_next_one_works() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    let (ids, key) = (HolderIds::new(), key("k"));
+    for _ in 0..20 {
+        server.run("CLIENT KILL TYPE normal").await;
+        let holder = ids.fresh();
+        match backend.acquire(claim(&key, holder, 60_000)).await {
+            Ok(acquired) => {
+                granted(acquired);
+                backend.release(&key, holder, CALL).await.unwrap();
+            }
+            Err(Fault::Unknown(_)) => drained(&backend).await,
+            Err(other) => panic!("{other:?}"),
+        }
+        assert_eq!(server.integer("EXISTS lock:k").await, 0);
+    }
+}
+
+#[tokio::test]
+async fn renewals_are_answered_while_acquires_flood_the_connection() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    let (ids, held) = (HolderIds::new(), key("held"));
+    let holder = ids.fresh();
+    granted(backend.acquire(claim(&held, holder, 60_000)).await.unwrap());
+    let flood: Vec<_> = (0..8_000)
+        .map(|number| {
+            let (backend, holder) = (backend.clone(), ids.fresh());
+            tokio::spawn(async move {
+                let key = key(&format!("flood:{number}"));
+                let claim = Claim {
+                    timeout: Duration::from_secs(60),
+                    ..claim(&key, holder, 60_000)
+                };
+                backend
+                    .acquire(claim)
+                    .await
+                    .map(granted)
+                    .map(|_| Instant::now())
+            })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    let term = Some(Term::new(Duration::from_secs(60), true).unwrap());
+    let batch = [Renewal {
+        key: held.clone(),
+        holder,
+        term,
+    }];
+    let renewed = backend
+        .renew(&batch, Duration::from_secs(60))
+        .await
+        .unwrap();
+    let renewed_at = Instant::now();
+    assert_eq!(renewed, [Renewed::Held]);
+    let mut later = 0;
+    for acquire in flood {
+        later += usize::from(acquire.await.unwrap().unwrap() > renewed_at);
+    }
+    assert!(
+        later > 4_000,
+        "only {later} acquires came after the renewal"
+    );
+}
+
+#[tokio::test]
+async fn closing_ends_connections_tasks_and_calls() {
+    let server = Server::start().await;
+    let (backend, dropped) = (connect(&server).await, connect(&server).await);
+    let key = key("k");
+    let mut listener = backend.listen(&key);
+    // This connection, and two of each backend.
+    let mut own = server.connection().await;
+    let mut clients = async || {
+        let list: String = redis::cmd("CLIENT")
+            .arg("LIST")
+            .query_async(&mut own)
+            .await
+            .unwrap();
+        list.lines().count()
+    };
+    assert_eq!(clients().await, 5);
+    backend.close();
+    drop(dropped);
+    until("no connection is left", async || clients().await == 1).await;
+    until("calls are refused", async || {
+        matches!(backend.inspect(&key, CALL).await, Err(Fault::Closed(_)))
+    })
+    .await;
+    listener.ready().await;
+    backend.listen(&key).ready().await;
+}
+
+#[test]
+fn a_backend_whose_runtime_is_gone_says_so() {
+    let first = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let (server, backend) = first.block_on(async {
+        let server = Server::start().await;
+        let backend = connect(&server).await;
+        (server, backend)
+    });
+    drop(first);
+    let second = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    second.block_on(async {
+        let (ids, key) = (HolderIds::new(), key("k"));
+        let answer = backend.acquire(claim(&key, ids.fresh(), 60_000)).await;
+        assert!(
+            matches!(answer, Err(Fault::Closed(why)) if why.contains("runtime")),
+            "{answer:?}"
+        );
+        drained(&backend).await;
+    });
+    drop(server);
+}

@@ -1,0 +1,240 @@
+//! What a server may refuse, and how that is told.
+
+use super::*;
+use crate::backend::{Backend, Fault};
+use crate::holder::HolderIds;
+
+/// The least that a user needs under the default namespace: what the documentation says.
+const LEAST: &str = "-@all ~lock:* &lock:control:* &redisson_lock__channel:* \
+     +evalsha +script|load +time +get +set +hlen +hexists +hset +hdel +hgetall +del +pexpire +pttl \
+     +publish +subscribe +unsubscribe +pubsub|numsub +ping +info";
+
+async fn refusal(url: &str, settings: Settings) -> LockError {
+    match connect_with(url, settings).await {
+        Err(error) => {
+            assert!(!format!("{error:?} {error}").contains("secret"));
+            error
+        }
+        Ok(_) => panic!("connected"),
+    }
+}
+
+async fn user(server: &Server, rules: &str) -> String {
+    server.run("ACL DELUSER app").await;
+    server
+        .run(&format!("ACL SETUSER app on >secret {rules}"))
+        .await;
+    server.url_of("app")
+}
+
+#[tokio::test]
+async fn the_documented_rights_are_enough_for_everything() {
+    let server = Server::start().await;
+    let url = user(&server, LEAST).await;
+    let (backend, events) = connect_with(&url, settings()).await.unwrap();
+    let (ids, key) = (HolderIds::new(), key("k"));
+    let mut listener = backend.listen(&key);
+    listener.ready().await;
+    for _ in 0..2 {
+        let (a, b) = (ids.fresh(), ids.fresh());
+        granted(backend.acquire(claim(&key, a, 5_000)).await.unwrap());
+        backend.hand_over(a, claim(&key, b, 5_000)).await.unwrap();
+        assert!(backend.inspect(&key, CALL).await.unwrap().is_some());
+        backend.release(&key, b, CALL).await.unwrap();
+        listener.heard().await;
+        server.run("SCRIPT FLUSH").await;
+    }
+    granted(
+        backend
+            .acquire(claim(&key, ids.fresh(), 5_000))
+            .await
+            .unwrap(),
+    );
+    assert!(backend.force_release(&key, CALL).await.unwrap());
+    until("the holder is told", async || {
+        events.lock().unwrap().len() == 1
+    })
+    .await;
+    let redis::Value::Array(log) = server.run("ACL LOG").await else {
+        panic!()
+    };
+    assert!(log.is_empty(), "refused: {log:?}");
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_named_at_connect() {
+    let server = Server::start().await;
+    for (missing, script) in [
+        ("-hset", "acquire"),
+        ("-get", "acquire"),
+        ("-hexists", "renew"),
+        ("-hdel", "handover"),
+        ("-evalsha", "acquire"),
+        ("resetkeys ~other:*", "acquire"),
+    ] {
+        let url = user(&server, &format!("{LEAST} {missing}")).await;
+        let error = refusal(&url, settings()).await;
+        assert!(
+            matches!(error, LockError::Denied { .. }),
+            "{missing}: {error:?}"
+        );
+        assert!(error.to_string().contains(script), "{missing}: {error}");
+        assert!(!error.is_retryable());
+    }
+    // What only makes it slower or harder to watch is warned of.
+    for missing in [
+        "-info",
+        "-publish",
+        "-subscribe",
+        "resetchannels",
+        "-pubsub|numsub",
+    ] {
+        let url = user(&server, &format!("{LEAST} {missing}")).await;
+        let (backend, _) = connect_with(&url, settings()).await.unwrap();
+        let (ids, key) = (HolderIds::new(), key("k"));
+        let mut listener = backend.listen(&key);
+        listener.ready().await;
+        let holder = ids.fresh();
+        granted(backend.acquire(claim(&key, holder, 5_000)).await.unwrap());
+        backend.release(&key, holder, CALL).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_release_that_could_not_publish_in_its_script_publishes_by_itself() {
+    let server = Server::start().await;
+    let url = user(&server, &format!("{LEAST} -publish")).await;
+    let (backend, _) = connect_with(&url, settings()).await.unwrap();
+    server.run("ACL LOG RESET").await;
+    let (ids, key) = (HolderIds::new(), key("k"));
+    let holder = ids.fresh();
+    granted(backend.acquire(claim(&key, holder, 5_000)).await.unwrap());
+    backend.release(&key, holder, CALL).await.unwrap();
+    // It is refused as well, and the server writes down from where it came.
+    until("the client tried by itself", async || {
+        let log = format!("{:?}", server.run("ACL LOG").await);
+        log.contains("toplevel") && log.contains("publish")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refused_login_is_denied() {
+    let server = Server::start_with(&["--requirepass", "correct"]).await;
+    for credentials in ["", ":secret@", "nobody:secret@"] {
+        let url = server.url().replace("default:correct@", credentials);
+        let error = refusal(&url, settings()).await;
+        assert!(
+            matches!(error, LockError::Denied { .. }),
+            "{credentials}: {error:?}"
+        );
+    }
+    let lazy = Settings {
+        lazy: true,
+        ..settings()
+    };
+    let url = server.url().replace("default:correct@", ":secret@");
+    let (backend, _) = connect_with(&url, lazy).await.unwrap();
+    assert!(!format!("{backend:?}").contains("secret"));
+    let (ids, key) = (HolderIds::new(), key("k"));
+    let answer = backend.acquire(claim(&key, ids.fresh(), 5_000)).await;
+    assert!(matches!(answer, Err(Fault::Denied(_))), "{answer:?}");
+}
+
+#[tokio::test]
+async fn an_evicting_server_is_refused_when_strict() {
+    let server = Server::start_with(&["--maxmemory-policy", "volatile-ttl"]).await;
+    connect_with(&server.url(), settings()).await.unwrap();
+    let strict = Settings {
+        strict: true,
+        ..settings()
+    };
+    let error = refusal(&server.url(), strict.clone()).await;
+    assert!(matches!(error, LockError::InvalidConfig { .. }));
+    assert!(error.to_string().contains("volatile-ttl"));
+    let (backend, _) = connect_with(
+        &server.url(),
+        Settings {
+            lazy: true,
+            ..strict
+        },
+    )
+    .await
+    .unwrap();
+    let (ids, key) = (HolderIds::new(), key("k"));
+    let answer = backend.acquire(claim(&key, ids.fresh(), 5_000)).await;
+    assert!(matches!(answer, Err(Fault::Denied(why)) if why.to_string().contains("volatile-ttl")));
+}
+
+#[tokio::test]
+async fn nobody_there_is_unavailable_at_once_but_not_when_lazy() {
+    let mut server = Server::start().await;
+    server.kill();
+    let error = refusal(&server.url(), settings()).await;
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let lazy = Settings {
+        lazy: true,
+        ..settings()
+    };
+    let (backend, _) = connect_with(&server.url(), lazy).await.unwrap();
+    let (ids, key) = (HolderIds::new(), key("k"));
+    let short = Claim {
+        timeout: Duration::from_millis(100),
+        ..claim(&key, ids.fresh(), 5_000)
+    };
+    let answer = backend.acquire(short).await;
+    assert!(
+        matches!(answer, Err(Fault::NotDone(why)) if why.to_string().contains("not connected"))
+    );
+    server.restart().await;
+    granted(
+        backend
+            .acquire(claim(&key, ids.fresh(), 5_000))
+            .await
+            .unwrap(),
+    );
+}
+
+#[tokio::test]
+async fn the_check_leaves_nothing_but_a_fence() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    let redis::Value::Array(keys) = server.run("KEYS *").await else {
+        panic!()
+    };
+    let keys: Vec<_> = keys
+        .into_iter()
+        .filter_map(super::super::reply::text)
+        .collect();
+    assert!(
+        keys.iter().all(|key| key.starts_with("lock:fence:{")),
+        "{keys:?}"
+    );
+    drop(backend);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_unix_socket_and_another_database_work_as_well() {
+    let directory = std::env::temp_dir().join(format!("lock-{}", uuid::Uuid::new_v4()));
+    std::fs::create_dir(&directory).unwrap();
+    let socket = directory.join("redis.sock");
+    let path = socket.to_str().unwrap();
+    let server = Server::start_with(&["--unixsocket", path]).await;
+    let url = format!("redis+unix://{path}?db=3");
+    let (backend, _) = connect_with(&url, settings()).await.unwrap();
+    let (ids, key) = (HolderIds::new(), key("k"));
+    granted(
+        backend
+            .acquire(claim(&key, ids.fresh(), 5_000))
+            .await
+            .unwrap(),
+    );
+    assert_eq!(
+        server.integer("EXISTS lock:k").await,
+        0,
+        "not in database 0"
+    );
+    drop((backend, server));
+    std::fs::remove_dir_all(directory).unwrap();
+}
