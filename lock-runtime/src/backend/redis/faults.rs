@@ -54,7 +54,9 @@ pub(super) fn of_reply(code: &str, detail: &str) -> Fault {
     let denied = match code {
         "NOAUTH" | "WRONGPASS" | "NOPERM" => true,
         "ERR" => [
+            // Redis 7.0, then 7.2 and later and its forks.
             "The user executing the script",
+            "ACL failure in script",
             "unknown command",
             "Error compiling script",
             "invalid password",
@@ -171,6 +173,7 @@ mod tests {
             "WRONGPASS invalid username-password pair or user is disabled.",
             "NOPERM this user has no permissions to access one of the keys used as arguments",
             "ERR The user executing the script can't run this command or subcommand script: 1f",
+            "ERR ACL failure in script: User app has no permissions to run the 'hset' command",
             "ERR unknown command 'EVALSHA', with args beginning with: 'abc' ",
         ] {
             assert!(matches!(of_text(text), Fault::Denied(_)), "{text}");

@@ -24,6 +24,9 @@ use crate::error::StoreError;
 /// How long a server may take to show a sign of life after a call has timed out.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
+/// A connection that lived so long is replaced at once.
+const STABLE: Duration = Duration::from_secs(1);
+
 /// The state of the connection as callers see it, and their word back to the supervisor.
 pub(super) struct Link {
     state: watch::Receiver<State>,
@@ -88,7 +91,7 @@ impl Link {
                 State::Down(fault) => Err(fault.clone()),
                 State::Closed => Err(Fault::Closed(CLOSED)),
             },
-            Ok(Err(_)) => Err(Fault::Closed(GONE)),
+            Ok(Err(_)) => Err(self.ended()),
             Err(_) => Err(match &*self.state.borrow() {
                 State::Down(fault) => {
                     Fault::NotDone(StoreError::new(format!("not connected: {fault}")))
@@ -106,7 +109,9 @@ impl Link {
         deadline: Moment,
     ) -> Result<S::Reply, Fault> {
         if deadline.has_passed() {
-            return Err(Fault::NotDone(StoreError::new("no time was left to send the request")));
+            return Err(Fault::NotDone(StoreError::new(
+                "no time was left to send the request",
+            )));
         }
         let sent_at = clock::now();
         let call = scripts::run(&mut live.connection, script);
@@ -114,10 +119,10 @@ impl Link {
             Ok(Err(Fault::Unknown(source))) => {
                 self.suspicion.notify_one();
                 // Without a supervisor there will never be another connection.
-                if self.state.has_changed().is_err() {
-                    return Err(Fault::Closed(GONE));
-                }
-                Err(Fault::Unknown(source))
+                Err(match self.state.has_changed() {
+                    Ok(_) => Fault::Unknown(source),
+                    Err(_) => self.ended(),
+                })
             }
             Ok(answer) => {
                 self.learn_round_trip(sent_at.elapsed());
@@ -130,6 +135,14 @@ impl Link {
                     "no answer within {waited:?}"
                 ))))
             }
+        }
+    }
+
+    /// Why there is no supervisor any more.
+    fn ended(&self) -> Fault {
+        match &*self.state.borrow() {
+            State::Closed => Fault::Closed(CLOSED),
+            _ => Fault::Closed(GONE),
         }
     }
 
@@ -258,7 +271,7 @@ impl Supervisor {
                 }
             };
             outage.is_over(&self.target);
-            backoff = Backoff::new();
+            let since = clock::now();
             let connection = opened.connection.clone();
             state.send_replace(State::Live(Live {
                 connection,
@@ -267,6 +280,12 @@ impl Supervisor {
             let fault = self.watch(opened).await;
             outage.is_on(&self.target, &fault);
             state.send_replace(State::Down(fault));
+            // A server that accepts and cuts at once is not to be asked without a pause.
+            if since.elapsed() > STABLE {
+                backoff = Backoff::new();
+            } else {
+                clock::sleep(backoff.next()).await;
+            }
         }
     }
 

@@ -46,12 +46,14 @@ use super::{
     Renewed, Reply, Seen,
 };
 use crate::clock;
-use crate::error::LockError;
+use crate::error::{LockError, StoreError};
 use crate::holder::HolderId;
 use crate::key::Key;
 
 /// Acquires under way at once. More would only queue in front of renewals and releases.
 const MAX_ACQUIRES: usize = 1024;
+/// Connecting and checking, all in all.
+const CONNECT: Duration = Duration::from_secs(5);
 /// Keys in one renewal: about 6 µs of the server's time each.
 const RENEW_BATCH: usize = 128;
 
@@ -116,11 +118,11 @@ impl RedisBackend {
         let (first, check) = if settings.lazy {
             (None, check)
         } else {
-            let (target, clock) = (target.clone(), clock.clone());
+            let (server, clock) = (target.clone(), clock.clone());
             // On the runtime of the handle, for the connection is driven by a task where it was opened.
             let opening = handle.spawn(async move {
-                let refused = |refusal: check::Refusal| refusal.into_error(target.shown());
-                let opened = Opened::open(&target, check.timeout, &clock)
+                let refused = |refusal: check::Refusal| refusal.into_error(server.shown());
+                let opened = Opened::open(&server, check.timeout, &clock)
                     .await
                     .map_err(|fault| refused(check::Refusal::Fault(fault)))?;
                 check
@@ -129,9 +131,16 @@ impl RedisBackend {
                     .map_err(refused)?;
                 Ok::<_, LockError>((opened, check))
             });
-            match opening.await {
-                Ok(opened) => opened.map(|(opened, check)| (Some(opened), check))?,
-                Err(_) => return Err(Fault::Closed(GONE).into_error("")),
+            let stop = opening.abort_handle();
+            match tokio::time::timeout(CONNECT, opening).await {
+                Ok(Ok(opened)) => opened.map(|(opened, check)| (Some(opened), check))?,
+                Ok(Err(_)) => return Err(Fault::Closed(GONE).into_error(target.shown())),
+                Err(_) => {
+                    stop.abort();
+                    let fault =
+                        Fault::NotDone(StoreError::new(format!("no answer in {CONNECT:?}")));
+                    return Err(fault.into_error(target.shown()));
+                }
             }
         };
 

@@ -89,10 +89,10 @@ pub(super) async fn send(
     connection: &mut MultiplexedConnection,
     command: &Cmd,
 ) -> Result<Value, RedisError> {
-    connection
-        .send_packed_command(command)
-        .await?
-        .extract_error()
+    match connection.send_packed_command(command).await? {
+        Value::ServerError(error) => Err(error.into()),
+        reply => Ok(reply),
+    }
 }
 
 fn command<S: Script>(script: &S, verb: &str, body: &str) -> Cmd {

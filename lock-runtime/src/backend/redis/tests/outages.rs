@@ -155,7 +155,7 @@ async fn a_call_during_a_cut_is_unknown_and_the_next_one_works() {
     let server = Server::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (HolderIds::new(), key("k"));
-    for _ in 0..20 {
+    for _ in 0..5 {
         server.run("CLIENT KILL TYPE normal").await;
         let holder = ids.fresh();
         match backend.acquire(claim(&key, holder, 60_000)).await {
