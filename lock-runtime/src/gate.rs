@@ -4,7 +4,7 @@
 //! Whoever is at the head owns a [`Place`]. It travels: from a head to its hold, from a hold to the next waiter.
 //! Dropping it anywhere passes it on, so a cancelled future can lose nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{LockError, StoreError};
 use crate::hold::Terms;
-use crate::key::Key;
+use crate::key::{Key, KeyMap};
 use crate::pace::Pace;
 
 /// The gates of one manager.
@@ -25,7 +25,7 @@ pub(crate) struct Gates {
 
 #[derive(Debug, Default)]
 struct State {
-    gates: HashMap<Arc<Key>, Gate>,
+    gates: KeyMap<Gate>,
     waiting: usize,
     closed: bool,
 }

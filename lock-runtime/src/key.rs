@@ -1,7 +1,9 @@
 //! The key of a lock in a store, and the names that derive from it.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::OnceLock;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use crate::error::LockError;
 use crate::name::{LockName, MAX_BYTES, invalid};
@@ -10,11 +12,51 @@ use crate::name::{LockName, MAX_BYTES, invalid};
 const FENCE_PREFIX: &str = "lock:fence:{";
 
 /// A checked name under its namespace: what the store knows as the lock's key.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub(crate) struct Key {
     raw: Box<str>,
     namespace: usize,
+    /// Of `raw`, computed once: a key is looked up several times on its way.
+    hash: u64,
 }
+
+/// Maps by key take its own hash as it is. It is keyed at random per process, for names hold user data.
+pub(crate) type KeyMap<V> = HashMap<Arc<Key>, V, BuildHasherDefault<Given>>;
+
+/// A hasher that returns the one number it was given.
+#[derive(Debug, Default)]
+pub(crate) struct Given(u64);
+
+impl Hasher for Given {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Only `write_u64` is used; anything else still has to be a hash.
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        self.hash == other.hash && self.raw == other.raw
+    }
+}
+
+impl Eq for Key {}
 
 impl Key {
     /// Checks `name` and puts it under `namespace`.
@@ -36,7 +78,9 @@ impl Key {
                 "keys that start with `lock:fence:{` hold fencing tokens",
             ));
         }
+        static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         Ok(Key {
+            hash: SEED.hash_one(raw.as_str()),
             raw: raw.into(),
             namespace: namespace.len(),
         })

@@ -67,11 +67,13 @@ impl Departure {
             return outcome.await.unwrap_or(Err(error));
         }
         let timeout = self.core.options.call_timeout;
-        match tokio::time::timeout(timeout, self.give_back()).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(self.unavailable(StoreError::new(format!(
-                "the release was not confirmed within {timeout:?}; it is being repeated in the background"
+        let until = self.hold.deadline().earlier(clock::now() + timeout);
+        match self.settle(until).await {
+            Ok(answer) => self.conclude(answer),
+            Err(fault) if fault.is_passing() => Err(self.unavailable(StoreError::new(format!(
+                "the release was not confirmed within {timeout:?} and is repeated in the background: {fault}"
             )))),
+            Err(fault) => self.refused(fault),
         }
     }
 
@@ -92,24 +94,32 @@ impl Departure {
 
     /// Releases the lock in the store, until there is an answer or the lease is over.
     async fn give_back(&mut self) -> Result<(), LockError> {
-        let until = self.hold.deadline();
-        let answer = settle(
-            &self.core,
-            self.hold.key(),
-            self.hold.holder(),
-            until,
-            &mut self.unanswered,
-        )
-        .await;
+        match self.settle(self.hold.deadline()).await {
+            Ok(answer) => self.conclude(answer),
+            Err(fault) => self.refused(fault),
+        }
+    }
+
+    async fn settle(&mut self, until: Moment) -> Result<Released, Fault> {
+        let (key, holder) = (self.hold.key(), self.hold.holder());
+        settle(&self.core, key, holder, until, &mut self.unanswered).await
+    }
+
+    fn conclude(&mut self, answer: Released) -> Result<(), LockError> {
         self.place = None;
         match answer {
-            Ok(Released::Done) => Ok(()),
+            Released::Done => Ok(()),
             // The first release may have done it, and its answer got lost on the way. It was sent while the hold
             // was good, so nobody else was admitted before it.
-            Ok(Released::NotHeld) if self.unanswered => Ok(()),
-            Ok(Released::NotHeld) => Err(self.hold.lost_error(LostReason::Refused, false)),
-            Err(fault) => Err(fault.into_error(self.hold.key().name())),
+            Released::NotHeld if self.unanswered => Ok(()),
+            Released::NotHeld => Err(self.hold.lost_error(LostReason::Refused, false)),
         }
+    }
+
+    /// No answer will come, or the lease is over anyway.
+    fn refused(&mut self, fault: Fault) -> Result<(), LockError> {
+        self.place = None;
+        Err(fault.into_error(self.hold.key().name()))
     }
 
     /// Makes the heir the holder, in one round trip. Always runs to its end.
@@ -197,11 +207,8 @@ async fn settle(
     loop {
         // Set before the call: whoever drops this future here does not know the answer either.
         let before = std::mem::replace(unanswered, true);
-        let fault = match core
-            .backend
-            .release(key, holder, core.options.call_timeout)
-            .await
-        {
+        let timeout = core.options.call_timeout;
+        let fault = match core.backend.release(key, holder, timeout).await {
             Ok(released) => {
                 *unanswered = before;
                 return Ok(released);

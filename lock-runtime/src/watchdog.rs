@@ -44,6 +44,9 @@ struct Schedule {
     queue: BTreeSet<(Instant, u64)>,
     /// When the loop wakes by itself; `None` while it sleeps without an end.
     planned: Option<Instant>,
+    /// A hold was inserted since the loop last planned. It then stays awake for a tick even if nothing is held:
+    /// short holds in a row would wake it for each of them.
+    busy: bool,
 }
 
 #[derive(Debug)]
@@ -90,6 +93,7 @@ impl Watch {
             renew_at: None,
         };
         schedule.holds.insert(number, watched);
+        schedule.busy = true;
         self.plan(schedule, number, Some(next_renewal(hold, sent_at)));
     }
 
@@ -199,7 +203,9 @@ impl Watch {
     fn next_wake(&self) -> Option<Instant> {
         let mut schedule = self.schedule();
         let tick = clock::now().tick() + TICK;
-        schedule.planned = schedule.queue.first().map(|(at, _)| (*at).min(tick));
+        let busy = std::mem::take(&mut schedule.busy);
+        let first = schedule.queue.first().map(|(at, _)| *at);
+        schedule.planned = first.or(busy.then_some(tick)).map(|at| at.min(tick));
         schedule.planned
     }
 

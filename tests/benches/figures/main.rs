@@ -1,0 +1,41 @@
+//! The figures that the README quotes, each beside a baseline in the same run.
+//!
+//! `cargo bench -p tests --bench figures [-- uncontended many-keys hot-key processes idle]`
+//!
+//! The baseline is the same two scripts, called bare through the same client crate on one connection.
+#![allow(missing_docs)]
+
+mod bare;
+mod hot_key;
+mod idle;
+mod many_keys;
+mod stats;
+mod uncontended;
+
+fn main() {
+    let args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with("--"))
+        .collect();
+    if let [mode, rest @ ..] = args.as_slice()
+        && mode == hot_key::CHILD
+    {
+        return hot_key::child(rest);
+    }
+    let wanted = |name: &str| args.is_empty() || args.iter().any(|arg| arg == name);
+    if wanted("uncontended") {
+        uncontended::run();
+    }
+    if wanted("many-keys") {
+        many_keys::run();
+    }
+    if wanted("hot-key") {
+        hot_key::one_process();
+    }
+    if wanted("processes") {
+        hot_key::processes();
+    }
+    if wanted("idle") {
+        idle::run();
+    }
+}
