@@ -1,0 +1,254 @@
+//! The attribute's options, parsed one by one: a mistake in one does not hide the next.
+
+use std::time::Duration;
+
+use proc_macro2::{Span, TokenStream};
+use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
+use syn::{Expr, ExprLit, ExprMacro, Ident, Lit, LitStr, Path, Token};
+
+use crate::duration;
+use crate::errors::Errors;
+use crate::nearest::hint;
+
+/// Every option, in the order in which the manual lists them.
+const OPTIONS: [&str; 9] = [
+    "key",
+    "wait",
+    "lease",
+    "auto_renew",
+    "max_hold",
+    "label",
+    "manager",
+    "guard",
+    "crate",
+];
+
+/// What was written, checked one option at a time; `validate` checks them together.
+#[derive(Default)]
+pub(crate) struct Args {
+    pub(crate) key: Option<Key>,
+    pub(crate) wait: Option<DurationArg>,
+    pub(crate) lease: Option<DurationArg>,
+    pub(crate) auto_renew: Option<Expr>,
+    pub(crate) max_hold: Option<DurationArg>,
+    pub(crate) label: Option<Expr>,
+    pub(crate) manager: Option<Expr>,
+    pub(crate) guard: Option<Ident>,
+    pub(crate) crate_path: Option<Path>,
+}
+
+pub(crate) enum Key {
+    Template(LitStr),
+    Expr(Expr),
+}
+
+pub(crate) enum DurationArg {
+    Literal(Duration, Span),
+    Expr(Expr),
+}
+
+/// Options that were named, even where their value was bad: "missing" and "given twice" must not
+/// be said of the wrong ones.
+#[derive(Default)]
+pub(crate) struct Seen(Vec<String>);
+
+impl Seen {
+    /// The one place that notices an option given twice.
+    fn note(&mut self, name: &Ident, errors: &mut Errors) -> bool {
+        let text = name.unraw().to_string();
+        let twice = self.0.contains(&text);
+        if twice {
+            errors.at(name.span(), format!("`{text}` is given twice"));
+        } else {
+            self.0.push(text);
+        }
+        !twice
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|seen| seen == name)
+    }
+}
+
+/// Parses everything between the attribute's parentheses.
+pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> (Args, Seen) {
+    let mut args = Args::default();
+    let mut seen = Seen::default();
+    let parser = |input: ParseStream<'_>| {
+        while !input.is_empty() {
+            if let Err(error) = parse_option(input, &mut args, &mut seen, errors) {
+                errors.add(error);
+            }
+            skip_to_comma(input, errors)?;
+        }
+        Ok(())
+    };
+    if let Err(error) = parser.parse2(tokens) {
+        errors.add(error);
+    }
+    (args, seen)
+}
+
+/// Moves behind the next comma; anything in front of it belongs to a value that is wrong already,
+/// or is reported here.
+fn skip_to_comma(input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
+    if errors.is_empty() && !input.is_empty() && !input.peek(Token![,]) {
+        errors.at(input.span(), "expected `,` between options");
+    }
+    while !input.is_empty() && !input.peek(Token![,]) {
+        input.parse::<proc_macro2::TokenTree>()?;
+    }
+    if !input.is_empty() {
+        input.parse::<Token![,]>()?;
+    }
+    Ok(())
+}
+
+fn parse_option(
+    input: ParseStream<'_>,
+    args: &mut Args,
+    seen: &mut Seen,
+    errors: &mut Errors,
+) -> syn::Result<()> {
+    if input.peek(Lit) {
+        let literal: Lit = input.parse()?;
+        return Err(syn::Error::new(
+            literal.span(),
+            "expected `option = value`; the key is written `key = \"...\"`",
+        ));
+    }
+    let name = input
+        .call(Ident::parse_any)
+        .map_err(|error| syn::Error::new(error.span(), "expected `option = value`"))?;
+    let text = name.unraw().to_string();
+    if !OPTIONS.contains(&text.as_str()) {
+        return Err(syn::Error::new(
+            name.span(),
+            format!(
+                "unknown option `{text}`{}\nthe options are {}",
+                hint(&text, OPTIONS),
+                OPTIONS.join(", "),
+            ),
+        ));
+    }
+    let first = seen.note(&name, errors);
+    if !input.peek(Token![=]) {
+        return Err(syn::Error::new(
+            name.span(),
+            format!("`{text}` needs a value: `{text} = ...`"),
+        ));
+    }
+    input.parse::<Token![=]>()?;
+    if input.is_empty() || input.peek(Token![,]) {
+        return Err(syn::Error::new(
+            name.span(),
+            format!("`{text}` needs a value: `{text} = ...`"),
+        ));
+    }
+    if !first {
+        return Ok(());
+    }
+    match text.as_str() {
+        "key" => args.key = Some(key(value(input)?)?),
+        "wait" => args.wait = Some(duration_arg(&text, value(input)?)?),
+        "lease" => args.lease = Some(duration_arg(&text, value(input)?)?),
+        "auto_renew" => args.auto_renew = Some(auto_renew(value(input)?)?),
+        "max_hold" => args.max_hold = Some(duration_arg(&text, value(input)?)?),
+        "label" => args.label = Some(value(input)?),
+        "manager" => args.manager = Some(value(input)?),
+        "guard" => args.guard = Some(guard(input)?),
+        _ => args.crate_path = Some(crate_path(input)?),
+    }
+    Ok(())
+}
+
+/// One expression, out of the invisible group that a `macro_rules!` fragment brings along.
+fn value(input: ParseStream<'_>) -> syn::Result<Expr> {
+    let mut expr: Expr = input.parse()?;
+    while let Expr::Group(group) = expr {
+        expr = *group.expr;
+    }
+    Ok(expr)
+}
+
+fn key(value: Expr) -> syn::Result<Key> {
+    match value {
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) => Ok(Key::Template(text)),
+        Expr::Lit(literal) => Err(syn::Error::new_spanned(
+            literal,
+            "the key must be a string literal, such as \"order:{id}\", or an expression that makes a `LockName`",
+        )),
+        // Would be stored with its braces: one lock for every caller.
+        Expr::Macro(ExprMacro { mac, .. }) if mac.path.is_ident("concat") => {
+            Err(syn::Error::new_spanned(
+                mac,
+                "a template must be one string literal: placeholders in `concat!` are not seen",
+            ))
+        }
+        other => Ok(Key::Expr(other)),
+    }
+}
+
+fn duration_arg(option: &str, value: Expr) -> syn::Result<DurationArg> {
+    match &value {
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) => duration::parse(&text.value())
+            .map(|duration| DurationArg::Literal(duration, text.span()))
+            .map_err(|message| syn::Error::new(text.span(), message)),
+        Expr::Lit(ExprLit {
+            lit: Lit::Int(number),
+            ..
+        }) => Err(syn::Error::new(
+            number.span(),
+            format!(
+                "`{option}` needs a unit: write \"{0}s\" or \"{0}ms\", or a `Duration` expression",
+                number.base10_digits(),
+            ),
+        )),
+        Expr::Lit(literal) => Err(syn::Error::new(
+            literal.lit.span(),
+            format!("`{option}` must be a string such as \"2s\", or a `Duration` expression"),
+        )),
+        _ => Ok(DurationArg::Expr(value)),
+    }
+}
+
+fn auto_renew(value: Expr) -> syn::Result<Expr> {
+    match &value {
+        Expr::Lit(ExprLit { lit, .. }) if !matches!(lit, Lit::Bool(_)) => Err(syn::Error::new(
+            lit.span(),
+            "`auto_renew` must be `true`, `false` or a `bool` expression",
+        )),
+        _ => Ok(value),
+    }
+}
+
+fn guard(input: ParseStream<'_>) -> syn::Result<Ident> {
+    if input.peek(Token![_]) {
+        return Err(input.error("`guard` needs a name for the hold's `Lease`; leave the option out if the body needs none"));
+    }
+    input.parse().map_err(|error: syn::Error| {
+        syn::Error::new(
+            error.span(),
+            "`guard` needs a plain name, such as `guard = lease`: the body finds the hold's `Lease` under it",
+        )
+    })
+}
+
+fn crate_path(input: ParseStream<'_>) -> syn::Result<Path> {
+    if input.peek(LitStr) {
+        return input.parse::<LitStr>()?.parse();
+    }
+    input.call(Path::parse_mod_style).map_err(|error| {
+        syn::Error::new(
+            error.span(),
+            "`crate` needs the path of `lock_runtime`, such as `crate = my_locks::lock_runtime`",
+        )
+    })
+}

@@ -1,0 +1,44 @@
+//! What is left of the function when the attribute is wrong: the function itself, unprotected, next
+//! to the errors. Code that calls it then brings no errors of its own.
+
+use proc_macro2::{Group, Ident, TokenStream};
+use quote::{ToTokens, quote};
+use syn::Path;
+
+use crate::errors::Errors;
+use crate::function::Function;
+
+pub(crate) fn fallback(
+    function: &Function,
+    guard: Option<&Ident>,
+    crate_path: Option<&Path>,
+    errors: Errors,
+) -> TokenStream {
+    let errors = errors.into_compile_errors();
+    let attrs = &function.attrs;
+    let vis = &function.vis;
+    let sig = &function.sig;
+    let body = match (&function.body, guard) {
+        (None, _) => quote!(;),
+        (Some(body), None) => body.to_token_stream(),
+        (Some(body), Some(guard)) => with_lease(body, guard, crate_path),
+    };
+    quote! {
+        #errors
+        #(#attrs)*
+        #vis #sig #body
+    }
+}
+
+/// The body may use the name that `guard` would have bound.
+fn with_lease(body: &Group, guard: &Ident, crate_path: Option<&Path>) -> TokenStream {
+    let crate_path = crate_path.map_or_else(|| quote!(::lock_runtime), ToTokens::to_token_stream);
+    quote! {
+        {
+            #[allow(unused_variables, unreachable_code, clippy::diverging_sub_expression)]
+            let #guard: #crate_path::Lease = ::core::unreachable!();
+            #[allow(unreachable_code)]
+            #body
+        }
+    }
+}

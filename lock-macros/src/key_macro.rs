@@ -1,0 +1,89 @@
+//! `key!("order:{id}:{}", value)`.
+
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
+use syn::{Expr, Ident, LitStr, Token};
+
+use crate::errors::Errors;
+use crate::expand::build_key;
+use crate::template::{Piece, Template};
+use crate::validate::KeyPart;
+
+struct Input {
+    template: LitStr,
+    values: Punctuated<Expr, Token![,]>,
+}
+
+impl Parse for Input {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let template = input.parse().map_err(|error: syn::Error| {
+            syn::Error::new(
+                error.span(),
+                "`key!` starts with a string literal, such as key!(\"order:{id}\")",
+            )
+        })?;
+        if !input.is_empty() {
+            input.parse::<Token![,]>()?;
+        }
+        Ok(Input {
+            template,
+            values: Punctuated::parse_terminated(input)?,
+        })
+    }
+}
+
+pub(crate) fn expand(tokens: TokenStream) -> TokenStream {
+    let private = quote!(::lock_runtime::__private);
+    match syn::parse2(tokens).and_then(|input| key(input, &private)) {
+        Ok(expression) => expression,
+        Err(error) => {
+            let error = error.into_compile_error();
+            quote!({ #error #private::KeyBuilder::new("").finish() })
+        }
+    }
+}
+
+fn key(input: Input, private: &TokenStream) -> syn::Result<TokenStream> {
+    let span = input.template.span();
+    let text = input.template.value();
+    let template = Template::parse(input.template)?;
+    let open = template
+        .placeholders()
+        .filter(|placeholder| placeholder.value.is_none())
+        .count();
+    let mut errors = Errors::default();
+    for value in input.values.iter().skip(open) {
+        errors.on(value, "no `{}` in the template takes this value");
+    }
+    let mut values = input.values.into_iter();
+    let mut parts = Vec::new();
+    for piece in template.pieces {
+        let placeholder = match piece {
+            Piece::Text(text) => {
+                parts.push(KeyPart::Text(text));
+                continue;
+            }
+            Piece::Placeholder(placeholder) => placeholder,
+        };
+        if let (Some(value), Some(root)) = (&placeholder.value, placeholder.root()) {
+            parts.push(KeyPart::Value(value.clone(), root.clone()));
+        } else if let Some(value) = values.next() {
+            // Only the spans matter: the value is already the caller's own expression.
+            let anchor = Ident::new("value", Span::mixed_site().located_at(value.span()));
+            parts.push(KeyPart::Value(value, anchor));
+        } else {
+            errors.at(
+                span,
+                format!(
+                    "{} has no value: add one behind the template",
+                    placeholder.describe()
+                ),
+            );
+        }
+    }
+    errors.into_result()?;
+    Ok(build_key(&text, &parts, private))
+}

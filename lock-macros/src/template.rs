@@ -1,0 +1,324 @@
+//! Key templates: text with `{placeholders}`, shared by the attribute and `key!`.
+//!
+//! ```text
+//! template    = (text | "{{" | "}}" | "{" placeholder "}")*
+//! placeholder = root ("." segment)*  |  nothing (`key!` only: the next argument)
+//! root        = identifier | "self"
+//! segment     = field | tuple index | method "(" (literal | path),* ")"
+//! ```
+//!
+//! Values are escaped to `[A-Za-z0-9_.%-]` at run time. Two placeholders need a character outside
+//! that set between them: otherwise two different pairs of values could make the same key.
+
+use proc_macro2::Span;
+use syn::{Expr, ExprLit, Ident, Lit, LitStr, Member};
+
+/// One template, taken apart.
+pub(crate) struct Template {
+    pub(crate) pieces: Vec<Piece>,
+}
+
+pub(crate) enum Piece {
+    /// Text with its doubled braces already single.
+    Text(String),
+    Placeholder(Placeholder),
+}
+
+pub(crate) struct Placeholder {
+    /// Byte offset of the opening brace in the template's value.
+    pub(crate) offset: usize,
+    /// What stands between the braces.
+    pub(crate) text: String,
+    /// The value to take; `None` for `{}`.
+    pub(crate) value: Option<Expr>,
+}
+
+/// A mistake inside a template. Stable Rust has no spans inside a string literal, so the message
+/// carries the place.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Fault(pub(crate) String);
+
+impl Placeholder {
+    /// `placeholder `{order.id}` at byte 6`: how every message about it begins.
+    pub(crate) fn describe(&self) -> String {
+        describe(&self.text, self.offset)
+    }
+
+    /// The identifier that the value starts from.
+    pub(crate) fn root(&self) -> Option<&Ident> {
+        let mut expr = self.value.as_ref()?;
+        loop {
+            expr = match expr {
+                Expr::Field(field) => &field.base,
+                Expr::MethodCall(call) => &call.receiver,
+                Expr::Path(path) => return path.path.get_ident(),
+                _ => return None,
+            }
+        }
+    }
+
+    /// The value with its root replaced.
+    pub(crate) fn value_rooted_at(&self, root: Ident) -> Option<Expr> {
+        let mut value = self.value.clone()?;
+        let mut expr = &mut value;
+        loop {
+            expr = match expr {
+                Expr::Field(field) => &mut field.base,
+                Expr::MethodCall(call) => &mut call.receiver,
+                Expr::Path(path) => {
+                    path.path = root.into();
+                    return Some(value);
+                }
+                _ => return None,
+            }
+        }
+    }
+}
+
+fn describe(text: &str, offset: usize) -> String {
+    format!("placeholder `{{{text}}}` at byte {offset}")
+}
+
+impl Template {
+    /// Takes a literal apart; the error carries every fault found, each at the literal.
+    pub(crate) fn parse(literal: LitStr) -> Result<Template, syn::Error> {
+        let span = literal.span();
+        match parse_text(&literal.value(), span) {
+            Ok(pieces) => Ok(Template { pieces }),
+            Err(faults) => {
+                let mut errors = faults
+                    .into_iter()
+                    .map(|Fault(message)| syn::Error::new(span, message));
+                let mut all = errors
+                    .next()
+                    .unwrap_or_else(|| syn::Error::new(span, "bad template"));
+                all.extend(errors);
+                Err(all)
+            }
+        }
+    }
+
+    pub(crate) fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Placeholder(placeholder) => Some(placeholder),
+            Piece::Text(_) => None,
+        })
+    }
+}
+
+fn parse_text(template: &str, span: Span) -> Result<Vec<Piece>, Vec<Fault>> {
+    let mut faults = Vec::new();
+    if template.is_empty() {
+        faults.push(Fault("a key must not be empty".into()));
+    }
+    let mut pieces = Vec::new();
+    let mut text = String::new();
+    let mut rest = template;
+    while let Some(at) = rest.find(['{', '}']) {
+        text.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let offset = template.len() - rest.len();
+        if let Some(brace) = ["{{", "}}"]
+            .into_iter()
+            .find(|pair| rest.starts_with(*pair))
+        {
+            text.push_str(&brace[..1]);
+            rest = &rest[2..];
+            continue;
+        }
+        if rest.starts_with('}') {
+            faults.push(Fault(format!(
+                "`}}` at byte {offset} closes no placeholder: write `}}}}` for the character itself"
+            )));
+            rest = &rest[1..];
+            continue;
+        }
+        let Some(inside) = inside_braces(&rest[1..]) else {
+            faults.push(Fault(format!(
+                "the placeholder opened by `{{` at byte {offset} is not closed: write `{{{{` for the character itself"
+            )));
+            text.clear();
+            rest = "";
+            break;
+        };
+        if !text.is_empty() {
+            pieces.push(Piece::Text(std::mem::take(&mut text)));
+        }
+        match parse_placeholder(inside, offset, span) {
+            Ok(placeholder) => pieces.push(Piece::Placeholder(placeholder)),
+            Err(fault) => faults.push(fault),
+        }
+        rest = &rest[inside.len() + 2..];
+    }
+    text.push_str(rest);
+    if !text.is_empty() {
+        pieces.push(Piece::Text(text));
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    faults.extend(ambiguities(&pieces));
+    if faults.is_empty() {
+        Ok(pieces)
+    } else {
+        Err(faults)
+    }
+}
+
+/// The text up to the closing brace, which may not be one inside a quoted argument.
+fn inside_braces(after_open: &str) -> Option<&str> {
+    let mut quote = None;
+    let mut escaped = false;
+    for (at, c) in after_open.char_indices() {
+        match (quote, c) {
+            (Some(_), _) if escaped => escaped = false,
+            (Some(_), '\\') => escaped = true,
+            (Some(open), _) if c == open => quote = None,
+            (Some(_), _) => {}
+            (None, '"') => quote = Some(c),
+            (None, '}') => return Some(&after_open[..at]),
+            (None, _) => {}
+        }
+    }
+    // An odd quote hides the brace: take the first one, the value is refused anyway.
+    after_open.find('}').map(|at| &after_open[..at])
+}
+
+fn parse_placeholder(text: &str, offset: usize, span: Span) -> Result<Placeholder, Fault> {
+    let fault = |what: &str| Fault(format!("{}: {what}", describe(text, offset)));
+    if text.is_empty() {
+        return Ok(Placeholder {
+            offset,
+            text: String::new(),
+            value: None,
+        });
+    }
+    if text.trim() != text {
+        return Err(fault("no space may stand next to the braces"));
+    }
+    if text.contains('{') {
+        return Err(fault(
+            "a brace or a block is not allowed inside a placeholder",
+        ));
+    }
+    if let Some(spec) = format_spec(text) {
+        return Err(fault(&format!(
+            "the format spec `{spec}` is not allowed, a key part is always its `Display` form"
+        )));
+    }
+    let value: Expr = LitStr::new(text, span).parse().map_err(|_| {
+        fault("expected an argument or `self`, then `.field`, `.0` or `.method(..)`")
+    })?;
+    refusal(&value).map_or(Ok(()), |what| Err(fault(&what)))?;
+    Ok(Placeholder {
+        offset,
+        text: text.to_owned(),
+        value: Some(value),
+    })
+}
+
+/// The part from the first single `:` outside parentheses on, as in `{id:?}`.
+fn format_spec(text: &str) -> Option<&str> {
+    let bytes = text.as_bytes();
+    let mut depth = 0_usize;
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'(' => depth += 1,
+            b')' => depth = depth.saturating_sub(1),
+            b':' if bytes.get(at + 1) == Some(&b':') => at += 1,
+            b':' if depth == 0 => return Some(&text[at..]),
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Why an expression is no placeholder value, if it is none.
+fn refusal(value: &Expr) -> Option<String> {
+    let not_allowed = |what: &str| {
+        Some(format!(
+            "{what} is not allowed, only `.field`, `.0` and `.method(..)` are"
+        ))
+    };
+    match value {
+        Expr::Path(path) if path.qself.is_none() && path.path.get_ident().is_some() => None,
+        Expr::Path(_) => not_allowed("a path with `::`"),
+        Expr::Field(field) => match &field.member {
+            Member::Named(_) | Member::Unnamed(_) => refusal(&field.base),
+        },
+        Expr::MethodCall(call) if call.turbofish.is_some() => not_allowed("`::<..>`"),
+        Expr::MethodCall(call) => {
+            if let Some(argument) = call
+                .args
+                .iter()
+                .find(|argument| !is_plain_argument(argument))
+            {
+                let argument = quote::quote!(#argument);
+                return Some(format!(
+                    "the method argument `{argument}` is not allowed, only literals and paths are"
+                ));
+            }
+            refusal(&call.receiver)
+        }
+        Expr::Try(_) => not_allowed("`?`"),
+        Expr::Await(_) => not_allowed("`.await`"),
+        Expr::Index(_) => not_allowed("indexing with `[..]`"),
+        Expr::Call(_) => not_allowed("a function call"),
+        Expr::Macro(_) => not_allowed("a macro call"),
+        Expr::Reference(_) => not_allowed("`&`, values are taken by reference anyway,"),
+        Expr::Lit(ExprLit {
+            lit: Lit::Int(_), ..
+        }) => Some("a position is not allowed, name the value instead".into()),
+        Expr::Lit(_) => not_allowed("a literal"),
+        _ => not_allowed("this kind of expression"),
+    }
+}
+
+fn is_plain_argument(argument: &Expr) -> bool {
+    match argument {
+        Expr::Lit(_) | Expr::Path(_) => true,
+        Expr::Unary(unary) => {
+            matches!(unary.op, syn::UnOp::Neg(_)) && matches!(*unary.expr, Expr::Lit(_))
+        }
+        _ => false,
+    }
+}
+
+/// Neighbouring placeholders that no character keeps apart.
+fn ambiguities(pieces: &[Piece]) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut before: Option<&Placeholder> = None;
+    let mut between = "";
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) => between = text,
+            Piece::Placeholder(placeholder) => {
+                if let Some(before) = before
+                    && between.chars().all(may_be_in_a_value)
+                {
+                    faults.push(Fault(format!(
+                        "`{between}` between {} and {} does not keep their values apart: put a character \
+                         there that no value can contain, such as `:` or `/` (letters, digits, `_`, `.`, \
+                         `-` and `%` do not count)",
+                        before.describe(),
+                        placeholder.describe(),
+                    )));
+                }
+                before = Some(placeholder);
+                between = "";
+            }
+        }
+    }
+    faults
+}
+
+/// What the escaping of `lock-runtime` lets through or produces.
+fn may_be_in_a_value(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '%')
+}
+
+#[cfg(test)]
+#[path = "template_tests.rs"]
+mod tests;
