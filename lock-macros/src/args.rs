@@ -113,6 +113,7 @@ fn parse_option(
 ) -> syn::Result<()> {
     if input.peek(Lit) {
         let literal: Lit = input.parse()?;
+        seen.0.push("key".to_owned());
         return Err(syn::Error::new(
             literal.span(),
             "expected `option = value`; the key is written `key = \"...\"`",

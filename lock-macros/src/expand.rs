@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 
-use proc_macro2::{Group, Ident, Span, TokenStream};
-use quote::{format_ident, quote, quote_spanned};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{GenericArgument, Path, PathArguments, Type, parse_quote};
 
@@ -37,9 +37,10 @@ pub(crate) fn expand(plan: &Plan, function: &Function, body: &Group) -> TokenStr
     let guard = internal("guard");
     let entered = internal("entered");
     let error = internal("error");
+    let refuse = internal("refuse");
     let key = key_expression(plan, &private);
     let manager = match &plan.manager {
-        Some(manager) => quote_spanned!(manager.span()=> ::core::option::Option::Some(&(#manager))),
+        Some(manager) => some(quote_spanned!(manager.span()=> &(#manager)), manager.span()),
         None => quote!(::core::option::Option::None),
     };
     let call = call_options(plan, &private);
@@ -51,12 +52,20 @@ pub(crate) fn expand(plan: &Plan, function: &Function, body: &Group) -> TokenStr
         None => Default::default(),
     };
     let typed_return = typed_return(&returns);
-    let refuse = quote_spanned!(returns.span()=>
-        <#returns as #private::FromLockError>::from_lock_error(#error)
+    // One block, with the place of the user's own: a block inside ours would bring lints about braces.
+    let statements = body.stream();
+    let mut protected = Group::new(
+        Delimiter::Brace,
+        quote!(#rebind #rebind_lease #typed_return #statements),
     );
+    protected.set_span(body.span());
+    // Named once: a return type that does not fit is reported once, at the type.
+    let refusal =
+        quote_spanned!(returns.span()=> <#returns as #private::FromLockError>::from_lock_error);
     quote! {
         #(#attrs)*
         #vis #sig {
+            let #refuse = #refusal;
             let #name = { #borrow_for_key #key };
             let #entered = {
                 #borrow_for_call
@@ -66,14 +75,9 @@ pub(crate) fn expand(plan: &Plan, function: &Function, body: &Group) -> TokenStr
             match #entered {
                 ::core::result::Result::Ok(#guard) => {
                     #lease
-                    #private::hold(#guard, async move {
-                        #rebind
-                        #rebind_lease
-                        #typed_return
-                        #body
-                    }).await
+                    #private::hold(#guard, #refuse, async move #protected).await
                 }
-                ::core::result::Result::Err(#error) => #refuse,
+                ::core::result::Result::Err(#error) => #refuse(#error),
             }
         }
     }
@@ -121,7 +125,7 @@ fn used_by_call(plan: &Plan) -> HashSet<String> {
 
 fn key_expression(plan: &Plan, private: &TokenStream) -> TokenStream {
     match &plan.key {
-        KeyPlan::Expr(expr) => quote_spanned!(expr.span()=> #private::LockName::from(#expr)),
+        KeyPlan::Expr(expr) => quote_spanned!(expr.span()=> #private::name(#expr)),
         KeyPlan::Template(text, parts) => build_key(text, parts, private),
     }
 }
@@ -131,7 +135,7 @@ pub(crate) fn build_key(text: &str, parts: &[KeyPart], private: &TokenStream) ->
     let steps = parts.iter().map(|part| match part {
         KeyPart::Text(text) => quote!(.literal(#text)),
         KeyPart::Value(value, root) => {
-            quote_spanned!(root.span().located_at(value.span())=> .part(&#value))
+            quote_spanned!(root.span().located_at(value.span())=> .part(&(#value)))
         }
     });
     quote!(#private::KeyBuilder::new(#text) #(#steps)* .finish())
@@ -154,7 +158,8 @@ fn call_options(plan: &Plan, private: &TokenStream) -> TokenStream {
                 });
             }
             Some(DurationArg::Expr(expr)) => {
-                fields.extend(quote!(#field: ::core::option::Option::Some(#expr),));
+                let value = some(expr.to_token_stream(), expr.span());
+                fields.extend(quote!(#field: #value,));
             }
             None => {}
         }
@@ -162,12 +167,18 @@ fn call_options(plan: &Plan, private: &TokenStream) -> TokenStream {
     for (name, value) in [("auto_renew", &plan.auto_renew), ("label", &plan.label)] {
         let field = Ident::new(name, Span::call_site());
         if let Some(value) = value {
-            fields.extend(quote!(#field: ::core::option::Option::Some(#value),));
+            let value = some(value.to_token_stream(), value.span());
+            fields.extend(quote!(#field: #value,));
         }
     }
     quote! {
         #private::Call { #fields ..::core::default::Default::default() }
     }
+}
+
+/// `Some(value)`, at the value's place: a value of the wrong type is shown there.
+fn some(value: TokenStream, span: Span) -> TokenStream {
+    quote_spanned!(span=> ::core::option::Option::Some(#value))
 }
 
 /// A `return` that never runs and carries the declared type: it makes the block's type known before

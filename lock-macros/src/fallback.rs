@@ -16,6 +16,7 @@ pub(crate) fn fallback(
 ) -> TokenStream {
     let errors = errors.into_compile_errors();
     let attrs = &function.attrs;
+    let allow = guard.map(|_| quote!(#[allow(unused_variables, unreachable_code)]));
     let vis = &function.vis;
     let sig = &function.sig;
     let body = match (&function.body, guard) {
@@ -26,6 +27,7 @@ pub(crate) fn fallback(
     quote! {
         #errors
         #(#attrs)*
+        #allow
         #vis #sig #body
     }
 }
@@ -35,9 +37,8 @@ fn with_lease(body: &Group, guard: &Ident, crate_path: Option<&Path>) -> TokenSt
     let crate_path = crate_path.map_or_else(|| quote!(::lock_runtime), ToTokens::to_token_stream);
     quote! {
         {
-            #[allow(unused_variables, unreachable_code, clippy::diverging_sub_expression)]
+            #[allow(clippy::diverging_sub_expression)]
             let #guard: #crate_path::Lease = ::core::unreachable!();
-            #[allow(unreachable_code)]
             #body
         }
     }

@@ -11,7 +11,7 @@
 //! that set between them: otherwise two different pairs of values could make the same key.
 
 use proc_macro2::Span;
-use syn::{Expr, ExprLit, Ident, Lit, LitStr, Member};
+use syn::{Expr, ExprLit, Ident, Lit, LitStr, Member, parse_quote, parse_quote_spanned};
 
 /// One template, taken apart.
 pub(crate) struct Template {
@@ -57,21 +57,29 @@ impl Placeholder {
         }
     }
 
-    /// The value with its root replaced.
+    /// The value with its root replaced. A method is called on a reference to the root: it cannot
+    /// consume or change the argument.
     pub(crate) fn value_rooted_at(&self, root: Ident) -> Option<Expr> {
         let mut value = self.value.clone()?;
+        let mut calls = false;
         let mut expr = &mut value;
         loop {
             expr = match expr {
                 Expr::Field(field) => &mut field.base,
-                Expr::MethodCall(call) => &mut call.receiver,
-                Expr::Path(path) => {
-                    path.path = root.into();
-                    return Some(value);
+                Expr::MethodCall(call) => {
+                    calls = true;
+                    &mut call.receiver
                 }
+                Expr::Path(_) => break,
                 _ => return None,
             }
         }
+        *expr = if calls {
+            parse_quote_spanned!(root.span()=> (&#root))
+        } else {
+            parse_quote!(#root)
+        };
+        Some(value)
     }
 }
 

@@ -135,6 +135,6 @@ fn a_value_is_rooted_anew_without_touching_the_rest() {
         .unwrap();
     assert_eq!(
         value.to_token_stream().to_string().replace(' ', ""),
-        "other.pair.0.id(user)"
+        "(&other).pair.0.id(user)"
     );
 }
