@@ -26,11 +26,15 @@ pub(crate) fn captures(function: &Function, used_by_options: &HashSet<String>) -
     let mut rebind = TokenStream::new();
     let is_used = |name: &Ident| used_by_options.contains(&name.to_string());
     for (position, input) in function.sig.inputs.iter().enumerate() {
-        let FnArg::Typed(typed) = input else {
-            inputs.push(input.clone());
-            // `self` cannot be rebound; borrowing it makes the block take all of it.
-            rebind.extend(quote!(let _ = &self;));
-            continue;
+        let typed = match input {
+            FnArg::Typed(typed) => typed,
+            FnArg::Receiver(receiver) => {
+                inputs.push(input.clone());
+                // `self` cannot be rebound; borrowing it makes the block take all of it.
+                let whole = receiver.self_token;
+                rebind.extend(quote!(let _ = &#whole;));
+                continue;
+            }
         };
         let mut outer = typed.clone();
         let cfgs: Vec<&Attribute> = typed

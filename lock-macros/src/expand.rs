@@ -59,13 +59,13 @@ pub(crate) fn expand(plan: &Plan, function: &Function, body: &Group) -> TokenStr
         quote!(#rebind #rebind_lease #typed_return #statements),
     );
     protected.set_span(body.span());
-    // Named once: a return type that does not fit is reported once, at the type.
+    // A plain pointer, made in one place: a return type that does not fit is reported once, at the type.
     let refusal =
         quote_spanned!(returns.span()=> <#returns as #private::FromLockError>::from_lock_error);
     quote! {
         #(#attrs)*
         #vis #sig {
-            let #refuse = #refusal;
+            let #refuse: fn(#private::LockError) -> #returns = #refusal;
             let #name = { #borrow_for_key #key };
             let #entered = {
                 #borrow_for_call

@@ -1,8 +1,8 @@
 //! The annotated function, parsed as far as the expansion needs it: the body stays raw tokens.
 
-use proc_macro2::{Group, Span};
+use proc_macro2::{Delimiter, Group, Span, TokenTree};
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, FnArg, Ident, Pat, ReturnType, Signature, Token, Type, Visibility, token};
+use syn::{Attribute, FnArg, Ident, Pat, ReturnType, Signature, Token, Type, Visibility};
 
 pub(crate) struct Function {
     pub(crate) attrs: Vec<Attribute>,
@@ -29,10 +29,7 @@ impl Parse for Function {
                 body: None,
             });
         }
-        if !input.peek(token::Brace) {
-            return Err(input.error("expected the function's body"));
-        }
-        let body: Group = input.parse()?;
+        let body = parse_body(input)?;
         let (inner, body) = split_inner_attributes(body)?;
         attrs.extend(inner);
         Ok(Function {
@@ -52,13 +49,35 @@ fn starts_a_function(input: ParseStream<'_>) -> bool {
         || (input.peek(Token![const]) && !input.peek2(Ident) && !input.peek2(Token![_]))
 }
 
+/// The braces, out of the invisible group that a `$body:block` of `macro_rules!` brings along.
+fn parse_body(input: ParseStream<'_>) -> syn::Result<Group> {
+    let mut tree: TokenTree = input.parse()?;
+    loop {
+        match tree {
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => return Ok(group),
+            TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
+                let span = group.span();
+                let inner = group.stream().into_iter().next();
+                tree =
+                    inner.ok_or_else(|| syn::Error::new(span, "expected the function's body"))?;
+            }
+            other => {
+                return Err(syn::Error::new(
+                    other.span(),
+                    "expected the function's body",
+                ));
+            }
+        }
+    }
+}
+
 /// `#![..]` is only legal at the start of the function itself, not of the block we put it in: these
 /// attributes move in front of the function.
 fn split_inner_attributes(body: Group) -> syn::Result<(Vec<Attribute>, Group)> {
     let mut tokens = body.stream().into_iter();
     let starts_inner = matches!(
         (tokens.next(), tokens.next()),
-        (Some(proc_macro2::TokenTree::Punct(hash)), Some(proc_macro2::TokenTree::Punct(bang)))
+        (Some(TokenTree::Punct(hash)), Some(TokenTree::Punct(bang)))
             if hash.as_char() == '#' && bang.as_char() == '!'
     );
     if !starts_inner {

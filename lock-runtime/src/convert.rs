@@ -7,6 +7,7 @@ use crate::error::LockError;
     message = "`{Self}` cannot report that the lock was busy or lost",
     label = "this return type has no place for a `LockError`",
     note = "return `Result<T, E>` where `E: From<lock_runtime::LockError>`",
+    note = "or implement `lock_runtime::FromLockError` for a return type of your own",
     note = "with `thiserror`: add a variant `#[error(transparent)] Lock(#[from] lock_runtime::LockError)` to the error"
 )]
 pub trait FromLockError {

@@ -34,6 +34,8 @@ pub use error::{LockError, LostReason, StoreError};
 pub use fence::FencingToken;
 pub use guard::LockGuard;
 pub use info::{HolderInfo, LockInfo};
+#[cfg(feature = "macros")]
+pub use lock_macros::{distributed_lock, key};
 pub use manager::LockManager;
 pub use name::{KeyPart, LockName};
 pub use options::LockManagerBuilder;

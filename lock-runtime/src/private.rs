@@ -7,7 +7,7 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 pub use crate::convert::FromLockError;
-use crate::error::LockError;
+pub use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::manager::LockManager;
 pub use crate::name::{KeyPart, LockName};
@@ -92,44 +92,54 @@ pub async fn enter(
     request.with(overrides).acquire().await
 }
 
-/// Runs the body of an annotated function under its guard.
-pub fn hold<F>(guard: LockGuard, body: F) -> Hold<F>
+/// A key given as an expression.
+pub fn name(key: impl Into<LockName>) -> LockName {
+    key.into()
+}
+
+/// Runs the body of an annotated function under its guard. `refuse` makes the value for a body that was dropped
+/// because the hold was lost.
+pub fn hold<F, R>(guard: LockGuard, refuse: R, body: F) -> Hold<F, R>
 where
     F: Future,
-    F::Output: FromLockError,
+    R: FnOnce(LockError) -> F::Output,
 {
     Hold {
         protect: Protect::new(guard.share, body),
+        refuse: Some(refuse),
     }
 }
 
 pin_project! {
-    /// The future of [`hold`].
+    /// The future of [`hold`]. It is `Send` if the body is.
     #[must_use = "futures do nothing unless polled"]
-    pub struct Hold<F: Future> {
+    pub struct Hold<F: Future, R> {
         #[pin]
         protect: Protect<F>,
+        refuse: Option<R>,
     }
 }
 
-impl<F> Future for Hold<F>
+impl<F, R> Future for Hold<F, R>
 where
     F: Future,
-    F::Output: FromLockError,
+    R: FnOnce(LockError) -> F::Output,
 {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let outcome = ready!(self.project().protect.poll(cx));
-        Poll::Ready(
-            outcome
-                .value_or_loss()
-                .unwrap_or_else(F::Output::from_lock_error),
-        )
+        let this = self.project();
+        let outcome = ready!(this.protect.poll(cx));
+        match (outcome.value_or_loss(), this.refuse.take()) {
+            (Ok(value), _) => Poll::Ready(value),
+            (Err(error), Some(refuse)) => Poll::Ready(refuse(error)),
+            // Only polled again after it was ready, which promises nothing.
+            (Err(_), None) => Poll::Pending,
+        }
     }
 }
 
-impl<F: Future> std::fmt::Debug for Hold<F> {
+impl<F: Future, R> std::fmt::Debug for Hold<F, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Hold").finish_non_exhaustive()
     }

@@ -1,0 +1,24 @@
+//! `lock_runtime` under another name.
+#![deny(warnings)]
+
+mod company {
+    pub mod locks {
+        pub use lock_runtime::*;
+    }
+}
+
+use company::locks::{LockError, distributed_lock};
+
+#[distributed_lock(key = "order:{id}", crate = crate::company::locks)]
+async fn by_path(id: u64) -> Result<u64, LockError> {
+    Ok(id)
+}
+
+#[distributed_lock(key = "order:{id}", crate = "company::locks")]
+async fn by_string(id: u64) -> Result<u64, LockError> {
+    Ok(id)
+}
+
+fn main() {
+    drop((by_path(1), by_string(2)));
+}

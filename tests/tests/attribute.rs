@@ -1,0 +1,455 @@
+//! What `#[distributed_lock]` does around a body: drawn from the design's promises for the attribute, on the memory
+//! store.
+
+use std::fmt::{self, Display};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use lock_runtime::{
+    FromLockError, Lease, LockError, LockManager, LockName, LostReason, distributed_lock, key,
+};
+use tokio::sync::Notify;
+
+async fn is_held(locks: &LockManager, name: &str) -> bool {
+    locks.inspect(name).await.unwrap().held
+}
+
+/// On drop, notes whether the lock could still be taken by nobody else.
+struct Witness {
+    locks: LockManager,
+    name: &'static str,
+    held_at_drop: Arc<AtomicU32>,
+}
+
+const NOT_DROPPED: u32 = 0;
+const HELD: u32 = 1;
+const FREE: u32 = 2;
+
+impl Witness {
+    fn new(locks: &LockManager, name: &'static str) -> (Witness, Arc<AtomicU32>) {
+        let held_at_drop = Arc::new(AtomicU32::new(NOT_DROPPED));
+        (
+            Witness {
+                locks: locks.clone(),
+                name,
+                held_at_drop: held_at_drop.clone(),
+            },
+            held_at_drop,
+        )
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        // The memory store answers without waiting: one poll is enough.
+        let request = std::pin::pin!(self.locks.inspect(self.name));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let std::task::Poll::Ready(info) = request.poll(&mut context) else {
+            panic!("the memory store did not answer at once");
+        };
+        let seen = if info.unwrap().held { HELD } else { FREE };
+        self.held_at_drop.store(seen, Ordering::SeqCst);
+    }
+}
+
+#[distributed_lock(key = "order:{id}", manager = locks, guard = lease)]
+async fn token(locks: &LockManager, id: u64) -> Result<(String, bool), LockError> {
+    Ok((
+        lease.name().to_owned(),
+        lease.is_held() && is_held(locks, lease.name()).await,
+    ))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_body_runs_under_the_lock_and_it_is_free_afterwards() {
+    let locks = LockManager::in_memory();
+    assert_eq!(
+        token(&locks, 7).await.unwrap(),
+        ("order:7".to_owned(), true)
+    );
+    assert!(!is_held(&locks, "order:7").await);
+}
+
+#[distributed_lock(key = "order:{id}", manager = locks)]
+async fn arguments(
+    locks: &LockManager,
+    id: u64,
+    _unused: Witness,
+    _: Witness,
+    (used, _): (Witness, Witness),
+    mut part: (Witness, u8),
+) -> Result<(), LockError> {
+    part.1 += 1;
+    let _ = (&used.name, part.1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_argument_is_dropped_before_the_release_used_or_not() {
+    let locks = LockManager::in_memory();
+    let (witnesses, seen): (Vec<_>, Vec<_>) =
+        (0..5).map(|_| Witness::new(&locks, "order:7")).unzip();
+    let [a, b, c, d, e] = witnesses.try_into().ok().unwrap();
+    arguments(&locks, 7, a, b, (c, d), (e, 0)).await.unwrap();
+    let seen: Vec<u32> = seen
+        .iter()
+        .map(|seen| seen.load(Ordering::SeqCst))
+        .collect();
+    assert_eq!(seen, [HELD; 5]);
+}
+
+struct Shop {
+    locks: LockManager,
+    tenant: String,
+    _witness: Witness,
+}
+
+impl Shop {
+    #[distributed_lock(key = "shop:{self.tenant}", manager = self.locks)]
+    async fn close(self) -> Result<usize, LockError> {
+        Ok(self.tenant.len())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn self_is_dropped_whole_before_the_release() {
+    let locks = LockManager::in_memory();
+    let (witness, seen) = Witness::new(&locks, "shop:acme");
+    let shop = Shop {
+        locks: locks.clone(),
+        tenant: "acme".into(),
+        _witness: witness,
+    };
+    assert_eq!(shop.close().await.unwrap(), 4);
+    assert_eq!(seen.load(Ordering::SeqCst), HELD);
+}
+
+/// A value that says something else each time it is asked.
+struct Counting(AtomicU32);
+
+impl Display for Counting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+#[distributed_lock(key = "count:{value}", manager = locks, guard = lease)]
+async fn counted(locks: &LockManager, value: &Counting) -> Result<String, LockError> {
+    Ok(lease.name().to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_key_is_computed_once() {
+    let locks = LockManager::in_memory();
+    let value = Counting(AtomicU32::new(0));
+    assert_eq!(counted(&locks, &value).await.unwrap(), "count:0");
+    assert_eq!(value.0.load(Ordering::SeqCst), 1);
+    assert!(!is_held(&locks, "count:0").await);
+}
+
+struct Reference<T>(T);
+
+#[distributed_lock(key = "{tenant}:{id}/{name.0}", manager = locks, guard = lease)]
+async fn patterns(
+    locks: &LockManager,
+    Reference(id): Reference<u64>,
+    (tenant, _): (&str, u8),
+    name: &Reference<String>,
+) -> Result<String, LockError> {
+    Ok(lease.name().to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn values_are_escaped_and_may_come_out_of_patterns() {
+    let locks = LockManager::in_memory();
+    let name = Reference("a:b {c}%é".to_owned());
+    let key = patterns(&locks, Reference(7), ("acme:eu", 0), &name)
+        .await
+        .unwrap();
+    assert_eq!(key, "acme%3Aeu:7/a%3Ab%20%7Bc%7D%25%C3%A9");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_value_is_refused_before_the_body() {
+    let locks = LockManager::in_memory();
+    let name = Reference(String::new());
+    let error = patterns(&locks, Reference(7), ("acme", 0), &name)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, LockError::InvalidName { .. }), "{error}");
+}
+
+fn name_of(id: u64) -> LockName {
+    key!("{{order}}:{}/{id}", id + 1)
+}
+
+#[distributed_lock(key = name_of(id), manager = locks, guard = lease)]
+async fn expression(locks: &LockManager, id: u64) -> Result<String, LockError> {
+    Ok(lease.name().to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_may_be_an_expression() {
+    let locks = LockManager::in_memory();
+    assert_eq!(expression(&locks, 1).await.unwrap(), "{order}:2/1");
+}
+
+#[distributed_lock(key = "depth", manager = locks, wait = "0s", guard = lease)]
+async fn nested(locks: &LockManager, depth: u32) -> Result<Vec<String>, LockError> {
+    let mut tokens = vec![format!("{:?}", lease.fencing_token())];
+    if depth > 0 {
+        tokens.extend(Box::pin(nested(locks, depth - 1)).await?);
+    }
+    Ok(tokens)
+}
+
+#[tokio::test(start_paused = true)]
+async fn nested_annotated_functions_share_the_hold() {
+    let locks = LockManager::in_memory();
+    let tokens = nested(&locks, 3).await.unwrap();
+    assert_eq!(tokens.len(), 4);
+    assert!(tokens.iter().all(|token| *token == tokens[0]), "{tokens:?}");
+    assert!(!is_held(&locks, "depth").await);
+}
+
+#[distributed_lock(key = "busy", manager = locks, wait = "250ms")]
+async fn impatient(locks: &LockManager, ran: &AtomicU32) -> Result<(), LockError> {
+    ran.fetch_add(1, Ordering::SeqCst);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_lock_is_an_error_after_the_wait_and_the_body_does_not_run() {
+    let locks = LockManager::in_memory();
+    let guard = locks.mutex("busy").acquire().await.unwrap();
+    let ran = AtomicU32::new(0);
+    let before = tokio::time::Instant::now();
+    let error = impatient(&locks, &ran).await.unwrap_err();
+    assert!(matches!(error, LockError::Busy { .. }), "{error}");
+    assert_eq!(before.elapsed().as_millis() / 10, 25);
+    assert_eq!(ran.load(Ordering::SeqCst), 0);
+    guard.release().await.unwrap();
+    impatient(&locks, &ran).await.unwrap();
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+}
+
+#[derive(Debug)]
+enum ServiceError {
+    Lock(LockError),
+    Parse,
+}
+
+impl From<LockError> for ServiceError {
+    fn from(error: LockError) -> ServiceError {
+        ServiceError::Lock(error)
+    }
+}
+
+impl From<std::num::ParseIntError> for ServiceError {
+    fn from(_: std::num::ParseIntError) -> ServiceError {
+        ServiceError::Parse
+    }
+}
+
+#[distributed_lock(key = "parse", manager = locks)]
+async fn parse(locks: &LockManager, text: &str) -> Result<u64, ServiceError> {
+    if text == "early" {
+        return Ok(1);
+    }
+    let number = text.parse()?;
+    Ok(number)
+}
+
+#[tokio::test(start_paused = true)]
+async fn question_mark_and_return_leave_the_body_only_and_the_lock_is_free() {
+    let locks = LockManager::in_memory();
+    assert_eq!(parse(&locks, "early").await.unwrap(), 1);
+    assert!(matches!(parse(&locks, "x").await, Err(ServiceError::Parse)));
+    assert!(!is_held(&locks, "parse").await);
+}
+
+#[distributed_lock(key = "lost", manager = locks)]
+async fn endless(
+    locks: &LockManager,
+    started: &Notify,
+    _witness: Witness,
+) -> Result<(), ServiceError> {
+    started.notify_one();
+    std::future::pending().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lock_drops_the_body_with_its_arguments_and_is_returned() {
+    let locks = LockManager::in_memory();
+    let started = Notify::new();
+    let (witness, seen) = Witness::new(&locks, "lost");
+    let (outcome, ()) = tokio::join!(endless(&locks, &started, witness), async {
+        started.notified().await;
+        assert!(locks.force_release("lost").await.unwrap());
+    });
+    let Err(ServiceError::Lock(LockError::Lost {
+        reason, completed, ..
+    })) = outcome
+    else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!((reason, completed), (LostReason::ForceReleased, false));
+    assert_ne!(seen.load(Ordering::SeqCst), NOT_DROPPED);
+}
+
+#[distributed_lock(key = "limit", manager = locks, max_hold = limit)]
+async fn limited(locks: &LockManager, limit: Duration) -> Result<(), LockError> {
+    std::future::pending().await
+}
+
+#[distributed_lock(key = "fixed", manager = locks, lease = "500ms", auto_renew = false)]
+async fn fixed(locks: &LockManager) -> Result<(), LockError> {
+    std::future::pending().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn max_hold_and_a_fixed_lease_end_the_body() {
+    let locks = LockManager::in_memory();
+    let error = limited(&locks, Duration::from_secs(90)).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            LockError::Lost {
+                reason: LostReason::MaxHold,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let error = fixed(&locks).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            LockError::Lost {
+                reason: LostReason::Expired,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_releases() {
+    let locks = LockManager::in_memory();
+    let started = Arc::new(Notify::new());
+    let (witness, seen) = Witness::new(&locks, "lost");
+    let task = tokio::spawn({
+        let (locks, started) = (locks.clone(), started.clone());
+        async move { endless(&locks, &started, witness).await }
+    });
+    started.notified().await;
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    assert_eq!(seen.load(Ordering::SeqCst), HELD);
+    locks
+        .mutex("lost")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
+
+struct Reply(&'static str);
+
+impl FromLockError for Reply {
+    fn from_lock_error(error: LockError) -> Reply {
+        Reply(if error.is_retryable() {
+            "try later"
+        } else {
+            "broken"
+        })
+    }
+}
+
+#[distributed_lock(key = "busy", manager = locks, wait = "0s")]
+async fn reply(locks: &LockManager) -> Reply {
+    Reply("done")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_return_type_of_ones_own_says_what_it_likes() {
+    let locks = LockManager::in_memory();
+    assert_eq!(reply(&locks).await.0, "done");
+    let _guard = locks.mutex("busy").acquire().await.unwrap();
+    assert_eq!(reply(&locks).await.0, "try later");
+}
+
+trait Job {
+    fn run(&self, lease: &mut Option<Lease>)
+    -> impl Future<Output = Result<u64, LockError>> + Send;
+}
+
+impl Job for LockManager {
+    #[distributed_lock(key = "job", manager = self, guard = lease)]
+    async fn run(&self, seen: &mut Option<Lease>) -> Result<u64, LockError> {
+        *seen = Some(lease);
+        Ok(7)
+    }
+}
+
+#[distributed_lock(key = "{part}", manager = locks)]
+async fn generic<T, F>(locks: &LockManager, part: T, make: F) -> Result<String, LockError>
+where
+    T: Display + Send,
+    F: AsyncFnOnce(T) -> String,
+{
+    Ok(make(part).await)
+}
+
+#[tokio::test(start_paused = true)]
+async fn trait_methods_and_generics_are_protected_alike() {
+    let locks = LockManager::in_memory();
+    let mut lease = None;
+    assert_eq!(locks.run(&mut lease).await.unwrap(), 7);
+    assert!(!lease.unwrap().is_held());
+    let text = generic(&locks, 7, async |part| {
+        assert!(is_held(&locks, "7").await);
+        format!("<{part}>")
+    });
+    assert_eq!(text.await.unwrap(), "<7>");
+}
+
+#[distributed_lock(key = "local")]
+async fn without_manager() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_a_manager_the_installed_one_is_used() {
+    let error = without_manager().await.unwrap_err();
+    assert!(matches!(error, LockError::NotInstalled), "{error}");
+    let locks = LockManager::in_memory();
+    locks.install_global().unwrap();
+    without_manager().await.unwrap();
+}
+
+#[distributed_lock(key = "contended", manager = locks)]
+async fn contended(locks: &LockManager, inside: &AtomicU32) -> Result<(), LockError> {
+    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+    tokio::task::yield_now().await;
+    inside.fetch_sub(1, Ordering::SeqCst);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_from_many_tasks_take_turns() {
+    let locks = LockManager::in_memory();
+    let inside = Arc::new(AtomicU32::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let (locks, inside) = (locks.clone(), inside.clone());
+        tasks.spawn(async move { contended(&locks, &inside).await });
+    }
+    while let Some(outcome) = tasks.join_next().await {
+        outcome.unwrap().unwrap();
+    }
+}
