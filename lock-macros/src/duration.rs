@@ -46,9 +46,9 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 pub(crate) fn display(duration: Duration) -> String {
     let millis = duration.as_millis();
     match millis {
-        _ if millis % 1_000 != 0 => format!("{millis}ms"),
-        _ if millis % 60_000 != 0 => format!("{}s", millis / 1_000),
-        _ if millis % 3_600_000 != 0 => format!("{}m", millis / 60_000),
+        _ if !millis.is_multiple_of(1_000) => format!("{millis}ms"),
+        _ if !millis.is_multiple_of(60_000) => format!("{}s", millis / 1_000),
+        _ if !millis.is_multiple_of(3_600_000) => format!("{}m", millis / 60_000),
         _ => format!("{}h", millis / 3_600_000),
     }
 }
