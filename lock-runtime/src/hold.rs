@@ -164,8 +164,13 @@ impl Hold {
         self.loss().is_none() && self.state().phase == Phase::Held
     }
 
+    /// True once its last sharer has left it in good order.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.state().phase == Phase::Ended
+    }
+
     pub(crate) fn is_over(&self) -> bool {
-        self.loss().is_some() || self.state().phase == Phase::Ended
+        self.loss().is_some() || self.is_ended()
     }
 
     /// How long the hold may still be believed in without a further renewal.
@@ -215,17 +220,18 @@ impl Hold {
         drop(place);
     }
 
-    /// Adds a sharer with its terms. Fails if the hold is over.
+    /// Adds a sharer with its terms; tells whether the lease is to be lengthened, so that the watchdog should look
+    /// at it now. `None` if the hold was released meanwhile.
     ///
-    /// True if the lease is to be lengthened: the watchdog should look at it now.
-    pub(crate) fn share(&self, terms: Terms) -> Result<bool, LockError> {
+    /// # Errors
+    /// [`LockError::Lost`] if the hold is lost.
+    pub(crate) fn share(&self, terms: Terms) -> Result<Option<bool>, LockError> {
         if let Some(reason) = self.loss() {
             return Err(self.lost_error(reason, false));
         }
         let mut state = self.state();
         if state.phase != Phase::Held {
-            drop(state);
-            return Err(self.lost_error(LostReason::Expired, false));
+            return Ok(None);
         }
         state.sharers += 1;
         state.renewers += usize::from(terms.renewed);
@@ -234,7 +240,7 @@ impl Hold {
             state.term = terms.term;
             state.lengthen = true;
         }
-        Ok(longer)
+        Ok(Some(longer))
     }
 
     /// Takes a sharer out.

@@ -130,7 +130,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let outcome = ready!(this.protect.poll(cx));
-        match (outcome.value_or_loss(), this.refuse.take()) {
+        match (outcome.into_result(), this.refuse.take()) {
             (Ok(value), _) => Poll::Ready(value),
             (Err(error), Some(refuse)) => Poll::Ready(refuse(error)),
             // Only polled again after it was ready, which promises nothing.

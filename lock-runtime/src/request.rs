@@ -157,7 +157,7 @@ impl LockRequest {
         Fut: Future,
     {
         let outcome = self.run_outcome(body);
-        async move { outcome.await?.value_or_loss() }
+        async move { outcome.await?.into_result() }
     }
 
     /// As [`run`](LockRequest::run), and tells both the value and the loss: for callers who must know that the lock

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tokio::sync::futures::OwnedNotified;
 
-use crate::error::{LockError, LostReason};
+use crate::error::LockError;
 use crate::guard::Share;
 use crate::lineage::{Chain, Level};
 use crate::observe;
@@ -55,13 +55,21 @@ impl<F: Future> Future for Scope<F> {
 }
 
 /// What a protected body came to.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Outcome<T> {
-    /// The body's value; `None` if the body was dropped because the hold was lost.
-    pub value: Option<T>,
-    /// [`LockError::Lost`] if the hold was lost before the release was confirmed. With a value, `completed` is true.
-    pub loss: Option<LockError>,
+#[derive(Clone, Debug)]
+pub enum Outcome<T> {
+    /// The body ran to its end.
+    Completed {
+        /// What it returned.
+        value: T,
+        /// [`LockError::Lost`], with `completed` set, if the release found that the hold had been lost: somebody
+        /// else may have been admitted before the body's end.
+        loss: Option<LockError>,
+    },
+    /// The body was dropped because the hold was lost.
+    Cancelled {
+        /// [`LockError::Lost`].
+        loss: LockError,
+    },
 }
 
 pin_project! {
@@ -77,7 +85,8 @@ pin_project! {
         share: Option<Share>,
         #[pin]
         over: OwnedNotified,
-        value: Option<F::Output>,
+        // What the body came to: its value, or the loss that it was dropped for.
+        came_to: Option<Result<F::Output, LockError>>,
         ending: Option<Ending>,
     }
 }
@@ -88,7 +97,7 @@ impl<F: Future> Protect<F> {
             body: Some(Scope::new(share.level().clone(), body)),
             over: share.hold().over().clone().notified_owned(),
             share: Some(share),
-            value: None,
+            came_to: None,
             ending: None,
         }
     }
@@ -103,12 +112,11 @@ impl<F: Future> Future for Protect<F> {
         if let Some(share) = this.share.as_ref() {
             // The answer is not needed: it only makes sure that a loss wakes this task.
             let _ = this.over.poll(cx);
-            let lost = share.hold().loss().is_some();
-            if !lost && let Some(body) = this.body.as_mut().as_pin_mut() {
-                match body.poll(cx) {
-                    Poll::Ready(value) => *this.value = Some(value),
-                    Poll::Pending => return Poll::Pending,
-                }
+            let hold = share.hold();
+            if let Some(reason) = hold.loss() {
+                *this.came_to = Some(Err(hold.lost_error(reason, false)));
+            } else if let Some(body) = this.body.as_mut().as_pin_mut() {
+                *this.came_to = Some(Ok(ready!(body.poll(cx))));
             }
             this.body.set(None);
             *this.ending = this.share.take().map(Share::release);
@@ -118,27 +126,36 @@ impl<F: Future> Future for Protect<F> {
             None => Ok(()),
         };
         *this.ending = None;
-        let value = this.value.take();
-        let loss = match released {
-            Ok(()) => None,
-            Err(LockError::Lost {
-                name,
-                held_for,
-                reason,
-                ..
-            }) => Some(LockError::Lost {
-                name,
-                held_for,
-                reason,
-                completed: value.is_some(),
-            }),
-            // The work is done and the hold was good to its end: a release that is late does not change that.
-            Err(error) => {
-                observe::release_failed("run", &error);
-                None
-            }
-        };
-        Poll::Ready(Outcome { value, loss })
+        Poll::Ready(match this.came_to.take() {
+            Some(Ok(value)) => Outcome::Completed {
+                value,
+                loss: released.err().and_then(late_loss),
+            },
+            Some(Err(loss)) => Outcome::Cancelled { loss },
+            None => panic!("`Protect` polled after completion"),
+        })
+    }
+}
+
+/// What a release says after the body has completed. Only a loss concerns the caller: otherwise the hold was good to
+/// the body's end, and a release that is late does not change that.
+fn late_loss(error: LockError) -> Option<LockError> {
+    match error {
+        LockError::Lost {
+            name,
+            held_for,
+            reason,
+            ..
+        } => Some(LockError::Lost {
+            name,
+            held_for,
+            reason,
+            completed: true,
+        }),
+        error => {
+            observe::release_failed("(protected body)", &error);
+            None
+        }
     }
 }
 
@@ -151,23 +168,20 @@ impl<F: Future> fmt::Debug for Protect<F> {
 }
 
 impl<T> Outcome<T> {
-    /// The value if the body completed, else the loss. A completed body whose hold was lost before the release is
-    /// a value, with a warning in the log.
-    pub(crate) fn value_or_loss(self) -> Result<T, LockError> {
-        match (self.value, self.loss) {
-            (Some(value), None) => Ok(value),
-            (Some(value), Some(loss)) => {
-                observe::lost_after_completion(&loss);
+    /// The value if the body completed, else the loss. A completed body whose hold was lost before its release is a
+    /// value, with a warning in the log: what [`run`](crate::LockRequest::run) returns.
+    ///
+    /// # Errors
+    /// The loss that the body was dropped for.
+    pub fn into_result(self) -> Result<T, LockError> {
+        match self {
+            Outcome::Completed { value, loss } => {
+                if let Some(loss) = loss {
+                    observe::lost_after_completion(&loss);
+                }
                 Ok(value)
             }
-            (None, Some(loss)) => Err(loss),
-            // A body is only dropped because of a loss, so there is one.
-            (None, None) => Err(LockError::Lost {
-                name: String::new(),
-                held_for: std::time::Duration::ZERO,
-                reason: LostReason::Expired,
-                completed: false,
-            }),
+            Outcome::Cancelled { loss } => Err(loss),
         }
     }
 }

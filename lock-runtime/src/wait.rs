@@ -82,10 +82,10 @@ pub(crate) async fn acquire(
     core.life.admit(&order.key)?;
     let patience = Patience::new(order.wait);
     let head = chain.as_ref().and_then(Chain::head);
-    if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order.key, head)) {
-        return nested(&core, ancestor, &order, patience)
-            .await
-            .map(|share| share.under(head.cloned()));
+    if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order.key, head))
+        && let Some(share) = nested(&core, ancestor, &order, patience).await?
+    {
+        return Ok(share.under(head.cloned()));
     }
     loop {
         let turn = match core.gates.enter(&order.key, order.terms)? {
@@ -124,8 +124,9 @@ pub(crate) async fn try_acquire(
         let Ok(turn) = ancestor.turn.clone().try_acquire_owned() else {
             return Ok(None);
         };
-        let share = enter_nested(&core, ancestor, &order, turn)?;
-        return Ok(Some(share.under(head.cloned())));
+        if let Some(share) = enter_nested(&core, ancestor, &order, turn)? {
+            return Ok(Some(share.under(head.cloned())));
+        }
     }
     let Some(place) = core.gates.try_enter(&order.key) else {
         return Ok(None);
@@ -151,16 +152,20 @@ pub(crate) async fn try_acquire(
 
 /// The nearest level of the chain that holds this key through this manager.
 fn ancestor_with<'a>(core: &Core, key: &Key, head: &'a Arc<Level>) -> Option<&'a Arc<Level>> {
-    head.upward()
-        .find(|level| core.ids.made(level.hold.holder()) && **level.hold.key() == *key)
+    head.upward().find(|level| {
+        let hold = &level.hold;
+        core.ids.made(hold.holder()) && **hold.key() == *key && !hold.is_ended()
+    })
 }
 
+/// Waits for the turn under an ancestor's hold. `None` if the hold was released meanwhile: then this request is
+/// nested no more.
 async fn nested(
     core: &Arc<Core>,
     ancestor: &Arc<Level>,
     order: &Order,
     patience: Patience,
-) -> Result<Share, LockError> {
+) -> Result<Option<Share>, LockError> {
     let waiting = async {
         match patience.until {
             Some(until) => clock::sleep_until(until).await,
@@ -169,14 +174,11 @@ async fn nested(
     };
     tokio::select! {
         biased;
-        turn = ancestor.turn.clone().acquire_owned() => match turn {
-            Ok(turn) => enter_nested(core, ancestor, order, turn),
-            Err(_) => Err(gate::closed(&order.key)),
+        Ok(turn) = ancestor.turn.clone().acquire_owned() => enter_nested(core, ancestor, order, turn),
+        () = crate::view::ended(ancestor.hold.clone()) => match ancestor.hold.loss() {
+            Some(reason) => Err(ancestor.hold.lost_error(reason, false)),
+            None => Ok(None),
         },
-        () = crate::view::ended(ancestor.hold.clone()) => Err(match ancestor.hold.loss() {
-            Some(reason) => ancestor.hold.lost_error(reason, false),
-            None => gate::closed(&order.key),
-        }),
         () = core.life.closing() => Err(gate::closed(&order.key)),
         () = waiting => Err(busy(order, patience, None)),
     }
@@ -187,16 +189,20 @@ fn enter_nested(
     ancestor: &Arc<Level>,
     order: &Order,
     turn: tokio::sync::OwnedSemaphorePermit,
-) -> Result<Share, LockError> {
-    if ancestor.hold.share(order.terms)? {
-        core.watch.look_now(&ancestor.hold);
+) -> Result<Option<Share>, LockError> {
+    let hold = &ancestor.hold;
+    let Some(longer) = hold.share(order.terms)? else {
+        return Ok(None);
+    };
+    if longer {
+        core.watch.look_now(hold);
     }
-    Ok(Share::nested(
+    Ok(Some(Share::nested(
         core.clone(),
-        ancestor.hold.clone(),
+        hold.clone(),
         order.terms.renewed,
         turn,
-    ))
+    )))
 }
 
 /// Waits in the local queue.

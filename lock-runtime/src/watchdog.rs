@@ -148,7 +148,7 @@ impl Watch {
     /// hold, not only at those that tokio's clock says are due.
     fn collect(&self, batch: usize, all: bool) -> Vec<Vec<Arc<Hold>>> {
         let now = clock::now().tick();
-        let mut over = Vec::new();
+        let (mut over, mut moved) = (Vec::new(), Vec::new());
         // By lease, in powers of two: a call's timeout follows its shortest lease, and must suit all of them.
         let mut due: HashMap<u32, Vec<Arc<Hold>>> = HashMap::new();
         let mut schedule = self.schedule();
@@ -168,6 +168,10 @@ impl Watch {
                 break;
             }
             if watched.renew_at.is_none() {
+                if at <= now {
+                    // Its end has moved since: the entry stands where the old one was.
+                    moved.push(number);
+                }
                 continue;
             }
             let term = watched.hold.term();
@@ -186,6 +190,9 @@ impl Watch {
             .collect();
         for hold in batches.iter().flatten() {
             schedule.plan(hold.holder().number(), None);
+        }
+        for number in moved {
+            schedule.plan(number, None);
         }
         let over: Vec<_> = over
             .into_iter()
@@ -319,7 +326,9 @@ async fn run(
     }
 }
 
-async fn renew(backend: Arc<dyn Backend>, holds: Vec<Arc<Hold>>, timeout: Duration) -> Outcome {
+async fn renew(backend: Arc<dyn Backend>, mut holds: Vec<Arc<Hold>>, timeout: Duration) -> Outcome {
+    // Looked at again right before the request is sent: nothing is renewed that is being released.
+    holds.retain(|hold| hold.is_good());
     let batch: Vec<Renewal> = holds.iter().map(|hold| hold.renewal()).collect();
     let timeout = holds
         .iter()
