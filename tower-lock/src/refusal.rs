@@ -1,0 +1,139 @@
+//! Why the lock kept a request from being served.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::StatusCode;
+use lock_runtime::LockError;
+
+/// The hints lie in here, whatever the lease: they tell a client when to ask again, not when the lock will be free.
+const RETRY_AFTER_MILLIS: std::ops::RangeInclusive<u64> = 1_000..=5_000;
+
+/// Why the lock kept a request from being served, or its response from being finished.
+///
+/// A [`Reply`](crate::Reply) makes a response or an error out of it. Its `Display` and its
+/// [`source`](std::error::Error::source) are for logs: they name the lock. Clients should be shown the
+/// [`kind`](Refusal::kind) alone.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    kind: RefusalKind,
+    error: Option<LockError>,
+    retry_after: Option<Duration>,
+}
+
+/// The kinds of [`Refusal`], with the status that the HTTP replies give them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RefusalKind {
+    /// Somebody else holds the lock, and the layer does not wait: 423.
+    Busy,
+    /// Somebody else held the lock for the whole wait: 503.
+    WaitedOut,
+    /// A cap on waiters was reached: 503, at once.
+    Overloaded,
+    /// The lock store gave no answer in time, or the manager is shutting down: 503.
+    Unavailable,
+    /// The lock was lost while the request was served, which ended the inner call: 503.
+    Lost,
+    /// The key that was made from the request cannot name a lock: it is too long, or a value in it is empty: 400.
+    BadKey,
+    /// A retry cannot help: the store refuses this client, the key holds something else, an option is out of
+    /// bounds: 500. The error is logged.
+    Misconfigured,
+}
+
+impl RefusalKind {
+    /// The status of an HTTP reply.
+    pub fn status(self) -> StatusCode {
+        match self {
+            RefusalKind::Busy => StatusCode::LOCKED,
+            RefusalKind::WaitedOut
+            | RefusalKind::Overloaded
+            | RefusalKind::Unavailable
+            | RefusalKind::Lost => StatusCode::SERVICE_UNAVAILABLE,
+            RefusalKind::BadKey => StatusCode::BAD_REQUEST,
+            RefusalKind::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// One sentence for the client. It tells nothing about the lock, its holder or the store.
+    pub fn detail(self) -> &'static str {
+        match self {
+            RefusalKind::Busy => "Another request for the same resource is being served.",
+            RefusalKind::WaitedOut => {
+                "Other requests for the same resource took too long. Try again later."
+            }
+            RefusalKind::Overloaded => "Too many requests are waiting. Try again later.",
+            RefusalKind::Unavailable => "The service is temporarily unavailable. Try again later.",
+            RefusalKind::Lost => {
+                "The request was interrupted. It may have taken effect in part or not at all."
+            }
+            RefusalKind::BadKey => "The request names its resource in a way that is not valid.",
+            RefusalKind::Misconfigured => "The request could not be served.",
+        }
+    }
+
+    fn is_retryable(self) -> bool {
+        !matches!(self, RefusalKind::BadKey | RefusalKind::Misconfigured)
+    }
+}
+
+impl Refusal {
+    /// `waits` tells whether the layer would have waited for a busy lock.
+    pub(crate) fn new(error: LockError, waits: bool) -> Refusal {
+        let kind = match error {
+            LockError::Busy { .. } if waits => RefusalKind::WaitedOut,
+            LockError::Busy { .. } => RefusalKind::Busy,
+            LockError::TooManyWaiters { .. } => RefusalKind::Overloaded,
+            LockError::Unavailable { .. } | LockError::ShuttingDown { .. } => {
+                RefusalKind::Unavailable
+            }
+            LockError::Lost { .. } => RefusalKind::Lost,
+            LockError::InvalidName { .. } => RefusalKind::BadKey,
+            _ => RefusalKind::Misconfigured,
+        };
+        Refusal::of(kind, Some(error))
+    }
+
+    fn of(kind: RefusalKind, error: Option<LockError>) -> Refusal {
+        let retry_after = kind
+            .is_retryable()
+            .then(|| Duration::from_millis(fastrand::u64(RETRY_AFTER_MILLIS)));
+        Refusal {
+            kind,
+            error,
+            retry_after,
+        }
+    }
+
+    /// What kind of refusal it is.
+    pub fn kind(&self) -> RefusalKind {
+        self.kind
+    }
+
+    /// The lock's error, for logs. `None` where the refusal is the layer's own.
+    pub fn error(&self) -> Option<&LockError> {
+        self.error.as_ref()
+    }
+
+    /// When to ask again: 1 s to 5 s, drawn at random for each refusal, so that clients who were sent away together
+    /// do not come back together. It tells nothing about the holder's lease. `None` where a retry cannot help.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.error {
+            Some(error) => error.fmt(f),
+            None => f.write_str(self.kind.detail()),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.as_ref().map(|error| error as _)
+    }
+}

@@ -1,0 +1,101 @@
+//! What a refused request is answered with.
+
+use std::fmt;
+
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response};
+
+use crate::refusal::Refusal;
+
+/// Turns a [`Refusal`] into what the service returns.
+///
+/// The answer is the inner service's own response or error: a service in a [`LockLayer`](crate::LockLayer) has the
+/// types it had without. Closures `Fn(Refusal) -> Result<Response, Error>` are replies, too.
+///
+/// | reply | answers with | for services whose |
+/// |---|---|---|
+/// | [`ProblemJson`], the default | an HTTP response with a problem document | response body is `From<String>`, such as axum's or `Full<Bytes>` |
+/// | [`EmptyBody`] | the same status and `Retry-After`, no body | response body is `Default` |
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot answer with `{Response}`",
+    label = "this service's refusals need another reply",
+    note = "choose one with `LockLayer::reply`: `EmptyBody` needs only a body that is `Default`, and a closure \
+            `|refusal: Refusal| -> Result<Response, Error>` serves any service"
+)]
+pub trait Reply<Response, Error> {
+    /// Answers a refused request.
+    ///
+    /// # Errors
+    /// Whatever the reply chooses to fail with. The replies for HTTP never do.
+    fn reply(&self, refusal: Refusal) -> Result<Response, Error>;
+}
+
+impl<F, Response, Error> Reply<Response, Error> for F
+where
+    F: Fn(Refusal) -> Result<Response, Error>,
+{
+    fn reply(&self, refusal: Refusal) -> Result<Response, Error> {
+        self(refusal)
+    }
+}
+
+/// Refuses with the kind's status, `Retry-After`, and a problem document (RFC 9457) that names neither the lock nor
+/// what went wrong inside.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProblemJson;
+
+impl<B, E> Reply<Response<B>, E> for ProblemJson
+where
+    B: From<String>,
+{
+    fn reply(&self, refusal: Refusal) -> Result<Response<B>, E> {
+        let body = Problem(&refusal).to_string();
+        let mut response = bare(&refusal, B::from(body));
+        response.headers_mut().insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
+        Ok(response)
+    }
+}
+
+/// Refuses with the kind's status and `Retry-After`, and no body.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EmptyBody;
+
+impl<B, E> Reply<Response<B>, E> for EmptyBody
+where
+    B: Default,
+{
+    fn reply(&self, refusal: Refusal) -> Result<Response<B>, E> {
+        Ok(bare(&refusal, B::default()))
+    }
+}
+
+fn bare<B>(refusal: &Refusal, body: B) -> Response<B> {
+    let mut response = Response::new(body);
+    *response.status_mut() = refusal.kind().status();
+    if let Some(pause) = refusal.retry_after() {
+        // Whole seconds, rounded up: 1 to 5.
+        let seconds = pause.as_millis().div_ceil(1_000) as u64;
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// A problem document. Nothing in it comes from a request, so nothing needs escaping.
+struct Problem<'a>(&'a Refusal);
+
+impl fmt::Display for Problem<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = self.0.kind();
+        let status = kind.status();
+        write!(
+            f,
+            r#"{{"type":"about:blank","title":"{}","status":{},"detail":"{}"}}"#,
+            status.canonical_reason().unwrap_or_default(),
+            status.as_u16(),
+            kind.detail()
+        )
+    }
+}
