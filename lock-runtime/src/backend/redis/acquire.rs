@@ -117,19 +117,19 @@ impl Drop for Undo<'_> {
 const SLACK: Duration = Duration::from_secs(1);
 
 /// A release of what may have been acquired, repeated until it cannot happen any more.
-struct Compensation {
-    inner: Arc<Inner>,
+pub(super) struct Compensation {
+    pub(super) inner: Arc<Inner>,
     /// The connection that carried the acquire.
-    live: Live,
-    key: Key,
-    holder: HolderId,
-    not_after: u64,
+    pub(super) live: Live,
+    pub(super) key: Key,
+    pub(super) holder: HolderId,
+    pub(super) not_after: u64,
     /// When the lease, had it been granted at the last moment, has ended by itself.
-    over: Moment,
+    pub(super) over: Moment,
 }
 
 impl Compensation {
-    async fn run(&self) {
+    pub(super) async fn run(&self) {
         const LONGEST_PAUSE: Duration = Duration::from_millis(250);
         let (holder, channel) = (self.holder.to_string(), super::channel(&self.key));
         let release = Release {

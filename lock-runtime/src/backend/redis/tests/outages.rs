@@ -2,8 +2,11 @@
 
 use std::time::Instant;
 
+use super::super::acquire::Compensation;
+use super::super::scripts::{Acquire, AcquireReply, run};
 use super::*;
 use crate::backend::{Backend, Fault, Released, Renewal, Renewed};
+use crate::clock;
 use crate::holder::HolderIds;
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -97,6 +100,64 @@ async fn what_a_frozen_server_was_asked_is_undone_when_it_wakes() {
     assert_eq!(
         backend.release(&key, after, CALL).await.unwrap(),
         Released::Done
+    );
+}
+
+#[tokio::test]
+async fn a_late_acquire_on_a_lost_connection_is_undone_from_another_one() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    let (ids, key) = (HolderIds::new(), key("k"));
+    let holder = ids.fresh();
+    let not_after = server.time().await + 400_000;
+    // It was sent on a connection that there is no more.
+    let live = backend.inner.link.live().unwrap();
+    server.run("CLIENT KILL TYPE normal").await;
+    let compensation = Compensation {
+        inner: backend.inner.clone(),
+        live,
+        key: Key::clone(&key),
+        holder,
+        not_after,
+        over: clock::now() + Duration::from_secs(60),
+    };
+    let compensating = tokio::spawn(async move { compensation.run().await });
+    let text = holder.to_string();
+    let late = Acquire {
+        lock: key.raw(),
+        fence: None,
+        holder: &text,
+        lease: 60_000,
+        not_after,
+    };
+    until("it was looked for in vain", async || {
+        server.time().await > not_after - 200_000
+    })
+    .await;
+    let mut connection = server.connection().await;
+    let reply = run(&mut connection, &late).await.unwrap();
+    assert!(matches!(reply, AcquireReply::Granted { .. }), "{reply:?}");
+    tokio::time::timeout(CALL, compensating)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(server.integer("EXISTS lock:k").await, 0);
+}
+
+#[tokio::test]
+async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    let (ids, key) = (HolderIds::new(), key("k"));
+    backend.inner.link.clock().saw(1, clock::now());
+    let holder = ids.fresh();
+    let before = clock::now();
+    let held = granted(backend.acquire(claim(&key, holder, 60_000)).await.unwrap());
+    assert!(held.sent_at.tick() >= before.tick());
+    let again = backend.inner.link.clock().not_after(Duration::ZERO);
+    assert!(
+        again.abs_diff(server.time().await) < 5_000_000,
+        "the clock is known again"
     );
 }
 

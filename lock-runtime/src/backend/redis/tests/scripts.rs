@@ -195,6 +195,68 @@ fn every_header_names_what_its_caller_sends() {
     check(&Inspect { lock: LOCK }, 1);
 }
 
+#[test]
+fn a_malformed_reply_is_an_error_and_never_a_panic() {
+    let text = |text: &str| Value::BulkString(text.into());
+    let mut replies = vec![
+        Value::Nil,
+        Value::Okay,
+        Value::Int(1),
+        text("OK"),
+        Value::Array(vec![]),
+        Value::Array(vec![Value::Nil; 1_000]),
+        Value::Map(vec![(text("OK"), text("1"))]),
+        Value::BulkString(vec![0xff; 1 << 20]),
+    ];
+    for word in [
+        "OK", "BUSY", "STALE", "FOREIGN", "LOST", "FREE", "HELD", "x",
+    ] {
+        for rest in [
+            Value::Nil,
+            Value::Int(-7),
+            text("1.5"),
+            text("-1"),
+            text("lock"),
+            text("fence"),
+        ] {
+            for length in 0..5 {
+                let mut items = vec![text(word)];
+                items.extend(std::iter::repeat_n(rest.clone(), length));
+                replies.push(Value::Array(items));
+            }
+        }
+    }
+    let renewals = renewals(&[(LOCK, "a", 1), (LOCK, "b", 0)]);
+    for reply in replies {
+        let said = format!("{reply:.200?}");
+        // Whatever it is, nobody is told that they hold the lock.
+        let granted = acquire("a").read(reply.clone());
+        assert!(
+            !matches!(granted, Some(Ok(AcquireReply::Granted { .. }))),
+            "{said}"
+        );
+        let handed = hand_over("a", "b").read(reply.clone());
+        assert!(
+            !matches!(handed, Some(Ok(HandOverReply::Done { .. }))),
+            "{said}"
+        );
+        assert!(
+            !matches!(release("a").read(reply.clone()), Some(Ok(_))),
+            "{said}"
+        );
+        assert!(
+            !matches!(Renew { items: &renewals }.read(reply.clone()), Some(Ok(_))),
+            "{said}"
+        );
+        let forced = force().read(reply.clone());
+        assert!(
+            !matches!(forced, Some(Ok(reply)) if reply.released),
+            "{said}"
+        );
+        let _ = Inspect { lock: LOCK }.read(reply);
+    }
+}
+
 #[tokio::test]
 async fn an_acquire_is_granted_once_and_busy_for_others() {
     let bench = Bench::new().await;
