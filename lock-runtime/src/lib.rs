@@ -1,4 +1,91 @@
-//! Distributed locks for async Rust.
+//! Distributed locks for async Rust: leases that are renewed while they live, fencing tokens, re-entry by call chain,
+//! fair local queues; on Redis (in Redisson's wire format) and in memory.
+//!
+//! ```
+//! use std::time::Duration;
+//! use lock_runtime::LockManager;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let locks = LockManager::connect("memory://").await?; // or "redis://127.0.0.1/"
+//!
+//! // By hand: a guard that is renewed until it is released or dropped.
+//! let guard = locks.mutex("report:daily").wait(Duration::from_secs(5)).acquire().await?;
+//! assert!(guard.is_held());
+//! println!("token {:?}, {:?} left", guard.fencing_token(), guard.remaining());
+//! guard.release().await?;
+//!
+//! // Around a body, which is dropped if the lock is lost.
+//! let total = locks.mutex("report:daily").run(async |lease| lease.fencing_token()).await?;
+//! # assert!(total.is_some());
+//! # Ok(())
+//! # }
+//! ```
+#![cfg_attr(
+    feature = "macros",
+    doc = r#"
+As an attribute:
+
+```
+use lock_runtime::{LockError, LockManager, distributed_lock};
+
+struct Order { id: u64 }
+
+#[distributed_lock(key = "order:{order.id}", wait = "2s")]
+async fn settle(order: &Order) -> Result<u64, LockError> {
+    Ok(order.id)
+}
+
+# #[tokio::main(flavor = "current_thread")]
+# async fn main() -> Result<(), LockError> {
+LockManager::in_memory().install_global()?;
+assert_eq!(settle(&Order { id: 7 }).await?, 7);
+# Ok(())
+# }
+```
+"#
+)]
+//!
+//! # What a lock promises
+//!
+//! A lock here is a *lease*: the key has a TTL, and the holder renews it every third of that.
+//!
+//! 1. While [`LockGuard::is_held`] says true, no other holder of that key was admitted, as long as the store kept the
+//!    key (nobody deleted or evicted it, no write was lost) and its clock did not step. The answer is local: from a
+//!    deadline that was taken before the request was sent, less a margin (1 % of the lease, 10 ms at least). It turns
+//!    false on time if the store is unreachable, and after the process or the machine was frozen.
+//! 2. When a hold is lost, [`LockGuard::lost`] resolves, and [`LockRequest::run`], the attribute and the layer drop the
+//!    protected future at its current `.await` and return [`LockError::Lost`]. Loss is looked for before every poll.
+//! 3. Every hold carries a [`FencingToken`] that strictly increases per key. Let the guarded resource refuse lower
+//!    ones: that closes the gap which no lease can close, a holder that is paused between a check and a write.
+//!
+//! # What happens on …
+//!
+//! | event | what happens | where |
+//! |---|---|---|
+//! | release | renewal stops, the release is sent; or the hold is handed over to the next local waiter | `release.rs` |
+//! | drop of a guard | the same, in the background; never blocks, never panics, with or without a runtime | `release.rs` |
+//! | drop of an acquiring future | it leaves the queue; what the store may have granted is undone | `gate.rs`, `backend/redis/acquire.rs` |
+//! | panic in a body | the body is dropped, then the lock is released in the background | `scope.rs` |
+//! | loss | `lost()` resolves, the body is dropped, local waiters go on | `hold.rs`, `scope.rs` |
+//! | no answer to a renewal | it is repeated until the local deadline, then the hold is lost | `watchdog.rs` |
+//! | crash of the process | the key expires with its lease | the store |
+//! | [`LockManager::shutdown`] | waiters are sent away, holds get a grace period, the rest is lost and released | `manager.rs` |
+//!
+//! # Defaults
+//!
+//! [`LockManagerBuilder`] lists them with their trade-offs: lease 30 s, wait 10 s, namespace `lock:`, tokens on.
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `macros` | yes | `#[distributed_lock]` and `key!` |
+//! | `redis` | yes | `redis://` and `unix://` URLs |
+//! | `tls-rustls` | no | `rediss://` URLs, by rustls with ring and the webpki roots |
+//! | `metrics` | no | counters and histograms through the `metrics` facade, labelled by template or label |
+//!
+//! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings.
 
 mod backend;
 mod clock;
