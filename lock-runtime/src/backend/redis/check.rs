@@ -9,8 +9,9 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::faults;
+use super::script::{self, Script};
 use super::scripts::{
-    self, Acquire, AcquireReply, HandOver, HandOverReply, Release, ReleaseReply, Renew, Script,
+    Acquire, AcquireReply, HandOver, HandOverReply, Release, ReleaseReply, Renew,
 };
 use super::server_clock::ServerClock;
 use crate::backend::{Fault, Renewed};
@@ -70,7 +71,7 @@ impl Check {
 
     async fn ask_info(&self, connection: &mut MultiplexedConnection) -> Result<(), Refusal> {
         let info = redis::cmd("INFO");
-        let reply = match tokio::time::timeout(self.timeout, scripts::send(connection, &info)).await
+        let reply = match tokio::time::timeout(self.timeout, script::send(connection, &info)).await
         {
             Ok(Ok(reply)) => reply,
             Ok(Err(error)) => {
@@ -204,7 +205,7 @@ impl Check {
         script: &S,
     ) -> Result<S::Reply, Refusal> {
         let name = S::source().name;
-        let fault = match tokio::time::timeout(self.timeout, scripts::run(connection, script)).await
+        let fault = match tokio::time::timeout(self.timeout, script::run(connection, script)).await
         {
             Ok(Ok(reply)) => return Ok(reply),
             Ok(Err(Fault::Denied(source))) => {

@@ -13,7 +13,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 
 use super::dial::{self, Backoff, Outage};
-use super::scripts::{self, Script};
+use super::script::{self, Script};
 use super::server_clock::ServerClock;
 use super::target::Target;
 use super::{CLOSED, GONE, check, faults};
@@ -114,7 +114,7 @@ impl Link {
             )));
         }
         let sent_at = clock::now();
-        let call = scripts::run(&mut live.connection, script);
+        let call = script::run(&mut live.connection, script);
         match tokio::time::timeout_at(deadline.tick(), call).await {
             Ok(Err(Fault::Unknown(source))) => {
                 self.suspicion.notify_one();
@@ -187,7 +187,7 @@ impl Live {
     /// Publishes outside a script.
     pub(super) async fn publish(mut self, channel: &str, payload: &str) -> Result<(), Fault> {
         let command = redis::cmd("PUBLISH").arg(channel).arg(payload).take();
-        match scripts::send(&mut self.connection, &command).await {
+        match script::send(&mut self.connection, &command).await {
             Ok(_) => Ok(()),
             Err(error) => Err(faults::of_call(&error)),
         }
@@ -217,7 +217,7 @@ impl Opened {
         .await?;
         let sent_at = clock::now();
         let time = redis::cmd("TIME");
-        let asked = tokio::time::timeout(timeout, scripts::send(&mut connection, &time)).await;
+        let asked = tokio::time::timeout(timeout, script::send(&mut connection, &time)).await;
         let micros = match asked {
             Ok(Ok(reply)) => check::micros(&reply).ok_or_else(|| faults::malformed("TIME")),
             Ok(Err(error)) => Err(faults::of_connecting(&error, target.is_tls())),
@@ -310,7 +310,7 @@ impl Supervisor {
                 }
                 () = self.suspicion.notified() => {
                     let ping = redis::cmd("PING");
-                    let asked = scripts::send(&mut opened.connection, &ping);
+                    let asked = script::send(&mut opened.connection, &ping);
                     match tokio::time::timeout(SIGN_OF_LIFE, asked).await {
                         Ok(Ok(_)) => {}
                         Ok(Err(error)) if faults::is_from_server(&error) => {}

@@ -5,7 +5,7 @@
 //! | `target` | URL → what to connect to |
 //! | `dial`, `link` | one connection; the command connection and its supervisor |
 //! | `check` | what is asked of a server before it may keep locks |
-//! | `scripts`, `reply`, `lua/` | the script table, and the strict reading of replies |
+//! | `script`, `scripts`, `reply`, `lua/` | how a script is called, the script table, the strict reading of replies |
 //! | `faults` | errors → what they say about the outcome |
 //! | `acquire`, `server_clock` | acquire, dated in server time, and its compensation |
 //! | `topics`, `subscribe` | who listens; the pub/sub connection and its supervisor |
@@ -16,6 +16,7 @@ mod dial;
 mod faults;
 mod link;
 mod reply;
+mod script;
 mod scripts;
 mod server_clock;
 mod subscribe;
@@ -217,7 +218,7 @@ impl Inner {
             .await;
     }
 
-    async fn call<S: scripts::Script>(
+    async fn call<S: script::Script>(
         &self,
         script: &S,
         timeout: Duration,

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use super::dial::{self, Backoff, Outage};
 use super::target::Target;
 use super::topics::Topics;
-use super::{faults, scripts};
+use super::{faults, script};
 use crate::backend::{Event, EventSink, Fault, Victim};
 use crate::clock;
 use crate::error::StoreError;
@@ -242,7 +242,7 @@ impl Session<'_> {
         let ping = redis::cmd("PING");
         let asked = within(
             self.subscriber.timeout,
-            scripts::send(&mut self.connection, &ping),
+            script::send(&mut self.connection, &ping),
         );
         asked.await.map(|_| ())
     }

@@ -5,6 +5,7 @@ use fastrand::Rng;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 
+use super::super::script::run;
 use super::super::scripts::*;
 use super::scripts::{CHANNEL, FENCE, LOCK};
 use super::server::{self, Server};

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use super::super::acquire::Compensation;
-use super::super::scripts::{Acquire, AcquireReply, run};
+use super::super::script::run;
+use super::super::scripts::{Acquire, AcquireReply};
 use super::*;
 use crate::backend::{Backend, Fault, Released, Renewal, Renewed};
 use crate::clock;

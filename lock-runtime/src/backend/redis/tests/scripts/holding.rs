@@ -1,0 +1,177 @@
+//! What holders do: release, hand over, renew; and what is done to them.
+
+use super::*;
+
+#[tokio::test]
+async fn a_release_deletes_publishes_and_repeats_harmlessly() {
+    let bench = Bench::new().await;
+    let mut messages = bench.server.listen(&[CHANNEL]).await;
+    bench.acquire("a").await;
+    let other = bench.call(release("b")).await.unwrap();
+    assert!(matches!(other, ReleaseReply::NotHeld { .. }));
+    assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Done);
+    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+    assert_eq!(
+        messages.recv().await.unwrap(),
+        (CHANNEL.to_owned(), "0".to_owned())
+    );
+    let before = bench.server.time().await;
+    let ReleaseReply::NotHeld { time } = bench.call(release("a")).await.unwrap() else {
+        panic!()
+    };
+    assert!(time >= before);
+    bench.acquire("next").await;
+    assert!(matches!(
+        bench.call(release("a")).await.unwrap(),
+        ReleaseReply::NotHeld { .. }
+    ));
+    assert_eq!(bench.server.integer("HEXISTS lock:k next").await, 1);
+    assert!(messages.try_recv().is_err(), "nothing was released");
+}
+
+#[tokio::test]
+async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
+    let bench = Bench::new().await;
+    assert!(matches!(
+        bench.call(hand_over("a", "b")).await.unwrap(),
+        HandOverReply::NotHeld
+    ));
+    let first = bench.token("a").await;
+    let mut tokens = vec![first];
+    // The second is a copy of the first.
+    for _ in 0..2 {
+        let answer = bench
+            .call(HandOver {
+                lease: 10_000,
+                ..hand_over("a", "b")
+            })
+            .await
+            .unwrap();
+        let HandOverReply::Done {
+            token, subscribers, ..
+        } = answer
+        else {
+            panic!()
+        };
+        tokens.push(token.unwrap().get());
+        assert_eq!(subscribers, Some(0));
+        assert_eq!(bench.text("HGET lock:k b").await.as_deref(), Some("1"));
+        assert_eq!(bench.server.integer("HLEN lock:k").await, 1);
+        let left = bench.server.integer("PTTL lock:k").await;
+        assert!(
+            (1..=10_000).contains(&left),
+            "the lease is that of the new holder"
+        );
+    }
+    assert!(tokens.is_sorted_by(|a, b| a < b));
+    bench
+        .call(HandOver {
+            lease: 1_000,
+            ..hand_over("a", "b")
+        })
+        .await
+        .unwrap();
+    assert!(
+        bench.server.integer("PTTL lock:k").await > 1_000,
+        "a copy never shortens"
+    );
+    bench.call(hand_over("b", "c")).await.unwrap();
+    assert!(matches!(
+        bench.call(hand_over("a", "b")).await.unwrap(),
+        HandOverReply::NotHeld
+    ));
+    assert_eq!(bench.server.integer("HEXISTS lock:k c").await, 1);
+}
+
+#[tokio::test]
+async fn a_hand_over_counts_who_listens_if_it_may() {
+    let bench = Bench::new().await;
+    let _one = bench.server.listen(&[CHANNEL]).await;
+    let _other = bench.server.listen(&["elsewhere"]).await;
+    bench.acquire("a").await;
+    let answer = bench.call(hand_over("a", "b")).await.unwrap();
+    assert!(matches!(
+        answer,
+        HandOverReply::Done {
+            subscribers: Some(1),
+            ..
+        }
+    ));
+    let mut limited = bench.user("-pubsub").await;
+    let answer = run(&mut limited, &hand_over("b", "c")).await.unwrap();
+    assert!(matches!(
+        answer,
+        HandOverReply::Done {
+            subscribers: None,
+            ..
+        }
+    ));
+}
+
+#[tokio::test]
+async fn a_renewal_extends_its_own_and_only_looks_when_told_so() {
+    let bench = Bench::new().await;
+    bench.acquire("a").await;
+    bench.run("HSET lock:java uuid:1 3").await;
+    bench.run("PEXPIRE lock:java 5000").await;
+    bench.run("SET lock:text v").await;
+    let items = renewals(&[
+        (LOCK, "a", 90_000),
+        (LOCK, "a", 1_000),
+        (LOCK, "a", 0),
+        (LOCK, "b", 90_000),
+        ("lock:java", "a", 90_000),
+        ("lock:text", "a", 90_000),
+        ("lock:none", "a", 90_000),
+    ]);
+    let answers = bench.call(Renew { items: &items }).await.unwrap();
+    let held = answers
+        .iter()
+        .map(|answer| *answer == Renewed::Held)
+        .collect::<Vec<_>>();
+    assert_eq!(held, [true, true, true, false, false, false, false]);
+    assert!(
+        bench.server.integer("PTTL lock:k").await > 80_000,
+        "never shortened"
+    );
+    assert!(bench.server.integer("PTTL lock:java").await <= 5_000);
+    assert_eq!(bench.server.integer("EXISTS lock:none").await, 0);
+    bench.run("PERSIST lock:k").await;
+    bench.call(Renew { items: &items[..1] }).await.unwrap();
+    assert!(
+        bench.server.integer("PTTL lock:k").await > 0,
+        "a TTL always"
+    );
+}
+
+#[tokio::test]
+async fn a_forced_release_tells_waiters_and_the_holder() {
+    let bench = Bench::new().await;
+    let mut messages = bench.server.listen(&[CHANNEL, CONTROL]).await;
+    assert!(!bench.call(force()).await.unwrap().released);
+    bench.run("HSET lock:k uuid:7 3").await;
+    assert!(bench.call(force()).await.unwrap().released);
+    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+    let hash = sha1_smol::Sha1::from("uuid:7").digest().to_string();
+    assert_eq!(messages.recv().await.unwrap(), (CONTROL.to_owned(), hash));
+    assert_eq!(
+        messages.recv().await.unwrap(),
+        (CHANNEL.to_owned(), "0".to_owned())
+    );
+    assert!(messages.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn an_inspection_sees_foreign_holders_and_writes_nothing() {
+    let bench = Bench::new().await;
+    assert!(bench.call(Inspect { lock: LOCK }).await.unwrap().is_none());
+    bench.run("HSET lock:k uuid:7 3").await;
+    let seen = bench.call(Inspect { lock: LOCK }).await.unwrap().unwrap();
+    assert_eq!(
+        (seen.holder.as_str(), seen.count, seen.left),
+        ("uuid:7", 3, None)
+    );
+    bench.run("PEXPIRE lock:k 5000").await;
+    let seen = bench.call(Inspect { lock: LOCK }).await.unwrap().unwrap();
+    assert!(seen.left.is_some_and(|left| left <= Duration::from_secs(5)));
+}

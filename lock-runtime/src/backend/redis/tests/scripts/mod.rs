@@ -1,0 +1,135 @@
+//! Each script alone: what it answers, and what it leaves behind.
+
+mod acquire;
+mod holding;
+mod refusals;
+mod table;
+
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, Value};
+
+use super::server::{self, Server};
+use super::*;
+use crate::backend::redis::reply;
+use crate::backend::redis::script::{Script, Source, run};
+use crate::backend::redis::scripts::*;
+use crate::backend::{Fault, Renewed};
+
+/// What the tests lock.
+pub(super) const LOCK: &str = "lock:k";
+pub(super) const FENCE: &str = "lock:fence:{1}";
+pub(super) const CHANNEL: &str = "redisson_lock__channel:{lock:k}";
+const CONTROL: &str = "lock:control:lock:";
+const LEASE: u64 = 30_000;
+const FAR: u64 = 1 << 52;
+
+/// A connection and short words for what is done on it.
+struct Bench {
+    server: Server,
+    connection: MultiplexedConnection,
+}
+
+impl Bench {
+    async fn new() -> Bench {
+        let server = Server::start().await;
+        let connection = server.connection().await;
+        Bench { server, connection }
+    }
+
+    async fn call<S: Script>(&self, script: S) -> Result<S::Reply, Fault> {
+        run(&mut self.connection.clone(), &script).await
+    }
+
+    async fn acquire(&self, holder: &str) -> AcquireReply {
+        self.call(acquire(holder)).await.unwrap()
+    }
+
+    async fn token(&self, holder: &str) -> u64 {
+        match self.acquire(holder).await {
+            AcquireReply::Granted { token, .. } => token.unwrap().get(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn run(&self, words: &str) -> Value {
+        self.server.run(words).await
+    }
+
+    async fn text(&self, words: &str) -> Option<String> {
+        reply::text(self.run(words).await)
+    }
+
+    /// A script with arguments that the typed call would not let through.
+    async fn raw(
+        &self,
+        source: &Source,
+        keys: &[&str],
+        arguments: &[&str],
+    ) -> Result<Value, RedisError> {
+        let mut command = redis::cmd("EVAL");
+        command
+            .arg(source.text)
+            .arg(keys.len())
+            .arg(keys)
+            .arg(arguments);
+        server::run(&mut self.connection.clone(), command).await
+    }
+
+    /// A user who may run scripts, and whatever `rules` add or take away.
+    async fn user(&self, rules: &str) -> MultiplexedConnection {
+        self.run(&format!(
+            "ACL SETUSER limited on >secret ~* &* +@all {rules}"
+        ))
+        .await;
+        let client = redis::Client::open(self.server.url_of("limited")).unwrap();
+        client.get_multiplexed_async_connection().await.unwrap()
+    }
+}
+
+fn acquire(holder: &str) -> Acquire<'_> {
+    Acquire {
+        lock: LOCK,
+        fence: Some(FENCE),
+        holder,
+        lease: LEASE,
+        not_after: FAR,
+    }
+}
+
+fn release(holder: &str) -> Release<'_> {
+    Release {
+        lock: LOCK,
+        holder,
+        channel: CHANNEL,
+    }
+}
+
+fn hand_over<'a>(from: &'a str, to: &'a str) -> HandOver<'a> {
+    HandOver {
+        lock: LOCK,
+        fence: Some(FENCE),
+        from,
+        to,
+        lease: LEASE,
+        channel: CHANNEL,
+    }
+}
+
+fn force() -> ForceRelease<'static> {
+    ForceRelease {
+        lock: LOCK,
+        channel: CHANNEL,
+        control: CONTROL,
+    }
+}
+
+fn renewals(items: &[(&'static str, &str, u64)]) -> Vec<(&'static str, String, u64)> {
+    items
+        .iter()
+        .map(|&(lock, holder, ttl)| (lock, holder.to_owned(), ttl))
+        .collect()
+}
+
+fn is_foreign<T: std::fmt::Debug>(answer: Result<T, Fault>, of: &str) -> bool {
+    matches!(answer, Err(Fault::Foreign { key, .. }) if key == of)
+}

@@ -1,0 +1,132 @@
+//! The script table against the script files, and against replies that make no sense.
+
+use super::*;
+
+#[test]
+fn every_header_names_what_its_caller_sends() {
+    fn check<S: Script>(example: &S, repeated: usize) {
+        let source = S::source();
+        let line = |label: &str| {
+            let prefix = format!("-- {label}:");
+            let mut lines = source
+                .text
+                .lines()
+                .filter_map(|line| line.strip_prefix(&prefix));
+            let text = lines
+                .next()
+                .unwrap_or_else(|| panic!("{}: no {label}", source.name));
+            assert!(
+                lines.next().is_none(),
+                "{}: {label} given twice",
+                source.name
+            );
+            text.trim().to_owned()
+        };
+        assert_eq!(
+            [line("Keys"), line("Args")],
+            S::SHAPE.map(str::to_owned),
+            "{}",
+            source.name
+        );
+        line("Returns");
+        line("Why");
+        assert!(
+            source.text.starts_with("#!lua"),
+            "{}: the very first line",
+            source.name
+        );
+        let names = |list: &str| list.split(',').filter(|name| !name.is_empty()).count();
+        let [keys, arguments] = S::SHAPE.map(names);
+        assert_eq!(example.keys(), keys * repeated, "{}: keys", source.name);
+        let mut command = redis::Cmd::new();
+        example.write(&mut command);
+        assert_eq!(
+            command.args_iter().count(),
+            (keys + arguments) * repeated,
+            "{}: keys and arguments",
+            source.name
+        );
+        // What the header names is what the script reads.
+        let reads = |what: &str| {
+            let mut indices = (1..10).filter(|i| source.text.contains(&format!("{what}[{i}]")));
+            indices.next_back().unwrap_or(0)
+        };
+        if repeated == 1 {
+            assert_eq!(reads("KEYS"), keys, "{}: KEYS", source.name);
+            assert_eq!(reads("ARGV"), arguments, "{}: ARGV", source.name);
+        }
+    }
+    check(&acquire("a"), 1);
+    check(&release("a"), 1);
+    check(&hand_over("a", "b"), 1);
+    check(
+        &Renew {
+            items: &renewals(&[(LOCK, "a", 1), (LOCK, "b", 0)]),
+        },
+        2,
+    );
+    check(&force(), 1);
+    check(&Inspect { lock: LOCK }, 1);
+}
+
+#[test]
+fn a_malformed_reply_is_an_error_and_never_a_panic() {
+    let text = |text: &str| Value::BulkString(text.into());
+    let mut replies = vec![
+        Value::Nil,
+        Value::Okay,
+        Value::Int(1),
+        text("OK"),
+        Value::Array(vec![]),
+        Value::Array(vec![Value::Nil; 1_000]),
+        Value::Map(vec![(text("OK"), text("1"))]),
+        Value::BulkString(vec![0xff; 1 << 20]),
+    ];
+    for word in [
+        "OK", "BUSY", "STALE", "FOREIGN", "LOST", "FREE", "HELD", "x",
+    ] {
+        for rest in [
+            Value::Nil,
+            Value::Int(-7),
+            text("1.5"),
+            text("-1"),
+            text("lock"),
+            text("fence"),
+        ] {
+            for length in 0..5 {
+                let mut items = vec![text(word)];
+                items.extend(std::iter::repeat_n(rest.clone(), length));
+                replies.push(Value::Array(items));
+            }
+        }
+    }
+    let renewals = renewals(&[(LOCK, "a", 1), (LOCK, "b", 0)]);
+    for reply in replies {
+        let said = format!("{reply:.200?}");
+        // Whatever it is, nobody is told that they hold the lock.
+        let granted = acquire("a").read(reply.clone());
+        assert!(
+            !matches!(granted, Some(Ok(AcquireReply::Granted { .. }))),
+            "{said}"
+        );
+        let handed = hand_over("a", "b").read(reply.clone());
+        assert!(
+            !matches!(handed, Some(Ok(HandOverReply::Done { .. }))),
+            "{said}"
+        );
+        assert!(
+            !matches!(release("a").read(reply.clone()), Some(Ok(_))),
+            "{said}"
+        );
+        assert!(
+            !matches!(Renew { items: &renewals }.read(reply.clone()), Some(Ok(_))),
+            "{said}"
+        );
+        let forced = force().read(reply.clone());
+        assert!(
+            !matches!(forced, Some(Ok(reply)) if reply.released),
+            "{said}"
+        );
+        let _ = Inspect { lock: LOCK }.read(reply);
+    }
+}
