@@ -9,6 +9,19 @@ const LEAST: &str = "-@all ~lock:* &lock:control:* &redisson_lock__channel:* \
      +evalsha +script|load +time +get +set +hlen +hexists +hset +hdel +hgetall +del +pexpire +pttl \
      +publish +subscribe +unsubscribe +pubsub|numsub +ping +info";
 
+#[test]
+fn the_documentation_shows_the_rights_that_are_tested() {
+    let documented = include_str!("../../../../../docs/redis.md").split_whitespace();
+    let documented: Vec<_> = documented.collect();
+    let tested: Vec<_> = LEAST.split_whitespace().collect();
+    assert!(
+        documented
+            .windows(tested.len())
+            .any(|words| words == tested),
+        "docs/redis.md does not show {LEAST}"
+    );
+}
+
 async fn refusal(url: &str, settings: Settings) -> LockError {
     match connect_with(url, settings).await {
         Err(error) => {
