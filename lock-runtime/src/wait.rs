@@ -82,10 +82,15 @@ pub(crate) async fn acquire(
     core.life.admit(&order.key)?;
     let patience = Patience::new(order.wait);
     let head = chain.as_ref().and_then(Chain::head);
-    if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order.key, head))
-        && let Some(share) = nested(&core, ancestor, &order, patience).await?
-    {
-        return Ok(share.under(head.cloned()));
+    if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order.key, head)) {
+        let share = match ancestor.turn.clone().try_acquire_owned() {
+            Ok(turn) => enter_nested(&core, ancestor, &order, turn)?,
+            // Boxed: those who are not nested need not carry its size.
+            Err(_) => Box::pin(nested(&core, ancestor, &order, patience)).await?,
+        };
+        if let Some(share) = share {
+            return Ok(share.under(head.cloned()));
+        }
     }
     loop {
         let turn = match core.gates.enter(&order.key, order.terms)? {

@@ -179,7 +179,7 @@ impl Watch {
             if at <= now {
                 // Those that are due soon fill the batch that goes out anyway, but start none.
                 horizon = horizon.max(now + term.early());
-            } else if group.len() % batch == 0 {
+            } else if group.len().is_multiple_of(batch) {
                 continue;
             }
             group.push(watched.hold.clone());

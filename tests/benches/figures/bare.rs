@@ -7,7 +7,7 @@ const ACQUIRE: &str = include_str!("../../../lock-runtime/src/backend/redis/lua/
 const RELEASE: &str = include_str!("../../../lock-runtime/src/backend/redis/lua/release.lua");
 
 #[derive(Clone)]
-pub struct Bare {
+pub(crate) struct Bare {
     connection: MultiplexedConnection,
     acquire: String,
     release: String,
@@ -15,7 +15,7 @@ pub struct Bare {
 
 impl Bare {
     /// On the same connection settings as the library's.
-    pub async fn connect(url: &str) -> Bare {
+    pub(crate) async fn connect(url: &str) -> Bare {
         let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
         let info = url.into_connection_info().unwrap().set_tcp_settings(tcp);
         let config = AsyncConnectionConfig::new()
@@ -42,7 +42,7 @@ impl Bare {
     }
 
     /// Acquire and release, with arguments that were made before.
-    pub async fn cycle(&mut self, key: &BareKey) {
+    pub(crate) async fn cycle(&mut self, key: &BareKey) {
         let mut acquire = Cmd::with_capacity(8, 256);
         acquire
             .arg("EVALSHA")
@@ -65,7 +65,7 @@ impl Bare {
     }
 }
 
-pub struct BareKey {
+pub(crate) struct BareKey {
     lock: String,
     fence: String,
     channel: String,
@@ -73,7 +73,7 @@ pub struct BareKey {
 }
 
 impl BareKey {
-    pub fn new(name: &str) -> BareKey {
+    pub(crate) fn new(name: &str) -> BareKey {
         let lock = format!("lock:bare:{name}");
         BareKey {
             fence: "lock:fence:{1}".to_owned(),

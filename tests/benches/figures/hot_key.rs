@@ -8,7 +8,7 @@ use tests::{CommandStats, RedisServer};
 
 use crate::stats::storm;
 
-pub const CHILD: &str = "hot-key-child";
+pub(crate) const CHILD: &str = "hot-key-child";
 
 /// Takes and gives back one key with so many tasks for so long.
 async fn hot(locks: &LockManager, tasks: usize, length: Duration) -> (u64, Duration) {
@@ -25,7 +25,7 @@ async fn hot(locks: &LockManager, tasks: usize, length: Duration) -> (u64, Durat
     .await
 }
 
-pub fn one_process() {
+pub(crate) fn one_process() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -48,7 +48,7 @@ pub fn one_process() {
     });
 }
 
-pub fn processes() {
+pub(crate) fn processes() {
     const PROCESSES: usize = 4;
     let server = RedisServer::start();
     let children: Vec<_> = (0..PROCESSES)
@@ -83,7 +83,7 @@ pub fn processes() {
 }
 
 /// One of the processes: URL, tasks, seconds.
-pub fn child(args: &[String]) {
+pub(crate) fn child(args: &[String]) {
     let [url, tasks, seconds] = args else {
         panic!("{CHILD} URL TASKS SECONDS")
     };

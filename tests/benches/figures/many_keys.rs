@@ -12,7 +12,7 @@ const TASKS: usize = 512;
 const RUNS: usize = 10;
 const RUN: Duration = Duration::from_secs(1);
 
-pub fn run() {
+pub(crate) fn run() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

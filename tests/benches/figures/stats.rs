@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Mean and half the width of its 95 % interval (normal approximation; 30 samples and more).
-pub fn mean_95(samples: &[f64]) -> (f64, f64) {
+pub(crate) fn mean_95(samples: &[f64]) -> (f64, f64) {
     let n = samples.len() as f64;
     let mean = samples.iter().sum::<f64>() / n;
     let variance = samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0);
@@ -14,42 +14,42 @@ pub fn mean_95(samples: &[f64]) -> (f64, f64) {
 }
 
 /// CPU time of the calling thread.
-pub fn thread_cpu() -> Duration {
+pub(crate) fn thread_cpu() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     let nanos = text.split_whitespace().next().unwrap().parse().unwrap();
     Duration::from_nanos(nanos)
 }
 
 /// Resident memory of this process in bytes.
-pub fn resident() -> usize {
+pub(crate) fn resident() -> usize {
     let text = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = text.split_whitespace().nth(1).unwrap().parse().unwrap();
     pages * 4096
 }
 
-pub fn micros(duration: Duration) -> f64 {
+pub(crate) fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
 /// Counts what many tasks do until it is stopped.
 #[derive(Clone, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     count: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
 }
 
 impl Tally {
-    pub fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    pub fn one(&self) {
+    pub(crate) fn one(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// Runs `tasks` loops for `length`. What they counted, and how long it took.
-pub async fn storm<F: Future<Output = ()> + Send + 'static>(
+pub(crate) async fn storm<F: Future<Output = ()> + Send + 'static>(
     tasks: usize,
     length: Duration,
     task: impl Fn(usize, Tally) -> F,

@@ -11,7 +11,7 @@ use crate::stats::{mean_95, micros, thread_cpu};
 const RUNS: usize = 60;
 const CYCLES: u32 = 1_000;
 
-pub fn run() {
+pub(crate) fn run() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
