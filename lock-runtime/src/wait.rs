@@ -9,10 +9,10 @@ use std::time::Duration;
 use crate::backend::{Acquired, Fault, Listen};
 use crate::clock::{self, Moment};
 use crate::core::Core;
-use crate::error::{LockError, StoreError};
+use crate::error::{LockError, LostReason, StoreError};
 use crate::gate::{self, Entry, Place, Ticket, Turn};
 use crate::guard::Share;
-use crate::hold::Terms;
+use crate::hold::{Hold, Terms};
 use crate::key::Key;
 use crate::lineage::{Chain, Level};
 use crate::observe;
@@ -103,8 +103,7 @@ pub(crate) async fn acquire(
         };
         // Dropping the share gives the lock back.
         core.life.admit(&order.key)?;
-        // Whoever got it too late to use it, because this task was not run in time, tries again.
-        if share.hold().remaining() < order.terms.term.least_useful() && !patience.is_over() {
+        if came_too_late(share.hold(), &order) && !patience.is_over() {
             continue;
         }
         observe::acquired(
@@ -114,6 +113,15 @@ pub(crate) async fn acquire(
         );
         return Ok(share.under(head.cloned()));
     }
+}
+
+/// True if the hold has too little of its lease left, because this task was not run in time, or is lost already.
+/// Its `max_hold` does not count: a fresh one would be as short.
+fn came_too_late(hold: &Hold, order: &Order) -> bool {
+    hold.deadline().remaining() < order.terms.term.least_useful()
+        || hold
+            .loss()
+            .is_some_and(|reason| reason != LostReason::MaxHold)
 }
 
 /// Acquires at once or not at all. No I/O when this process holds the key or queues for it.
