@@ -136,7 +136,7 @@ impl LockManager {
             .await
             .is_err()
         {
-            core.watch.lose(LostReason::Shutdown, |_| true);
+            core.watch.lose_all(LostReason::Shutdown);
         }
         let drain_until = clock::now() + DRAIN;
         let drained = async {
@@ -176,7 +176,7 @@ pub(crate) fn events_of(watch: &Arc<Watch>) -> EventSink {
     let watch = Arc::downgrade(watch);
     Arc::new(move |event| {
         if let Some(watch) = watch.upgrade() {
-            watch.hear(&event);
+            watch.hear(event);
         }
     })
 }

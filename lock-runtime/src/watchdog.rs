@@ -11,7 +11,7 @@
 //! | Unknown: the last renewal failed | a short pause | the renewal is sent again |
 //! | Lost | none | it leaves the schedule |
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::backend::{Backend, Event, Fault, Renewal, Renewed};
+use crate::backend::{Backend, Event, Fault, Renewal, Renewed, Victim};
 use crate::clock::{self, Moment};
 use crate::core::Core;
 use crate::error::LostReason;
@@ -29,6 +29,11 @@ use crate::observe;
 
 /// How long the loop sleeps at most while there are holds: a suspended machine is noticed this late.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How long a grant may take to arrive after its forced release was told. Behind that, the next renewal finds out.
+const LONGEST_DETOUR: Duration = Duration::from_secs(10);
+/// Most victims are other managers' holds: an operator who releases thousands must not make us remember them all.
+const MOST_UNMATCHED: usize = 64;
 
 /// The schedule of all holds of one manager.
 #[derive(Debug, Default)]
@@ -47,6 +52,8 @@ struct Schedule {
     /// A hold was inserted since the loop last planned. It then stays awake for a tick even if nothing is held:
     /// short holds in a row would wake it for each of them.
     busy: bool,
+    /// Victims of forced releases that were not found here, and when they were named.
+    unmatched: VecDeque<(Moment, Victim)>,
 }
 
 #[derive(Debug)]
@@ -70,6 +77,30 @@ impl Schedule {
         self.queue.insert((watched.next, number));
     }
 
+    /// Takes out the hold of a victim. One that is not here may still come: the grant and the news of its forced
+    /// release travel on different connections, and either may be first.
+    fn take(&mut self, victim: Victim) -> Option<Arc<Hold>> {
+        let mut holds = self.holds.values().map(|watched| &watched.hold);
+        if let Some(hold) = holds.find(|hold| victim.is(hold.holder())) {
+            let number = hold.holder().number();
+            return self.remove(number);
+        }
+        self.unmatched.truncate(MOST_UNMATCHED - 1);
+        self.unmatched.push_front((clock::now(), victim));
+        None
+    }
+
+    /// Whether a hold that only now comes to be watched was released by force before.
+    fn was_named(&mut self, hold: &Hold) -> bool {
+        if self.unmatched.is_empty() {
+            return false;
+        }
+        self.unmatched
+            .retain(|(at, _)| at.elapsed() < LONGEST_DETOUR);
+        let mut victims = self.unmatched.iter();
+        victims.any(|(_, victim)| victim.is(hold.holder()))
+    }
+
     fn remove(&mut self, number: u64) -> Option<Arc<Hold>> {
         let watched = self.holds.remove(&number)?;
         self.queue.remove(&(watched.next, number));
@@ -87,6 +118,11 @@ impl Watch {
     pub(crate) fn insert(&self, hold: &Arc<Hold>, sent_at: Moment) {
         let number = hold.holder().number();
         let mut schedule = self.schedule();
+        if schedule.was_named(hold) {
+            drop(schedule);
+            hold.lose(LostReason::ForceReleased);
+            return;
+        }
         let watched = Watched {
             hold: hold.clone(),
             next: sent_at.tick(),
@@ -122,12 +158,12 @@ impl Watch {
         drop(self.schedule().remove(hold.holder().number()));
     }
 
-    /// Ends every hold for `reason` that `chosen` chooses.
-    pub(crate) fn lose(&self, reason: LostReason, chosen: impl Fn(&Hold) -> bool) {
+    /// Ends every hold for `reason`.
+    pub(crate) fn lose_all(&self, reason: LostReason) {
         let holds: Vec<_> = {
             let schedule = self.schedule();
             let holds = schedule.holds.values().map(|watched| &watched.hold);
-            holds.filter(|hold| chosen(hold)).cloned().collect()
+            holds.cloned().collect()
         };
         for hold in holds {
             self.remove(&hold);
@@ -136,10 +172,12 @@ impl Watch {
     }
 
     /// Takes in what the store says without being asked.
-    pub(crate) fn hear(&self, event: &Event) {
+    pub(crate) fn hear(&self, event: Event) {
         match event {
             Event::ForceReleased(victim) => {
-                self.lose(LostReason::ForceReleased, |hold| victim.is(hold.holder()));
+                if let Some(hold) = self.schedule().take(victim) {
+                    hold.lose(LostReason::ForceReleased);
+                }
             }
         }
     }
