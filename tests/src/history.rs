@@ -91,8 +91,14 @@ impl History {
             key: key.to_owned(),
             holder: holder.to_string(),
             token,
-            from: now_ns(),
+            from: 0,
             until: 0,
+        };
+        let from = now_ns();
+        let hold = Hold {
+            from,
+            until: from,
+            ..hold
         };
         OpenHold {
             history: self,
@@ -114,6 +120,14 @@ impl History {
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
             .len()
+    }
+
+    /// What was recorded so far.
+    pub fn holds(&self) -> Vec<Hold> {
+        self.holds
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .clone()
     }
 
     /// Whether nothing was recorded.
@@ -156,10 +170,21 @@ impl OpenHold<'_> {
     /// Call this right before `release` or at the first sign of a loss.
     pub fn end(self) {}
 
-    /// Ends the hold at an earlier moment, such as a local deadline that has passed.
-    pub fn end_at(mut self, until: u64) {
-        if let Some(mut hold) = self.hold.take() {
-            hold.until = until.max(hold.from);
+    /// Asks the guard whether it still holds; if so, the hold was certain up to before the question.
+    ///
+    /// For holds that may be lost: ask often, and end with [`end_as_seen`](Self::end_as_seen).
+    pub fn seen(&mut self, is_held: impl FnOnce() -> bool) -> bool {
+        let asked_at = now_ns();
+        let held = is_held();
+        if let (true, Some(hold)) = (held, &mut self.hold) {
+            hold.until = asked_at;
+        }
+        held
+    }
+
+    /// Ends the hold at the last moment at which it was [`seen`](Self::seen) to be certain.
+    pub fn end_as_seen(mut self) {
+        if let Some(hold) = self.hold.take() {
             self.history.add(hold);
         }
     }

@@ -7,23 +7,30 @@
 //! | [`monitor`] | how many commands a server executed between two points |
 //! | [`history`] | recorded holds, checked for overlaps and for repeated tokens |
 //! | [`leftovers`] | proof that a test left no key, channel or client behind |
+//! | [`store`] | a store of either kind, and the macro that runs a behaviour on each |
+//! | [`process`] | a second process that contends, and can be killed |
 //! | [`eventually`] | waiting for a condition, in place of a fixed sleep |
 //!
 //! Everything here panics with a message that says what was expected: a test is the only caller.
 
+pub mod compile_fail;
 pub mod conf;
 pub mod eventually;
 pub mod history;
 pub mod leftovers;
 pub mod monitor;
 pub mod ports;
+pub mod process;
 pub mod proxy;
 pub mod resp;
 pub mod server;
+pub mod store;
 pub mod tls;
 
 pub use eventually::{eventually, eventually_within};
 pub use history::{History, Hold};
 pub use monitor::CommandStats;
+pub use process::Worker;
 pub use proxy::{Direction, FaultProxy, Then};
 pub use server::{Data, RedisServer};
+pub use store::Store;

@@ -82,6 +82,17 @@ fn an_open_hold_is_recorded_when_dropped() {
 }
 
 #[test]
+fn a_hold_that_was_lost_ends_where_it_was_last_seen() {
+    let history = History::new();
+    let mut open = history.begin("a", "task-1", None);
+    assert!(open.seen(|| true));
+    let between = now_ns();
+    assert!(!open.seen(|| false));
+    open.end_as_seen();
+    assert!(history.holds()[0].until <= between);
+}
+
+#[test]
 #[should_panic(expected = "1 violations in 2 holds:\noverlap:")]
 fn the_assertion_names_what_it_found() {
     let history = History::new();

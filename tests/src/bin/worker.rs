@@ -1,0 +1,126 @@
+//! A process of its own that contends for a lock; started by the tests through `tests::process`.
+//!
+//! `worker contend URL KEY TASKS ACQUISITIONS` says `ready`, waits for a line, makes so many
+//! acquisitions with so many tasks, and reports every hold.
+//! `worker race URL KEY TASKS MILLIS` does so for a time instead of a number.
+//! `worker hang URL KEY LEASE_MILLIS` takes the lock, says `held TOKEN` and keeps it.
+//!
+//! Ends when its input closes, so that none outlives the test that started it.
+
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use lock_runtime::LockManager;
+use tests::history::{History, OpenHold};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["contend", url, key, tasks, acquisitions] => {
+            let left = Budget::Acquisitions(AtomicI64::new(number(acquisitions)));
+            contend(url, key, number(tasks), left).await;
+        }
+        ["race", url, key, tasks, millis] => {
+            let time = Duration::from_millis(number(millis));
+            contend(url, key, number(tasks), Budget::Time(time)).await;
+        }
+        ["hang", url, key, lease] => hang(url, key, Duration::from_millis(number(lease))).await,
+        _ => {
+            eprintln!("see the head of worker.rs; got {args:?}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> T {
+    text.parse()
+        .unwrap_or_else(|_| panic!("a number, not {text:?}"))
+}
+
+enum Budget {
+    Acquisitions(AtomicI64),
+    Time(Duration),
+}
+
+async fn contend(url: &str, key: &str, tasks: usize, budget: Budget) {
+    let locks = LockManager::connect(url).await.expect("connect");
+    println!("ready");
+    std::io::stdin()
+        .lock()
+        .read_line(&mut String::new())
+        .expect("the start signal");
+    end_with_the_input();
+
+    let (history, budget) = (Arc::new(History::new()), Arc::new(budget));
+    let started = Instant::now();
+    let contenders: Vec<_> = (0..tasks)
+        .map(|task| {
+            let (locks, key) = (locks.clone(), key.to_owned());
+            let (history, budget) = (Arc::clone(&history), Arc::clone(&budget));
+            tokio::spawn(async move {
+                let holder = format!("{}-{task}", std::process::id());
+                while budget.has_more(started) {
+                    let request = locks.mutex(key.as_str()).wait(Duration::from_secs(60));
+                    let guard = request.acquire().await.expect("acquire");
+                    let token = guard.fencing_token().map(|token| token.get());
+                    let hold: OpenHold = history.begin(&key, &holder, token);
+                    tokio::task::yield_now().await;
+                    hold.end();
+                    guard.release().await.expect("release");
+                }
+            })
+        })
+        .collect();
+    for contender in contenders {
+        contender.await.expect("a task");
+    }
+    locks.shutdown().await;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    for hold in history.holds() {
+        writeln!(out, "{hold}").expect("report");
+    }
+}
+
+impl Budget {
+    fn has_more(&self, started: Instant) -> bool {
+        match self {
+            Self::Acquisitions(left) => left.fetch_sub(1, Ordering::Relaxed) > 0,
+            Self::Time(time) => started.elapsed() < *time,
+        }
+    }
+}
+
+async fn hang(url: &str, key: &str, lease: Duration) {
+    end_with_the_input();
+    let locks = LockManager::connect(url).await.expect("connect");
+    let guard = locks
+        .mutex(key)
+        .lease(lease)
+        .acquire()
+        .await
+        .expect("acquire");
+    println!("held {}", guard.fencing_token().expect("a token"));
+    guard.lost().wait().await;
+    println!("lost");
+    std::future::pending::<()>().await;
+}
+
+fn end_with_the_input() {
+    std::thread::spawn(|| {
+        let mut line = String::new();
+        while std::io::stdin()
+            .lock()
+            .read_line(&mut line)
+            .is_ok_and(|read| read > 0)
+        {
+            line.clear();
+        }
+        std::process::exit(3);
+    });
+}

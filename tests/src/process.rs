@@ -1,0 +1,94 @@
+//! Other processes that contend for the same locks: see `src/bin/worker.rs`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use crate::history::Hold;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A second process; ends with this value, also on panic.
+#[derive(Debug)]
+pub struct Worker {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Worker {
+    /// Starts the binary; tests name it with `env!("CARGO_BIN_EXE_worker")`.
+    pub fn start(binary: &str, args: &[&str]) -> Self {
+        let mut child = Command::new(binary)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{binary}: {error}"));
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe from the worker"));
+        let (tell, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            child,
+            stdin,
+            lines,
+        }
+    }
+
+    /// The next line of its output; `None` when it has ended.
+    pub fn line(&self) -> Option<String> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("the worker said nothing for {PATIENCE:?}"),
+        }
+    }
+
+    /// Waits for this line.
+    pub fn expect_line(&self, expected: &str) {
+        assert_eq!(self.line().as_deref(), Some(expected));
+    }
+
+    /// Writes a line to its input.
+    pub fn tell(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("a pipe to the worker");
+        writeln!(stdin, "{line}").expect("write to the worker");
+    }
+
+    /// The holds it reports, up to its end; panics when it failed.
+    pub fn holds(mut self) -> Vec<Hold> {
+        let mut holds = Vec::new();
+        while let Some(line) = self.line() {
+            holds.push(line.parse().expect("a hold from the worker"));
+        }
+        let status = self.child.wait().expect("the worker's exit status");
+        assert!(status.success(), "the worker failed: {status}");
+        holds
+    }
+
+    /// The id of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it as a crash would.
+    pub fn kill9(&mut self) {
+        self.child.kill().expect("kill the worker");
+        self.child.wait().expect("the worker's exit status");
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,170 @@
+//! A hold lasts as long as its lease, and longer only while it is renewed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lock_runtime::{LockError, LostReason};
+use tests::{Store, eventually};
+use tokio::time::{Instant, sleep};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn reason<T: std::fmt::Debug>(result: Result<T, LockError>) -> (LostReason, bool) {
+    match result {
+        Err(LockError::Lost {
+            reason, completed, ..
+        }) => (reason, completed),
+        other => panic!("expected Lost, got {other:?}"),
+    }
+}
+
+/// Notes that the future it lives in was dropped.
+struct Dropped(Arc<AtomicBool>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+tests::suite! {
+    async fn a_fixed_lease_is_not_renewed(store: &mut Store) {
+        let (holder, other) = (store.manager().await, store.manager().await);
+        let started = Instant::now();
+        let request = holder.mutex("k").lease(600 * MS).auto_renew(false);
+        let guard = request.acquire().await.unwrap();
+        assert!(guard.is_held() && guard.remaining() <= 590 * MS);
+        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+        guard.lost().wait().await;
+        // The holder stops first: its deadline is the lease less a margin, counted from the send.
+        assert!(started.elapsed() >= 500 * MS, "{:?}", started.elapsed());
+        assert!(!guard.is_held() && guard.remaining().is_zero());
+        eventually("the store's lease is over, too", async || {
+            match other.mutex("k").try_acquire().await.unwrap() {
+                Some(next) => next.release().await.is_ok(),
+                None => false,
+            }
+        }).await;
+        assert_eq!(reason(guard.release().await).0, LostReason::Expired);
+    }
+
+    async fn a_hold_is_renewed_past_its_lease(store: &mut Store) {
+        let (holder, other) = (store.manager().await, store.manager().await);
+        let guard = holder.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
+        let started = Instant::now();
+        while started.elapsed() < 3_500 * MS {
+            assert!(guard.is_held(), "after {:?}", started.elapsed());
+            assert!(guard.remaining() > 300 * MS, "{:?}", guard.remaining());
+            assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+            sleep(50 * MS).await;
+        }
+        guard.release().await.unwrap();
+        other.mutex("k").try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    }
+
+    async fn a_body_runs_past_the_lease_while_it_is_renewed(store: &mut Store) {
+        let locks = store.manager().await;
+        let body = locks.mutex("k").lease(1_000 * MS).run(async |lease| {
+            sleep(2_500 * MS).await;
+            lease.is_held()
+        });
+        assert!(body.await.unwrap());
+    }
+
+    async fn the_body_of_a_fixed_lease_is_dropped_when_the_lease_is_over(store: &mut Store) {
+        let locks = store.manager().await;
+        let (dropped, past) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+        let request = locks.mutex("k").lease(400 * MS).auto_renew(false);
+        let result = request.run(async |_| {
+            let _notes = Dropped(Arc::clone(&dropped));
+            sleep(60_000 * MS).await;
+            past.store(true, Ordering::SeqCst);
+        });
+        assert_eq!(reason(result.await), (LostReason::Expired, false));
+        assert!(dropped.load(Ordering::SeqCst) && !past.load(Ordering::SeqCst));
+    }
+
+    async fn a_hold_ends_at_its_max_hold_and_the_key_is_free(store: &mut Store) {
+        let (holder, other) = (store.manager().await, store.manager().await);
+        let started = Instant::now();
+        let request = holder.mutex("k").lease(1_000 * MS).max_hold(1_500 * MS);
+        let result = request.run(async |_| sleep(60_000 * MS).await);
+        assert_eq!(reason(result.await), (LostReason::MaxHold, false));
+        let elapsed = started.elapsed();
+        assert!(elapsed >= 1_400 * MS && elapsed < 2_300 * MS, "{elapsed:?}");
+        // Released, not left to its lease.
+        let next = other.mutex("k").wait(400 * MS).acquire().await.unwrap();
+        next.release().await.unwrap();
+    }
+
+    async fn a_guard_by_hand_is_told_of_its_max_hold(store: &mut Store) {
+        let locks = store.manager().await;
+        let guard = locks.mutex("k").max_hold(300 * MS).acquire().await.unwrap();
+        assert!(guard.remaining() <= 300 * MS);
+        guard.lost().wait().await;
+        assert!(!guard.is_held());
+        assert_eq!(reason(guard.release().await).0, LostReason::MaxHold);
+    }
+
+    async fn a_renewal_by_hand_lengthens_a_fixed_lease(store: &mut Store) {
+        let (holder, other) = (store.manager().await, store.manager().await);
+        let request = holder.mutex("k").lease(600 * MS).auto_renew(false);
+        let guard = request.acquire().await.unwrap();
+        guard.renew(5_000 * MS).await.unwrap();
+        assert!(guard.remaining() > 4_000 * MS, "{:?}", guard.remaining());
+        sleep(1_000 * MS).await;
+        assert!(guard.is_held());
+        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+        guard.release().await.unwrap();
+    }
+
+    async fn a_renewal_by_hand_never_shortens(store: &mut Store) {
+        let locks = store.manager().await;
+        let guard = locks.mutex("k").lease(30_000 * MS).acquire().await.unwrap();
+        guard.renew(1_000 * MS).await.unwrap();
+        assert!(guard.remaining() > 20_000 * MS, "{:?}", guard.remaining());
+        sleep(1_500 * MS).await;
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+    }
+
+    async fn a_lost_hold_cannot_be_renewed(store: &mut Store) {
+        let locks = store.manager().await;
+        let request = locks.mutex("k").lease(200 * MS).auto_renew(false);
+        let guard = request.acquire().await.unwrap();
+        sleep(400 * MS).await;
+        reason(guard.renew(1_000 * MS).await);
+        reason(guard.release().await);
+    }
+
+    async fn a_body_that_completed_before_the_loss_was_seen_keeps_its_value(store: &mut Store) {
+        let locks = store.manager().await;
+        let request = locks.mutex("k").lease(30_000 * MS);
+        let value = request.run(async |lease| {
+            assert!(lease.is_held() && !lease.lost().is_lost());
+            assert!(lease.remaining() > 20_000 * MS);
+            assert_eq!(lease.name(), "k");
+            41 + 1
+        });
+        assert_eq!(value.await.unwrap(), 42);
+    }
+
+    async fn leases_out_of_bounds_are_refused_before_anything_is_sent(store: &mut Store) {
+        let locks = store.manager().await;
+        let day = 24 * 60 * 60_000 * MS;
+        for (lease, renewed) in
+            [(Duration::ZERO, false), (49 * MS, false), (day + MS, true), (999 * MS, true)]
+        {
+            let request = locks.mutex("k").lease(lease).auto_renew(renewed);
+            match request.acquire().await {
+                Err(error @ LockError::InvalidLease { .. }) => assert!(!error.is_retryable()),
+                other => panic!("{lease:?}: expected InvalidLease, got {other:?}"),
+            }
+        }
+        for (lease, renewed) in [(50 * MS, false), (day, true), (1_000 * MS, true)] {
+            let request = locks.mutex("k").lease(lease).auto_renew(renewed);
+            let _ = request.acquire().await.unwrap().release().await;
+        }
+    }
+}
