@@ -17,6 +17,7 @@ use crate::gate::{Heir, Place, Turn};
 use crate::hold::Hold;
 use crate::holder::HolderId;
 use crate::key::Key;
+use crate::lifecycle::Counted;
 use crate::observe;
 
 /// A release under way. Boxed, so that what waits for it stays small while the body runs.
@@ -38,11 +39,14 @@ pub(crate) struct Departure {
     /// A task of the manager's runtime drives it. If even that is dropped, the runtime is gone, and the lease ends
     /// the hold.
     in_background: bool,
+    /// Keeps a shutdown waiting, whoever drives the departure: a caller's release is not cut off half-way.
+    _under_way: Counted,
 }
 
 impl Departure {
     pub(crate) fn new(core: Arc<Core>, hold: Arc<Hold>, place: Place) -> Departure {
         Departure {
+            _under_way: core.life.background.enter(),
             core,
             hold,
             place: Some(place),
@@ -182,6 +186,7 @@ impl Drop for Departure {
                 place: Some(place),
                 unanswered: self.unanswered,
                 in_background: true,
+                _under_way: self.core.life.background.enter(),
             };
             let core = rest.core.clone();
             core.life.spawn(rest.in_background());
