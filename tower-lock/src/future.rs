@@ -1,18 +1,24 @@
-//! From the request to the response: wait for the lock, call under it, release.
+//! From the request to the response: find the key, wait for the lock, call under it, release.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use lock_runtime::{LockError, LockGuard, Outcome, Protect};
+use lock_runtime::{LockError, LockGuard, LockName, Outcome};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use crate::call::Call;
+use crate::crowd::Ticket;
+use crate::key::{Demand, Finding};
+use crate::layer::Plan;
 use crate::refusal::{Refusal, RefusalKind};
 use crate::reply::Reply;
+use crate::until::HoldUntil;
 
 /// Boxed: a request's wait is an unnamed future of the runtime.
-pub(crate) type Acquire = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
+type Acquire = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
 pin_project! {
     /// The response future of [`LockService`](crate::LockService).
@@ -20,21 +26,27 @@ pin_project! {
     /// Dropping it leaves the queue for the lock, or drops the inner call and then releases the lock in the
     /// background.
     #[must_use = "futures do nothing unless polled"]
-    pub struct ResponseFuture<S, Request, R>
+    pub struct ResponseFuture<S, Request, R, U>
     where
         S: Service<Request>,
+        U: HoldUntil<S, Request>,
     {
         #[pin]
-        state: State<S, Request, R>,
+        state: State<S, Request, R, U::Holding>,
+        until: PhantomData<fn() -> U>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<S, Request, R>
+    enum State<S, Request, R, H>
     where
         S: Service<Request>,
     {
+        Finding {
+            finding: Finding<Request>,
+            rest: Option<(S, Plan<R>)>,
+        },
         Unlocked {
             #[pin]
             response: S::Future,
@@ -42,13 +54,16 @@ pin_project! {
         // The request stays whole: no part of its body is read while it waits.
         Waiting {
             guard: Acquire,
-            call: Option<Call<S, Request>>,
-            refuse: Option<Refuse<R>>,
+            ticket: Option<Ticket>,
+            rest: Option<(Call<S, Request>, Refuse<R>)>,
         },
         Holding {
             #[pin]
-            response: Protect<Call<S, Request>>,
+            response: H,
             refuse: Option<Refuse<R>>,
+        },
+        Refused {
+            refusal: Option<(Refuse<R>, Refusal)>,
         },
         Done,
     }
@@ -57,7 +72,7 @@ pin_project! {
 /// What it takes to refuse.
 struct Refuse<R> {
     reply: R,
-    /// Whether a busy lock was waited for.
+    /// Whether a busy lock is waited for.
     waits: bool,
 }
 
@@ -75,78 +90,130 @@ impl<R> Refuse<R> {
     }
 }
 
-impl<S, Request, R> ResponseFuture<S, Request, R>
+impl<S, Request, R, H> State<S, Request, R, H>
 where
     S: Service<Request>,
 {
-    /// The response of a request that needs no lock.
-    pub(crate) fn unlocked(response: S::Future) -> Self {
-        ResponseFuture {
-            state: State::Unlocked { response },
-        }
-    }
-
-    /// The response of a request that is to be served by `ready` under the lock.
-    pub(crate) fn locked(
-        guard: Acquire,
+    fn waiting(
+        plan: Plan<R>,
+        name: LockName,
+        client: Option<(LockName, usize)>,
         ready: S,
         request: Request,
-        reply: R,
-        waits: bool,
     ) -> Self {
-        let call = Call::Due {
-            due: Some((ready, request)),
+        let ticket = plan.crowd.enter(plan.caps, &name, client);
+        let guard = |ticket| (plan.terms.request(&plan.manager, name).acquire(), ticket);
+        let refuse = Refuse {
+            reply: plan.reply,
+            waits: plan.terms.waits(),
         };
-        ResponseFuture {
-            state: State::Waiting {
-                guard,
-                call: Some(call),
-                refuse: Some(Refuse { reply, waits }),
+        match ticket.map(guard) {
+            Ok((guard, ticket)) => State::Waiting {
+                guard: Box::pin(guard),
+                ticket,
+                rest: Some((Call::new(ready, request), refuse)),
+            },
+            Err(kind) => State::Refused {
+                refusal: Some((refuse, Refusal::capped(kind))),
             },
         }
     }
 }
 
-impl<S, Request, R> Future for ResponseFuture<S, Request, R>
+impl<S, Request, R, U> ResponseFuture<S, Request, R, U>
 where
     S: Service<Request>,
-    R: Reply<S::Response, S::Error>,
+    U: HoldUntil<S, Request>,
 {
-    type Output = Result<S::Response, S::Error>;
+    fn new(state: State<S, Request, R, U::Holding>) -> Self {
+        ResponseFuture {
+            state,
+            until: PhantomData,
+        }
+    }
+
+    /// The response of a request that needs no lock.
+    pub(crate) fn unlocked(response: S::Future) -> Self {
+        ResponseFuture::new(State::Unlocked { response })
+    }
+
+    /// The response of a request that is to be served by `ready` under the lock of that name.
+    pub(crate) fn locked(
+        plan: Plan<R>,
+        name: LockName,
+        client: Option<(LockName, usize)>,
+        ready: S,
+        request: Request,
+    ) -> Self {
+        ResponseFuture::new(State::waiting(plan, name, client, ready, request))
+    }
+
+    /// The response of a request whose key is yet to be found.
+    pub(crate) fn finding(finding: Finding<Request>, ready: S, plan: Plan<R>) -> Self {
+        ResponseFuture::new(State::Finding {
+            finding,
+            rest: Some((ready, plan)),
+        })
+    }
+}
+
+impl<S, Request, R, U> Future for ResponseFuture<S, Request, R, U>
+where
+    S: Service<Request>,
+    U: HoldUntil<S, Request>,
+    R: Reply<U::Response, S::Error>,
+{
+    type Output = Result<U::Response, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {
-            match state.as_mut().project() {
-                StateProj::Unlocked { response } => return response.poll(cx),
+            let next = match state.as_mut().project() {
+                StateProj::Finding { finding, rest } => {
+                    let (request, demand) = ready!(finding.as_mut().poll(cx));
+                    let Some((mut ready, plan)) = rest.take() else {
+                        return Poll::Pending;
+                    };
+                    match demand {
+                        Demand {
+                            name: Some(name),
+                            client,
+                        } => State::waiting(plan, name, client, ready, request),
+                        Demand { name: None, .. } => State::Unlocked {
+                            response: ready.call(request),
+                        },
+                    }
+                }
+                StateProj::Unlocked { response } => {
+                    return response.poll(cx).map_ok(U::unlocked);
+                }
                 StateProj::Waiting {
                     guard,
-                    call,
-                    refuse,
+                    ticket,
+                    rest,
                 } => {
                     let guard = ready!(guard.as_mut().poll(cx));
-                    let (Some(call), Some(refuse)) = (call.take(), refuse.take()) else {
+                    drop(ticket.take());
+                    let Some((call, refuse)) = rest.take() else {
                         return Poll::Pending;
                     };
                     match guard {
-                        Ok(guard) => state.set(State::Holding {
-                            response: guard.protect(call),
+                        Ok(guard) => State::Holding {
+                            response: U::hold(guard, call),
                             refuse: Some(refuse),
-                        }),
+                        },
+                        // The request and the service that was reserved for it go first.
                         Err(error) => {
-                            state.set(State::Done);
-                            // The request and the service that was reserved for it go first.
                             drop(call);
                             let refusal = Refusal::new(error, refuse.waits);
-                            return Poll::Ready(refuse.answer(refusal));
+                            State::Refused {
+                                refusal: Some((refuse, refusal)),
+                            }
                         }
                     }
                 }
                 StateProj::Holding { response, refuse } => {
-                    let outcome = ready!(response.poll(cx));
-                    let refuse = refuse.take();
-                    state.set(State::Done);
-                    return match (outcome, refuse) {
+                    match (ready!(response.poll(cx)), refuse.take()) {
                         (Outcome::Completed { value, loss }, _) => {
                             if let Some(loss) = loss {
                                 tracing::warn!(
@@ -154,74 +221,47 @@ where
                                     "the lock was lost before its release, but the response was finished: it is delivered"
                                 );
                             }
-                            Poll::Ready(value)
+                            state.set(State::Done);
+                            return Poll::Ready(value);
                         }
                         (Outcome::Cancelled { loss }, Some(refuse)) => {
                             let refusal = Refusal::new(loss, refuse.waits);
-                            Poll::Ready(refuse.answer(refusal))
+                            State::Refused {
+                                refusal: Some((refuse, refusal)),
+                            }
                         }
-                        (Outcome::Cancelled { .. }, None) => Poll::Pending,
+                        (Outcome::Cancelled { .. }, None) => State::Done,
+                    }
+                }
+                StateProj::Refused { refusal } => {
+                    let Some((refuse, refusal)) = refusal.take() else {
+                        return Poll::Pending;
                     };
+                    return Poll::Ready(refuse.answer(refusal));
                 }
                 StateProj::Done => return Poll::Pending,
-            }
+            };
+            state.set(next);
         }
     }
 }
 
-impl<S, Request, R> fmt::Debug for ResponseFuture<S, Request, R>
+impl<S, Request, R, U> fmt::Debug for ResponseFuture<S, Request, R, U>
 where
     S: Service<Request>,
+    U: HoldUntil<S, Request>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
+            State::Finding { .. } => "Finding",
             State::Unlocked { .. } => "Unlocked",
             State::Waiting { .. } => "Waiting",
             State::Holding { .. } => "Holding",
+            State::Refused { .. } => "Refused",
             State::Done => "Done",
         };
         f.debug_struct("ResponseFuture")
             .field("state", &state)
             .finish_non_exhaustive()
-    }
-}
-
-pin_project! {
-    /// The inner call. It is made at the first poll, not before: then the hold is known to be good, and what the
-    /// service requests while it is being called is nested in it already.
-    #[project = CallProj]
-    pub(crate) enum Call<S, Request>
-    where
-        S: Service<Request>,
-    {
-        Due {
-            due: Option<(S, Request)>,
-        },
-        Made {
-            #[pin]
-            response: S::Future,
-        },
-    }
-}
-
-impl<S, Request> Future for Call<S, Request>
-where
-    S: Service<Request>,
-{
-    type Output = Result<S::Response, S::Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        loop {
-            match self.as_mut().project() {
-                CallProj::Due { due } => {
-                    let Some((mut service, request)) = due.take() else {
-                        return Poll::Pending;
-                    };
-                    let response = service.call(request);
-                    self.set(Call::Made { response });
-                }
-                CallProj::Made { response } => return response.poll(cx),
-            }
-        }
     }
 }

@@ -1,14 +1,19 @@
 //! The layer, and what it asks of its locks.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::request::Parts;
 use lock_runtime::{LockManager, LockName, LockRequest};
 use tower_layer::Layer;
 
+use crate::crowd::{Caps, Crowd};
+use crate::key::{AsyncKey, KeyFuture, PerClient};
 use crate::reply::ProblemJson;
 use crate::service::LockService;
+use crate::until::{UntilBodyEnd, UntilResponse};
 
 /// Holds a lock per request around the inner service: see the [crate's documentation](crate).
 ///
@@ -17,13 +22,25 @@ use crate::service::LockService;
 /// | [`wait`](LockLayer::wait) | the manager's, 10 s | time; zero refuses at once |
 /// | [`lease`](LockLayer::lease) | the manager's, 30 s, renewed while the request is served | time, 1 s to 24 h |
 /// | [`max_hold`](LockLayer::max_hold) | none | time, from 50 ms up |
-/// | [`label`](LockLayer::label) | the template of a `key!` name | text |
+/// | [`label`](LockLayer::label) | a [`RequestKey`](crate::RequestKey)'s word, a `key!` name's template | text |
+/// | [`max_waiters`](LockLayer::max_waiters), [`max_waiters_per_key`](LockLayer::max_waiters_per_key) | the manager's: 100,000 and 20,000 | requests |
+/// | [`max_waiters_per_client`](LockLayer::max_waiters_per_client) | none | requests |
+/// | [`until_body_end`](LockLayer::until_body_end) | off: until the response is there | time, from 50 ms up |
 /// | [`reply`](LockLayer::reply) | [`ProblemJson`] | a [`Reply`](crate::Reply) |
-pub struct LockLayer<K, R = ProblemJson> {
-    pub(crate) manager: LockManager,
-    pub(crate) terms: Terms,
+pub struct LockLayer<K, R = ProblemJson, U = UntilResponse> {
+    pub(crate) plan: Plan<R>,
     // Shared: a key may own anything, and services are cloned for every connection or request.
     pub(crate) key: Arc<K>,
+    until: PhantomData<fn() -> U>,
+}
+
+/// What is done for each request that needs a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan<R> {
+    pub(crate) manager: LockManager,
+    pub(crate) terms: Terms,
+    pub(crate) caps: Caps,
+    pub(crate) crowd: Arc<Crowd>,
     pub(crate) reply: R,
 }
 
@@ -74,22 +91,59 @@ impl<F> LockLayer<F> {
 }
 
 impl<K> LockLayer<K> {
-    /// A layer with any [`LockKey`](crate::LockKey): an extractor, or a closure over requests that are not HTTP.
+    /// A layer with any [`LockKey`](crate::LockKey): a [`RequestKey`](crate::RequestKey), or a closure over requests
+    /// that are not HTTP.
     pub fn from_key(manager: LockManager, key: K) -> LockLayer<K> {
         LockLayer::build(manager, key)
     }
 
     fn build(manager: LockManager, key: K) -> LockLayer<K> {
-        LockLayer {
+        let plan = Plan {
             manager,
             terms: Terms::default(),
-            key: Arc::new(key),
+            caps: Caps::default(),
+            crowd: Arc::default(),
             reply: ProblemJson,
+        };
+        LockLayer {
+            plan,
+            key: Arc::new(key),
+            until: PhantomData,
         }
     }
 }
 
-impl<K, R> LockLayer<K, R> {
+impl<F> LockLayer<AsyncKey<F>>
+where
+    F: for<'a> Fn(&'a mut Parts) -> KeyFuture<'a> + Send + Sync + 'static,
+{
+    /// A layer whose key takes time to find: in a session store, say. It may change the request's parts, to leave
+    /// what it found in the extensions. Its future is boxed, once per request.
+    ///
+    /// A key that fails returns `None`, and the request is served without a lock, or a name that is not valid, and
+    /// it is refused with 400: `Some(LockName::from(""))`.
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use lock_runtime::{LockManager, LockName};
+    /// use tower_lock::LockLayer;
+    ///
+    /// # async fn user_of(_session: &str) -> Option<u64> { Some(7) }
+    /// let layer = LockLayer::from_async_key(LockManager::in_memory(), |parts: &mut Parts| {
+    ///     Box::pin(async move {
+    ///         let session = parts.headers.get("x-session")?.to_str().ok()?;
+    ///         let user = user_of(session).await?;
+    ///         Some(LockName::from("user:").with(&user))
+    ///     })
+    /// });
+    /// # drop(layer);
+    /// ```
+    pub fn from_async_key(manager: LockManager, key: F) -> Self {
+        LockLayer::build(manager, AsyncKey::new(key))
+    }
+}
+
+impl<K, R, U> LockLayer<K, R, U> {
     /// Waits up to `wait` for a busy lock: the request is then answered 503. With zero it is refused at once, 423.
     /// Default: the manager's wait, 10 s, and 503 whatever it is.
     ///
@@ -97,7 +151,7 @@ impl<K, R> LockLayer<K, R> {
     /// disconnection is noticed.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.terms.wait = Some(wait);
+        self.plan.terms.wait = Some(wait);
         self
     }
 
@@ -107,66 +161,134 @@ impl<K, R> LockLayer<K, R> {
     /// A lease out of its bounds answers every request that needs a lock with 500.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.terms.lease = Some(lease);
+        self.plan.terms.lease = Some(lease);
         self
     }
 
     /// Ends a hold, and the inner call with it, after `longest`: the request is answered 503. Default: no limit.
     #[must_use]
     pub fn max_hold(mut self, longest: Duration) -> Self {
-        self.terms.max_hold = Some(longest);
+        self.plan.terms.max_hold = Some(longest);
         self
     }
 
-    /// What logs and metrics call these locks. Default: the template of a `key!` name.
+    /// What logs and metrics call these locks. Default: the word of a [`RequestKey`](crate::RequestKey), or the
+    /// template of a `key!` name.
     #[must_use]
     pub fn label(mut self, label: &'static str) -> Self {
-        self.terms.label = Some(label);
+        self.plan.terms.label = Some(label);
         self
+    }
+
+    /// How many requests may wait in this layer's services. Default: as many as the manager's own caps let.
+    ///
+    /// One that comes when `most` wait is refused with 503 at once. A request counts from its arrival to the
+    /// beginning of its inner call: also one that finds its lock free, for as long as it takes the store to say so.
+    #[must_use]
+    pub fn max_waiters(mut self, most: usize) -> Self {
+        self.plan.caps.all = Some(most);
+        self
+    }
+
+    /// How many requests may wait for one key in this layer's services: as [`max_waiters`](Self::max_waiters).
+    #[must_use]
+    pub fn max_waiters_per_key(mut self, most: usize) -> Self {
+        self.plan.caps.per_key = Some(most);
+        self
+    }
+
+    /// How many requests of one client may wait in this layer's services: those for which `client`, a
+    /// [`LockKey`](crate::LockKey) of its own, returns the same name. One more is refused with 429 at once. Requests
+    /// that have no client are not counted. Counted as in [`max_waiters`](Self::max_waiters); the name is no lock.
+    ///
+    /// ```
+    /// use lock_runtime::LockManager;
+    /// use tower_lock::{LockLayer, RequestKey};
+    ///
+    /// let order = RequestKey::new("order").path_segment(1);
+    /// let layer = LockLayer::from_key(LockManager::in_memory(), order)
+    ///     .max_waiters_per_client(4, RequestKey::new("client").header("x-api-key"));
+    /// # drop(layer);
+    /// ```
+    #[must_use]
+    pub fn max_waiters_per_client<C>(
+        self,
+        most: usize,
+        client: C,
+    ) -> LockLayer<PerClient<K, C>, R, U> {
+        LockLayer {
+            plan: self.plan,
+            key: Arc::new(PerClient::new(self.key, client, most)),
+            until: PhantomData,
+        }
     }
 
     /// What a refused request is answered with. Default: [`ProblemJson`].
     #[must_use]
-    pub fn reply<R2>(self, reply: R2) -> LockLayer<K, R2> {
-        let LockLayer {
+    pub fn reply<R2>(self, reply: R2) -> LockLayer<K, R2, U> {
+        let Plan {
             manager,
             terms,
-            key,
+            caps,
+            crowd,
             ..
-        } = self;
-        LockLayer {
+        } = self.plan;
+        let plan = Plan {
             manager,
             terms,
-            key,
+            caps,
+            crowd,
             reply,
+        };
+        LockLayer {
+            plan,
+            key: self.key,
+            until: PhantomData,
+        }
+    }
+
+    /// Holds the lock until the end of the response *body*, and for `max_hold` at the longest: for handlers that
+    /// stream what they do under the lock. Default: until the response is there.
+    ///
+    /// The response's body type becomes [`HeldBody`](crate::HeldBody). The release follows the last frame. A body
+    /// that is dropped early releases, too; one that nobody reads is given up after `max_hold`, as is a client who
+    /// reads slowly. A body whose lock is lost ends with an error instead of its rest: HTTP/1 then closes the
+    /// connection, HTTP/2 resets the stream, and the client knows that the response is not complete.
+    #[must_use]
+    pub fn until_body_end(mut self, max_hold: Duration) -> LockLayer<K, R, UntilBodyEnd> {
+        self.plan.terms.max_hold = Some(max_hold);
+        LockLayer {
+            plan: self.plan,
+            key: self.key,
+            until: PhantomData,
         }
     }
 }
 
-impl<S, K, R: Clone> Layer<S> for LockLayer<K, R> {
-    type Service = LockService<S, K, R>;
+impl<S, K, R: Clone, U> Layer<S> for LockLayer<K, R, U> {
+    type Service = LockService<S, K, R, U>;
 
-    fn layer(&self, inner: S) -> LockService<S, K, R> {
+    fn layer(&self, inner: S) -> LockService<S, K, R, U> {
         LockService::new(inner, self.clone())
     }
 }
 
-impl<K, R: Clone> Clone for LockLayer<K, R> {
-    fn clone(&self) -> LockLayer<K, R> {
+impl<K, R: Clone, U> Clone for LockLayer<K, R, U> {
+    fn clone(&self) -> LockLayer<K, R, U> {
         LockLayer {
-            manager: self.manager.clone(),
-            terms: self.terms,
+            plan: self.plan.clone(),
             key: self.key.clone(),
-            reply: self.reply.clone(),
+            until: PhantomData,
         }
     }
 }
 
-impl<K, R: fmt::Debug> fmt::Debug for LockLayer<K, R> {
+impl<K, R: fmt::Debug, U> fmt::Debug for LockLayer<K, R, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockLayer")
-            .field("terms", &self.terms)
-            .field("reply", &self.reply)
+            .field("terms", &self.plan.terms)
+            .field("caps", &self.plan.caps)
+            .field("reply", &self.plan.reply)
             .finish_non_exhaustive()
     }
 }

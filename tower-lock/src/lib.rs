@@ -141,16 +141,22 @@
 //! [`LockLayer::from_key`] takes a key over any request type, and [`LockLayer::reply`] a closure that makes the
 //! service's own response or error out of a [`Refusal`].
 
+mod body;
+mod call;
+mod crowd;
 mod future;
 mod key;
 mod layer;
 mod refusal;
 mod reply;
 mod service;
+mod until;
 
+pub use body::HeldBody;
 pub use future::ResponseFuture;
-pub use key::LockKey;
+pub use key::{AsyncKey, FindKey, Head, KeyFuture, LockKey, PerClient, RequestKey};
 pub use layer::LockLayer;
 pub use refusal::{Refusal, RefusalKind};
-pub use reply::{EmptyBody, ProblemJson, Reply};
+pub use reply::{AsError, EmptyBody, GrpcStatus, ProblemJson, Reply};
 pub use service::LockService;
+pub use until::{HoldUntil, UntilBodyEnd, UntilResponse};

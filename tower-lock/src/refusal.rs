@@ -29,8 +29,10 @@ pub enum RefusalKind {
     Busy,
     /// Somebody else held the lock for the whole wait: 503.
     WaitedOut,
-    /// A cap on waiters was reached: 503, at once.
+    /// A cap on waiters, for one key or in all, was reached: 503, at once.
     Overloaded,
+    /// The client has as many requests waiting as one client may: 429, at once.
+    ClientOverloaded,
     /// The lock store gave no answer in time, or the manager is shutting down: 503.
     Unavailable,
     /// The lock was lost while the request was served, which ended the inner call: 503.
@@ -51,6 +53,7 @@ impl RefusalKind {
             | RefusalKind::Overloaded
             | RefusalKind::Unavailable
             | RefusalKind::Lost => StatusCode::SERVICE_UNAVAILABLE,
+            RefusalKind::ClientOverloaded => StatusCode::TOO_MANY_REQUESTS,
             RefusalKind::BadKey => StatusCode::BAD_REQUEST,
             RefusalKind::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -64,6 +67,9 @@ impl RefusalKind {
                 "Other requests for the same resource took too long. Try again later."
             }
             RefusalKind::Overloaded => "Too many requests are waiting. Try again later.",
+            RefusalKind::ClientOverloaded => {
+                "Too many of your requests are waiting. Try again later."
+            }
             RefusalKind::Unavailable => "The service is temporarily unavailable. Try again later.",
             RefusalKind::Lost => {
                 "The request was interrupted. It may have taken effect in part or not at all."
@@ -93,6 +99,11 @@ impl Refusal {
             _ => RefusalKind::Misconfigured,
         };
         Refusal::of(kind, Some(error))
+    }
+
+    /// A cap of the layer's own was reached.
+    pub(crate) fn capped(kind: RefusalKind) -> Refusal {
+        Refusal::of(kind, None)
     }
 
     fn of(kind: RefusalKind, error: Option<LockError>) -> Refusal {

@@ -7,22 +7,23 @@ use std::task::{Context, Poll};
 use tower_service::Service;
 
 use crate::future::ResponseFuture;
-use crate::key::LockKey;
+use crate::key::{FindKey, Found};
 use crate::layer::LockLayer;
 use crate::reply::Reply;
+use crate::until::HoldUntil;
 
 /// Holds a lock around each call of the inner service: made by [`LockLayer`].
 ///
 /// It is ready when the inner service is, and the instance that said it was ready is the one that is called. While a
 /// request waits for its lock, that instance and whatever it reserved (a concurrency permit, say) wait with it; they
 /// are given back if the request is refused or its client goes away.
-pub struct LockService<S, K, R> {
+pub struct LockService<S, K, R, U> {
     inner: S,
-    layer: LockLayer<K, R>,
+    layer: LockLayer<K, R, U>,
 }
 
-impl<S, K, R> LockService<S, K, R> {
-    pub(crate) fn new(inner: S, layer: LockLayer<K, R>) -> LockService<S, K, R> {
+impl<S, K, R, U> LockService<S, K, R, U> {
+    pub(crate) fn new(inner: S, layer: LockLayer<K, R, U>) -> LockService<S, K, R, U> {
         LockService { inner, layer }
     }
 
@@ -42,41 +43,49 @@ impl<S, K, R> LockService<S, K, R> {
     }
 }
 
-impl<S, K, R, Request> Service<Request> for LockService<S, K, R>
+impl<S: Clone, K, R, U> LockService<S, K, R, U> {
+    /// The instance that is ready. A clone of it, which is not, takes its place.
+    fn take_ready(&mut self) -> S {
+        let clone = self.inner.clone();
+        mem::replace(&mut self.inner, clone)
+    }
+}
+
+impl<S, K, R, U, Request> Service<Request> for LockService<S, K, R, U>
 where
     S: Service<Request> + Clone,
-    K: LockKey<Request>,
-    R: Reply<S::Response, S::Error> + Clone,
+    K: FindKey<Request>,
+    R: Reply<U::Response, S::Error> + Clone,
+    U: HoldUntil<S, Request>,
 {
-    type Response = S::Response;
+    type Response = U::Response;
     type Error = S::Error;
-    type Future = ResponseFuture<S, Request, R>;
+    type Future = ResponseFuture<S, Request, R, U>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let layer = &self.layer;
-        let Some(name) = layer.key.lock_name(&request) else {
-            return ResponseFuture::unlocked(self.inner.call(request));
-        };
-        // A clone is not ready: the one that is goes with the request.
-        let clone = self.inner.clone();
-        let ready = mem::replace(&mut self.inner, clone);
-        let guard = layer.terms.request(&layer.manager, name).acquire();
-        ResponseFuture::locked(
-            Box::pin(guard),
-            ready,
-            request,
-            layer.reply.clone(),
-            layer.terms.waits(),
-        )
+        match K::find(&self.layer.key, request) {
+            Found::Now(request, demand) => match demand.name {
+                None => ResponseFuture::unlocked(self.inner.call(request)),
+                Some(name) => {
+                    let plan = self.layer.plan.clone();
+                    let ready = self.take_ready();
+                    ResponseFuture::locked(plan, name, demand.client, ready, request)
+                }
+            },
+            Found::Later(finding) => {
+                let plan = self.layer.plan.clone();
+                ResponseFuture::finding(finding, self.take_ready(), plan)
+            }
+        }
     }
 }
 
-impl<S: Clone, K, R: Clone> Clone for LockService<S, K, R> {
-    fn clone(&self) -> LockService<S, K, R> {
+impl<S: Clone, K, R: Clone, U> Clone for LockService<S, K, R, U> {
+    fn clone(&self) -> LockService<S, K, R, U> {
         LockService {
             inner: self.inner.clone(),
             layer: self.layer.clone(),
@@ -84,7 +93,7 @@ impl<S: Clone, K, R: Clone> Clone for LockService<S, K, R> {
     }
 }
 
-impl<S: fmt::Debug, K, R: fmt::Debug> fmt::Debug for LockService<S, K, R> {
+impl<S: fmt::Debug, K, R: fmt::Debug, U> fmt::Debug for LockService<S, K, R, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockService")
             .field("inner", &self.inner)

@@ -1,4 +1,4 @@
-//! What a refused request is answered with.
+//! Replies for HTTP.
 
 use std::fmt;
 
@@ -6,38 +6,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response};
 
 use crate::refusal::Refusal;
-
-/// Turns a [`Refusal`] into what the service returns.
-///
-/// The answer is the inner service's own response or error: a service in a [`LockLayer`](crate::LockLayer) has the
-/// types it had without. Closures `Fn(Refusal) -> Result<Response, Error>` are replies, too.
-///
-/// | reply | answers with | for services whose |
-/// |---|---|---|
-/// | [`ProblemJson`], the default | an HTTP response with a problem document | response body is `From<String>`, such as axum's or `Full<Bytes>` |
-/// | [`EmptyBody`] | the same status and `Retry-After`, no body | response body is `Default` |
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot answer with `{Response}`",
-    label = "this service's refusals need another reply",
-    note = "choose one with `LockLayer::reply`: `EmptyBody` needs only a body that is `Default`, and a closure \
-            `|refusal: Refusal| -> Result<Response, Error>` serves any service"
-)]
-pub trait Reply<Response, Error> {
-    /// Answers a refused request.
-    ///
-    /// # Errors
-    /// Whatever the reply chooses to fail with. The replies for HTTP never do.
-    fn reply(&self, refusal: Refusal) -> Result<Response, Error>;
-}
-
-impl<F, Response, Error> Reply<Response, Error> for F
-where
-    F: Fn(Refusal) -> Result<Response, Error>,
-{
-    fn reply(&self, refusal: Refusal) -> Result<Response, Error> {
-        self(refusal)
-    }
-}
+use crate::reply::Reply;
 
 /// Refuses with the kind's status, `Retry-After`, and a problem document (RFC 9457) that names neither the lock nor
 /// what went wrong inside.

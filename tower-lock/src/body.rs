@@ -1,0 +1,233 @@
+//! Holding the lock until a response body has ended.
+
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use http::Response;
+use http_body::{Body, Frame, SizeHint};
+use lock_runtime::{Lease, LockError, LockGuard, Lost, Outcome, Scope};
+use pin_project_lite::pin_project;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Release = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
+
+pin_project! {
+    /// Makes the call under the lock and hands the lock on to the body of its response.
+    pub struct HoldBody<F> {
+        // Before the guard: dropped first.
+        #[pin]
+        call: Option<Scope<F>>,
+        guard: Option<LockGuard>,
+        ended: Pin<Box<dyn Future<Output = ()> + Send>>,
+        release: Option<Release>,
+    }
+}
+
+impl<F: Future> HoldBody<F> {
+    pub(crate) fn new(guard: LockGuard, call: F) -> HoldBody<F> {
+        HoldBody {
+            call: Some(guard.scope(call)),
+            ended: Box::pin(guard.ended()),
+            guard: Some(guard),
+            release: None,
+        }
+    }
+}
+
+impl<F, B, E> Future for HoldBody<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    B: Body,
+{
+    type Output = Outcome<Result<Response<HeldBody<B>>, E>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let Some(guard) = this.guard.as_ref() {
+            // The answer is not needed: it only makes sure that a loss wakes this task.
+            let _ = this.ended.as_mut().poll(cx);
+            if guard.is_held()
+                && let Some(call) = this.call.as_mut().as_pin_mut()
+            {
+                let response = ready!(call.poll(cx));
+                this.call.set(None);
+                let value = match (response, this.guard.take()) {
+                    (Ok(response), Some(guard)) => {
+                        Ok(response.map(|body| HeldBody::locked(body, guard)))
+                    }
+                    (Ok(response), None) => Ok(response.map(HeldBody::unlocked)),
+                    // Dropping the guard releases.
+                    (Err(error), _) => Err(error),
+                };
+                return Poll::Ready(Outcome::Completed { value, loss: None });
+            }
+            this.call.set(None);
+            *this.release = this
+                .guard
+                .take()
+                .map(|guard| Box::pin(guard.release()) as Release);
+        }
+        let Some(release) = this.release else {
+            return Poll::Pending;
+        };
+        match ready!(release.as_mut().poll(cx)) {
+            Err(loss) => Poll::Ready(Outcome::Cancelled { loss }),
+            // The release of a hold that is no longer held does not succeed.
+            Ok(()) => Poll::Pending,
+        }
+    }
+}
+
+pin_project! {
+    /// A response body that ends under the lock of its request: see
+    /// [`LockLayer::until_body_end`](crate::LockLayer::until_body_end).
+    ///
+    /// The lock is released when the last frame has been taken, or when the body is dropped. If it is lost before,
+    /// the inner body is dropped and the body ends with an error, so that no client takes it for complete.
+    pub struct HeldBody<B> {
+        #[pin]
+        body: Option<B>,
+        hold: Option<BodyHold>,
+    }
+}
+
+struct BodyHold {
+    lease: Lease,
+    lost: <Lost as IntoFuture>::IntoFuture,
+    guard: Arc<Mutex<Option<LockGuard>>>,
+}
+
+impl BodyHold {
+    fn new(guard: LockGuard) -> BodyHold {
+        let lease = guard.lease();
+        let ended = guard.ended();
+        let slot = Arc::new(Mutex::new(Some(guard)));
+        // A client that does not read leaves the body unpolled. The guard must go all the same when the hold is
+        // lost, or the store would keep the key for the rest of its lease.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let slot = slot.clone();
+            runtime.spawn(async move {
+                ended.await;
+                drop(take(&slot));
+            });
+        }
+        BodyHold {
+            lost: lease.lost().into_future(),
+            lease,
+            guard: slot,
+        }
+    }
+}
+
+// Nothing panics while it is locked.
+fn take(slot: &Mutex<Option<LockGuard>>) -> Option<LockGuard> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+impl Drop for BodyHold {
+    fn drop(&mut self) {
+        // Releases in the background.
+        drop(take(&self.guard));
+    }
+}
+
+impl<B> HeldBody<B> {
+    pub(crate) fn unlocked(body: B) -> HeldBody<B> {
+        HeldBody {
+            body: Some(body),
+            hold: None,
+        }
+    }
+}
+
+impl<B: Body> HeldBody<B> {
+    fn locked(body: B, guard: LockGuard) -> HeldBody<B> {
+        let hold = (!body.is_end_stream()).then(|| BodyHold::new(guard));
+        HeldBody {
+            body: Some(body),
+            hold,
+        }
+    }
+}
+
+/// The lock was lost while the response body was being sent.
+#[derive(Debug)]
+struct BodyLost;
+
+impl fmt::Display for BodyLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the lock of this response was lost before the end of its body")
+    }
+}
+
+impl std::error::Error for BodyLost {}
+
+impl<B> Body for HeldBody<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    type Data = B::Data;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        let mut this = self.project();
+        let Some(mut body) = this.body.as_mut().as_pin_mut() else {
+            return Poll::Ready(None);
+        };
+        let Some(hold) = this.hold.as_mut() else {
+            return body.poll_frame(cx).map_err(Into::into);
+        };
+        if hold.lost.as_mut().poll(cx).is_ready() || !hold.lease.is_held() {
+            tracing::warn!(
+                "the lock was lost before the end of a response body: the body is cut off"
+            );
+            this.body.set(None);
+            *this.hold = None;
+            return Poll::Ready(Some(Err(Box::new(BodyLost))));
+        }
+        // In the hold's scope, as the handler was.
+        let frame = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx));
+        let frame = ready!(pin!(hold.lease.scope(frame)).poll(cx));
+        if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
+            *this.hold = None;
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.body {
+            Some(body) => body.size_hint(),
+            None => SizeHint::with_exact(0),
+        }
+    }
+}
+
+impl<B: From<String>> From<String> for HeldBody<B> {
+    fn from(text: String) -> HeldBody<B> {
+        HeldBody::unlocked(B::from(text))
+    }
+}
+
+impl<B: Default> Default for HeldBody<B> {
+    fn default() -> HeldBody<B> {
+        HeldBody::unlocked(B::default())
+    }
+}
+
+impl<B> fmt::Debug for HeldBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldBody")
+            .field("locked", &self.hold.is_some())
+            .finish_non_exhaustive()
+    }
+}

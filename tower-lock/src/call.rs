@@ -1,0 +1,59 @@
+//! The inner call, as a future.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+pin_project! {
+    /// The inner call. It is made at the first poll, not before: then the hold is known to be good, and what the
+    /// service requests while it is being called is nested in it already.
+    #[project = CallProj]
+    pub enum Call<S, Request>
+    where
+        S: Service<Request>,
+    {
+        Due {
+            due: Option<(S, Request)>,
+        },
+        Made {
+            #[pin]
+            response: S::Future,
+        },
+    }
+}
+
+impl<S, Request> Call<S, Request>
+where
+    S: Service<Request>,
+{
+    /// A call of `ready`, which has said that it is.
+    pub(crate) fn new(ready: S, request: Request) -> Self {
+        Call::Due {
+            due: Some((ready, request)),
+        }
+    }
+}
+
+impl<S, Request> Future for Call<S, Request>
+where
+    S: Service<Request>,
+{
+    type Output = Result<S::Response, S::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            match self.as_mut().project() {
+                CallProj::Due { due } => {
+                    let Some((mut service, request)) = due.take() else {
+                        return Poll::Pending;
+                    };
+                    let response = service.call(request);
+                    self.set(Call::Made { response });
+                }
+                CallProj::Made { response } => return response.poll(cx),
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! From a request to what the layer has to do for it.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::Request;
+use http::request::Parts;
+use lock_runtime::LockName;
+
+use crate::key::LockKey;
+
+/// What an asynchronous key returns: `Box::pin(async move { … })`.
+pub type KeyFuture<'a> = Pin<Box<dyn Future<Output = Option<LockName>> + Send + 'a>>;
+
+/// What finds the key of a request in a [`LockLayer`](crate::LockLayer): every [`LockKey`], the asynchronous keys of
+/// [`LockLayer::from_async_key`](crate::LockLayer::from_async_key), and either with a cap per client. It cannot be
+/// implemented otherwise.
+pub trait FindKey<Request>: Sealed<Request> {}
+
+impl<K, Request> FindKey<Request> for K where K: Sealed<Request> {}
+
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` finds no lock key in `{Request}`",
+    label = "makes no lock name from this request",
+    note = "a key is a closure `|request: &{Request}| -> Option<impl Into<LockName>>`, a `RequestKey`, or your own \
+            `LockKey`"
+)]
+pub trait Sealed<Request> {
+    fn find(this: &Arc<Self>, request: Request) -> Found<Request>;
+}
+
+/// A request, and what it needs: known now, or later.
+pub enum Found<Request> {
+    Now(Request, Demand),
+    Later(Pin<Box<dyn Future<Output = (Request, Demand)> + Send>>),
+}
+
+pub(crate) type Finding<Request> = Pin<Box<dyn Future<Output = (Request, Demand)> + Send>>;
+
+impl<Request> fmt::Debug for Found<Request> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Found::Now(..) => "Now",
+            Found::Later(_) => "Later",
+        })
+    }
+}
+
+/// What a request needs.
+#[derive(Debug, Default)]
+pub struct Demand {
+    /// The lock, if any.
+    pub(crate) name: Option<LockName>,
+    /// Whose request it is, and how many of theirs may wait.
+    pub(crate) client: Option<(LockName, usize)>,
+}
+
+impl<K, Request> Sealed<Request> for K
+where
+    K: LockKey<Request>,
+{
+    fn find(this: &Arc<Self>, request: Request) -> Found<Request> {
+        let name = this.lock_name(&request);
+        Found::Now(request, Demand { name, client: None })
+    }
+}
+
+/// A key that is found asynchronously: see [`LockLayer::from_async_key`](crate::LockLayer::from_async_key).
+pub struct AsyncKey<F> {
+    find: F,
+}
+
+impl<F> AsyncKey<F> {
+    pub(crate) fn new(find: F) -> AsyncKey<F> {
+        AsyncKey { find }
+    }
+}
+
+impl<F, B> Sealed<Request<B>> for AsyncKey<F>
+where
+    F: for<'a> Fn(&'a mut Parts) -> KeyFuture<'a> + Send + Sync + 'static,
+    B: Send + 'static,
+{
+    fn find(this: &Arc<Self>, request: Request<B>) -> Found<Request<B>> {
+        let key = this.clone();
+        Found::Later(Box::pin(async move {
+            let (mut parts, body) = request.into_parts();
+            let name = (key.find)(&mut parts).await;
+            let request = Request::from_parts(parts, body);
+            (request, Demand { name, client: None })
+        }))
+    }
+}
+
+impl<F> fmt::Debug for AsyncKey<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncKey").finish_non_exhaustive()
+    }
+}
+
+/// A key with a cap per client: see
+/// [`LockLayer::max_waiters_per_client`](crate::LockLayer::max_waiters_per_client).
+#[derive(Debug)]
+pub struct PerClient<K, C> {
+    key: Arc<K>,
+    client: C,
+    most: usize,
+}
+
+impl<K, C> PerClient<K, C> {
+    pub(crate) fn new(key: Arc<K>, client: C, most: usize) -> PerClient<K, C> {
+        PerClient { key, client, most }
+    }
+}
+
+// Not for any request: a blanket implementation would overlap with that for keys.
+impl<K, C, B> Sealed<Request<B>> for PerClient<K, C>
+where
+    K: Sealed<Request<B>>,
+    C: LockKey<Request<B>>,
+    B: 'static,
+{
+    fn find(this: &Arc<Self>, request: Request<B>) -> Found<Request<B>> {
+        let client = this.client.lock_name(&request);
+        let client = client.map(|client| (client, this.most));
+        match K::find(&this.key, request) {
+            Found::Now(request, demand) => Found::Now(request, Demand { client, ..demand }),
+            Found::Later(finding) => Found::Later(Box::pin(async move {
+                let (request, demand) = finding.await;
+                (request, Demand { client, ..demand })
+            })),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What a key may look at.
+
+use http::{Extensions, HeaderMap, Method, Request, Uri};
+
+/// A request without its body.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    method: &'a Method,
+    uri: &'a Uri,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+}
+
+impl<'a> Head<'a> {
+    /// The method.
+    pub fn method(self) -> &'a Method {
+        self.method
+    }
+
+    /// The URI. In a nested axum router it lacks the prefix that was matched already.
+    pub fn uri(self) -> &'a Uri {
+        self.uri
+    }
+
+    /// The headers.
+    pub fn headers(self) -> &'a HeaderMap {
+        self.headers
+    }
+
+    /// What outer layers left for inner ones.
+    pub fn extensions(self) -> &'a Extensions {
+        self.extensions
+    }
+}
+
+impl<'a, B> From<&'a Request<B>> for Head<'a> {
+    fn from(request: &'a Request<B>) -> Head<'a> {
+        Head {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            extensions: request.extensions(),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Which lock a request needs.
+
+#[cfg(feature = "axum")]
+mod axum;
+mod find;
+mod head;
+mod request;
+
+pub use find::{AsyncKey, FindKey, KeyFuture, PerClient};
+pub(crate) use find::{Demand, Finding, Found};
+pub use head::Head;
+pub use request::RequestKey;
+
+use lock_runtime::LockName;
+
+/// Tells which lock a request needs.
+///
+/// Closures `Fn(&Request) -> Option<impl Into<LockName>>` are keys, and so is [`RequestKey`], which is put together
+/// from headers, query, path and extensions. `None` means that the request needs no lock and passes through.
+///
+/// # Data from requests must be escaped
+/// A `String` or `&str` becomes a name byte for byte. What a client sent belongs through [`LockName::with`] (or
+/// `lock_runtime::key!`), which escapes it: built by `format!`, the names for the user `7:order` and for the order
+/// of the user `7` may be the same, and a client could choose whose lock it takes. [`RequestKey`] escapes by itself.
+///
+/// # One resource must have one name
+/// `/orders/17` and `/orders/%317` reach the same handler. A key must decode what the handler decodes, or the two
+/// take different locks: [`RequestKey`] does.
+///
+/// ```
+/// use http::Request;
+/// use lock_runtime::LockName;
+/// use tower_lock::LockKey;
+///
+/// let key = |request: &Request<()>| {
+///     let tenant = request.headers().get("x-tenant")?.to_str().ok()?;
+///     Some(LockName::from("tenant:").with(tenant))
+/// };
+/// let request = Request::get("/").header("x-tenant", "a:b").body(()).unwrap();
+/// assert_eq!(key.lock_name(&request).unwrap().as_str(), "tenant:a%3Ab");
+/// assert_eq!(key.lock_name(&Request::new(())), None);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a lock key for `{Request}`",
+    label = "makes no lock name from this request",
+    note = "a key is a closure `|request: &{Request}| -> Option<impl Into<LockName>>`, a `RequestKey`, or your own \
+            `LockKey`"
+)]
+pub trait LockKey<Request> {
+    /// The name of the lock, or `None` if the request needs none.
+    fn lock_name(&self, request: &Request) -> Option<LockName>;
+}
+
+impl<F, Request, Name> LockKey<Request> for F
+where
+    F: Fn(&Request) -> Option<Name>,
+    Name: Into<LockName>,
+{
+    fn lock_name(&self, request: &Request) -> Option<LockName> {
+        self(request).map(Into::into)
+    }
+}

@@ -1,0 +1,211 @@
+//! Keys that are put together from the parts of a request's head.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::Request;
+use http::header::AsHeaderName;
+use lock_runtime::LockName;
+use percent_encoding::percent_decode_str;
+
+use crate::key::{Head, LockKey};
+
+/// A key made of a word and values of the request's head: `order:acme:17`.
+///
+/// ```
+/// use http::Request;
+/// use tower_lock::{LockKey, RequestKey};
+///
+/// let key = RequestKey::new("order").header("x-tenant").path_segment(1);
+/// let request = Request::get("/orders/1%37").header("x-tenant", "acme").body(())?;
+/// assert_eq!(key.lock_name(&request).unwrap().as_str(), "order:acme:17");
+///
+/// // Without the header the request needs no lock.
+/// let request = Request::get("/orders/17").body(())?;
+/// assert_eq!(key.lock_name(&request), None);
+/// # Ok::<_, http::Error>(())
+/// ```
+///
+/// | part | its value | missing if |
+/// |---|---|---|
+/// | [`header`](Self::header) | the header's value | the request has no such header |
+/// | [`query`](Self::query) | the decoded parameter | the query has no such parameter |
+/// | [`path_segment`](Self::path_segment) | the decoded segment, counted from 0 | the path is shorter |
+/// | [`path`](Self::path) | the decoded segments, each | never |
+/// | [`method`](Self::method) | `GET`, `POST`, … | never |
+/// | [`extension`](Self::extension) | what the closure makes of it: the authenticated principal, say | no outer layer left one |
+/// | [`value`](Self::value) | what the closure returns | it returns `None` |
+/// | `path_param`, feature `axum` | the decoded parameter of the matched route | the route has no such parameter |
+/// | `matched_path`, feature `axum` | the matched route, `/orders/{id}` | no route matched |
+///
+/// If a part is missing, the request needs no lock; after [`required`](Self::required) it is refused with 400
+/// instead. A value that is empty or not text, a header or parameter that is given twice, and a name over 512 bytes
+/// are refused with 400 in any case: who reads such a request may read it differently from who locks for it.
+///
+/// Values are escaped, and two keys with different values have different names. The request's body type does not
+/// matter: one key serves axum and tonic.
+#[derive(Clone)]
+pub struct RequestKey {
+    word: &'static str,
+    parts: Vec<Part>,
+    required: bool,
+}
+
+/// Appends a value, or says why it cannot.
+type Part = Arc<dyn Fn(Head<'_>, LockName) -> Result<LockName, Flaw> + Send + Sync>;
+
+/// Why a request has no proper value for a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    Missing,
+    Bad,
+}
+
+impl RequestKey {
+    /// A key that begins with `word`, which also labels its logs and metrics. Without parts it is one lock for all
+    /// requests.
+    pub fn new(word: &'static str) -> RequestKey {
+        RequestKey {
+            word,
+            parts: vec![],
+            required: false,
+        }
+    }
+
+    /// Adds a header's value.
+    #[must_use]
+    pub fn header(self, name: impl AsHeaderName + Clone + Send + Sync + 'static) -> Self {
+        self.part(move |head, key| {
+            let mut values = head.headers().get_all(name.clone()).iter();
+            let value = only(&mut values)?.to_str().map_err(|_| Flaw::Bad)?;
+            Ok(key.with(value))
+        })
+    }
+
+    /// Adds a parameter of the query, decoded as HTML forms are.
+    #[must_use]
+    pub fn query(self, name: &'static str) -> Self {
+        self.part(move |head, key| {
+            let query = head.uri().query().ok_or(Flaw::Missing)?;
+            let pairs = form_urlencoded::parse(query.as_bytes());
+            let mut values = pairs.filter(|(of, _)| of == name).map(|(_, value)| value);
+            Ok(key.with(&only(&mut values)?))
+        })
+    }
+
+    /// Adds the segment of the path at `index`, counted from 0, percent-decoded.
+    #[must_use]
+    pub fn path_segment(self, index: usize) -> Self {
+        self.part(move |head, key| {
+            let segment = segments(head).nth(index).ok_or(Flaw::Missing)?;
+            Ok(key.with(&decoded(segment)?))
+        })
+    }
+
+    /// Adds the whole path, each segment percent-decoded.
+    #[must_use]
+    pub fn path(self) -> Self {
+        self.part(|head, mut key| {
+            for segment in segments(head) {
+                key = key.literal("/");
+                if !segment.is_empty() {
+                    key = key.with(&decoded(segment)?);
+                }
+            }
+            Ok(key)
+        })
+    }
+
+    /// Adds the method.
+    #[must_use]
+    pub fn method(self) -> Self {
+        self.part(|head, key| Ok(key.with(head.method())))
+    }
+
+    /// Adds what `value` makes of an extension of type `T`: of the principal that an authenticating layer outside
+    /// of this one has left, for instance.
+    #[must_use]
+    pub fn extension<T, V>(self, value: impl Fn(&T) -> V + Send + Sync + 'static) -> Self
+    where
+        T: Clone + Send + Sync + 'static,
+        V: fmt::Display,
+    {
+        self.part(move |head, key| {
+            let found = head.extensions().get::<T>().ok_or(Flaw::Missing)?;
+            Ok(key.with(&value(found)))
+        })
+    }
+
+    /// Adds what `value` makes of the request's head.
+    #[must_use]
+    pub fn value<V>(self, value: impl Fn(Head<'_>) -> Option<V> + Send + Sync + 'static) -> Self
+    where
+        V: fmt::Display,
+    {
+        self.part(move |head, key| Ok(key.with(&value(head).ok_or(Flaw::Missing)?)))
+    }
+
+    /// Refuses requests that lack a part with 400, instead of serving them without a lock.
+    #[must_use]
+    pub fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
+
+    pub(crate) fn part(
+        mut self,
+        part: impl Fn(Head<'_>, LockName) -> Result<LockName, Flaw> + Send + Sync + 'static,
+    ) -> Self {
+        self.parts.push(Arc::new(part));
+        self
+    }
+
+    fn name(&self, head: Head<'_>) -> Option<LockName> {
+        let key = || LockName::from(self.word).template(self.word);
+        let name = self
+            .parts
+            .iter()
+            .try_fold(key(), |name, part| part(head, name.literal(":")));
+        match name {
+            Ok(name) => Some(name),
+            Err(Flaw::Missing) if !self.required => None,
+            // An empty value makes the name invalid.
+            Err(Flaw::Missing | Flaw::Bad) => Some(key().with("")),
+        }
+    }
+}
+
+impl<B> LockKey<Request<B>> for RequestKey {
+    fn lock_name(&self, request: &Request<B>) -> Option<LockName> {
+        self.name(Head::from(request))
+    }
+}
+
+impl fmt::Debug for RequestKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestKey")
+            .field("word", &self.word)
+            .field("parts", &self.parts.len())
+            .field("required", &self.required)
+            .finish()
+    }
+}
+
+/// The one value of something that may be given several times.
+fn only<T>(values: &mut impl Iterator<Item = T>) -> Result<T, Flaw> {
+    let value = values.next().ok_or(Flaw::Missing)?;
+    match values.next() {
+        None => Ok(value),
+        Some(_) => Err(Flaw::Bad),
+    }
+}
+
+fn segments(head: Head<'_>) -> impl Iterator<Item = &str> {
+    head.uri().path().split('/').skip(1)
+}
+
+fn decoded(segment: &str) -> Result<std::borrow::Cow<'_, str>, Flaw> {
+    percent_decode_str(segment)
+        .decode_utf8()
+        .map_err(|_| Flaw::Bad)
+}

@@ -1,0 +1,59 @@
+//! The reply for gRPC.
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response};
+
+use crate::refusal::{Refusal, RefusalKind};
+use crate::reply::Reply;
+
+/// Refuses with a gRPC status, in a response that consists of trailers only, as `tonic::Status` does. Needs a body
+/// that is `Default`, such as tonic's or axum's.
+///
+/// | refusal | gRPC status |
+/// |---|---|
+/// | `Busy`, `WaitedOut`, `Lost` | `ABORTED` |
+/// | `Overloaded`, `ClientOverloaded` | `RESOURCE_EXHAUSTED` |
+/// | `Unavailable` | `UNAVAILABLE` |
+/// | `BadKey` | `INVALID_ARGUMENT` |
+/// | `Misconfigured` | `INTERNAL` |
+///
+/// Where a retry can help, `grpc-retry-pushback-ms` says when, as `Retry-After` does for HTTP. Clients that retry by
+/// their service config obey it. A client-side deadline bounds the whole call, waiting for the lock included.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GrpcStatus;
+
+const INVALID_ARGUMENT: u16 = 3;
+const RESOURCE_EXHAUSTED: u16 = 8;
+const ABORTED: u16 = 10;
+const INTERNAL: u16 = 13;
+const UNAVAILABLE: u16 = 14;
+
+fn code(kind: RefusalKind) -> u16 {
+    match kind {
+        RefusalKind::Busy | RefusalKind::WaitedOut | RefusalKind::Lost => ABORTED,
+        RefusalKind::Overloaded | RefusalKind::ClientOverloaded => RESOURCE_EXHAUSTED,
+        RefusalKind::Unavailable => UNAVAILABLE,
+        RefusalKind::BadKey => INVALID_ARGUMENT,
+        RefusalKind::Misconfigured => INTERNAL,
+    }
+}
+
+impl<B, E> Reply<Response<B>, E> for GrpcStatus
+where
+    B: Default,
+{
+    fn reply(&self, refusal: Refusal) -> Result<Response<B>, E> {
+        let mut response = Response::new(B::default());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert("grpc-status", code(refusal.kind()).into());
+        // Plain ASCII without `%`: needs no encoding.
+        let detail = HeaderValue::from_static(refusal.kind().detail());
+        headers.insert("grpc-message", detail);
+        if let Some(pause) = refusal.retry_after() {
+            let millis = pause.as_millis() as u64;
+            headers.insert("grpc-retry-pushback-ms", millis.into());
+        }
+        Ok(response)
+    }
+}

@@ -1,0 +1,72 @@
+//! How long a request's lock is held.
+
+use http::Response;
+use lock_runtime::{LockGuard, Outcome, Protect};
+use tower_service::Service;
+
+use crate::body::{HeldBody, HoldBody};
+use crate::call::Call;
+
+/// The lock is held until the response future of the inner service is done. The default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UntilResponse;
+
+/// The lock is held until the response body has ended, too: see
+/// [`LockLayer::until_body_end`](crate::LockLayer::until_body_end).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UntilBodyEnd;
+
+/// How long a layer holds its locks: [`UntilResponse`] or [`UntilBodyEnd`]. It cannot be implemented otherwise.
+pub trait HoldUntil<S: Service<Request>, Request>: Sealed<S, Request> {}
+
+impl<U, S, Request> HoldUntil<S, Request> for U
+where
+    S: Service<Request>,
+    U: Sealed<S, Request>,
+{
+}
+
+pub trait Sealed<S: Service<Request>, Request> {
+    /// What the service responds with.
+    type Response;
+    /// Makes the call under the lock, and sees to the lock's end.
+    type Holding: Future<Output = Outcome<Result<Self::Response, S::Error>>>;
+
+    fn hold(guard: LockGuard, call: Call<S, Request>) -> Self::Holding;
+
+    /// The response of a request that needed no lock.
+    fn unlocked(response: S::Response) -> Self::Response;
+}
+
+impl<S, Request> Sealed<S, Request> for UntilResponse
+where
+    S: Service<Request>,
+{
+    type Response = S::Response;
+    type Holding = Protect<Call<S, Request>>;
+
+    fn hold(guard: LockGuard, call: Call<S, Request>) -> Self::Holding {
+        guard.protect(call)
+    }
+
+    fn unlocked(response: S::Response) -> S::Response {
+        response
+    }
+}
+
+impl<S, Request, B> Sealed<S, Request> for UntilBodyEnd
+where
+    S: Service<Request, Response = Response<B>>,
+    B: http_body::Body,
+{
+    type Response = Response<HeldBody<B>>;
+    type Holding = HoldBody<Call<S, Request>>;
+
+    fn hold(guard: LockGuard, call: Call<S, Request>) -> Self::Holding {
+        HoldBody::new(guard, call)
+    }
+
+    fn unlocked(response: Response<B>) -> Self::Response {
+        response.map(HeldBody::unlocked)
+    }
+}

@@ -1,0 +1,222 @@
+//! Keys: what a request's parts become, asynchronous keys, caps.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
+
+use http::request::{Builder, Parts};
+use http::{HeaderValue, Request, Response, StatusCode};
+use lock_runtime::{LockManager, LockName};
+use support::{Served, get, retry_after, waiters};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_lock::{KeyFuture, LockKey, LockLayer, RequestKey};
+
+fn name(key: &RequestKey, request: Builder) -> Option<String> {
+    let name = key.lock_name(&request.body(()).unwrap())?;
+    Some(name.as_str().to_owned())
+}
+
+/// What the layer answers a request whose key is bad, fine or missing.
+async fn status(key: RequestKey, request: Builder) -> StatusCode {
+    let service = LockLayer::from_key(LockManager::in_memory(), key).layer(service_fn(
+        async |_: Request<String>| Served::Ok(Response::new(String::new())),
+    ));
+    let response = service
+        .oneshot(request.body(String::new()).unwrap())
+        .await
+        .unwrap();
+    response.status()
+}
+
+#[test]
+fn a_key_is_put_together_from_parts() {
+    #[derive(Clone)]
+    struct User {
+        id: u64,
+    }
+    let key = RequestKey::new("order")
+        .method()
+        .header("X-Tenant")
+        .query("id")
+        .path_segment(1)
+        .extension(|user: &User| user.id)
+        .value(|head| head.uri().path().len().checked_sub(1));
+    let request = Request::post("/orders/17?x=1&id=a%20b+c")
+        .header("x-tenant", "acme:1")
+        .extension(User { id: 7 });
+    assert_eq!(
+        name(&key, request).unwrap(),
+        "order:POST:acme%3A1:a%20b%20c:17:7:9"
+    );
+}
+
+#[test]
+fn one_resource_has_one_name_however_it_is_spelled() {
+    let segment = RequestKey::new("o").path_segment(1);
+    let query = RequestKey::new("o").query("id");
+    let path = RequestKey::new("o").path();
+    let of = |key, uri: &str| name(key, Request::get(uri)).unwrap();
+    assert_eq!(of(&segment, "/orders/%317"), of(&segment, "/orders/17"));
+    assert_eq!(of(&query, "/?id=%317"), of(&query, "/?%69d=17"));
+    assert_eq!(of(&path, "/%6Frders/17"), of(&path, "/orders/17"));
+}
+
+#[test]
+fn different_values_have_different_names() {
+    let two = RequestKey::new("o").header("a").header("b");
+    let of = |a: &str, b: &str| name(&two, Request::get("/").header("a", a).header("b", b));
+    assert_ne!(of("x:y", "z"), of("x", "y:z"));
+    assert_ne!(of("x%3Ay", "z"), of("x:y", "z"));
+    let path = RequestKey::new("o").path();
+    let of = |uri: &str| name(&path, Request::get(uri));
+    assert_ne!(of("/a%2Fb"), of("/a/b"));
+    assert_ne!(of("/a/"), of("/a"));
+    assert_ne!(of("/a//b"), of("/a/b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_part_means_no_lock_or_where_it_is_required_400() {
+    let keys = [
+        RequestKey::new("o").header("x-tenant"),
+        RequestKey::new("o").query("id"),
+        RequestKey::new("o").path_segment(3),
+        RequestKey::new("o").extension(|id: &u64| *id),
+        RequestKey::new("o").value(|_| None::<String>),
+    ];
+    for key in keys {
+        let request = || Request::get("/orders/17?other=1");
+        assert_eq!(name(&key, request()), None, "{key:?}");
+        assert_eq!(status(key.clone(), request()).await, StatusCode::OK);
+        let required = key.required();
+        assert_eq!(status(required, request()).await, StatusCode::BAD_REQUEST);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ambiguous_empty_undecodable_or_endless_value_is_400() {
+    let header = || RequestKey::new("o").header("id");
+    let query = || RequestKey::new("o").query("id");
+    let segment = || RequestKey::new("o").path_segment(0);
+    let get = Request::get::<&str>;
+    let not_text = HeaderValue::from_bytes(b"\xff").unwrap();
+    for (key, request) in [
+        (header(), get("/").header("id", "1").header("id", "2")),
+        (header(), get("/").header("id", "")),
+        (header(), get("/").header("id", not_text)),
+        (header(), get("/").header("id", "x".repeat(600))),
+        (query(), get("/?id=1&id=1")),
+        (query(), get("/?id=")),
+        (segment(), get("/%ff")),
+        (segment(), get("/")),
+    ] {
+        assert_eq!(status(key, request).await, StatusCode::BAD_REQUEST);
+    }
+}
+
+#[test]
+fn one_key_serves_requests_with_any_body() {
+    let key = RequestKey::new("o").path();
+    let request = Request::new(vec![1_u8]);
+    assert_eq!(key.lock_name(&Request::new(())), key.lock_name(&request));
+}
+
+fn session(parts: &mut Parts) -> KeyFuture<'_> {
+    Box::pin(async move {
+        let user = parts.headers.get("x-user")?.to_str().ok()?.to_owned();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        parts.extensions.insert(user.clone());
+        Some(LockName::from("user:").with(&user))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_asynchronous_key_is_awaited_and_may_change_the_request() {
+    let locks = LockManager::in_memory();
+    let _guard = locks.mutex("user:2").acquire().await.unwrap();
+    let service = LockLayer::from_async_key(locks, session)
+        .wait(Duration::ZERO)
+        .layer(service_fn(async |request: Request<String>| {
+            let user = request.extensions().get::<String>().cloned();
+            Served::Ok(Response::new(user.unwrap_or_default() + request.body()))
+        }));
+    let send = |user: Option<&str>| {
+        let mut request = get("/");
+        *request.body_mut() = "!".into();
+        if let Some(user) = user {
+            let user = HeaderValue::from_str(user).unwrap();
+            request.headers_mut().insert("x-user", user);
+        }
+        service.clone().oneshot(request)
+    };
+    assert_eq!(send(Some("1")).await.unwrap().body(), "1!");
+    assert_eq!(send(None).await.unwrap().body(), "!");
+    let busy = send(Some("2")).await.unwrap();
+    assert_eq!(busy.status(), StatusCode::LOCKED);
+}
+
+/// A layer with caps around a service that never answers, and what it answers right away, if anything.
+async fn sent<S>(service: &S, path: &str, client: Option<&str>) -> Option<Response<String>>
+where
+    S: tower::Service<Request<String>, Response = Response<String>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
+    let mut request = get(path);
+    if let Some(client) = client {
+        let client = HeaderValue::from_str(client).unwrap();
+        request.headers_mut().insert("x-client", client);
+    }
+    let mut response = tokio::spawn(service.clone().oneshot(request));
+    let response = tokio::time::timeout(Duration::from_millis(50), &mut response).await;
+    Some(response.ok()?.unwrap().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn caps_are_answered_at_once_503_or_for_one_client_429() {
+    let locks = LockManager::in_memory();
+    let mut guards = vec![];
+    for name in ["path:a", "path:b", "path:c"] {
+        guards.push(locks.mutex(name).acquire().await.unwrap());
+    }
+    let service = LockLayer::new(locks.clone(), support::by_path)
+        .wait(Duration::from_secs(60))
+        .max_waiters_per_key(2)
+        .max_waiters(4)
+        .max_waiters_per_client(1, RequestKey::new("client").header("x-client"))
+        .layer(service_fn(async |_: Request<String>| {
+            pending::<Served>().await
+        }));
+    let refused = |response: Option<Response<String>>| {
+        let response = response.expect("it waits");
+        assert!((1..=5).contains(&retry_after(&response).unwrap()));
+        response.status()
+    };
+    // Two for a, one of them for client 1.
+    assert!(sent(&service, "/a", None).await.is_none());
+    assert!(sent(&service, "/a", Some("1")).await.is_none());
+    let of_key = refused(sent(&service, "/a", Some("2")).await);
+    assert_eq!(of_key, StatusCode::SERVICE_UNAVAILABLE);
+    let of_client = refused(sent(&service, "/b", Some("1")).await);
+    assert_eq!(of_client, StatusCode::TOO_MANY_REQUESTS);
+    // A free key is no matter.
+    assert!(sent(&service, "/b", Some("2")).await.is_none());
+    assert!(sent(&service, "/c", None).await.is_none());
+    let of_all = refused(sent(&service, "/b", None).await);
+    assert_eq!(of_all, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(waiters(&locks, &LockName::from("path:b")).await, 1);
+
+    // Whoever is admitted counts no more: the two for a are served one after the other, and c is.
+    guards.pop();
+    support::eventually("c is served", async || {
+        waiters(&locks, &LockName::from("path:c")).await == 0
+    })
+    .await;
+    assert!(sent(&service, "/c", Some("3")).await.is_none());
+    let of_client = refused(sent(&service, "/b", Some("3")).await);
+    assert_eq!(of_client, StatusCode::TOO_MANY_REQUESTS);
+}
