@@ -7,19 +7,17 @@
 //! use std::time::Duration;
 //!
 //! use axum::{Router, routing::post};
-//! use lock_runtime::{LockManager, LockName};
-//! use tower_lock::LockLayer;
+//! use lock_runtime::LockManager;
+//! use tower_lock::{LockLayer, RequestKey};
 //!
 //! # async fn pay() {}
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let locks = LockManager::connect("redis://127.0.0.1/").await?;
-//! let per_order = LockLayer::new(locks, |request: &http::Request<_>| {
-//!     let order = request.uri().path().strip_prefix("/orders/")?;
-//!     Some(LockName::from("order:").with(order))
-//! });
+//! // The lock `order:17` around every request to `/orders/17`.
+//! let order = RequestKey::new("order").path_segment(1);
 //! let app: Router = Router::new()
 //!     .route("/orders/{id}", post(pay))
-//!     .layer(per_order.wait(Duration::from_secs(2)).label("order"));
+//!     .layer(LockLayer::from_key(locks, order).wait(Duration::from_secs(2)));
 //! # Ok(())
 //! # }
 //! ```
@@ -29,7 +27,8 @@
 //! For each request the layer asks the key for a lock name, acquires that lock, calls the inner service, releases,
 //! and returns the response. The lock is held from before the inner `call` until the response future is done, and
 //! renewed meanwhile; the response is delivered after the release was confirmed, or after the call timeout at the
-//! latest. A response **body** that is streamed afterwards is not under the lock.
+//! latest. A response **body** that is streamed afterwards is not under the lock, unless the layer holds
+//! [until the body's end](LockLayer::until_body_end).
 //!
 //! What the handler requests in its own task is nested in the layer's hold: the same lock, from an attribute on a
 //! service method or from a second layer, re-enters instead of waiting for itself. Work that the handler *spawns*
@@ -50,10 +49,12 @@
 //! | the lock is busy and the wait is zero | `Busy` | 423 Locked | yes |
 //! | the lock is busy for the whole wait | `WaitedOut` | 503 | yes |
 //! | too many waiters, for the key or in all | `Overloaded` | 503, at once | yes |
+//! | too many waiters of this client | `ClientOverloaded` | 429, at once | yes |
 //! | the store is away for the whole wait, or the manager shuts down | `Unavailable` | 503 | yes |
 //! | the lock is lost while the request is served | `Lost` | 503; the inner future is dropped at its current `.await` | yes |
 //! | the lock is lost, but the response is finished | | the inner response, and a `tracing` warning | |
-//! | the name is empty, too long, or has an empty value in it | `BadKey` | 400 | no |
+//! | the lock is lost while the body is sent, and the layer holds until its end | | the body ends with an error | |
+//! | the name is empty, too long, or has an empty or ambiguous value in it | `BadKey` | 400 | no |
 //! | the store denies access, the key holds something else, an option is out of bounds | `Misconfigured` | 500, and a `tracing` error | no |
 //!
 //! `Retry-After` is 1 to 5 seconds, at random: it neither reveals the holder's lease nor brings the refused clients
@@ -73,15 +74,23 @@
 //! | wait | the manager's: 10 s | [`LockLayer::wait`] |
 //! | lease | the manager's: 30 s, renewed every third | [`LockLayer::lease`] |
 //! | max hold | none | [`LockLayer::max_hold`] |
-//! | label of logs and metrics | the template of a `key!` name | [`LockLayer::label`] |
+//! | label of logs and metrics | the word of a [`RequestKey`], the template of a `key!` name | [`LockLayer::label`] |
 //! | reply | a problem document with the status above | [`LockLayer::reply`] |
-//! | waiters | 20,000 per key and 100,000 per manager | `LockManagerBuilder::max_waiters` |
+//! | waiters | 20,000 per key and 100,000 per manager | `LockManagerBuilder::max_waiters`, [`LockLayer::max_waiters`], [`LockLayer::max_waiters_per_key`] |
+//! | waiters per client | no cap | [`LockLayer::max_waiters_per_client`] |
+//! | held until | the response future is done | [`LockLayer::until_body_end`] |
 //!
 //! # Keys
 //!
-//! A key is a closure that returns an owned name, or any [`LockKey`]. A `String` is a name byte for byte. **What a
-//! client sent belongs through [`LockName::with`](lock_runtime::LockName::with)**, which escapes it; `format!` does
-//! not.
+//! | key | for |
+//! |---|---|
+//! | [`RequestKey`] | values of the head: headers, query, path, principal; decoded, escaped, checked |
+//! | a closure over `&http::Request<_>`: [`LockLayer::new`] | anything else that needs no `.await` |
+//! | a closure over `&mut http::request::Parts`: [`LockLayer::from_async_key`] | what must be looked up |
+//! | [`LockKey`]: [`LockLayer::from_key`] | types of your own, requests that are not HTTP |
+//!
+//! A closure returns an owned name; a `String` is a name byte for byte. **What a client sent belongs through
+//! [`LockName::with`](lock_runtime::LockName::with)**, which escapes it; `format!` does not.
 //!
 //! A closure whose request type cannot be inferred from where the layer is used needs it spelled out:
 //! `|request: &http::Request<axum::body::Body>| …`.
@@ -112,7 +121,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let locks = LockManager::in_memory();
 //! let service = LockLayer::new(locks.clone(), |request: &Request<String>| {
-//!     let order = request.uri().path().strip_prefix("/orders/")?;
+//!     let order = request.headers().get("x-order")?.to_str().ok()?;
 //!     Some(LockName::from("order:").with(order))
 //! })
 //! .wait(Duration::ZERO)
@@ -120,7 +129,7 @@
 //!     Ok::<_, Infallible>(Response::new(String::from("paid")))
 //! }));
 //!
-//! let pay = || Request::post("/orders/17").body(String::new());
+//! let pay = || Request::post("/pay").header("x-order", "17").body(String::new());
 //! let response = service.clone().oneshot(pay()?).await?;
 //! assert_eq!(response.body(), "paid");
 //!
@@ -136,10 +145,45 @@
 //! # }
 //! ```
 //!
+//! # An `Idempotency-Key` that holds
+//!
+//! Two identical requests at the same time both find no stored answer, and both run. Hold the key's lock around the
+//! handler, and let the handler look for the answer first and store it last, under the lock:
+//!
+//! ```
+//! # use lock_runtime::LockManager;
+//! # use std::time::Duration;
+//! use tower_lock::{LockLayer, RequestKey};
+//!
+//! let once = RequestKey::new("idempotency").header("x-user").method().path().header("idempotency-key");
+//! let layer = LockLayer::from_key(LockManager::in_memory(), once.required()).wait(Duration::from_secs(5));
+//! # drop(layer);
+//! ```
+//!
+//! The lock makes the second request wait; the stored answer, committed before the handler returns, is what keeps
+//! it from running again.
+//!
+//! # gRPC
+//!
+//! tonic's services are Tower services over HTTP: the same keys serve them, and [`GrpcStatus`] answers as tonic
+//! does. `RequestKey::new("transfer").header("x-account")` reads the metadata entry `x-account`. A streaming
+//! method's response future is done when its stream begins: hold [until the body's end](LockLayer::until_body_end)
+//! to lock the stream as well.
+//!
 //! # Services that are not HTTP
 //!
-//! [`LockLayer::from_key`] takes a key over any request type, and [`LockLayer::reply`] a closure that makes the
-//! service's own response or error out of a [`Refusal`].
+//! [`LockLayer::from_key`] takes a key over any request type. [`AsError`] makes the service's own error out of a
+//! [`Refusal`], and a closure for [`LockLayer::reply`] its error or response.
+//!
+//! # Features
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `axum` | off | `RequestKey::path_param` and `RequestKey::matched_path` |
+//!
+//! # Panics
+//!
+//! The layer itself never panics. A panic in a key, a reply or the inner service passes through and releases.
 
 mod body;
 mod call;
