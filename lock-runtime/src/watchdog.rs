@@ -175,7 +175,9 @@ impl Watch {
     pub(crate) fn hear(&self, event: Event) {
         match event {
             Event::ForceReleased(victim) => {
-                if let Some(hold) = self.schedule().take(victim) {
+                let hold = self.schedule().take(victim);
+                // Unlocked: a loss wakes waiters.
+                if let Some(hold) = hold {
                     hold.lose(LostReason::ForceReleased);
                 }
             }
