@@ -1,1 +1,5 @@
-//! What the example programs share.
+//! What the example programs share: where their locks live.
+
+mod store;
+
+pub use store::Store;

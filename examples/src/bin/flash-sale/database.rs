@@ -1,0 +1,174 @@
+//! The orders, in a SQLite file.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_runtime::FencingToken;
+use rusqlite::{Connection, OptionalExtension, params};
+use tokio::sync::Semaphore;
+use tokio::task::JoinError;
+
+/// How many connections a process opens.
+const CONNECTIONS: usize = 4;
+
+/// No UNIQUE (coupon, user) and no trigger on the stock: this service relies on its lock, as one must whose stock,
+/// orders and payments live in different systems.
+const SCHEMA: &str = "
+    CREATE TABLE coupons (name TEXT PRIMARY KEY, stock INTEGER NOT NULL);
+    CREATE TABLE orders (
+        id INTEGER PRIMARY KEY, coupon TEXT NOT NULL, user INTEGER NOT NULL, token INTEGER
+    );
+    CREATE INDEX orders_by_user ON orders (coupon, user);
+    CREATE INDEX orders_by_token ON orders (coupon, token);";
+
+/// What went wrong with the database.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DatabaseError {
+    /// SQLite said so.
+    #[error("the database: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// The call was given up by the runtime.
+    #[error("the database call did not end: {0}")]
+    Abandoned(#[from] JoinError),
+}
+
+/// A database file, with a few connections to it that are opened when they are first needed. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Database {
+    path: Arc<Path>,
+    idle: Arc<Mutex<Vec<Connection>>>,
+    limit: Arc<Semaphore>,
+}
+
+/// What a coupon's sale came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Totals {
+    pub(crate) orders: u64,
+    pub(crate) buyers: u64,
+}
+
+impl Database {
+    /// A file that exists.
+    pub(crate) fn open(path: &Path) -> Database {
+        Database {
+            path: path.into(),
+            idle: Arc::default(),
+            limit: Arc::new(Semaphore::new(CONNECTIONS)),
+        }
+    }
+
+    /// A new file with one coupon in it.
+    pub(crate) async fn create(
+        path: &Path,
+        coupon: &str,
+        stock: u32,
+    ) -> Result<Database, DatabaseError> {
+        let database = Database::open(path);
+        let coupon = coupon.to_owned();
+        database
+            .call(move |connection| {
+                connection.pragma_update(None, "journal_mode", "WAL")?;
+                connection.execute_batch(SCHEMA)?;
+                connection.execute(
+                    "INSERT INTO coupons VALUES (?1, ?2)",
+                    params![coupon, stock],
+                )
+            })
+            .await?;
+        Ok(database)
+    }
+
+    /// How many coupons are left: below zero if too many were sold, `None` if there is no such coupon.
+    pub(crate) async fn left(&self, coupon: &str) -> Result<Option<i64>, DatabaseError> {
+        let coupon = coupon.to_owned();
+        self.call(move |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT stock - (SELECT count(*) FROM orders WHERE coupon = ?1)
+                     FROM coupons WHERE name = ?1",
+                )?
+                .query_row([coupon], |row| row.get(0))
+                .optional()
+        })
+        .await
+    }
+
+    /// Whether the user has ordered before.
+    pub(crate) async fn has_ordered(&self, coupon: &str, user: u32) -> Result<bool, DatabaseError> {
+        let coupon = coupon.to_owned();
+        self.call(move |connection| {
+            connection
+                .prepare_cached("SELECT 1 FROM orders WHERE coupon = ?1 AND user = ?2")?
+                .exists(params![coupon, user])
+        })
+        .await
+    }
+
+    /// Writes an order and returns its number; `None` if a later holder of the lock has written already.
+    pub(crate) async fn insert(
+        &self,
+        coupon: &str,
+        user: u32,
+        token: Option<FencingToken>,
+    ) -> Result<Option<i64>, DatabaseError> {
+        let coupon = coupon.to_owned();
+        self.call(move |connection| {
+            // The fence: this statement may run after its caller has lost the lock, but not after a successor's.
+            let written = connection
+                .prepare_cached(
+                    "INSERT INTO orders (coupon, user, token) SELECT ?1, ?2, ?3
+                     WHERE NOT EXISTS (SELECT 1 FROM orders WHERE coupon = ?1 AND token > ?3)",
+                )?
+                .execute(params![coupon, user, token.map(FencingToken::get)])?;
+            Ok((written == 1).then(|| connection.last_insert_rowid()))
+        })
+        .await
+    }
+
+    /// Counts what was sold.
+    pub(crate) async fn totals(&self, coupon: &str) -> Result<Totals, DatabaseError> {
+        let coupon = coupon.to_owned();
+        self.call(move |connection| {
+            connection.query_row(
+                "SELECT count(*), count(DISTINCT user) FROM orders WHERE coupon = ?1",
+                [coupon],
+                |row| {
+                    Ok(Totals {
+                        orders: row.get(0)?,
+                        buyers: row.get(1)?,
+                    })
+                },
+            )
+        })
+        .await
+    }
+
+    /// Runs `work` on a connection, on a thread that may block.
+    async fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, DatabaseError> {
+        let permit = self.limit.clone().acquire_owned().await;
+        let (path, idle) = (self.path.clone(), self.idle.clone());
+        let call = tokio::task::spawn_blocking(move || {
+            let reused = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let connection = reused.map_or_else(|| connect(&path), Ok)?;
+            let result = work(&connection);
+            idle.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(connection);
+            // Here, not in the caller: a caller that is dropped does not stop this thread.
+            drop(permit);
+            result
+        });
+        Ok(call.await??)
+    }
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(Duration::from_secs(10))?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    Ok(connection)
+}

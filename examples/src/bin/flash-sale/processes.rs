@@ -1,0 +1,103 @@
+//! Several server processes: this program starts itself, as `flash-sale serve …`.
+
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use examples::Store;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::args::Serve;
+use crate::database::Database;
+use crate::sale::Sale;
+use crate::server::Server;
+use crate::{Failure, LOCKED, UNLOCKED};
+
+/// How long a process may take to end before it is killed.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Server processes on one database file and one lock store. Each ends when its stdin closes, so none outlives
+/// this value, nor this process, whatever becomes of it.
+pub(crate) struct Fleet {
+    children: Vec<Child>,
+    urls: Vec<String>,
+}
+
+impl Fleet {
+    /// Starts the processes and waits until each one listens.
+    pub(crate) async fn start(
+        count: usize,
+        database: &Path,
+        locked: bool,
+    ) -> Result<Fleet, Failure> {
+        let program = std::env::current_exe()?;
+        let mut children = Vec::with_capacity(count);
+        for _ in 0..count {
+            // The store's URL travels in the environment: it may hold a password, and arguments are public.
+            let child = Command::new(&program)
+                .arg("serve")
+                .arg(database)
+                .arg(if locked { LOCKED } else { UNLOCKED })
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()?;
+            children.push(child);
+        }
+        let mut urls = Vec::with_capacity(count);
+        for child in &mut children {
+            let stdout = child
+                .stdout
+                .take()
+                .ok_or("a server process has no output")?;
+            let first = BufReader::new(stdout).lines().next_line().await?;
+            urls.push(first.ok_or("a server process ended before it listened")?);
+        }
+        Ok(Fleet { children, urls })
+    }
+
+    /// Where clients reach them.
+    pub(crate) fn urls(&self) -> &[String] {
+        &self.urls
+    }
+
+    /// Lets all of them finish, and says so if one had died on the way.
+    pub(crate) async fn stop(mut self) -> Result<(), Failure> {
+        for child in &mut self.children {
+            drop(child.stdin.take());
+        }
+        for child in &mut self.children {
+            let status = wait_or_kill(child).await?;
+            if !status.success() {
+                return Err(format!("a server process ended with {status}").into());
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn wait_or_kill(child: &mut Child) -> Result<ExitStatus, Failure> {
+    if let Ok(status) = tokio::time::timeout(PATIENCE, child.wait()).await {
+        return Ok(status?);
+    }
+    child.kill().await?;
+    Ok(child.wait().await?)
+}
+
+/// What such a process does: serves until its stdin closes.
+pub(crate) async fn serve(options: Serve) -> Result<(), Failure> {
+    // A terminal sends Ctrl-C to the children, too. They end with their parent, after their requests.
+    tokio::spawn(async { while tokio::signal::ctrl_c().await.is_ok() {} });
+
+    let locks = Store::from_env().connect().await?;
+    let sale = Sale::new(Database::open(&options.database), locks.clone());
+    let server = Server::start(sale, options.locked).await?;
+    println!("{}", server.url());
+
+    let mut parent = tokio::io::stdin();
+    let mut ignored = [0; 64];
+    while parent.read(&mut ignored).await? > 0 {}
+    server.stop().await?;
+    locks.shutdown().await;
+    Ok(())
+}
