@@ -142,7 +142,7 @@ async fn run(
 
 /// On stderr, and only if that is a terminal.
 fn progress_bar(requests: u64, locked: bool) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}  {per_sec}")
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     let progress = ProgressBar::new(requests).with_style(style);
     progress.set_message(if locked {
