@@ -1,7 +1,7 @@
 //! The orders, in a SQLite file.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_runtime::FencingToken;
@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
 /// How many connections a process opens.
-const CONNECTIONS: usize = 4;
+const CONNECTIONS: u32 = 4;
 
 /// No UNIQUE (coupon, user) and no trigger on the stock: this service relies on its lock, as one must whose stock,
 /// orders and payments live in different systems.
@@ -54,7 +54,7 @@ impl Database {
         Database {
             path: path.into(),
             idle: Arc::default(),
-            limit: Arc::new(Semaphore::new(CONNECTIONS)),
+            limit: Arc::new(Semaphore::new(CONNECTIONS as usize)),
         }
     }
 
@@ -144,20 +144,29 @@ impl Database {
         .await
     }
 
+    /// Waits for calls that nobody waits for any more, and closes the connections.
+    pub(crate) async fn close(&self) {
+        let all = self.limit.acquire_many(CONNECTIONS).await;
+        let idle = std::mem::take(&mut *self.idle());
+        drop((idle, all));
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Runs `work` on a connection, on a thread that may block.
     async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, DatabaseError> {
         let permit = self.limit.clone().acquire_owned().await;
-        let (path, idle) = (self.path.clone(), self.idle.clone());
+        let database = self.clone();
         let call = tokio::task::spawn_blocking(move || {
-            let reused = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let connection = reused.map_or_else(|| connect(&path), Ok)?;
+            let reused = database.idle().pop();
+            let connection = reused.map_or_else(|| connect(&database.path), Ok)?;
             let result = work(&connection);
-            idle.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(connection);
+            database.idle().push(connection);
             // Here, not in the caller: a caller that is dropped does not stop this thread.
             drop(permit);
             result

@@ -27,6 +27,7 @@ use std::time::Duration;
 use examples::Store;
 use indicatif::{ProgressBar, ProgressStyle};
 use lock_runtime::LockManager;
+use tokio::sync::watch;
 
 use args::{Plan, Task};
 use database::Database;
@@ -43,6 +44,9 @@ const LOCKED: &str = "locked";
 const UNLOCKED: &str = "unlocked";
 
 const INTERRUPTED: u8 = 130;
+
+/// Turns true with the first Ctrl-C; the second one ends the program at once.
+type Interrupted = watch::Receiver<bool>;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -85,24 +89,41 @@ async fn sell(plan: Plan) -> Result<ExitCode, Failure> {
         },
     );
     let directory = tempfile::Builder::new().prefix("flash-sale").tempdir()?;
+    let (interrupt, interrupted) = watch::channel(false);
+    let ctrl_c_twice = async {
+        let _ = tokio::signal::ctrl_c().await;
+        eprintln!("flash-sale: interrupted, finishing what is under way");
+        interrupt.send_replace(true);
+        let _ = tokio::signal::ctrl_c().await;
+    };
     let outcome = tokio::select! {
         // Listens for Ctrl-C before there is anything to clean up.
         biased;
-        _ = tokio::signal::ctrl_c() => {
-            eprintln!("flash-sale: interrupted");
-            Ok(ExitCode::from(INTERRUPTED))
-        }
-        outcome = compare(&plan, &locks, directory.path()) => outcome,
+        () = ctrl_c_twice => Ok(ExitCode::from(INTERRUPTED)),
+        outcome = compare(&plan, &locks, directory.path(), interrupted) => outcome,
     };
     locks.shutdown().await;
     outcome
 }
 
-async fn compare(plan: &Plan, locks: &LockManager, directory: &Path) -> Result<ExitCode, Failure> {
-    let unlocked = run(plan, locks, directory, false).await?;
-    let locked = run(plan, locks, directory, true).await?;
-    let (verdict, kept) = report::verdict(plan, &unlocked, &locked);
-    println!("{}\n{verdict}", report::table(&unlocked, &locked));
+async fn compare(
+    plan: &Plan,
+    locks: &LockManager,
+    directory: &Path,
+    mut interrupted: Interrupted,
+) -> Result<ExitCode, Failure> {
+    let mut sales = Vec::with_capacity(2);
+    for locked in [false, true] {
+        match run(plan, locks, directory, locked, &mut interrupted).await? {
+            Some(figures) => sales.push(figures),
+            None => return Ok(ExitCode::from(INTERRUPTED)),
+        }
+    }
+    let [unlocked, locked] = &sales[..] else {
+        return Err("a sale is missing".into());
+    };
+    let (verdict, kept) = report::verdict(plan, unlocked, locked);
+    println!("{}\n{verdict}", report::table(unlocked, locked));
     Ok(if kept {
         ExitCode::SUCCESS
     } else {
@@ -110,34 +131,60 @@ async fn compare(plan: &Plan, locks: &LockManager, directory: &Path) -> Result<E
     })
 }
 
-/// One sale, on a database of its own.
+/// One sale, on a database of its own. `None` if it was interrupted.
 async fn run(
     plan: &Plan,
     locks: &LockManager,
     directory: &Path,
     locked: bool,
-) -> Result<Figures, Failure> {
+    interrupted: &mut Interrupted,
+) -> Result<Option<Figures>, Failure> {
     let name = if locked { LOCKED } else { UNLOCKED };
     let path = directory.join(name).with_extension("sqlite");
     let database = Database::create(&path, COUPON, plan.stock).await?;
-    let progress = progress_bar(plan.size.requests(), locked);
-    let answers = if plan.processes == 1 {
+    let servers = if plan.processes == 1 {
         let sale = Sale::new(database.clone(), locks.clone());
-        let server = Server::start(sale, locked).await?;
-        let answers = storm::blow(plan.size, &[server.url()], COUPON, &progress).await;
-        server.stop().await?;
-        answers
+        Servers::Here(Server::start(sale, locked).await?)
     } else {
-        let fleet = Fleet::start(plan.processes, &path, locked).await?;
-        let answers = storm::blow(plan.size, fleet.urls(), COUPON, &progress).await;
-        if let Err(error) = fleet.stop().await {
-            progress.suspend(|| eprintln!("flash-sale: {error}"));
-        }
-        answers
+        Servers::Elsewhere(Fleet::start(plan.processes, &path, locked).await?)
+    };
+
+    let progress = progress_bar(plan.size.requests(), locked);
+    let urls = servers.urls();
+    let answers = tokio::select! {
+        answers = storm::blow(plan.size, &urls, COUPON, &progress) => Some(answers),
+        _ = interrupted.wait_for(|interrupted| *interrupted) => None,
     };
     progress.finish_and_clear();
+
+    if let Err(error) = servers.stop().await {
+        eprintln!("flash-sale: {error}");
+    }
     let totals = database.totals(COUPON).await?;
-    Ok(Figures::new(plan.stock, totals, answers))
+    database.close().await;
+    Ok(answers.map(|answers| Figures::new(plan.stock, totals, answers)))
+}
+
+/// What the customers talk to.
+enum Servers {
+    Here(Server),
+    Elsewhere(Fleet),
+}
+
+impl Servers {
+    fn urls(&self) -> Vec<String> {
+        match self {
+            Servers::Here(server) => vec![server.url()],
+            Servers::Elsewhere(fleet) => fleet.urls().to_vec(),
+        }
+    }
+
+    async fn stop(self) -> Result<(), Failure> {
+        match self {
+            Servers::Here(server) => Ok(server.stop().await?),
+            Servers::Elsewhere(fleet) => fleet.stop().await,
+        }
+    }
 }
 
 /// On stderr, and only if that is a terminal.
