@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, Claim, Granted};
-use crate::gate::{Gates, Place};
-use crate::guard::Share;
-use crate::hold::{Hold, Terms};
+use crate::backend::{Backend, Claim};
+use crate::gate::Gates;
+use crate::hold::Terms;
 use crate::holder::{HolderId, HolderIds};
+use crate::key::Key;
 use crate::lifecycle::Lifecycle;
 use crate::options::Options;
 use crate::watchdog::{self, Watch};
@@ -38,17 +38,14 @@ impl Core {
     /// Starts the background work on the current runtime, once.
     pub(crate) fn start(&self) {
         if self.life.bind() {
-            watchdog::start(self);
+            let (watch, backend, life) = (&self.watch, &self.backend, &self.life);
+            let timeout = self.options.call_timeout;
+            watchdog::start(watch.clone(), backend.clone(), life.clone(), timeout);
         }
     }
 
     /// A claim with the terms of a request, for one call.
-    pub(crate) fn claim<'a>(
-        &self,
-        key: &'a crate::key::Key,
-        holder: HolderId,
-        terms: &Terms,
-    ) -> Claim<'a> {
+    pub(crate) fn claim<'a>(&self, key: &'a Key, holder: HolderId, terms: &Terms) -> Claim<'a> {
         Claim {
             key,
             holder,
@@ -56,20 +53,6 @@ impl Core {
             fenced: terms.fenced,
             timeout: terms.term.call_timeout(self.options.call_timeout),
         }
-    }
-
-    /// Takes in a hold that the store has granted: from here on the watchdog knows it.
-    pub(crate) fn admit(
-        self: &Arc<Core>,
-        place: Place,
-        holder: HolderId,
-        terms: Terms,
-        granted: Granted,
-    ) -> Share {
-        place.now_held_by(terms.label);
-        let hold = Hold::new(place, holder, terms, granted);
-        self.watch.insert(&hold, granted.sent_at);
-        Share::first(self.clone(), hold, terms.renewed)
     }
 }
 

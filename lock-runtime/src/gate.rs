@@ -14,6 +14,7 @@ use crate::error::{LockError, StoreError};
 use crate::hold::Terms;
 use crate::key::{Key, KeyMap};
 use crate::pace::Pace;
+use crate::share::Share;
 
 /// The gates of one manager.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ pub(crate) enum Turn {
     /// The head of the queue: ask the store.
     Head(Place),
     /// A hold, handed over by the one before.
-    Held(crate::guard::Share),
+    Held(Share),
 }
 
 pub(crate) enum Entry {

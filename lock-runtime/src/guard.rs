@@ -1,150 +1,16 @@
-//! The guard of a hold, and the share of the hold that it stands for.
+//! The guard that a caller gets.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::backend::Renewed;
 use crate::clock;
-use crate::core::Core;
 use crate::error::{LockError, LostReason};
 use crate::fence::FencingToken;
-use crate::hold::{Hold, Left};
-use crate::lifecycle::Counted;
-use crate::lineage::Level;
-use crate::observe;
-use crate::release::{Departure, Ending, undo};
 use crate::scope::{Protect, Scope};
+use crate::share::Share;
 use crate::term::Term;
 use crate::view::{Lease, Lost};
-
-/// One guard's share of a hold. The outermost guard and every nested one have one each; the hold ends with the last.
-pub(crate) struct Share {
-    core: Arc<Core>,
-    hold: Arc<Hold>,
-    renewed: bool,
-    /// The level that this share was acquired under.
-    parent: Option<Arc<Level>>,
-    /// This share as a level: made when somebody runs under it.
-    level: OnceLock<Arc<Level>>,
-    /// A nested share's turn under its ancestor.
-    turn: Option<OwnedSemaphorePermit>,
-    /// What keeps a shutdown waiting. Gone once the share has left.
-    counted: Option<Counted>,
-}
-
-/// How a share left its hold.
-enum Exit {
-    Shared,
-    Lost(LockError),
-    Good(Departure),
-}
-
-impl Share {
-    /// The share of whoever acquired the lock from the store.
-    pub(crate) fn first(core: Arc<Core>, hold: Arc<Hold>, renewed: bool) -> Share {
-        let counted = Some(core.life.guards.enter());
-        Share {
-            core,
-            hold,
-            renewed,
-            parent: None,
-            level: OnceLock::new(),
-            turn: None,
-            counted,
-        }
-    }
-
-    /// A further share of a hold that an ancestor has. The hold counts it already.
-    pub(crate) fn nested(
-        core: Arc<Core>,
-        hold: Arc<Hold>,
-        renewed: bool,
-        turn: OwnedSemaphorePermit,
-    ) -> Share {
-        let mut share = Share::first(core, hold, renewed);
-        share.turn = Some(turn);
-        share
-    }
-
-    /// Notes under which level the share was acquired.
-    pub(crate) fn under(mut self, parent: Option<Arc<Level>>) -> Share {
-        self.parent = parent;
-        self
-    }
-
-    pub(crate) fn hold(&self) -> &Arc<Hold> {
-        &self.hold
-    }
-
-    pub(crate) fn level(&self) -> &Arc<Level> {
-        self.level
-            .get_or_init(|| Level::new(self.hold.clone(), self.parent.clone()))
-    }
-
-    /// Takes the share out of its hold, once.
-    fn leave(&mut self) -> Exit {
-        let Some(counted) = self.counted.take() else {
-            return Exit::Shared;
-        };
-        let exit = match self.hold.leave(self.renewed) {
-            Left::Shared => Exit::Shared,
-            Left::Good(place) => {
-                // Before the release is sent: nothing renews a hold that is being given back.
-                self.core.watch.remove(&self.hold);
-                observe::ended(self.hold.label(), self.hold.held_for());
-                Exit::Good(Departure::new(self.core.clone(), self.hold.clone(), place))
-            }
-            Left::Lost { reason, last } => {
-                if last {
-                    self.clean_up(reason);
-                }
-                Exit::Lost(self.hold.lost_error(reason, false))
-            }
-        };
-        // A nested share's turn ends with it, not with the guard that may be kept.
-        self.turn = None;
-        drop(counted);
-        exit
-    }
-
-    /// A lost hold may still stand in the store under its id. Now that nobody acts on it any more, others need not
-    /// wait for its lease to run out.
-    fn clean_up(&self, reason: LostReason) {
-        if matches!(reason, LostReason::Refused | LostReason::ForceReleased) {
-            return;
-        }
-        let (core, hold) = (self.core.clone(), self.hold.clone());
-        self.core.life.spawn(async move {
-            let until = clock::now() + hold.term().ttl();
-            undo(&core, hold.key(), hold.holder(), until).await;
-        });
-    }
-
-    /// Ends the share. The future may be dropped at any time; the release goes on in the background.
-    pub(crate) fn release(mut self) -> Ending {
-        match self.leave() {
-            Exit::Shared => Box::pin(std::future::ready(Ok(()))),
-            Exit::Lost(error) => Box::pin(std::future::ready(Err(error))),
-            Exit::Good(departure) => Box::pin(departure.explicit()),
-        }
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        // A departure that is dropped goes on in the background.
-        drop(self.leave());
-    }
-}
-
-impl fmt::Debug for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.hold.fmt(f)
-    }
-}
 
 /// A held lock.
 ///
@@ -159,22 +25,22 @@ pub struct LockGuard {
 impl LockGuard {
     /// The lock's name, without the namespace.
     pub fn name(&self) -> &str {
-        self.share.hold.key().name()
+        self.share.hold().key().name()
     }
 
     /// The hold's fencing token. `None` where the manager was told to do without.
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.share.hold.token()
+        self.share.hold().token()
     }
 
     /// True while no other holder can have been admitted. Answered from the local deadline, without I/O.
     pub fn is_held(&self) -> bool {
-        self.share.hold.is_held()
+        self.share.hold().is_held()
     }
 
     /// How long the hold lasts if no further renewal is confirmed. Zero once it is lost.
     pub fn remaining(&self) -> Duration {
-        self.share.hold.remaining()
+        self.share.hold().remaining()
     }
 
     /// A view of the hold to hand around. It does not keep the lock.
@@ -184,12 +50,12 @@ impl LockGuard {
 
     /// Resolves when the hold is lost; never after a normal release.
     pub fn lost(&self) -> Lost {
-        Lost::new(self.share.hold.clone())
+        Lost::new(self.share.hold().clone())
     }
 
     /// Resolves when the hold is over: lost or, by all of its sharers, released.
     pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        crate::view::ended(self.share.hold.clone())
+        self.share.hold().clone().over()
     }
 
     /// Extends the lease to `lease` from now, if that is longer than what is left. Needed only with
@@ -202,7 +68,7 @@ impl LockGuard {
     /// # Cancel safety
     /// Dropping the future leaves the hold intact; the store may or may not have extended it.
     pub async fn renew(&self, lease: Duration) -> Result<(), LockError> {
-        let hold = &self.share.hold;
+        let hold = self.share.hold();
         let term = Term::new(lease, false).map_err(|why| LockError::InvalidLease {
             name: self.name().to_owned(),
             lease,
@@ -212,7 +78,7 @@ impl LockGuard {
         if let Some(reason) = hold.loss() {
             return Err(lost(reason));
         }
-        let core = &self.share.core;
+        let core = self.share.core();
         let renewal = crate::backend::Renewal {
             term: Some(term),
             ..hold.renewal()

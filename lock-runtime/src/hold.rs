@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 
 use crate::backend::{Granted, Renewal, Renewed};
 use crate::clock::{self, Moment};
@@ -118,8 +119,21 @@ impl Hold {
         self.label
     }
 
-    pub(crate) fn over(&self) -> &Arc<Notify> {
-        &self.over
+    /// Raised when the hold is over; look again then.
+    pub(crate) fn over_signal(&self) -> OwnedNotified {
+        self.over.clone().notified_owned()
+    }
+
+    /// Resolves when the hold is over, lost or released.
+    pub(crate) async fn over(self: Arc<Hold>) {
+        loop {
+            // Made before the look: a signal in between reaches it.
+            let over = self.over_signal();
+            if self.is_over() {
+                return;
+            }
+            over.await;
+        }
     }
 
     pub(crate) fn held_for(&self) -> Duration {

@@ -88,6 +88,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings.
 
 mod backend;
+mod builder;
 mod clock;
 mod convert;
 mod core;
@@ -110,12 +111,14 @@ mod private;
 mod release;
 mod request;
 mod scope;
+mod share;
 mod term;
 mod view;
 mod wait;
 mod watchdog;
 
 pub use backend::memory::MemoryStore;
+pub use builder::LockManagerBuilder;
 pub use convert::FromLockError;
 pub use error::{LockError, LostReason, StoreError};
 pub use fence::FencingToken;
@@ -125,7 +128,6 @@ pub use info::{HolderInfo, LockInfo};
 pub use lock_macros::{distributed_lock, key};
 pub use manager::LockManager;
 pub use name::{KeyPart, LockName};
-pub use options::LockManagerBuilder;
 pub use request::LockRequest;
 pub use scope::{Outcome, Protect, Scope};
 pub use view::{Lease, Lost};

@@ -4,13 +4,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::backend::{Backend, EventSink};
+use crate::builder::LockManagerBuilder;
 use crate::clock;
 use crate::core::Core;
 use crate::error::{LockError, LostReason};
 use crate::info::LockInfo;
 use crate::key::Key;
 use crate::name::LockName;
-use crate::options::{LockManagerBuilder, Options, config};
+use crate::options::{Options, config};
 use crate::request::LockRequest;
 use crate::watchdog::Watch;
 

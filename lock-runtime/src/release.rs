@@ -14,14 +14,62 @@ use crate::clock::{self, Moment};
 use crate::core::Core;
 use crate::error::{LockError, LostReason, StoreError};
 use crate::gate::{Heir, Place, Turn};
-use crate::hold::Hold;
+use crate::hold::{Hold, Left};
 use crate::holder::HolderId;
 use crate::key::Key;
 use crate::lifecycle::Counted;
 use crate::observe;
+use crate::share::Share;
 
 /// A release under way. Boxed, so that what waits for it stays small while the body runs.
 pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
+
+impl Share {
+    /// Ends the share. The future may be dropped at any time; the release goes on in the background.
+    pub(crate) fn release(mut self) -> Ending {
+        match self.end() {
+            Ok(None) => Box::pin(std::future::ready(Ok(()))),
+            Ok(Some(departure)) => Box::pin(departure.explicit()),
+            Err(lost) => Box::pin(std::future::ready(Err(lost))),
+        }
+    }
+
+    /// Leaves the hold; what is then to be done at the store, if this was the last share of a good one.
+    fn end(&mut self) -> Result<Option<Departure>, LockError> {
+        let (core, hold) = (self.core(), self.hold());
+        let (core, hold) = (core.clone(), hold.clone());
+        match self.leave() {
+            None | Some(Left::Shared) => Ok(None),
+            Some(Left::Good(place)) => Ok(Some(Departure::new(core, hold, place))),
+            Some(Left::Lost { reason, last }) => {
+                let error = hold.lost_error(reason, false);
+                if last {
+                    clean_up(core, hold, reason);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        // A departure that is dropped goes on in the background. An error was told to whoever watches for loss.
+        drop(self.end());
+    }
+}
+
+/// A lost hold may still stand in the store under its id. Now that nobody acts on it any more, others need not wait
+/// for its lease to run out.
+fn clean_up(core: Arc<Core>, hold: Arc<Hold>, reason: LostReason) {
+    if matches!(reason, LostReason::Refused | LostReason::ForceReleased) {
+        return;
+    }
+    core.clone().life.spawn(async move {
+        let until = clock::now() + hold.term().ttl();
+        undo(&core, hold.key(), hold.holder(), until).await;
+    });
+}
 
 /// The pauses between two tries of a release that got no answer.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -29,7 +77,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A good hold whose last sharer has left.
 #[derive(Debug)]
-pub(crate) struct Departure {
+struct Departure {
     core: Arc<Core>,
     hold: Arc<Hold>,
     /// Some until the departure is settled.
@@ -44,7 +92,7 @@ pub(crate) struct Departure {
 }
 
 impl Departure {
-    pub(crate) fn new(core: Arc<Core>, hold: Arc<Hold>, place: Place) -> Departure {
+    fn new(core: Arc<Core>, hold: Arc<Hold>, place: Place) -> Departure {
         Departure {
             _under_way: core.life.background.enter(),
             core,
@@ -57,7 +105,7 @@ impl Departure {
 
     /// Ends the hold for a caller who wants to know how it went, within the call timeout. Cancel safe: what is not
     /// done by then goes on in the background.
-    pub(crate) async fn explicit(mut self) -> Result<(), LockError> {
+    async fn explicit(mut self) -> Result<(), LockError> {
         if let Some(heir) = self.heir() {
             // The heir's turn must not hang on this caller, who may be dropped: the manager owns the hand-over.
             let (done, outcome) = oneshot::channel();
@@ -143,7 +191,7 @@ impl Departure {
             Ok(HandedOver::Done { granted, strangers }) => {
                 place.pace(|pace| pace.handed_over(strangers));
                 observe::handed_over(heir.terms.label);
-                let share = core.admit(place, to, heir.terms, granted);
+                let share = Share::admit(&core, place, to, heir.terms, granted);
                 heir.give(Turn::Held(share));
                 Ok(())
             }
@@ -195,7 +243,7 @@ impl Drop for Departure {
 }
 
 /// Deletes what a hold that was lost, or never confirmed, may have left in the store.
-pub(crate) async fn undo(core: &Core, key: &Key, holder: HolderId, until: Moment) {
+async fn undo(core: &Core, key: &Key, holder: HolderId, until: Moment) {
     let mut unanswered = true;
     let _ = settle(core, key, holder, until, &mut unanswered).await;
 }

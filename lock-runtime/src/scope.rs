@@ -10,10 +10,10 @@ use pin_project_lite::pin_project;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::error::LockError;
-use crate::guard::Share;
 use crate::lineage::{Chain, Level};
 use crate::observe;
 use crate::release::Ending;
+use crate::share::Share;
 
 pin_project! {
     /// A future that runs under a hold: see [`Lease::scope`](crate::Lease::scope).
@@ -95,7 +95,7 @@ impl<F: Future> Protect<F> {
     pub(crate) fn new(share: Share, body: F) -> Protect<F> {
         Protect {
             body: Some(Scope::new(share.level().clone(), body)),
-            over: share.hold().over().clone().notified_owned(),
+            over: share.hold().over_signal(),
             share: Some(share),
             came_to: None,
             ending: None,

@@ -92,7 +92,7 @@ impl Lost {
     /// May be dropped and called again at any time.
     pub async fn wait(&self) -> LostReason {
         let hold = self.hold.clone();
-        ended(hold.clone()).await;
+        hold.clone().over().await;
         match hold.loss() {
             Some(reason) => reason,
             None => std::future::pending().await,
@@ -114,17 +114,5 @@ impl fmt::Debug for Lost {
         f.debug_struct("Lost")
             .field("is_lost", &self.is_lost())
             .finish_non_exhaustive()
-    }
-}
-
-/// Resolves when the hold is over, lost or released.
-pub(crate) async fn ended(hold: Arc<Hold>) {
-    loop {
-        // Made before the look: a `notify_waiters` in between reaches it.
-        let over = hold.over().clone().notified_owned();
-        if hold.is_over() {
-            return;
-        }
-        over.await;
     }
 }

@@ -11,11 +11,11 @@ use crate::clock::{self, Moment};
 use crate::core::Core;
 use crate::error::{LockError, LostReason, StoreError};
 use crate::gate::{self, Entry, Place, Ticket, Turn};
-use crate::guard::Share;
 use crate::hold::{Hold, Terms};
 use crate::key::Key;
 use crate::lineage::{Chain, Level};
 use crate::observe;
+use crate::share::Share;
 
 /// How long a head sleeps at most before it looks for itself, give or take a fifth.
 const CAP: Duration = Duration::from_secs(1);
@@ -188,7 +188,7 @@ async fn nested(
     tokio::select! {
         biased;
         Ok(turn) = ancestor.turn.clone().acquire_owned() => enter_nested(core, ancestor, order, turn),
-        () = crate::view::ended(ancestor.hold.clone()) => match ancestor.hold.loss() {
+        () = ancestor.hold.clone().over() => match ancestor.hold.loss() {
             Some(reason) => Err(ancestor.hold.lost_error(reason, false)),
             None => Ok(None),
         },
@@ -268,7 +268,7 @@ async fn attempt(core: &Arc<Core>, place: Place, order: &Order, patience: Patien
     claim.timeout = patience.cut(claim.timeout);
     match core.backend.acquire(claim).await {
         Ok(Acquired::Granted(granted)) => {
-            Attempt::Held(core.admit(place, holder, order.terms, granted))
+            Attempt::Held(Share::admit(core, place, holder, order.terms, granted))
         }
         Ok(Acquired::Busy { left }) => {
             place.heard_from_store(None);

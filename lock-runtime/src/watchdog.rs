@@ -21,7 +21,6 @@ use tokio::time::Instant;
 
 use crate::backend::{Backend, Event, Fault, Renewal, Renewed, Victim};
 use crate::clock::{self, Moment};
-use crate::core::Core;
 use crate::error::LostReason;
 use crate::hold::Hold;
 use crate::lifecycle::Lifecycle;
@@ -305,9 +304,12 @@ struct Outcome {
 }
 
 /// Starts the loop on the current runtime. It ends with the manager; if it panics, it is started again.
-pub(crate) fn start(core: &Core) {
-    let (watch, backend, life) = (core.watch.clone(), core.backend.clone(), core.life.clone());
-    let timeout = core.options.call_timeout;
+pub(crate) fn start(
+    watch: Arc<Watch>,
+    backend: Arc<dyn Backend>,
+    life: Arc<Lifecycle>,
+    timeout: Duration,
+) {
     let sentinel = Sentinel { life: life.clone() };
     tokio::spawn(async move {
         let _sentinel = sentinel;

@@ -1,0 +1,177 @@
+//! Builds a manager: the options as a caller sets them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::memory::{MemoryBackend, MemoryStore};
+use crate::error::LockError;
+use crate::manager::LockManager;
+use crate::options::{Options, config};
+
+/// Builds a [`LockManager`].
+///
+/// | option | default | trade-off |
+/// |---|---|---|
+/// | [`namespace`](Self::namespace) | `lock:` | `""` shares names with other clients, Redisson's among them |
+/// | [`lease`](Self::lease) | 30 s, renewed every third | shorter frees a crashed holder's keys sooner and renews more |
+/// | [`wait`](Self::wait) | 10 s | shorter than the lease: after a holder's crash, default waiters give up before its lease ends |
+/// | [`fencing`](Self::fencing) | on | off saves one write per acquisition |
+/// | [`call_timeout`](Self::call_timeout) | 2 s, a sixth of the lease at most | shorter notices a dead server sooner, and mistakes a slow one for it |
+/// | [`max_waiters`](Self::max_waiters) | 100,000 | a cap on memory |
+/// | [`max_waiters_per_key`](Self::max_waiters_per_key) | 20,000 | a cap on the latency of a hot key |
+/// | [`shutdown_grace`](Self::shutdown_grace) | 10 s | longer lets more work end by itself |
+/// | [`strict`](Self::strict) | off | on refuses a server that may evict held locks, instead of warning |
+/// | [`lazy`](Self::lazy) | off | on starts without a reachable server; the first call waits for it |
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until `connect` or `in_memory`"]
+pub struct LockManagerBuilder {
+    options: Options,
+    store: Option<MemoryStore>,
+}
+
+impl LockManagerBuilder {
+    /// What every key starts with. Default `lock:`. With `""`, keys are bare names, as Redisson uses them.
+    pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
+        self.options.namespace = namespace.as_ref().into();
+        self
+    }
+
+    /// The lease of requests that set none: 1 s to 24 h, default 30 s. It is the TTL of the key; holds are renewed
+    /// every third of it while they live.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.options.lease = lease;
+        self
+    }
+
+    /// How long requests that set nothing else wait: default 10 s; zero tries once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.options.wait = Some(wait);
+        self
+    }
+
+    /// Whether exclusive holds carry a fencing token. Default on.
+    pub fn fencing(mut self, on: bool) -> Self {
+        self.options.fencing = on;
+        self
+    }
+
+    /// How long one call to the store may take: 10 ms to 60 s, default 2 s. Calls about a lock also end after a
+    /// sixth of its lease.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.options.call_timeout = timeout;
+        self
+    }
+
+    /// How many callers may wait in this manager. Default 100,000; beyond it, [`LockError::TooManyWaiters`].
+    pub fn max_waiters(mut self, most: usize) -> Self {
+        self.options.max_waiters = most;
+        self
+    }
+
+    /// How many callers may wait for one key in this manager. Default 20,000.
+    pub fn max_waiters_per_key(mut self, most: usize) -> Self {
+        self.options.max_waiters_per_key = most;
+        self
+    }
+
+    /// How long [`shutdown`](LockManager::shutdown) lets holds end by themselves. Default 10 s.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.options.shutdown_grace = grace;
+        self
+    }
+
+    /// Whether a server whose settings can lose held locks (any `maxmemory-policy` but `noeviction`) is refused
+    /// with [`LockError::InvalidConfig`] instead of a warning. Default off.
+    pub fn strict(mut self, on: bool) -> Self {
+        self.options.strict = on;
+        self
+    }
+
+    /// Whether [`connect`](Self::connect) returns before a server was reached. Default off: it fails fast.
+    pub fn lazy(mut self, on: bool) -> Self {
+        self.options.lazy = on;
+        self
+    }
+
+    /// The store of [`in_memory`](Self::in_memory), to share one between managers. Default: a new one.
+    pub fn memory_store(mut self, store: &MemoryStore) -> Self {
+        self.store = Some(store.clone());
+        self
+    }
+
+    /// Builds a manager on a memory store. Its background work belongs to the runtime this is called in, or of the
+    /// first request if there is none.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidLease`], [`LockError::InvalidConfig`].
+    pub fn in_memory(self) -> Result<LockManager, LockError> {
+        self.options.check()?;
+        let store = self.store.unwrap_or_default();
+        Ok(LockManager::build(self.options, |events| {
+            Arc::new(MemoryBackend::new(store, events))
+        }))
+    }
+
+    /// Connects to the store that `url` names:
+    ///
+    /// | URL | store |
+    /// |---|---|
+    /// | `redis://[user:password@]host[:port][/database]` | a Redis server, version 7.0 or later |
+    /// | `rediss://…` | the same by TLS; needs the feature `tls-rustls` |
+    /// | `unix:///path[?db=…&user=…&pass=…]`, `redis+unix://…` | the same by a unix socket |
+    /// | `memory://` | a new memory store |
+    /// | `memory://name` | the memory store of that name in this process |
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O; then
+    /// [`LockError::Unavailable`] if the server cannot be reached in 5 s, [`LockError::Denied`] if it refuses the
+    /// login or a command that locks need.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
+        self.options.check()?;
+        if let Some(name) = url.strip_prefix("memory://") {
+            let store = if name.is_empty() {
+                MemoryStore::new()
+            } else {
+                MemoryStore::named(name)
+            };
+            return LockManagerBuilder {
+                store: Some(store),
+                ..self
+            }
+            .in_memory();
+        }
+        self.connect_to_server(url).await
+    }
+
+    #[cfg(feature = "redis")]
+    async fn connect_to_server(self, url: &str) -> Result<LockManager, LockError> {
+        use crate::backend::redis::{RedisBackend, Settings, Target};
+        use crate::manager::events_of;
+        use crate::watchdog::Watch;
+
+        let target = Target::parse(url)?;
+        let runtime = tokio::runtime::Handle::try_current()
+            .map_err(|_| config("connecting needs a tokio runtime"))?;
+        let options = self.options;
+        let settings = Settings {
+            namespace: options.namespace.to_string(),
+            call_timeout: options.call_timeout,
+            strict: options.strict,
+            lazy: options.lazy,
+        };
+        let watch = Arc::new(Watch::default());
+        let backend = RedisBackend::connect(target, settings, runtime, events_of(&watch)).await?;
+        Ok(LockManager::assemble(options, backend, watch))
+    }
+
+    #[cfg(not(feature = "redis"))]
+    async fn connect_to_server(self, url: &str) -> Result<LockManager, LockError> {
+        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+        Err(config(format!(
+            "no store for `{scheme}:` URLs in this build: enable the feature `redis` of lock-runtime, or use `memory://`"
+        )))
+    }
+}

@@ -1,0 +1,115 @@
+//! One guard's part in a hold.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::backend::Granted;
+use crate::core::Core;
+use crate::gate::Place;
+use crate::hold::{Hold, Left, Terms};
+use crate::holder::HolderId;
+use crate::lifecycle::Counted;
+use crate::lineage::Level;
+use crate::observe;
+
+/// One guard's share of a hold. The outermost guard and every nested one have one each; the hold ends with the last.
+pub(crate) struct Share {
+    core: Arc<Core>,
+    hold: Arc<Hold>,
+    renewed: bool,
+    /// The level that this share was acquired under.
+    parent: Option<Arc<Level>>,
+    /// This share as a level: made when somebody runs under it.
+    level: OnceLock<Arc<Level>>,
+    /// A nested share's turn under its ancestor.
+    turn: Option<OwnedSemaphorePermit>,
+    /// What keeps a shutdown waiting. Gone once the share has left.
+    counted: Option<Counted>,
+}
+
+impl Share {
+    /// Takes in a hold that the store has granted, and is the first to share it: from here on the watchdog knows it.
+    pub(crate) fn admit(
+        core: &Arc<Core>,
+        place: Place,
+        holder: HolderId,
+        terms: Terms,
+        granted: Granted,
+    ) -> Share {
+        place.now_held_by(terms.label);
+        let hold = Hold::new(place, holder, terms, granted);
+        core.watch.insert(&hold, granted.sent_at);
+        Share::new(core.clone(), hold, terms.renewed, None)
+    }
+
+    /// A further share of a hold that an ancestor has. The hold counts it already.
+    pub(crate) fn nested(
+        core: Arc<Core>,
+        hold: Arc<Hold>,
+        renewed: bool,
+        turn: OwnedSemaphorePermit,
+    ) -> Share {
+        Share::new(core, hold, renewed, Some(turn))
+    }
+
+    fn new(
+        core: Arc<Core>,
+        hold: Arc<Hold>,
+        renewed: bool,
+        turn: Option<OwnedSemaphorePermit>,
+    ) -> Share {
+        let counted = Some(core.life.guards.enter());
+        let (parent, level) = (None, OnceLock::new());
+        Share {
+            core,
+            hold,
+            renewed,
+            parent,
+            level,
+            turn,
+            counted,
+        }
+    }
+
+    /// Notes under which level the share was acquired.
+    pub(crate) fn under(mut self, parent: Option<Arc<Level>>) -> Share {
+        self.parent = parent;
+        self
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    pub(crate) fn level(&self) -> &Arc<Level> {
+        self.level
+            .get_or_init(|| Level::new(self.hold.clone(), self.parent.clone()))
+    }
+
+    /// Takes the share out of its hold, once. `None` if it has left already.
+    pub(crate) fn leave(&mut self) -> Option<Left> {
+        let counted = self.counted.take()?;
+        let left = self.hold.leave(self.renewed);
+        if let Left::Good(_) = left {
+            // Before the release is sent: nothing renews a hold that is being given back.
+            self.core.watch.remove(&self.hold);
+            observe::ended(self.hold.label(), self.hold.held_for());
+        }
+        // A nested share's turn ends with it, not with the guard that may be kept.
+        self.turn = None;
+        drop(counted);
+        Some(left)
+    }
+}
+
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.hold.fmt(f)
+    }
+}
