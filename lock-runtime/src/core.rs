@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, Claim};
 use crate::gate::Gates;
-use crate::hold::Terms;
 use crate::holder::{HolderId, HolderIds};
 use crate::key::Key;
 use crate::lifecycle::Lifecycle;
-use crate::options::Options;
+use crate::options::{Options, Terms};
 use crate::watchdog::{self, Watch};
 
 #[derive(Debug)]

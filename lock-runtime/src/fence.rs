@@ -15,11 +15,10 @@ use std::fmt;
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// Numbers from here on lose digits in Lua and in JSON readers.
-    pub(crate) const LIMIT: u64 = 1 << 53;
-
-    pub(crate) fn new(value: u64) -> FencingToken {
-        FencingToken(value)
+    /// A token that a store returned. Numbers from 2^53 on lose digits in Lua and in JSON readers.
+    #[cfg(feature = "redis")]
+    pub(crate) fn checked(value: u64) -> Option<FencingToken> {
+        (value < 1 << 53).then_some(FencingToken(value))
     }
 
     /// The number: below 2^53, so it fits a signed 64-bit column and a JavaScript number.

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use crate::error::{LockError, StoreError};
-use crate::hold::Terms;
 use crate::key::{Key, KeyMap};
+use crate::options::Terms;
 use crate::pace::Pace;
 use crate::share::Share;
 

@@ -15,19 +15,8 @@ use crate::gate::Place;
 use crate::holder::HolderId;
 use crate::key::Key;
 use crate::observe;
+use crate::options::Terms;
 use crate::term::Term;
-
-/// What a request asks of its hold. Validated; times are the request's, or the manager's defaults.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    pub(crate) term: Term,
-    /// Whether the watchdog extends the lease.
-    pub(crate) renewed: bool,
-    pub(crate) fenced: bool,
-    pub(crate) max_hold: Option<Duration>,
-    /// What logs and metrics call this lock.
-    pub(crate) label: &'static str,
-}
 
 /// A hold from the store's grant to its end. Shared by the guards of one lineage, their views and the watchdog.
 pub(crate) struct Hold {

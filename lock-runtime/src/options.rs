@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::LockError;
-use crate::hold::Terms;
 use crate::term::{self, Term};
 
 /// The longest wait that is a duration; beyond it there is `wait_forever`.
@@ -78,6 +77,18 @@ pub(crate) fn check_wait(wait: Option<Duration>) -> Result<(), LockError> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// What a request asks of its hold. Validated; times are the request's, or the manager's defaults.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) term: Term,
+    /// Whether the watchdog extends the lease.
+    pub(crate) renewed: bool,
+    pub(crate) fenced: bool,
+    pub(crate) max_hold: Option<Duration>,
+    /// What logs and metrics call this lock.
+    pub(crate) label: &'static str,
 }
 
 /// What a request sets itself; the manager's options fill the rest.

@@ -8,11 +8,12 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::backend::Granted;
 use crate::core::Core;
 use crate::gate::Place;
-use crate::hold::{Hold, Left, Terms};
+use crate::hold::{Hold, Left};
 use crate::holder::HolderId;
 use crate::lifecycle::Counted;
 use crate::lineage::Level;
 use crate::observe;
+use crate::options::Terms;
 
 /// One guard's share of a hold. The outermost guard and every nested one have one each; the hold ends with the last.
 pub(crate) struct Share {

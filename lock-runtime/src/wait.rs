@@ -11,10 +11,11 @@ use crate::clock::{self, Moment};
 use crate::core::Core;
 use crate::error::{LockError, LostReason, StoreError};
 use crate::gate::{self, Entry, Place, Ticket, Turn};
-use crate::hold::{Hold, Terms};
+use crate::hold::Hold;
 use crate::key::Key;
 use crate::lineage::{Chain, Level};
 use crate::observe;
+use crate::options::Terms;
 use crate::share::Share;
 
 /// How long a head sleeps at most before it looks for itself, give or take a fifth.

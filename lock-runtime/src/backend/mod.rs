@@ -182,6 +182,10 @@ pub(crate) type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// Why an operation gave no answer of its own.
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(dead_code, reason = "the memory store does not fail")
+)]
 pub(crate) enum Fault {
     /// The store certainly did nothing; trying again can help.
     NotDone(StoreError),

@@ -48,7 +48,7 @@ impl Items {
             return Some(None);
         }
         let number = digits(&text)?;
-        (number < FencingToken::LIMIT).then(|| Some(FencingToken::new(number)))
+        FencingToken::checked(number).map(Some)
     }
 
     /// What PTTL answered: none without an expiry.
