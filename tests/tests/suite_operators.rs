@@ -148,10 +148,12 @@ tests::suite! {
     async fn after_the_grace_a_shutdown_ends_bodies_and_frees_their_keys(store: &mut Store) {
         let builder = lock_runtime::LockManager::builder().shutdown_grace(200 * MS);
         let (locks, other) = (store.connect(builder).await, store.manager().await);
-        let body = tokio::spawn(locks.mutex("k").run(async |_| sleep(LONG * 60).await));
-        eventually("the lock is held", async || {
-            other.inspect("k").await.unwrap().held
-        }).await;
+        let (tell, running) = tokio::sync::oneshot::channel();
+        let body = tokio::spawn(locks.mutex("k").run(|_| async move {
+            tell.send(()).unwrap();
+            sleep(LONG * 60).await;
+        }));
+        running.await.unwrap();
         let started = Instant::now();
         locks.shutdown().await;
         assert!(started.elapsed() < 3_000 * MS, "{:?}", started.elapsed());
