@@ -89,6 +89,11 @@ impl LockRequest {
         self
     }
 
+    /// Whether a busy lock is waited for: true unless the wait, the manager's if the request sets none, is zero.
+    pub fn waits(&self) -> bool {
+        self.overrides.wait.unwrap_or(self.core.options.wait) != Some(Duration::ZERO)
+    }
+
     /// Checks everything, before any I/O.
     fn order(&self) -> Result<Order, LockError> {
         let options = &self.core.options;

@@ -103,3 +103,13 @@ async fn what_is_left_of_a_panicking_body_is_dropped_under_the_lock() {
         "released after the panic"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_tells_whether_it_waits() {
+    let locks = LockManager::in_memory();
+    assert!(locks.mutex("a").waits());
+    assert!(locks.mutex("a").wait_forever().waits());
+    assert!(!now(&locks, "a").waits());
+    let hasty = LockManager::builder().wait(Duration::ZERO).in_memory();
+    assert!(!hasty.unwrap().mutex("a").waits());
+}
