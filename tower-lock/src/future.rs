@@ -102,14 +102,14 @@ where
         request: Request,
     ) -> Self {
         let ticket = plan.crowd.enter(plan.caps, &name, client);
-        let guard = |ticket| (plan.terms.request(&plan.manager, name).acquire(), ticket);
+        let locking = plan.terms.request(&plan.manager, name);
         let refuse = Refuse {
             reply: plan.reply,
-            waits: plan.terms.waits(),
+            waits: locking.waits(),
         };
-        match ticket.map(guard) {
-            Ok((guard, ticket)) => State::Waiting {
-                guard: Box::pin(guard),
+        match ticket {
+            Ok(ticket) => State::Waiting {
+                guard: Box::pin(locking.acquire()),
                 ticket,
                 rest: Some((Call::new(ready, request), refuse)),
             },

@@ -70,10 +70,6 @@ impl Terms {
         }
         request
     }
-
-    pub(crate) fn waits(&self) -> bool {
-        self.wait != Some(Duration::ZERO)
-    }
 }
 
 impl<F> LockLayer<F> {
@@ -145,7 +141,7 @@ where
 
 impl<K, R, U> LockLayer<K, R, U> {
     /// Waits up to `wait` for a busy lock: the request is then answered 503. With zero it is refused at once, 423.
-    /// Default: the manager's wait, 10 s, and 503 whatever it is.
+    /// Default: the manager's wait, 10 s.
     ///
     /// Choose less than the clients' own timeout: a client that gives up leaves the queue, but only once its
     /// disconnection is noticed.

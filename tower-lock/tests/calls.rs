@@ -125,6 +125,15 @@ async fn a_busy_key_is_refused_423_at_once_where_the_layer_does_not_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_manager_that_does_not_wait_makes_its_layers_refuse_423() {
+    let locks = LockManager::builder().wait(NO_WAIT).in_memory().unwrap();
+    let _guard = locks.mutex(name("a")).acquire().await.unwrap();
+    let service = LockLayer::new(locks, by_path).layer(service_fn(never));
+    let response = service.oneshot(get("/a")).await.unwrap();
+    assert_refused(&response, StatusCode::LOCKED);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wait_that_runs_out_is_answered_503_and_leaves_the_queue() {
     let locks = LockManager::in_memory();
     let _guard = locks.mutex(name("a")).acquire().await.unwrap();
