@@ -1,11 +1,15 @@
 //! The store that `LOCK_URL` names.
 
 use std::fmt;
+use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager};
 
 const VARIABLE: &str = "LOCK_URL";
 const DEFAULT: &str = "memory://";
+
+/// More than the library's 2 s: a first look at locks may share its machine with a compiler.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where the locks live: `LOCK_URL`, or this process's memory.
 #[derive(Clone)]
@@ -36,7 +40,9 @@ impl Store {
     /// # Errors
     /// One sentence that names the store and says what is wrong with it.
     pub async fn connect(&self) -> Result<LockManager, String> {
-        LockManager::connect(&self.url)
+        LockManager::builder()
+            .call_timeout(PATIENCE)
+            .connect(&self.url)
             .await
             .map_err(|error| self.explain(&error))
     }

@@ -45,7 +45,7 @@ impl Sale {
     #[distributed_lock(
         key = "coupon:{coupon}",
         wait = "30s",
-        lease = "5s",
+        lease = "10s",
         manager = self.locks,
         guard = lease
     )]
