@@ -12,17 +12,26 @@ use crate::errors::Errors;
 use crate::nearest::hint;
 
 /// Every option, in the order in which the manual lists them.
-const OPTIONS: [&str; 9] = [
+const OPTIONS: [&str; 15] = [
     "key",
     "wait",
     "lease",
     "auto_renew",
+    "min_hold",
     "max_hold",
+    "when",
+    "on_busy",
+    "on_lost",
+    "map_err",
+    "mode",
     "label",
     "manager",
     "guard",
     "crate",
 ];
+
+/// The lock types that exist.
+const MODES: [&str; 1] = ["exclusive"];
 
 /// What was written, checked one option at a time; `validate` checks them together.
 #[derive(Default)]
@@ -31,7 +40,12 @@ pub(crate) struct Args {
     pub(crate) wait: Option<DurationArg>,
     pub(crate) lease: Option<DurationArg>,
     pub(crate) auto_renew: Option<Expr>,
+    pub(crate) min_hold: Option<DurationArg>,
     pub(crate) max_hold: Option<DurationArg>,
+    pub(crate) when: Option<Expr>,
+    pub(crate) on_busy: OnBusy,
+    pub(crate) on_lost: Option<OnLost>,
+    pub(crate) map_err: Option<Expr>,
     pub(crate) label: Option<Expr>,
     pub(crate) manager: Option<Expr>,
     pub(crate) guard: Option<Ident>,
@@ -41,6 +55,23 @@ pub(crate) struct Args {
 pub(crate) enum Key {
     Template(LitStr),
     Expr(Expr),
+}
+
+/// What a busy lock makes of the call.
+#[derive(Default)]
+pub(crate) enum OnBusy {
+    #[default]
+    Error,
+    Skip(Span),
+    /// This function answers instead of the body.
+    Call(Path),
+}
+
+/// What a lost lock makes of the body, other than the default, which is to drop it.
+#[derive(Clone, Copy)]
+pub(crate) enum OnLost {
+    Finish,
+    Error,
 }
 
 pub(crate) enum DurationArg {
@@ -155,7 +186,13 @@ fn parse_option(
         "wait" => args.wait = Some(duration_arg(&text, value(input)?)?),
         "lease" => args.lease = Some(duration_arg(&text, value(input)?)?),
         "auto_renew" => args.auto_renew = Some(auto_renew(value(input)?)?),
+        "min_hold" => args.min_hold = Some(duration_arg(&text, value(input)?)?),
         "max_hold" => args.max_hold = Some(duration_arg(&text, value(input)?)?),
+        "when" => args.when = Some(value(input)?),
+        "on_busy" => args.on_busy = on_busy(input)?,
+        "on_lost" => args.on_lost = on_lost(input)?,
+        "map_err" => args.map_err = Some(value(input)?),
+        "mode" => drop(word(input, "mode", &MODES)?),
         "label" => args.label = Some(value(input)?),
         "manager" => args.manager = Some(value(input)?),
         "guard" => args.guard = Some(guard(input)?),
@@ -228,6 +265,60 @@ fn auto_renew(value: Expr) -> syn::Result<Expr> {
         )),
         _ => Ok(value),
     }
+}
+
+/// One of a few words.
+fn word(input: ParseStream<'_>, option: &str, known: &[&str]) -> syn::Result<Ident> {
+    let listed = known.join(", ");
+    let word = input.call(Ident::parse_any).map_err(|error| {
+        syn::Error::new(error.span(), format!("`{option}` is one of: {listed}"))
+    })?;
+    let text = word.to_string();
+    if known.contains(&text.as_str()) {
+        return Ok(word);
+    }
+    let close = hint(&text, known.iter().copied());
+    Err(syn::Error::new(
+        word.span(),
+        format!("`{text}` is no `{option}`{close}\nit is one of: {listed}"),
+    ))
+}
+
+fn on_busy(input: ParseStream<'_>) -> syn::Result<OnBusy> {
+    let word = word(input, "on_busy", &["error", "skip", "call"])?;
+    if word == "error" {
+        return Ok(OnBusy::Error);
+    }
+    if word == "skip" {
+        return Ok(OnBusy::Skip(word.span()));
+    }
+    let missing = || {
+        syn::Error::new(
+            word.span(),
+            "`call` needs the function to call: `on_busy = call(path)`, with the same arguments and the `LockError`",
+        )
+    };
+    if !input.peek(syn::token::Paren) {
+        return Err(missing());
+    }
+    let content;
+    syn::parenthesized!(content in input);
+    let path = content.parse().map_err(|_| missing())?;
+    if !content.is_empty() {
+        return Err(content.error("`call` takes one path"));
+    }
+    Ok(OnBusy::Call(path))
+}
+
+fn on_lost(input: ParseStream<'_>) -> syn::Result<Option<OnLost>> {
+    let word = word(input, "on_lost", &["cancel", "finish", "error"])?;
+    Ok(if word == "finish" {
+        Some(OnLost::Finish)
+    } else if word == "error" {
+        Some(OnLost::Error)
+    } else {
+        None
+    })
 }
 
 fn guard(input: ParseStream<'_>) -> syn::Result<Ident> {

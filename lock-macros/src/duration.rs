@@ -46,6 +46,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 pub(crate) fn display(duration: Duration) -> String {
     let millis = duration.as_millis();
     match millis {
+        0 => "0s".to_owned(),
         _ if !millis.is_multiple_of(1_000) => format!("{millis}ms"),
         _ if !millis.is_multiple_of(60_000) => format!("{}s", millis / 1_000),
         _ if !millis.is_multiple_of(3_600_000) => format!("{}m", millis / 60_000),

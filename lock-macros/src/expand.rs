@@ -6,78 +6,210 @@ use std::collections::HashSet;
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{GenericArgument, Path, PathArguments, Type, parse_quote};
+use syn::{GenericArgument, Path, PathArguments, Type};
 
-use crate::args::DurationArg;
+use crate::args::{DurationArg, OnBusy, OnLost};
 use crate::capture::{Captures, borrowed, captures, identifiers};
-use crate::function::Function;
+use crate::function::{Argument, Function};
+use crate::shape::Making;
 use crate::validate::{KeyPart, KeyPlan, Plan};
 
 /// The protected function.
 pub(crate) fn expand(plan: &Plan, function: &Function, body: &Group) -> TokenStream {
-    let private = private_module(&plan.crate_path);
     let used_by_key = used_by_key(plan);
     let used_by_call = used_by_call(plan);
     let used = used_by_key.union(&used_by_call).cloned().collect();
     let Captures { inputs, rebind } = captures(function, &used);
-    let borrow_for_key = borrowed(function, &used_by_key);
-    let borrow_for_call = borrowed(function, &used_by_call);
-    let returns = function
-        .returns()
-        .cloned()
-        .unwrap_or_else(|| parse_quote!(()));
-    let returns = inferred(returns);
+    let parts = Parts {
+        plan,
+        function,
+        private: private_module(&plan.crate_path),
+        returns: inferred(plan.shape.output.clone()),
+        protected: protected(plan, function, body, &rebind),
+    };
+    let call = parts.call(
+        &borrowed(function, &used_by_key),
+        &borrowed(function, &used_by_call),
+    );
 
     let attrs = &function.attrs;
     let vis = &function.vis;
     let mut sig = function.sig.clone();
     sig.inputs = inputs.into_iter().collect();
-
-    let name = internal("name");
-    let guard = internal("guard");
-    let entered = internal("entered");
-    let error = internal("error");
-    let refuse = internal("refuse");
-    let key = key_expression(plan, &private);
-    let manager = match &plan.manager {
-        Some(manager) => some(quote_spanned!(manager.span()=> &(#manager)), manager.span()),
-        None => quote!(::core::option::Option::None),
+    let body = match &plan.shape.making {
+        Making::AsyncFn => call,
+        Making::Opaque => quote!(async move { #call }),
+        Making::Boxed | Making::BoxedBlock(_) => {
+            quote!(::std::boxed::Box::pin(async move { #call }))
+        }
     };
-    let call = call_options(plan, &private);
-    let (lease, rebind_lease) = match &plan.guard {
-        Some(lease) => (
-            quote!(let #lease = #guard.lease();),
-            quote!(let #lease = #lease;),
-        ),
-        None => Default::default(),
-    };
-    let typed_return = typed_return(&returns);
-    // One block, with the place of the user's own: a block inside ours would bring lints about braces.
-    let statements = body.stream();
-    let mut protected = Group::new(
-        Delimiter::Brace,
-        quote!(#rebind #rebind_lease #typed_return #statements),
-    );
-    protected.set_span(body.span());
-    // A plain pointer, made in one place: a return type that does not fit is reported once, at the type.
-    let refusal =
-        quote_spanned!(returns.span()=> <#returns as #private::FromLockError>::from_lock_error);
     quote! {
         #(#attrs)*
-        #vis #sig {
+        #vis #sig { #body }
+    }
+}
+
+/// The block that runs under the lock.
+fn protected(plan: &Plan, function: &Function, body: &Group, rebind: &TokenStream) -> Group {
+    let typed = typed_return(&inferred(plan.shape.output.clone()));
+    let lease = plan
+        .guard
+        .as_ref()
+        .map(|lease| quote!(let #lease = #lease;));
+    let body = match &plan.shape.making {
+        Making::BoxedBlock(block) => block,
+        _ => body,
+    };
+    let statements = body.stream();
+    let statements = match &plan.shape.making {
+        Making::AsyncFn | Making::BoxedBlock(_) => quote!(#typed #statements),
+        Making::Boxed => {
+            let declared = &function.sig.output;
+            deferred(
+                quote!(#[allow(clippy::redundant_closure_call)]),
+                quote!(move || #declared),
+                body,
+            )
+        }
+        Making::Opaque => deferred(
+            quote!(#[allow(clippy::redundant_closure_call)]),
+            quote!(move ||),
+            body,
+        ),
+    };
+    // One block, with the place of the user's own: a block inside ours would bring lints about braces.
+    let mut protected = Group::new(Delimiter::Brace, quote!(#rebind #lease #statements));
+    protected.set_span(body.span());
+    protected
+}
+
+/// A body that makes a future: run where it is polled first, as a closure so that its `return` means it.
+fn deferred(allow: TokenStream, closure: TokenStream, body: &Group) -> TokenStream {
+    let future = internal("future");
+    quote! {
+        #allow
+        let #future = (#closure #body)();
+        #future.await
+    }
+}
+
+/// What the tokens of the protected call are made from.
+struct Parts<'a> {
+    plan: &'a Plan,
+    function: &'a Function,
+    private: TokenStream,
+    returns: Type,
+    protected: Group,
+}
+
+impl Parts<'_> {
+    /// Key, `enter`, `hold`.
+    fn call(&self, borrow_for_key: &TokenStream, borrow_for_call: &TokenStream) -> TokenStream {
+        let Parts {
+            plan,
+            private,
+            returns,
+            protected,
+            ..
+        } = self;
+        let name = internal("name");
+        let guard = internal("guard");
+        let entered = internal("entered");
+        let error = internal("error");
+        let refuse = internal("refuse");
+        let refusal = self.refusal();
+        let key = key_expression(plan, private);
+        let enter = self.enter(&name);
+        let refused = self.refused(&refuse, &error);
+        let lease = plan.guard.as_ref().map(|lease| match plan.when {
+            None => quote!(let #lease = #guard.lease();),
+            Some(_) => quote!(let #lease = #guard.as_ref().map(#private::LockGuard::lease);),
+        });
+        let on_lost = plan.on_lost.map(|on_lost| match on_lost {
+            OnLost::Finish => quote!(.on_lost(#private::OnLost::Finish)),
+            OnLost::Error => quote!(.on_lost(#private::OnLost::Error)),
+        });
+        quote! {
             let #refuse: fn(#private::LockError) -> #returns = #refusal;
             let #name = { #borrow_for_key #key };
             let #entered = {
                 #borrow_for_call
-                let #entered = #private::enter(#manager, #name, #call).await;
+                let #entered = #enter.await;
                 #entered
             };
             match #entered {
                 ::core::result::Result::Ok(#guard) => {
                     #lease
-                    #private::hold(#guard, #refuse, async move #protected).await
+                    #private::hold(#guard, #refuse, async move #protected)#on_lost.await
                 }
-                ::core::result::Result::Err(#error) => #refuse(#error),
+                ::core::result::Result::Err(#error) => #refused,
+            }
+        }
+    }
+
+    /// From a `LockError` to the return type: a plain pointer, made in one place, so that a return type that
+    /// does not fit is reported once, at the type.
+    fn refusal(&self) -> TokenStream {
+        let Parts {
+            plan,
+            private,
+            returns,
+            ..
+        } = self;
+        match (&plan.map_err, &plan.on_busy) {
+            (Some(map_err), _) => quote_spanned!(map_err.span()=> #map_err),
+            (None, OnBusy::Skip(_)) => {
+                quote_spanned!(returns.span()=> #private::skip::<#returns>)
+            }
+            (None, _) => quote_spanned! {returns.span()=>
+                <#returns as #private::FromLockError>::from_lock_error
+            },
+        }
+    }
+
+    fn enter(&self, name: &Ident) -> TokenStream {
+        let Parts { plan, private, .. } = self;
+        let manager = match &plan.manager {
+            Some(manager) => some(quote_spanned!(manager.span()=> &(#manager)), manager.span()),
+            None => quote!(::core::option::Option::None),
+        };
+        let options = call_options(plan, private);
+        match &plan.when {
+            None => quote!(#private::enter(#manager, #name, #options)),
+            Some(when) => quote!(#private::enter_when(#when, #manager, #name, #options)),
+        }
+    }
+
+    /// The value of a call whose body did not run.
+    fn refused(&self, refuse: &Ident, error: &Ident) -> TokenStream {
+        let Parts { plan, private, .. } = self;
+        let OnBusy::Call(path) = &plan.on_busy else {
+            return quote!(#refuse(#error));
+        };
+        let receiver = self.function.receiver().map(|receiver| {
+            let receiver = receiver.self_token;
+            quote!(#receiver,)
+        });
+        let arguments = self
+            .function
+            .arguments()
+            .filter_map(|argument| match argument {
+                Argument::Plain(name) => Some(name),
+                Argument::Pattern(_) => None,
+            });
+        let returned = internal("returned");
+        let busy = quote_spanned! {path.span()=>
+            let #returned = #path(#receiver #(#arguments,)* #error);
+            (&#returned).kind().answer(#returned).await
+        };
+        quote! {
+            match #error {
+                #error @ #private::LockError::Busy { .. } => {
+                    #[allow(unused_imports)]
+                    use #private::{KindLater as _, KindNow as _};
+                    #busy
+                }
+                #error => #refuse(#error),
             }
         }
     }
@@ -110,12 +242,12 @@ fn used_by_key(plan: &Plan) -> HashSet<String> {
 
 /// The same for the other options.
 fn used_by_call(plan: &Plan) -> HashSet<String> {
-    let durations = [&plan.wait, &plan.lease, &plan.max_hold];
+    let durations = [&plan.wait, &plan.lease, &plan.min_hold, &plan.max_hold];
     let durations = durations.into_iter().filter_map(|duration| match duration {
         Some(DurationArg::Expr(expr)) => Some(expr),
         _ => None,
     });
-    let others = [&plan.auto_renew, &plan.label, &plan.manager];
+    let others = [&plan.auto_renew, &plan.when, &plan.label, &plan.manager];
     let mut used = HashSet::new();
     for expr in durations.chain(others.into_iter().flatten()) {
         identifiers(expr, &mut used);
@@ -146,6 +278,7 @@ fn call_options(plan: &Plan, private: &TokenStream) -> TokenStream {
     let durations = [
         ("wait", &plan.wait),
         ("lease", &plan.lease),
+        ("min_hold", &plan.min_hold),
         ("max_hold", &plan.max_hold),
     ];
     for (name, duration) in durations {

@@ -2,7 +2,7 @@
 
 use proc_macro2::{Delimiter, Group, Span, TokenTree};
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, FnArg, Ident, Pat, ReturnType, Signature, Token, Type, Visibility};
+use syn::{Attribute, FnArg, Ident, Pat, ReturnType, Signature, Token, Visibility};
 
 pub(crate) struct Function {
     pub(crate) attrs: Vec<Attribute>,
@@ -133,17 +133,6 @@ impl Function {
             }
         }
         roots
-    }
-
-    /// The declared return type; `None` for a function that declares none or `()`.
-    pub(crate) fn returns(&self) -> Option<&Type> {
-        match &self.sig.output {
-            ReturnType::Default => None,
-            ReturnType::Type(_, ty) => match &**ty {
-                Type::Tuple(unit) if unit.elems.is_empty() => None,
-                other => Some(other),
-            },
-        }
     }
 
     /// Where to complain about the return type.

@@ -13,6 +13,7 @@ mod fallback;
 mod function;
 mod key_macro;
 mod nearest;
+mod shape;
 mod template;
 mod validate;
 
@@ -44,13 +45,19 @@ mod validate;
 /// | option | default | unit or form | example |
 /// |---|---|---|---|
 /// | `key` | required | a template, or an expression that becomes a `LockName` | `key = "order:{id}"`, `key = name_of(order)` |
-/// | `wait` | the manager's, 10 s | duration; `"0s"` tries once | `wait = "250ms"` |
+/// | `wait` | the manager's, 10 s; with `on_busy = skip` zero | duration; `"0s"` tries once | `wait = "250ms"` |
 /// | `lease` | the manager's, 30 s | duration, 50 ms to 24 h, from 1 s up if renewed | `lease = "1m"` |
 /// | `auto_renew` | the manager's, true | `bool`; `false`: the body is dropped when the lease is over | `auto_renew = false` |
-/// | `max_hold` | none | duration: the body is dropped after it, renewed or not | `max_hold = "5m"` |
+/// | `min_hold` | none | duration, 50 ms to 24 h: the key stays taken for so long, even if the body ends before | `min_hold = "55s"` |
+/// | `max_hold` | none | duration, from 50 ms up: the body is dropped after it, renewed or not | `max_hold = "5m"` |
+/// | `when` | true | a `bool` expression: if false, the body runs without the lock | `when = order.total > 100` |
+/// | `on_busy` | `error` | `error`, `skip`, `call(path)` | `on_busy = skip` |
+/// | `on_lost` | `cancel` | `cancel`, `finish`, `error` | `on_lost = finish` |
+/// | `map_err` | `FromLockError` | a path or closure, `fn(LockError) -> ReturnType`, that captures nothing | `map_err = status` |
+/// | `mode` | `exclusive` | `exclusive` | `mode = exclusive` |
 /// | `label` | the template | `&'static str`: what logs and metrics call this lock | `label = "settle"` |
 /// | `manager` | the installed global one | an expression for a `LockManager` or a reference to one | `manager = self.locks` |
-/// | `guard` | none | a name: the body finds the hold's `Lease` under it | `guard = lease` |
+/// | `guard` | none | a name: the body finds the hold's `Lease` under it, with `when` an `Option` of it | `guard = lease` |
 /// | `crate` | `::lock_runtime` | the path of `lock_runtime` | `crate = my_locks::lock_runtime` |
 ///
 /// A duration is a string, a whole number with one of the units `ms`, `s`, `m`, `h`, which is checked at
@@ -76,7 +83,29 @@ mod validate;
 /// # Return type
 ///
 /// Anything that implements `FromLockError`: `Result<T, E>` where `E: From<LockError>`, or a type of your
-/// own. A function that returns nothing could not say that it did not run.
+/// own. For foreign types, such as a framework's response, `map_err` makes the value, from refusals and
+/// losses alike. A function that returns nothing could not say that it did not run: it needs
+/// `on_busy = skip` or `map_err`.
+///
+/// # When the lock is busy, or lost
+///
+/// * `on_busy = error`: `LockError::Busy` becomes the return type's form of it.
+/// * `on_busy = skip`: for work that another one does already. Does not wait, unless `wait` says so: who
+///   waits does the work a second time. The return type is `Result<Option<T>, E>` or `Result<(), E>` (busy
+///   is `Ok(None)` or `Ok(())`, all else is `Err`), or `Option<T>` or nothing (all else is logged at level
+///   ERROR); any other that implements `Skipped`.
+/// * `on_busy = call(path)`: a sync or async function of the same arguments and the `LockError` answers;
+///   `self` comes first. Only for `Busy`. Arguments need plain names.
+/// * `on_lost = cancel`: the body is dropped, the answer is `LockError::Lost`. A body that completed just
+///   before the loss was known counts, with a warning in the log.
+/// * `on_lost = finish`: the body goes on to its end, unprotected, and its value counts.
+/// * `on_lost = error`: as `cancel`, and a value of a body that had completed does not count:
+///   `Lost { completed: true }`.
+///
+/// `min_hold` is for jobs that must run once per tick on many hosts, whose clocks differ: the key
+/// outlives the body, also if the call is dropped. Before the call returns, the store is told to keep the
+/// key for the rest, so the process may end; a shutdown does not wait for it. It is counted from the
+/// grant, and asks nothing of a hold that is lost. A nested call leaves it to the outer one.
 ///
 /// # What happens when
 ///
@@ -102,8 +131,40 @@ mod validate;
 ///
 /// On free functions, methods with any form of `self`, associated functions, and methods of an `impl`
 /// of a trait; generics, lifetimes, `impl Trait` and patterns as arguments all work. Not on a trait's
-/// method without a body: put it on each `impl`. Above `#[tokio::test]` and `#[tokio::main]`, not below: they
-/// leave no `async fn` behind.
+/// method without a body: put it on each `impl`.
+///
+/// Above `#[tokio::test]` and `#[tokio::main]`, not below: they leave no `async fn` behind.
+/// `#[tracing::instrument]` may stand on either side. Under `#[async_trait]` the methods of the `impl` may
+/// carry it; a name inside an argument's pattern can then not be used in the key.
+///
+/// Also on functions that return `impl Future`, `Pin<Box<dyn Future>>` or `BoxFuture`. Their *whole* body
+/// is deferred: what it does before it makes the future runs when the call is first polled, under the
+/// lock.
+///
+/// A recursive function calls itself through `Box::pin`, like every `async fn`. An opaque `impl Trait` as the
+/// whole return type needs `map_err`, and a body whose type that closure or path returns.
+///
+/// # Expansion
+///
+/// The key, then two calls:
+///
+/// ```ignore
+/// async fn settle(order: &Order) -> Result<u64, LockError> {
+///     let refuse: fn(LockError) -> Result<u64, LockError> = FromLockError::from_lock_error;
+///     let name = KeyBuilder::new("order:{order.id}").literal("order:").part(&order.id).finish();
+///     let entered = enter(None, name, Call { wait: Some(Duration::from_secs(2)), ..Call::default() }).await;
+///     match entered {
+///         Ok(guard) => {
+///             hold(guard, refuse, async move {
+///                 let order = order; // each argument whole, used or not
+///                 // a `return` of the declared type that never runs, then the body as it was written
+///             })
+///             .await
+///         }
+///         Err(error) => refuse(error),
+///     }
+/// }
+/// ```
 #[proc_macro_attribute]
 pub fn distributed_lock(options: TokenStream, item: TokenStream) -> TokenStream {
     attribute(options.into(), item.into()).into()

@@ -1,15 +1,18 @@
 //! Checks that span several options, or options and function; what passes is a [`Plan`].
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use proc_macro2::Span;
-use syn::{Expr, ExprLit, Ident, Lit, Path, parse_quote};
+use syn::{Expr, ExprLit, Ident, Lit, Path, Type, parse_quote};
 
-use crate::args::{Args, DurationArg, Key, Seen};
+use crate::args::{Args, DurationArg, Key, OnBusy, OnLost, Seen};
+use crate::capture::identifiers;
 use crate::duration::display;
 use crate::errors::Errors;
-use crate::function::Function;
+use crate::function::{Argument, Function};
 use crate::nearest::hint;
+use crate::shape::{Shape, shape};
 use crate::template::{Piece, Placeholder, Template};
 
 const SHORTEST_LEASE: Duration = Duration::from_millis(50);
@@ -18,11 +21,17 @@ const SHORTEST_RENEWED_LEASE: Duration = Duration::from_secs(1);
 
 /// What the expansion is made from; nothing in it can be wrong any more, types aside.
 pub(crate) struct Plan {
+    pub(crate) shape: Shape,
     pub(crate) key: KeyPlan,
     pub(crate) wait: Option<DurationArg>,
     pub(crate) lease: Option<DurationArg>,
     pub(crate) auto_renew: Option<Expr>,
+    pub(crate) min_hold: Option<DurationArg>,
     pub(crate) max_hold: Option<DurationArg>,
+    pub(crate) when: Option<Expr>,
+    pub(crate) on_busy: OnBusy,
+    pub(crate) on_lost: Option<OnLost>,
+    pub(crate) map_err: Option<Expr>,
     pub(crate) label: Option<Expr>,
     pub(crate) manager: Option<Expr>,
     pub(crate) guard: Option<Ident>,
@@ -49,13 +58,13 @@ pub(crate) fn check(
     function: &Function,
     errors: &mut Errors,
 ) -> Option<Plan> {
-    check_function(function, errors);
-    check_lease(&args, errors);
-    for (option, limit) in [("lease", &args.lease), ("max_hold", &args.max_hold)] {
-        if let Some(DurationArg::Literal(Duration::ZERO, span)) = limit {
-            errors.at(*span, format!("`{option}` must be longer than zero"));
-        }
+    let shape = check_function(function, errors);
+    if let Some(shape) = &shape {
+        check_output(&args, shape, function, errors);
     }
+    check_lease(&args, errors);
+    check_holds(&args, errors);
+    check_on_busy(&args, function, errors);
     if let Some(guard) = &args.guard
         && function.roots().contains(guard)
     {
@@ -81,11 +90,21 @@ pub(crate) fn check(
         return None;
     }
     Some(Plan {
+        shape: shape?,
         key: key?,
-        wait: args.wait,
+        wait: args.wait.or(match args.on_busy {
+            // Whoever finds the work taken leaves it: waiting would do it a second time.
+            OnBusy::Skip(span) => Some(DurationArg::Literal(Duration::ZERO, span)),
+            OnBusy::Error | OnBusy::Call(_) => None,
+        }),
         lease: args.lease,
         auto_renew: args.auto_renew,
+        min_hold: args.min_hold,
         max_hold: args.max_hold,
+        when: args.when,
+        on_busy: args.on_busy,
+        on_lost: args.on_lost,
+        map_err: args.map_err,
         label: args.label,
         manager: args.manager,
         guard: args.guard,
@@ -95,33 +114,99 @@ pub(crate) fn check(
     })
 }
 
-fn check_function(function: &Function, errors: &mut Errors) {
-    if function.body.is_none() {
+fn check_function(function: &Function, errors: &mut Errors) -> Option<Shape> {
+    let Some(body) = &function.body else {
         errors.on(
             &function.sig,
             "a trait method without a body has nothing to protect: put #[distributed_lock] on the method in each `impl`",
         );
-        return;
-    }
-    if function.sig.asyncness.is_none() {
-        errors.at(
-            function.sig.fn_token.span,
+        return None;
+    };
+    let shape = shape(function);
+    if shape.is_none() {
+        let mut inside = HashSet::new();
+        identifiers(body, &mut inside);
+        let name = function.name();
+        let message = if inside.contains("block_on") && inside.contains("Builder") {
             format!(
-                "#[distributed_lock] needs an `async fn`, and `{}` is none",
-                function.name()
-            ),
-        );
-        return;
+                "#[distributed_lock] comes too late: another attribute has made `{name}` a plain fn; put it above \
+                 #[tokio::test] or #[tokio::main]"
+            )
+        } else {
+            format!(
+                "#[distributed_lock] needs an `async fn`, or a fn that returns `impl Future<Output = ..>` or \
+                 `Pin<Box<dyn Future<Output = ..>>>`: `{name}` is none"
+            )
+        };
+        errors.at(function.sig.fn_token.span, message);
     }
-    if function.returns().is_none() {
+    shape
+}
+
+fn check_output(args: &Args, shape: &Shape, function: &Function, errors: &mut Errors) {
+    let is_unit = matches!(&shape.output, Type::Tuple(tuple) if tuple.elems.is_empty());
+    if is_unit && args.map_err.is_none() && !matches!(args.on_busy, OnBusy::Skip(_)) {
         errors.at(
             function.returns_span(),
             format!(
                 "`{}` returns nothing, so it could not say that the lock was busy: return `Result<(), E>` where \
-                 `E: From<LockError>`",
+                 `E: From<LockError>`, or choose `on_busy = skip`",
                 function.name(),
             ),
         );
+    }
+}
+
+fn check_on_busy(args: &Args, function: &Function, errors: &mut Errors) {
+    match &args.on_busy {
+        OnBusy::Skip(span) if args.map_err.is_some() => errors.at(
+            *span,
+            "`on_busy = skip` and `map_err` exclude each other: let `map_err` answer `LockError::Busy` as skipped",
+        ),
+        OnBusy::Call(path) => {
+            for argument in function.arguments() {
+                if let Argument::Pattern(pattern) = argument {
+                    let pattern = quote::quote!(#pattern);
+                    errors.on(
+                        path,
+                        format!(
+                            "`on_busy = call(..)` passes the arguments on, so each needs a plain name: `{pattern}` is \
+                             a pattern"
+                        ),
+                    );
+                }
+            }
+        }
+        OnBusy::Skip(_) | OnBusy::Error => {}
+    }
+}
+
+fn check_holds(args: &Args, errors: &mut Errors) {
+    if let Some(DurationArg::Literal(longest, span)) = &args.max_hold
+        && *longest < SHORTEST_LEASE
+    {
+        errors.at(
+            *span,
+            format!("`max_hold` lasts {} at least", display(SHORTEST_LEASE)),
+        );
+    }
+    let Some(DurationArg::Literal(least, span)) = &args.min_hold else {
+        return;
+    };
+    if *least < SHORTEST_LEASE || *least > LONGEST_LEASE {
+        errors.at(
+            *span,
+            format!(
+                "`min_hold` lasts {} to {}",
+                display(SHORTEST_LEASE),
+                display(LONGEST_LEASE)
+            ),
+        );
+    }
+    if let Some(DurationArg::Literal(longest, _)) = &args.max_hold
+        && least > longest
+    {
+        errors.at(*span, "`min_hold` is longer than `max_hold`");
     }
 }
 
@@ -137,9 +222,7 @@ fn check_lease(args: &Args, errors: &mut Errors) {
         })) => value.value,
         Some(_) => false,
     };
-    if lease.is_zero() {
-        // Said for every duration alike.
-    } else if *lease < SHORTEST_LEASE || *lease > LONGEST_LEASE {
+    if *lease < SHORTEST_LEASE || *lease > LONGEST_LEASE {
         errors.at(
             *span,
             format!(

@@ -119,7 +119,7 @@ mod watchdog;
 
 pub use backend::memory::MemoryStore;
 pub use builder::LockManagerBuilder;
-pub use convert::FromLockError;
+pub use convert::{FromLockError, Skipped};
 pub use error::{LockError, LostReason, StoreError};
 pub use fence::FencingToken;
 pub use guard::LockGuard;

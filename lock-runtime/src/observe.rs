@@ -78,6 +78,10 @@ pub(crate) fn lost_after_completion(loss: &LockError) {
     tracing::warn!(error = %loss, "the lock was lost before its release, but the body had completed");
 }
 
+pub(crate) fn did_not_run(error: &LockError) {
+    tracing::error!(%error, "a function under `on_busy = skip` did not run, or not to its end");
+}
+
 pub(crate) fn long_local_wait(name: &str, label: &'static str, holder: &'static str) {
     tracing::warn!(
         lock = name,

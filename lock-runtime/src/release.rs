@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::backend::{Fault, HandedOver, Released};
+use crate::backend::{Fault, HandedOver, Released, Renewal};
 use crate::clock::{self, Moment};
 use crate::core::Core;
 use crate::error::{LockError, LostReason, StoreError};
@@ -20,6 +20,7 @@ use crate::key::Key;
 use crate::lifecycle::Counted;
 use crate::observe;
 use crate::share::Share;
+use crate::term::{self, Term};
 
 /// A release under way. Boxed, so that what waits for it stays small while the body runs.
 pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
@@ -37,10 +38,13 @@ impl Share {
     /// Leaves the hold; what is then to be done at the store, if this was the last share of a good one.
     fn end(&mut self) -> Result<Option<Departure>, LockError> {
         let (core, hold) = (self.core(), self.hold());
-        let (core, hold) = (core.clone(), hold.clone());
+        let (core, hold, keep_until) = (core.clone(), hold.clone(), self.keep_until());
         match self.leave() {
             None | Some(Left::Shared) => Ok(None),
-            Some(Left::Good(place)) => Ok(Some(Departure::new(core, hold, place))),
+            Some(Left::Good(place)) => {
+                let departure = Departure::new(core, hold, place);
+                Ok(Some(departure.not_before(keep_until)))
+            }
             Some(Left::Lost { reason, last }) => {
                 let error = hold.lost_error(reason, false);
                 if last {
@@ -89,6 +93,8 @@ struct Departure {
     in_background: bool,
     /// Keeps a shutdown waiting, whoever drives the departure: a caller's release is not cut off half-way.
     _under_way: Counted,
+    /// Until when the key stays taken.
+    keep_until: Option<Moment>,
 }
 
 impl Departure {
@@ -100,12 +106,28 @@ impl Departure {
             place: Some(place),
             unanswered: false,
             in_background: false,
+            keep_until: None,
         }
+    }
+
+    /// Leaves the key taken until then.
+    fn not_before(mut self, keep_until: Option<Moment>) -> Departure {
+        self.keep_until = keep_until.filter(|until| !until.has_passed());
+        self
     }
 
     /// Ends the hold for a caller who wants to know how it went, within the call timeout. Cancel safe: what is not
     /// done by then goes on in the background.
     async fn explicit(mut self) -> Result<(), LockError> {
+        if self.keep_until.is_some() {
+            let (kept, until_kept) = oneshot::channel();
+            self.in_background = true;
+            let core = self.core.clone();
+            core.life.spawn(self.in_background(Some(kept)));
+            // Gone without an answer if the runtime is: then the lease ends the hold.
+            let _ = until_kept.await;
+            return Ok(());
+        }
         if let Some(heir) = self.heir() {
             // The heir's turn must not hang on this caller, who may be dropped: the manager owns the hand-over.
             let (done, outcome) = oneshot::channel();
@@ -130,13 +152,58 @@ impl Departure {
     }
 
     /// Ends the hold with nobody waiting for the outcome.
-    async fn in_background(mut self) {
+    async fn in_background(mut self, kept: Option<oneshot::Sender<()>>) {
+        if !self.keep(kept).await {
+            self.place = None;
+            return;
+        }
         let outcome = match self.heir() {
             Some(heir) => self.hand_over(heir).await,
             None => self.give_back().await,
         };
         if let Err(error) = outcome {
             observe::release_failed(self.hold.label(), &error);
+        }
+    }
+
+    /// Waits until the key may be given back. False if the manager closes before: nobody is left to wait, so the
+    /// lease ends the hold. `kept` is told once the store will keep the key for that long, whatever becomes of this
+    /// process.
+    async fn keep(&self, kept: Option<oneshot::Sender<()>>) -> bool {
+        let Some(until) = self.keep_until else {
+            return true;
+        };
+        self.cover(until).await;
+        drop(kept);
+        tokio::select! {
+            () = clock::sleep_until(until) => true,
+            () = self.core.life.closing() => false,
+        }
+    }
+
+    /// Makes the lease last until then, if it does not.
+    async fn cover(&self, until: Moment) {
+        while self.hold.deadline().remaining() < until.remaining() {
+            // The margin on top: the store's clock may be the faster one.
+            let rest = until.remaining();
+            let rest = (rest + rest / 50).clamp(term::MIN, term::MAX);
+            let Ok(term) = Term::new(rest, false) else {
+                return;
+            };
+            let renewal = Renewal {
+                term: Some(term),
+                ..self.hold.renewal()
+            };
+            let timeout = self.core.options.call_timeout;
+            let fault = match self.core.backend.renew(&[renewal], timeout).await {
+                Ok(_) => return,
+                Err(fault) => fault,
+            };
+            observe::renewal_failed(1, &fault);
+            if !fault.is_passing() || self.hold.deadline().has_passed() {
+                return;
+            }
+            clock::sleep(LONGEST_PAUSE).await;
         }
     }
 
@@ -235,9 +302,10 @@ impl Drop for Departure {
                 unanswered: self.unanswered,
                 in_background: true,
                 _under_way: self.core.life.background.enter(),
+                keep_until: self.keep_until,
             };
             let core = rest.core.clone();
-            core.life.spawn(rest.in_background());
+            core.life.spawn(rest.in_background(None));
         }
     }
 }

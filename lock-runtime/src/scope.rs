@@ -87,6 +87,8 @@ pin_project! {
         over: OwnedNotified,
         // What the body came to: its value, or the loss that it was dropped for.
         came_to: Option<Result<F::Output, LockError>>,
+        // A loss does not stop the body.
+        finish: bool,
         ending: Option<Ending>,
     }
 }
@@ -98,8 +100,15 @@ impl<F: Future> Protect<F> {
             over: share.hold().over_signal(),
             share: Some(share),
             came_to: None,
+            finish: false,
             ending: None,
         }
+    }
+
+    /// Lets the body end even if the hold is lost.
+    pub(crate) fn finishing(mut self, finish: bool) -> Protect<F> {
+        self.finish = finish;
+        self
     }
 }
 
@@ -113,7 +122,7 @@ impl<F: Future> Future for Protect<F> {
             // The answer is not needed: it only makes sure that a loss wakes this task.
             let _ = this.over.poll(cx);
             let hold = share.hold();
-            if let Some(reason) = hold.loss() {
+            if let Some(reason) = hold.loss().filter(|_| !*this.finish) {
                 *this.came_to = Some(Err(hold.lost_error(reason, false)));
             } else if let Some(body) = this.body.as_mut().as_pin_mut() {
                 *this.came_to = Some(Ok(ready!(body.poll(cx))));

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::backend::Granted;
+use crate::clock::{self, Moment};
 use crate::core::Core;
 use crate::gate::Place;
 use crate::hold::{Hold, Left};
@@ -28,6 +30,8 @@ pub(crate) struct Share {
     turn: Option<OwnedSemaphorePermit>,
     /// What keeps a shutdown waiting. Gone once the share has left.
     counted: Option<Counted>,
+    /// Until when the key stays taken, even if the share ends before.
+    keep_until: Option<Moment>,
 }
 
 impl Share {
@@ -71,6 +75,7 @@ impl Share {
             level,
             turn,
             counted,
+            keep_until: None,
         }
     }
 
@@ -78,6 +83,15 @@ impl Share {
     pub(crate) fn under(mut self, parent: Option<Arc<Level>>) -> Share {
         self.parent = parent;
         self
+    }
+
+    /// Keeps the key for `least` from now, even if the share ends before.
+    pub(crate) fn keep_for(&mut self, least: Duration) {
+        self.keep_until = Some(clock::now() + least);
+    }
+
+    pub(crate) fn keep_until(&self) -> Option<Moment> {
+        self.keep_until
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

@@ -453,3 +453,23 @@ async fn calls_from_many_tasks_take_turns() {
         outcome.unwrap().unwrap();
     }
 }
+
+/// 200 bytes that live across an `.await`.
+async fn body(buffer: [u8; 200]) -> Result<u8, LockError> {
+    tokio::task::yield_now().await;
+    Ok(buffer.iter().copied().fold(0, u8::wrapping_add))
+}
+
+#[distributed_lock(key = "size")]
+async fn protected(buffer: [u8; 200]) -> Result<u8, LockError> {
+    body(buffer).await
+}
+
+#[test]
+fn the_future_stays_small() {
+    let plain = std::mem::size_of_val(&body([0; 200]));
+    let protected = std::mem::size_of_val(&protected([0; 200]));
+    println!("plain {plain} bytes, protected {protected} bytes");
+    // Asking for the lock takes most of it, and the body's place is the same one afterwards.
+    assert!(protected <= 1_800, "{protected}");
+}

@@ -1,0 +1,142 @@
+//! What kind of function it is: where its future is made, and what that resolves to.
+
+use proc_macro2::{Delimiter, Group, TokenTree};
+use syn::punctuated::Punctuated;
+use syn::{
+    GenericArgument, Path, PathArguments, ReturnType, Token, Type, TypeParamBound, parse_quote,
+};
+
+use crate::function::Function;
+
+/// How the function comes to its future.
+pub(crate) enum Making {
+    /// `async fn`
+    AsyncFn,
+    /// `-> impl Future<Output = T>`
+    Opaque,
+    /// `-> Pin<Box<dyn Future<Output = T>>>`
+    Boxed,
+    /// The same, with a body that is one `Box::pin(async move { .. })`: what `#[async_trait]` leaves. The
+    /// block is protected as if it were the body of an `async fn`.
+    BoxedBlock(Group),
+}
+
+pub(crate) struct Shape {
+    pub(crate) making: Making,
+    /// What the future resolves to.
+    pub(crate) output: Type,
+}
+
+/// `None` for a function that makes no future that we know.
+pub(crate) fn shape(function: &Function) -> Option<Shape> {
+    let declared = match &function.sig.output {
+        ReturnType::Default => None,
+        ReturnType::Type(_, ty) => Some(&**ty),
+    };
+    if function.sig.asyncness.is_some() {
+        let output = declared.cloned().unwrap_or_else(|| parse_quote!(()));
+        return Some(Shape {
+            making: Making::AsyncFn,
+            output,
+        });
+    }
+    match declared? {
+        Type::ImplTrait(opaque) => {
+            let output = future_output(&opaque.bounds)?;
+            Some(Shape {
+                making: Making::Opaque,
+                output,
+            })
+        }
+        Type::Path(path) => {
+            let output = boxed_output(&path.path)?;
+            let making = match function.body.as_ref().and_then(boxed_block) {
+                Some(block) => Making::BoxedBlock(block),
+                None => Making::Boxed,
+            };
+            Some(Shape { making, output })
+        }
+        _ => None,
+    }
+}
+
+/// `T` of `Future<Output = T> + ..`.
+fn future_output(bounds: &Punctuated<TypeParamBound, Token![+]>) -> Option<Type> {
+    bounds.iter().find_map(|bound| {
+        let TypeParamBound::Trait(bound) = bound else {
+            return None;
+        };
+        let segment = bound
+            .path
+            .segments
+            .last()
+            .filter(|segment| segment.ident == "Future")?;
+        let PathArguments::AngleBracketed(arguments) = &segment.arguments else {
+            return None;
+        };
+        arguments.args.iter().find_map(|argument| match argument {
+            GenericArgument::AssocType(output) if output.ident == "Output" => {
+                Some(output.ty.clone())
+            }
+            _ => None,
+        })
+    })
+}
+
+/// `T` of `Pin<Box<dyn Future<Output = T>>>`, `BoxFuture<'_, T>` or `LocalBoxFuture<'_, T>`.
+fn boxed_output(path: &Path) -> Option<Type> {
+    let segment = path.segments.last()?;
+    if segment.ident == "BoxFuture" || segment.ident == "LocalBoxFuture" {
+        return type_argument(&segment.arguments).cloned();
+    }
+    let Type::Path(boxed) = type_argument(&segment.arguments).filter(|_| segment.ident == "Pin")?
+    else {
+        return None;
+    };
+    let segment = boxed
+        .path
+        .segments
+        .last()
+        .filter(|segment| segment.ident == "Box")?;
+    match type_argument(&segment.arguments)? {
+        Type::TraitObject(object) => future_output(&object.bounds),
+        _ => None,
+    }
+}
+
+fn type_argument(arguments: &PathArguments) -> Option<&Type> {
+    let PathArguments::AngleBracketed(arguments) = arguments else {
+        return None;
+    };
+    arguments.args.iter().find_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    })
+}
+
+/// The braces of a body that is nothing but `Box::pin(async move { .. })`.
+fn boxed_block(body: &Group) -> Option<Group> {
+    let mut tokens: Vec<TokenTree> = body.stream().into_iter().collect();
+    let Some(TokenTree::Group(arguments)) = tokens.pop() else {
+        return None;
+    };
+    let callee: String = tokens.iter().map(ToString::to_string).collect();
+    let is_pin = matches!(
+        callee.as_str(),
+        "Box::pin" | "::std::boxed::Box::pin" | "std::boxed::Box::pin"
+    );
+    if !is_pin || arguments.delimiter() != Delimiter::Parenthesis {
+        return None;
+    }
+    let arguments: Vec<TokenTree> = arguments.stream().into_iter().collect();
+    match arguments.as_slice() {
+        [
+            TokenTree::Ident(first),
+            TokenTree::Ident(second),
+            TokenTree::Group(block),
+        ] if first == "async" && second == "move" && block.delimiter() == Delimiter::Brace => {
+            Some(block.clone())
+        }
+        _ => None,
+    }
+}

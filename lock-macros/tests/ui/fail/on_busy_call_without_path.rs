@@ -1,0 +1,8 @@
+use lock_runtime::{LockError, distributed_lock};
+
+#[distributed_lock(key = "a", on_busy = call)]
+async fn settle() -> Result<(), LockError> {
+    Ok(())
+}
+
+fn main() {}
