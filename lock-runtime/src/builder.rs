@@ -124,7 +124,7 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O; then
-    /// [`LockError::Unavailable`] if the server cannot be reached in 5 s, [`LockError::Denied`] if it refuses the
+    /// [`LockError::Unavailable`] if the server does not answer one of its steps within the call timeout, [`LockError::Denied`] if it refuses the
     /// login or a command that locks need.
     ///
     /// # Cancel safety

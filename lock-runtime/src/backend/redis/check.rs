@@ -133,7 +133,8 @@ impl Check {
         connection: &mut MultiplexedConnection,
         clock: &ServerClock,
     ) -> Result<(), Refusal> {
-        let name = LockName::from(format!("connect-check:{}", Uuid::new_v4()));
+        // A name of its own, in one slot for all: every check raises the same fence key.
+        let name = LockName::from(format!("connect-check:{{0}}:{}", Uuid::new_v4()));
         let key = Key::new(&self.namespace, &name)
             .map_err(|error| Refusal::Config(format!("the namespace cannot be used: {error}")))?;
         let (lock, fence) = (key.raw(), key.fence());
