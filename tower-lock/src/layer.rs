@@ -77,6 +77,21 @@ impl<F> LockLayer<F> {
     /// needs no lock.
     ///
     /// Escape what comes from the request: [`LockKey`](crate::LockKey) says how and why.
+    ///
+    /// ```
+    /// use axum::{Router, routing::post};
+    /// use lock_runtime::{LockManager, LockName};
+    /// use tower_lock::LockLayer;
+    ///
+    /// let locks = LockManager::in_memory();
+    /// let app: Router = Router::new()
+    ///     .route("/pay", post(async || "paid"))
+    ///     .layer(LockLayer::new(locks, |request: &http::Request<_>| {
+    ///         let order = request.headers().get("x-order")?.to_str().ok()?;
+    ///         Some(LockName::from("order:").with(order))
+    ///     }));
+    /// # drop(app);
+    /// ```
     pub fn new<B, Name>(manager: LockManager, key: F) -> LockLayer<F>
     where
         F: Fn(&http::Request<B>) -> Option<Name>,
