@@ -9,6 +9,7 @@
 //! | [`leftovers`] | proof that a test left no key, channel or client behind |
 //! | [`store`] | a store of either kind, and the macro that runs a behaviour on each |
 //! | [`process`] | a second process that contends, and can be killed |
+//! | [`faults`] | futures dropped half-way, waiters that sleep, one script's traffic |
 //! | [`eventually`] | waiting for a condition, in place of a fixed sleep |
 //!
 //! Everything here panics with a message that says what was expected: a test is the only caller.
@@ -16,6 +17,7 @@
 pub mod compile_fail;
 pub mod conf;
 pub mod eventually;
+pub mod faults;
 pub mod history;
 pub mod leftovers;
 pub mod monitor;

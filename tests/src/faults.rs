@@ -1,0 +1,138 @@
+//! What several of the fault tests need: futures that are dropped half-way, and one script's traffic.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lock_runtime::{LockManager, LockManagerBuilder};
+use tokio::time::Instant;
+
+use crate::eventually::{eventually, eventually_within};
+use crate::proxy::{FaultProxy, Then};
+use crate::server::RedisServer;
+
+/// When a future is dropped that was polled so many times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// Right after the last poll.
+    AtOnce,
+    /// When what it waits for has come, and it has not been told.
+    WhenWoken,
+}
+
+/// Both, for a loop.
+pub const LEAVES: [Leave; 2] = [Leave::AtOnce, Leave::WhenWoken];
+
+/// Polls `future` at most so many times, each time only when it was woken, and drops it then.
+/// `None` if it did not complete.
+pub async fn poll_times<F: Future>(future: F, polls: usize, leave: Leave) -> Option<F::Output> {
+    let mut some = SomePolls {
+        future: Box::pin(future),
+        left: polls,
+        leave,
+    };
+    (&mut some).await
+}
+
+struct SomePolls<F> {
+    future: Pin<Box<F>>,
+    left: usize,
+    leave: Leave,
+}
+
+impl<F: Future> Future for SomePolls<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        self.left -= 1;
+        match self.future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if self.left == 0 && self.leave == Leave::AtOnce => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// Runs the future, and says how long it took.
+pub async fn took<T>(future: impl Future<Output = T>) -> (T, Duration) {
+    let started = Instant::now();
+    let value = future.await;
+    (value, started.elapsed())
+}
+
+/// Takes the lock and gives it back; panics if that takes longer than `bound`. How long it took.
+pub async fn free_within(locks: &LockManager, key: &str, bound: Duration) -> Duration {
+    let (guard, waited) = took(locks.mutex(key).wait(bound).acquire()).await;
+    let guard = guard.unwrap_or_else(|error| panic!("`{key}` is not free within {bound:?}: {error}"));
+    guard.release().await.expect("a good hold is released");
+    waited
+}
+
+/// A manager whose traffic goes through a proxy.
+pub async fn behind_a_proxy(
+    server: &RedisServer,
+    builder: LockManagerBuilder,
+) -> (FaultProxy, LockManager) {
+    let proxy = FaultProxy::start(server.addr()).await;
+    let locks = builder.connect(&proxy.url()).await.expect("connect");
+    (proxy, locks)
+}
+
+/// Starts a waiter on a held key and returns when it sleeps on its subscription: it asked the store,
+/// subscribed, and asked again. Nobody else may use this manager meanwhile.
+pub async fn asleep<T: Send + 'static>(
+    proxy: &FaultProxy,
+    waiter: impl Future<Output = T> + Send + 'static,
+) -> tokio::task::JoinHandle<T> {
+    let before = proxy.count("EVALSHA");
+    let task = tokio::spawn(waiter);
+    eventually("the waiter asked twice", async || {
+        proxy.count("EVALSHA") >= before + 2
+    })
+    .await;
+    // Until nothing is on its way to the waiter any more; it looks again after 0.8 s at the earliest.
+    let mut seen = proxy.requests();
+    let mut quiet = 0;
+    eventually_within(Duration::from_secs(5), "the waiter sleeps", async || {
+        let now = proxy.requests();
+        quiet = if now == seen { quiet + 1 } else { 0 };
+        seen = now;
+        quiet >= 4
+    })
+    .await;
+    task
+}
+
+/// One of the scripts, told by the number of its arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// Lock and fence; holder, lease, not_after.
+    Acquire,
+    /// Lock; holder, channel, payload.
+    Release,
+    /// Lock and fence; from, to, lease, channel.
+    HandOver,
+    /// One lock; holder, ttl.
+    Renew,
+}
+
+impl Op {
+    /// Whether a request calls this script for one lock.
+    pub fn is(self, args: &[&[u8]]) -> bool {
+        let shape: (&[u8], usize) = match self {
+            Op::Acquire => (b"2", 8),
+            Op::Release => (b"1", 7),
+            Op::HandOver => (b"2", 9),
+            Op::Renew => (b"1", 6),
+        };
+        args.len() == shape.1 && args[0] == b"EVALSHA" && args[2] == shape.0
+    }
+
+    /// Takes away the reply to the next call.
+    pub fn lose_reply(self, proxy: &FaultProxy, then: Then) {
+        proxy.lose_reply_to(move |args| self.is(args), then);
+    }
+}
