@@ -66,7 +66,8 @@ pub async fn took<T>(future: impl Future<Output = T>) -> (T, Duration) {
 /// Takes the lock and gives it back; panics if that takes longer than `bound`. How long it took.
 pub async fn free_within(locks: &LockManager, key: &str, bound: Duration) -> Duration {
     let (guard, waited) = took(locks.mutex(key).wait(bound).acquire()).await;
-    let guard = guard.unwrap_or_else(|error| panic!("`{key}` is not free within {bound:?}: {error}"));
+    let guard =
+        guard.unwrap_or_else(|error| panic!("`{key}` is not free within {bound:?}: {error}"));
     guard.release().await.expect("a good hold is released");
     waited
 }

@@ -74,7 +74,10 @@ async fn at_each_poll(mut round: impl AsyncFnMut(usize, Leave) -> bool) {
             polls += 1;
             assert!(polls < 1_000, "it never completes");
         }
-        assert!(polls >= 2, "only {polls} polls: nothing was dropped half-way");
+        assert!(
+            polls >= 2,
+            "only {polls} polls: nothing was dropped half-way"
+        );
     }
 }
 
@@ -85,7 +88,9 @@ async fn an_acquire_dropped_at_any_poll_leaves_the_lock_free() {
         let guard = poll_times(scene.slow.mutex("k").acquire(), polls, leave).await;
         let completed = guard.is_some();
         drop(guard.map(Result::unwrap));
-        scene.assert_free(&format!("{polls} polls, {leave:?}")).await;
+        scene
+            .assert_free(&format!("{polls} polls, {leave:?}"))
+            .await;
         completed
     })
     .await;
@@ -99,7 +104,9 @@ async fn a_try_dropped_at_any_poll_leaves_the_lock_free() {
         let tried = poll_times(scene.slow.mutex("k").try_acquire(), polls, leave).await;
         let completed = tried.is_some();
         drop(tried.map(|guard| guard.unwrap().unwrap()));
-        scene.assert_free(&format!("{polls} polls, {leave:?}")).await;
+        scene
+            .assert_free(&format!("{polls} polls, {leave:?}"))
+            .await;
         completed
     })
     .await;
@@ -121,7 +128,9 @@ async fn a_waiter_dropped_at_any_poll_leaves_the_queue_and_the_lock() {
         let completed = guard.is_some();
         drop(guard.map(Result::unwrap));
         releasing.await.unwrap();
-        scene.assert_free(&format!("{polls} polls, {leave:?}")).await;
+        scene
+            .assert_free(&format!("{polls} polls, {leave:?}"))
+            .await;
         completed
     })
     .await;
@@ -141,7 +150,9 @@ async fn an_heir_dropped_at_any_poll_passes_the_lock_on() {
         let (guard, ()) = tokio::join!(poll_times(heir, polls, leave), releasing);
         let completed = guard.is_some();
         drop(guard.map(Result::unwrap));
-        scene.assert_free(&format!("{polls} polls, {leave:?}")).await;
+        scene
+            .assert_free(&format!("{polls} polls, {leave:?}"))
+            .await;
         completed
     })
     .await;
@@ -164,7 +175,9 @@ async fn a_hand_over_whose_both_sides_are_dropped_serves_the_third() {
         let third = third.expect("the third is served").unwrap().unwrap();
         assert!(third.is_held());
         third.release().await.unwrap();
-        scene.assert_free(&format!("{polls} polls, {leave:?}")).await;
+        scene
+            .assert_free(&format!("{polls} polls, {leave:?}"))
+            .await;
         released.is_some()
     })
     .await;
@@ -177,7 +190,9 @@ async fn a_release_dropped_at_any_poll_still_frees_the_lock() {
     at_each_poll(async |polls, leave| {
         let guard = scene.slow.mutex("k").acquire().await.unwrap();
         let released = poll_times(guard.release(), polls, leave).await;
-        scene.assert_free(&format!("{polls} polls, {leave:?}")).await;
+        scene
+            .assert_free(&format!("{polls} polls, {leave:?}"))
+            .await;
         released.map(Result::unwrap).is_some()
     })
     .await;
@@ -207,7 +222,9 @@ async fn a_run_dropped_at_any_poll_drops_its_body_first_and_frees_the_lock() {
         });
         let done = poll_times(run, polls, leave).await;
         assert_eq!(running.load(SeqCst), 0, "the body is gone with the future");
-        scene.assert_free(&format!("{polls} polls, {leave:?}")).await;
+        scene
+            .assert_free(&format!("{polls} polls, {leave:?}"))
+            .await;
         done.map(Result::unwrap).is_some()
     })
     .await;
@@ -262,7 +279,11 @@ async fn a_shutdown_dropped_at_any_poll_goes_on_when_called_again() {
                 .connect(&server.url())
                 .await
                 .unwrap();
-            let body = tokio::spawn(locks.mutex("k").run(async |_| std::future::pending::<()>().await));
+            let body = tokio::spawn(
+                locks
+                    .mutex("k")
+                    .run(async |_| std::future::pending::<()>().await),
+            );
             eventually("the body runs", async || server.exists("lock:k")).await;
             let _ = poll_times(locks.shutdown(), polls, leave).await;
             tokio::time::timeout(LONG, locks.shutdown()).await.unwrap();

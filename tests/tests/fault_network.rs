@@ -1,0 +1,312 @@
+//! A network that cuts, delays and swallows: what was not answered is unknown, neither done nor lost.
+
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager, LostReason};
+use tests::faults::{Op, asleep, behind_a_proxy, free_within, took};
+use tests::{
+    CommandStats, Direction, FaultProxy, RedisServer, Then, eventually, eventually_within,
+};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+const CALL: Duration = Duration::from_millis(300);
+/// Noticing a silent connection: the call that timed out, a sign of life that is missing for a second, and connecting.
+const NOTICED: Duration = Duration::from_millis(300 + 1_000 + 1_500);
+
+async fn scene() -> (RedisServer, FaultProxy, LockManager, LockManager) {
+    let server = RedisServer::start();
+    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder().call_timeout(CALL)).await;
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    free_within(&locks, "warm", LONG).await;
+    (server, proxy, locks, other)
+}
+
+async fn end(server: RedisServer, locks: LockManager, other: LockManager) {
+    server.assert_clean().await;
+    drop((locks, other));
+    server.assert_deserted().await;
+}
+
+/// A reply can be lost with its connection, which is noticed at once, or in silence. Both at the same time.
+async fn each_way(scenario: impl AsyncFn(Then)) {
+    tokio::join!(scenario(Then::Cut), scenario(Then::Silence));
+}
+
+#[tokio::test]
+async fn a_cut_connection_does_not_end_a_hold() {
+    let (server, proxy, locks, other) = scene().await;
+    let guard = locks.mutex("k").lease(1_500 * MS).acquire().await.unwrap();
+    for _ in 0..2 {
+        proxy.cut();
+        eventually("a renewal is confirmed after the cut", async || {
+            assert!(guard.is_held(), "a cut is no loss");
+            guard.remaining() < 1_100 * MS
+        })
+        .await;
+        eventually("it is renewed", async || guard.remaining() > 1_300 * MS).await;
+    }
+    assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    free_within(&other, "k", 500 * MS).await;
+    end(server, locks, other).await;
+}
+
+#[tokio::test]
+async fn a_cut_connection_does_not_end_a_wait() {
+    let (server, proxy, locks, other) = scene().await;
+    let guard = other.mutex("k").acquire().await.unwrap();
+    let waiter = asleep(&proxy, locks.mutex("k").wait(LONG).acquire()).await;
+    proxy.cut();
+    eventually("it is connected again", async || {
+        proxy.open_connections() == 2
+    })
+    .await;
+    guard.release().await.unwrap();
+    let (next, waited) = took(waiter).await;
+    assert!(waited < 1_500 * MS, "{waited:?}");
+    next.unwrap().unwrap().release().await.unwrap();
+    end(server, locks, other).await;
+}
+
+#[tokio::test]
+async fn an_acquire_whose_reply_is_lost_is_undone_and_repeated_within_the_wait() {
+    each_way(async |then| {
+        let (server, proxy, locks, other) = scene().await;
+        Op::Acquire.lose_reply(&proxy, then);
+        let (guard, waited) = took(locks.mutex("k").wait(LONG).acquire()).await;
+        let guard = guard.unwrap();
+        assert!(proxy.trap_sprung());
+        assert!(waited < NOTICED, "{then:?}: {waited:?}");
+        // The hold is the repeated one, counted once, and nothing undoes it later.
+        let info = other.inspect("k").await.unwrap();
+        assert!(info.held && info.count == 1, "{info:?}");
+        guard.renew(LONG).await.unwrap();
+        guard.release().await.unwrap();
+        free_within(&other, "k", 500 * MS).await;
+        end(server, locks, other).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_try_whose_reply_is_lost_leaves_no_orphan() {
+    each_way(async |then| {
+        let (server, proxy, locks, other) = scene().await;
+        Op::Acquire.lose_reply(&proxy, then);
+        let (tried, waited) = took(locks.mutex("k").try_acquire()).await;
+        assert!(
+            matches!(tried, Err(LockError::Unavailable { .. })),
+            "{tried:?}"
+        );
+        assert!(
+            waited < CALL + 200 * MS,
+            "bounded by the call timeout: {waited:?}"
+        );
+        free_within(&other, "k", NOTICED).await;
+        end(server, locks, other).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_release_whose_reply_is_lost_counts_as_released() {
+    let (server, proxy, locks, other) = scene().await;
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    Op::Release.lose_reply(&proxy, Then::Cut);
+    guard.release().await.unwrap();
+    assert!(proxy.trap_sprung());
+    free_within(&other, "k", 500 * MS).await;
+
+    // Silence takes the whole of the caller's time: not confirmed, but done.
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    Op::Release.lose_reply(&proxy, Then::Silence);
+    let (released, waited) = took(guard.release()).await;
+    assert!(
+        matches!(released, Ok(()) | Err(LockError::Unavailable { .. })),
+        "{released:?}"
+    );
+    assert!(waited < CALL + 300 * MS, "{waited:?}");
+    free_within(&other, "k", 500 * MS).await;
+    end(server, locks, other).await;
+}
+
+#[tokio::test]
+async fn a_repeated_release_spares_the_next_holder() {
+    let (server, proxy, locks, other) = scene().await;
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    Op::Release.lose_reply(&proxy, Then::Silence);
+    let releasing = tokio::spawn(guard.release());
+    eventually("the release was applied", async || proxy.trap_sprung()).await;
+    let next = other.mutex("k").wait(LONG).acquire().await.unwrap();
+    let before = CommandStats::of(&server);
+    let _ = releasing.await.unwrap();
+    eventually("the release was repeated", async || {
+        CommandStats::of(&server).since(&before).calls("hdel") >= 1
+    })
+    .await;
+    next.renew(LONG).await.unwrap();
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    end(server, locks, other).await;
+}
+
+#[tokio::test]
+async fn a_renewal_whose_reply_is_lost_is_repeated() {
+    each_way(async |then| {
+        let (server, proxy, locks, other) = scene().await;
+        let guard = locks.mutex("k").lease(4_000 * MS).acquire().await.unwrap();
+        Op::Renew.lose_reply(&proxy, then);
+        eventually("the renewal's reply is lost", async || proxy.trap_sprung()).await;
+        eventually_within(4_000 * MS, "a later one is confirmed", async || {
+            assert!(guard.is_held(), "{then:?}");
+            guard.remaining() > 3_000 * MS
+        })
+        .await;
+        guard.release().await.unwrap();
+        end(server, locks, other).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_hand_over_whose_reply_is_lost_serves_the_waiter_all_the_same() {
+    each_way(async |then| {
+        let (server, proxy, locks, other) = scene().await;
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let waiter = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
+        eventually("it queues", async || {
+            locks.inspect("k").await.unwrap().local_waiters == 1
+        })
+        .await;
+        Op::HandOver.lose_reply(&proxy, then);
+        let released = guard.release().await;
+        assert!(
+            matches!(released, Ok(()) | Err(LockError::Unavailable { .. })),
+            "{released:?}"
+        );
+        assert!(proxy.trap_sprung());
+        let (next, waited) = took(waiter).await;
+        let next = next.unwrap().unwrap();
+        assert!(waited < NOTICED, "{waited:?}");
+        // What undoes the lost hand-over does not undo the waiter's own hold.
+        next.renew(LONG).await.unwrap();
+        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+        next.release().await.unwrap();
+        free_within(&other, "k", NOTICED).await;
+        end(server, locks, other).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_deadline_counts_from_before_the_request_was_sent() {
+    let (server, proxy, locks, other) = scene().await;
+    proxy.delay(Direction::Requests, 60 * MS);
+    proxy.delay(Direction::Replies, 60 * MS);
+    let request = locks.mutex("k").lease(3_000 * MS).auto_renew(false);
+    let guard = request.acquire().await.unwrap();
+    // The lease less its margin of 30 ms less both delays; the server's lease began after the first of them.
+    assert!(guard.remaining() <= 2_850 * MS, "{:?}", guard.remaining());
+    let left = Duration::from_millis(server.pttl("lock:k").unsigned_abs());
+    assert!(
+        guard.remaining() < left,
+        "{:?} of {left:?}",
+        guard.remaining()
+    );
+    guard.release().await.unwrap();
+    end(server, locks, other).await;
+}
+
+#[tokio::test]
+async fn a_black_hole_in_either_direction_ends_a_hold_at_its_local_deadline() {
+    let in_one = async |direction| {
+        let (server, proxy, locks, other) = scene().await;
+        let guard = locks.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
+        proxy.black_hole(direction, true);
+        let (reason, waited) = took(guard.lost().wait()).await;
+        assert_eq!(reason, LostReason::Expired);
+        assert!(!guard.is_held() && guard.remaining().is_zero());
+        assert!(waited < 1_000 * MS + 150 * MS, "{direction:?}: {waited:?}");
+        assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
+        // The other side's view: the key expired, or does so within the lease of a renewal that arrived.
+        free_within(&other, "k", 1_500 * MS).await;
+        let tried = locks.mutex("k").try_acquire().await;
+        assert!(
+            matches!(tried, Err(LockError::Unavailable { .. })),
+            "{tried:?}"
+        );
+        proxy.black_hole(direction, false);
+        free_within(&locks, "k", LONG).await;
+        end(server, locks, other).await;
+    };
+    tokio::join!(in_one(Direction::Requests), in_one(Direction::Replies));
+}
+
+#[tokio::test]
+async fn connections_that_died_silently_are_replaced_within_the_lease() {
+    let (server, proxy, locks, other) = scene().await;
+    let guard = locks.mutex("k").lease(9_000 * MS).acquire().await.unwrap();
+    proxy.freeze_open_connections();
+    // A call notices it; the renewal after 3 s would be the next one.
+    let (tried, _) = took(locks.mutex("x").wait(Duration::ZERO).acquire()).await;
+    assert!(
+        matches!(tried, Err(LockError::Unavailable { .. })),
+        "{tried:?}"
+    );
+    free_within(&locks, "x", NOTICED).await;
+    eventually("it is renewed on the new connection", async || {
+        assert!(guard.is_held());
+        guard.remaining() > 8_000 * MS
+    })
+    .await;
+    guard.release().await.unwrap();
+    end(server, locks, other).await;
+}
+
+#[tokio::test]
+async fn an_acquire_that_arrives_late_is_refused_by_the_server() {
+    let (server, proxy, locks, other) = scene().await;
+    proxy.stall(Direction::Requests, true);
+    let sent = tokio::time::Instant::now();
+    let tried = locks.mutex("k").try_acquire().await;
+    assert!(
+        matches!(tried, Err(LockError::Unavailable { .. })),
+        "{tried:?}"
+    );
+    eventually("its not_after has passed", async || {
+        sent.elapsed() > CALL * 2
+    })
+    .await;
+    let before = CommandStats::of(&server);
+    proxy.stall(Direction::Requests, false);
+    eventually("the acquire arrives at last", async || {
+        CommandStats::of(&server).since(&before).calls("evalsha") >= 1
+    })
+    .await;
+    let wrote = CommandStats::of(&server).since(&before);
+    assert_eq!(
+        wrote.calls("hset"),
+        0,
+        "a late acquire took the lock: {wrote:?}"
+    );
+    free_within(&other, "k", 500 * MS).await;
+    end(server, locks, other).await;
+}
+
+#[tokio::test]
+async fn a_slow_network_slows_locks_and_breaks_none() {
+    let (server, proxy, locks, other) = scene().await;
+    proxy.delay(Direction::Requests, 60 * MS);
+    proxy.delay(Direction::Replies, 60 * MS);
+    let guard = locks.mutex("k").lease(2_000 * MS).acquire().await.unwrap();
+    let waiter = tokio::spawn(other.mutex("k").wait(LONG).acquire());
+    eventually("time passes", async || guard.remaining() < 1_500 * MS).await;
+    eventually("it is renewed", async || guard.remaining() > 1_600 * MS).await;
+    assert!(guard.is_held() && !waiter.is_finished());
+    guard.release().await.unwrap();
+    let (next, waited) = took(waiter).await;
+    assert!(waited < 500 * MS, "{waited:?}");
+    next.unwrap().unwrap().release().await.unwrap();
+    end(server, locks, other).await;
+}

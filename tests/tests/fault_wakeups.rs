@@ -1,0 +1,182 @@
+//! Wake-up messages are hints: whoever misses one looks for itself in time.
+
+use std::time::Duration;
+
+use lock_runtime::LockManager;
+use redis::Value;
+use tests::faults::{asleep, behind_a_proxy, free_within, took};
+use tests::{RedisServer, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+/// A sleep is 1 s give or take a fifth; the rest is this machine's.
+const CAP: Duration = Duration::from_millis(1_200 + 300);
+
+#[tokio::test]
+async fn a_lost_message_costs_no_more_than_the_cap() {
+    let server = RedisServer::start();
+    let holder = LockManager::connect(&server.url()).await.unwrap();
+    let (proxy, waiter) = behind_a_proxy(&server, LockManager::builder()).await;
+    proxy.lose_messages(true);
+    for _ in 0..2 {
+        let before = proxy.messages();
+        let guard = holder.mutex("k").acquire().await.unwrap();
+        let waiting = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
+        guard.release().await.unwrap();
+        let (next, waited) = took(waiting).await;
+        assert_eq!(
+            proxy.messages(),
+            before + 1,
+            "there was one, and it was lost"
+        );
+        assert!(waited < CAP, "{waited:?}");
+        next.unwrap().unwrap().release().await.unwrap();
+        eventually("the waiter's own release was published, too", async || {
+            proxy.messages() == before + 2
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_lock_deleted_without_a_message_costs_no_more_than_the_cap() {
+    let server = RedisServer::start();
+    let holder = LockManager::connect(&server.url()).await.unwrap();
+    let (proxy, waiter) = behind_a_proxy(&server, LockManager::builder()).await;
+    let guard = holder.mutex("k").acquire().await.unwrap();
+    let waiting = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
+    assert_eq!(server.query::<i64>(&["DEL", "lock:k"]), 1);
+    let (next, waited) = took(waiting).await;
+    assert!(waited < CAP, "{waited:?}");
+    assert!(guard.release().await.is_err(), "the hold was lost");
+    next.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_subscription_that_was_cut_is_renewed_and_everybody_looks_again() {
+    let server = RedisServer::start();
+    let holder = LockManager::connect(&server.url()).await.unwrap();
+    let (proxy, waiter) = behind_a_proxy(&server, LockManager::builder()).await;
+    let guard = holder.mutex("k").acquire().await.unwrap();
+    let waiting = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
+    proxy.lose_messages(true);
+    let released = guard.release();
+    let started = tokio::time::Instant::now();
+    released.await.unwrap();
+    eventually("the message is lost", async || proxy.messages() == 1).await;
+    let _: Value = server.query(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    let next = waiting.await.unwrap().unwrap();
+    let waited = started.elapsed();
+    // Its last look was before the release, and the cap alone would let it sleep for 0.8 s at least.
+    assert!(waited < 700 * MS, "{waited:?}");
+    next.release().await.unwrap();
+
+    // And the renewed subscription works.
+    proxy.lose_messages(false);
+    let guard = holder.mutex("k").acquire().await.unwrap();
+    let waiting = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
+    guard.release().await.unwrap();
+    let (next, waited) = took(waiting).await;
+    assert!(waited < 500 * MS, "{waited:?}");
+    next.unwrap().unwrap().release().await.unwrap();
+    drop((holder, waiter));
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn without_the_right_to_subscribe_waiting_is_slower_and_works() {
+    let rights = ">secret ~* &* +@all -subscribe";
+    let server = RedisServer::builder()
+        .user("deaf", &format!("on {rights}"))
+        .start();
+    let holder = LockManager::connect(&server.url()).await.unwrap();
+    let waiter = LockManager::connect(&server.url_with("deaf", "secret"))
+        .await
+        .unwrap();
+    let guard = holder.mutex("k").acquire().await.unwrap();
+    let waiting = tokio::spawn(waiter.mutex("k").wait(LONG).acquire());
+    eventually("it waits", async || {
+        let asked = tests::CommandStats::of(&server);
+        asked.calls("evalsha") + asked.calls("eval") > 0 && !waiting.is_finished()
+    })
+    .await;
+    guard.release().await.unwrap();
+    let (next, waited) = took(waiting).await;
+    assert!(waited < CAP, "{waited:?}");
+    next.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_the_right_to_publish_waiting_is_slower_and_works() {
+    let rights = ">secret ~* &* +@all -publish";
+    let server = RedisServer::builder()
+        .user("mute", &format!("on {rights}"))
+        .start();
+    let holder = LockManager::connect(&server.url_with("mute", "secret"))
+        .await
+        .unwrap();
+    let (proxy, waiter) = behind_a_proxy(&server, LockManager::builder()).await;
+    let guard = holder.mutex("k").acquire().await.unwrap();
+    let waiting = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
+    guard.release().await.unwrap();
+    let (next, waited) = took(waiting).await;
+    assert!(waited < CAP, "{waited:?}");
+    next.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn messages_that_mean_nothing_give_nobody_the_lock() {
+    let server = RedisServer::start();
+    let holder = LockManager::connect(&server.url()).await.unwrap();
+    let (proxy, waiter) = behind_a_proxy(&server, LockManager::builder()).await;
+    let guard = holder.mutex("k").acquire().await.unwrap();
+    let waiting = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
+    let channels = server.channels();
+    assert!(channels.len() >= 2, "{channels:?}");
+    let huge = "x".repeat(100_000);
+    for channel in &channels {
+        for payload in ["", "0", "1", "\0\r\n", "*1\r\n", &"f".repeat(40), &huge] {
+            server.query::<i64>(&["PUBLISH", channel, payload]);
+        }
+    }
+    eventually("they came in", async || proxy.messages() >= 14).await;
+    free_within(&waiter, "other", LONG).await;
+    assert!(guard.is_held() && !waiting.is_finished());
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    drop((holder, waiter));
+    server.assert_deserted().await;
+}
+
+/// A subscription per waiter, or a pool of them, is what runs out elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_on_a_thousand_keys_share_one_subscribed_connection() {
+    const KEYS: usize = 1_000;
+    let server = RedisServer::start();
+    let holder = LockManager::connect(&server.url()).await.unwrap();
+    let waiter = LockManager::connect(&server.url()).await.unwrap();
+    let mut guards = Vec::new();
+    for key in 0..KEYS {
+        guards.push(holder.mutex(key.to_string()).acquire().await.unwrap());
+    }
+    let waiting: Vec<_> = (0..KEYS)
+        .map(|key| tokio::spawn(waiter.mutex(key.to_string()).wait(LONG).acquire()))
+        .collect();
+    eventually("all are subscribed to", async || {
+        server.channels().len() > KEYS
+    })
+    .await;
+    assert_eq!(server.clients().len(), 4, "a manager has two connections");
+    let started = tokio::time::Instant::now();
+    drop(guards);
+    for waiting in waiting {
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        started.elapsed()
+    );
+    drop((holder, waiter));
+    server.assert_deserted().await;
+}
