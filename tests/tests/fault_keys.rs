@@ -1,0 +1,278 @@
+//! Keys that are not what they should be: never overwritten, never taken for a free lock.
+
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager, LostReason};
+use redis::Value;
+use tests::faults::{asleep, behind_a_proxy, free_within, took};
+use tests::{RedisServer, Store, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+
+/// Commands that make something else of the lock's key.
+const FOREIGN: [&[&str]; 7] = [
+    &["SET", "lock:k", "1"],
+    &["SET", "lock:k", ""],
+    &["LPUSH", "lock:k", "1"],
+    &["SADD", "lock:k", "1"],
+    &["ZADD", "lock:k", "1", "1"],
+    &["XADD", "lock:k", "*", "1", "1"],
+    &["HSET", "lock:k", "a", "1", "b", "1"],
+];
+
+async fn scene() -> (RedisServer, LockManager) {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    (server, locks)
+}
+
+fn dump(server: &RedisServer, key: &str) -> (Value, i64) {
+    (server.query(&["DUMP", key]), server.pttl(key))
+}
+
+fn assert_foreign<T: std::fmt::Debug>(answer: Result<T, LockError>, named: &str) {
+    let error = answer.unwrap_err();
+    assert!(matches!(error, LockError::ForeignKey { .. }), "{error:?}");
+    assert!(error.to_string().contains(named), "{error}");
+    assert!(!error.is_retryable());
+}
+
+#[tokio::test]
+async fn a_key_of_another_kind_is_refused_at_once_and_left_as_it_is() {
+    let (server, locks) = scene().await;
+    for command in FOREIGN {
+        let _: Value = server.query(command);
+        let before = dump(&server, "lock:k");
+        let (waited_for, waited) = took(locks.mutex("k").wait(LONG).acquire()).await;
+        assert!(waited < 1_000 * MS, "no wait can help: {waited:?}");
+        assert_foreign(waited_for, "lock:k");
+        assert_foreign(locks.mutex("k").try_acquire().await, "lock:k");
+        assert_foreign(locks.inspect("k").await, "lock:k");
+        assert_foreign(locks.force_release("k").await, "lock:k");
+        assert_foreign(
+            locks.mutex("k").run(async |_| panic!("the body ran")).await,
+            "lock:k",
+        );
+        assert_eq!(dump(&server, "lock:k"), before, "{command:?}");
+        server.query::<i64>(&["DEL", "lock:k"]);
+    }
+    free_within(&locks, "k", LONG).await;
+}
+
+/// The same format, by another client of it: no foreign key but a holder.
+#[tokio::test]
+async fn a_key_of_another_client_of_the_format_is_busy_and_left_as_it_is() {
+    let (server, locks) = scene().await;
+    let id = "c6b0a1de-0000-4000-8000-000000000000:1";
+    server.query::<i64>(&["HSET", "lock:k", id, "2"]);
+    server.query::<i64>(&["PEXPIRE", "lock:k", "20000"]);
+    assert!(locks.mutex("k").try_acquire().await.unwrap().is_none());
+    let error = locks.mutex("k").wait(100 * MS).acquire().await.unwrap_err();
+    assert!(matches!(error, LockError::Busy { .. }), "{error:?}");
+    let info = locks.inspect("k").await.unwrap();
+    assert!(info.held && info.count == 2);
+    assert!(
+        !format!("{info:?} {}", info.holder.as_ref().unwrap()).contains(id),
+        "redacted"
+    );
+    assert_eq!(server.query::<String>(&["HGET", "lock:k", id]), "2");
+    assert!(server.pttl("lock:k") <= 20_000);
+}
+
+#[tokio::test]
+async fn a_key_that_turns_foreign_under_a_holder_is_a_loss_and_left_as_it_is() {
+    let (server, locks) = scene().await;
+    for command in FOREIGN {
+        let guard = locks.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
+        let other = locks
+            .mutex("other")
+            .lease(1_000 * MS)
+            .acquire()
+            .await
+            .unwrap();
+        server.query::<i64>(&["DEL", "lock:k"]);
+        let _: Value = server.query(command);
+        let before = dump(&server, "lock:k");
+        assert_eq!(
+            guard.lost().wait().await,
+            LostReason::Refused,
+            "{command:?}"
+        );
+        // It was in one batch with a good one.
+        assert!(other.is_held());
+        other.release().await.unwrap();
+        assert!(guard.release().await.is_err());
+        assert_eq!(dump(&server, "lock:k"), before, "{command:?}");
+        server.query::<i64>(&["DEL", "lock:k"]);
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_turns_foreign_before_the_release_is_left_as_it_is() {
+    let (server, locks) = scene().await;
+    for command in FOREIGN {
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        server.query::<i64>(&["DEL", "lock:k"]);
+        let _: Value = server.query(command);
+        let before = dump(&server, "lock:k");
+        let released = guard.release().await;
+        assert!(
+            matches!(released, Err(LockError::Lost { .. })),
+            "{released:?}"
+        );
+        assert_eq!(dump(&server, "lock:k"), before, "{command:?}");
+        server.query::<i64>(&["DEL", "lock:k"]);
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_turns_foreign_under_a_waiter_is_told_to_it() {
+    let server = RedisServer::start();
+    let holder = LockManager::connect(&server.url()).await.unwrap();
+    let (proxy, waiter) = behind_a_proxy(&server, LockManager::builder()).await;
+    let guard = holder.mutex("k").acquire().await.unwrap();
+    let waiting = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
+    let _: Value = server.query(&["SET", "lock:k", "something else"]);
+    let (answer, waited) = took(waiting).await;
+    assert!(waited < 1_500 * MS, "{waited:?}");
+    assert_foreign(answer.unwrap(), "lock:k");
+    drop(guard);
+}
+
+#[tokio::test]
+async fn a_fence_key_that_holds_junk_is_refused_and_left_as_it_is() {
+    let (server, locks) = scene().await;
+    free_within(&locks, "k", LONG).await;
+    let fence = {
+        // The connection's own check has left others; this one moves with `k`.
+        let before: Vec<(String, Value)> = server
+            .keys()
+            .into_iter()
+            .map(|key| (key.clone(), server.query(&["GET", &key])))
+            .collect();
+        free_within(&locks, "k", LONG).await;
+        let moved = before
+            .into_iter()
+            .find(|(key, was)| server.query::<Value>(&["GET", key]) != *was);
+        moved.expect("the fence of `k`").0
+    };
+    for junk in [
+        "",
+        "abc",
+        "12.5",
+        "-1",
+        " 7",
+        "1e3",
+        "nan",
+        "inf",
+        "0x10",
+        "9007199254740991",
+        "9007199254740992",
+        "18446744073709551615",
+        "99999999999999999999",
+        "7\n",
+    ] {
+        let _: Value = server.query(&["SET", &fence, junk]);
+        assert_foreign(locks.mutex("k").acquire().await, &fence);
+        assert_eq!(server.query::<String>(&["GET", &fence]), junk, "untouched");
+        assert!(!server.exists("lock:k"), "{junk:?}: a lock without a token");
+    }
+    server.query::<i64>(&["DEL", &fence]);
+    server.query::<i64>(&["LPUSH", &fence, "7"]);
+    assert_foreign(locks.mutex("k").acquire().await, &fence);
+    assert!(!server.exists("lock:k"));
+    server.query::<i64>(&["DEL", &fence]);
+    free_within(&locks, "k", LONG).await;
+}
+
+/// A hand-over cannot raise such a fence either: the lock is then released, and both learn why.
+#[tokio::test]
+async fn a_fence_that_turns_to_junk_does_not_hang_a_hand_over() {
+    let (server, locks) = scene().await;
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    let waiter = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
+    eventually("it queues", async || {
+        locks.inspect("k").await.unwrap().local_waiters == 1
+    })
+    .await;
+    for key in server
+        .keys()
+        .iter()
+        .filter(|key| key.starts_with("lock:fence:"))
+    {
+        let _: Value = server.query(&["SET", key, "junk"]);
+    }
+    guard.release().await.unwrap();
+    assert_foreign(waiter.await.unwrap(), "lock:fence:");
+    assert!(!server.exists("lock:k"));
+}
+
+#[tokio::test]
+async fn a_key_that_lost_its_expiry_gets_it_back_with_the_next_renewal() {
+    let (server, locks) = scene().await;
+    let guard = locks.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
+    assert_eq!(server.query::<i64>(&["PERSIST", "lock:k"]), 1);
+    eventually("it expires again", async || server.pttl("lock:k") > 0).await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_late_release_never_deletes_the_next_holders_lock() {
+    let store = Store::redis();
+    let (first, second) = (store.manager().await, store.manager().await);
+    for _ in 0..20 {
+        let old = first.mutex("k").acquire().await.unwrap();
+        store.flush();
+        let new = second.mutex("k").acquire().await.unwrap();
+        assert!(matches!(old.release().await, Err(LockError::Lost { .. })));
+        new.renew(LONG).await.unwrap();
+        new.release().await.unwrap();
+    }
+}
+
+/// Names are bytes: what structures keys elsewhere is only text here.
+#[tokio::test]
+async fn names_of_any_bytes_are_locks_of_their_own() {
+    let (server, locks) = scene().await;
+    let long = "n".repeat(507);
+    let names = [
+        "a",
+        "a:b",
+        "{a}",
+        "{a",
+        "a}",
+        "{}",
+        "{}a",
+        "a\0b",
+        "a\r\nb",
+        "*",
+        "?",
+        "[a]",
+        "ü",
+        "\u{1F512}",
+        " ",
+        "%",
+        "fence",
+        "lock:a",
+        &long,
+    ];
+    let mut guards = Vec::new();
+    for name in names {
+        guards.push(locks.mutex(name).acquire().await.unwrap());
+        let key = format!("lock:{name}");
+        assert!(server.exists(&key), "{name:?} is byte-exact");
+        let other = LockManager::connect(&server.url()).await.unwrap();
+        assert!(other.mutex(name).try_acquire().await.unwrap().is_none());
+    }
+    let tokens: Vec<_> = guards
+        .iter()
+        .map(|guard| guard.fencing_token().unwrap())
+        .collect();
+    assert!(tokens.is_sorted());
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    server.assert_clean().await;
+}
