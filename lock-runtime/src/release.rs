@@ -39,13 +39,16 @@ impl Share {
     fn end(&mut self) -> Result<Option<Departure>, LockError> {
         let (core, hold) = (self.core(), self.hold());
         let (core, hold, keep_until) = (core.clone(), hold.clone(), self.keep_until());
-        match self.leave() {
-            None | Some(Left::Shared) => Ok(None),
-            Some(Left::Good(place)) => {
+        let Some((left, _counted)) = self.leave() else {
+            return Ok(None);
+        };
+        match left {
+            Left::Shared => Ok(None),
+            Left::Good(place) => {
                 let departure = Departure::new(core, hold, place);
                 Ok(Some(departure.not_before(keep_until)))
             }
-            Some(Left::Lost { reason, last }) => {
+            Left::Lost { reason, last } => {
                 let error = hold.lost_error(reason, false);
                 if last {
                     clean_up(core, hold, reason);

@@ -107,8 +107,9 @@ impl Share {
             .get_or_init(|| Level::new(self.hold.clone(), self.parent.clone()))
     }
 
-    /// Takes the share out of its hold, once. `None` if it has left already.
-    pub(crate) fn leave(&mut self) -> Option<Left> {
+    /// Takes the share out of its hold, once. `None` if it has left already. Who keeps the count keeps a shutdown
+    /// waiting: until what is left to do at the store counts for itself.
+    pub(crate) fn leave(&mut self) -> Option<(Left, Counted)> {
         let counted = self.counted.take()?;
         let left = self.hold.leave(self.renewed);
         if let Left::Good(_) = left {
@@ -118,8 +119,7 @@ impl Share {
         }
         // A nested share's turn ends with it, not with the guard that may be kept.
         self.turn = None;
-        drop(counted);
-        Some(left)
+        Some((left, counted))
     }
 }
 
