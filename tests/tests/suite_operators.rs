@@ -145,6 +145,20 @@ tests::suite! {
         other.mutex("k").try_acquire().await.unwrap().unwrap().release().await.unwrap();
     }
 
+    async fn a_shutdown_does_not_cut_off_the_release_that_it_waited_for(store: &mut Store) {
+        let other = store.manager().await;
+        for _ in 0..40 {
+            let locks = store.manager().await;
+            let guard = locks.mutex("k").acquire().await.unwrap();
+            let closing = tokio::spawn(async move { locks.shutdown().await });
+            tokio::task::yield_now().await;
+            guard.release().await.unwrap();
+            closing.await.unwrap();
+            let next = other.mutex("k").try_acquire().await.unwrap();
+            next.expect("released").release().await.unwrap();
+        }
+    }
+
     async fn after_the_grace_a_shutdown_ends_bodies_and_frees_their_keys(store: &mut Store) {
         let builder = lock_runtime::LockManager::builder().shutdown_grace(200 * MS);
         let (locks, other) = (store.connect(builder).await, store.manager().await);
