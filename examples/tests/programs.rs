@@ -1,0 +1,104 @@
+//! The programs prove what they say: exit codes, and the facts in their output.
+
+use std::process::{Command, Output};
+
+use tests::RedisServer;
+
+fn run(program: &str, url: &str) -> Output {
+    Command::new(program)
+        .env("LOCK_URL", url)
+        .output()
+        .expect("run it")
+}
+
+/// The output of a program that proved all it wanted.
+fn proof(program: &str, url: &str, facts: &[&str]) -> String {
+    let output = run(program, url);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{errors}");
+    assert_eq!(errors, "");
+    for fact in facts {
+        let proved = format!("proved: {fact}");
+        assert!(text.contains(&proved), "no `{proved}` in\n{text}");
+    }
+    text
+}
+
+/// Runs a program on Redis; what it leaves there, apart from the fencing counters.
+fn left_on_redis(program: &str, facts: &[&str]) -> (String, Vec<String>) {
+    let server = RedisServer::start();
+    let text = proof(program, &server.url(), facts);
+    let mut left: Vec<String> = server.keys();
+    left.retain(|key| !key.starts_with("lock:fence:"));
+    (text, left)
+}
+
+const CACHE_REBUILD: &str = env!("CARGO_BIN_EXE_cache-rebuild");
+const CACHE_FACTS: &[&str] = &[
+    "1 query instead of 100; the other readers waited for its answer",
+    "1 query; ",
+    "1 query in all: that there is nothing is cached, too",
+    "they expire over 1",
+];
+
+#[test]
+fn a_hundred_readers_of_a_missing_or_stale_product_make_one_query() {
+    proof(CACHE_REBUILD, "", CACHE_FACTS);
+}
+
+#[test]
+fn a_hundred_readers_make_one_query_under_a_lock_on_redis_and_leave_no_lock_there() {
+    let (_, left) = left_on_redis(CACHE_REBUILD, CACHE_FACTS);
+    assert_eq!(left, Vec::<String>::new());
+}
+
+const CRON_ONCE: &str = env!("CARGO_BIN_EXE_cron-once");
+const CRON_FACTS: &[&str] = &["4 ticks, each run by exactly 1 of 3 schedulers"];
+
+#[test]
+fn three_tasks_run_a_job_once_per_tick() {
+    let text = proof(CRON_ONCE, "", CRON_FACTS);
+    assert!(text.contains("(tasks)"), "{text}");
+}
+
+#[test]
+fn three_processes_run_a_job_once_per_tick_and_leave_each_tick_taken_on_redis() {
+    let (text, left) = left_on_redis(CRON_ONCE, CRON_FACTS);
+    assert!(text.contains("(processes)"), "{text}");
+    assert_eq!(left.len(), 4, "{left:?}");
+    assert!(
+        left.iter()
+            .all(|key| key.starts_with("lock:cron:invoices:")),
+        "{left:?}"
+    );
+}
+
+const FENCED_WRITES: &str = env!("CARGO_BIN_EXE_fenced-writes");
+const FENCED_FACTS: &[&str] = &[
+    "without a fence the late write replaced bob's 2000 by 1000",
+    "with a fence the late write was refused, and bob's 2000 stands",
+    "ada knows that she worked without the lock",
+];
+
+#[test]
+fn a_fence_refuses_the_late_write_of_a_paused_holder() {
+    proof(FENCED_WRITES, "", FENCED_FACTS);
+}
+
+#[test]
+fn a_fence_refuses_the_late_write_under_a_lock_on_redis() {
+    let (_, left) = left_on_redis(FENCED_WRITES, FENCED_FACTS);
+    assert_eq!(left, Vec::<String>::new());
+}
+
+#[test]
+fn a_store_that_is_away_is_one_line_and_exit_code_2() {
+    for program in [CACHE_REBUILD, CRON_ONCE, FENCED_WRITES] {
+        let output = run(program, "redis://127.0.0.1:1/");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert!(errors.contains("LOCK_URL=redis://127.0.0.1:1/"), "{errors}");
+    }
+}
