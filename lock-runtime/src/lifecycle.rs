@@ -24,7 +24,9 @@ pub(crate) struct Lifecycle {
     /// Raised after `phase` has reached `STOPPED` or `RUNTIME_GONE`.
     stopped: Notify,
     runtime: OnceLock<Handle>,
-    /// Guards that have not ended, lost ones included.
+    /// Guards that have not ended, lost ones included, and questions to the store that may become one. A question
+    /// counts first and then looks whether callers are still admitted, a shutdown does it the other way round, all
+    /// of it sequentially consistent: one of the two sees the other.
     pub(crate) guards: Arc<Tally>,
     /// Background releases and hand-overs under way.
     pub(crate) background: Arc<Tally>,
@@ -37,15 +39,22 @@ impl Lifecycle {
 
     /// Refuses callers once the manager closes.
     pub(crate) fn admit(&self, key: &Key) -> Result<(), LockError> {
-        let why = match self.phase.load(Ordering::Acquire) {
-            OPEN => return Ok(()),
-            CLOSING | STOPPED => "the manager is shutting down",
-            _ => "the runtime that the manager belongs to is gone",
-        };
-        Err(LockError::ShuttingDown {
-            name: key.name().to_owned(),
-            why,
-        })
+        match self.closed() {
+            None => Ok(()),
+            Some(why) => Err(LockError::ShuttingDown {
+                name: key.name().to_owned(),
+                why,
+            }),
+        }
+    }
+
+    /// Why callers are no longer admitted.
+    pub(crate) fn closed(&self) -> Option<&'static str> {
+        match self.phase.load(Ordering::SeqCst) {
+            OPEN => None,
+            CLOSING | STOPPED => Some("the manager is shutting down"),
+            _ => Some("the runtime that the manager belongs to is gone"),
+        }
     }
 
     /// Admits no more callers.
@@ -66,7 +75,7 @@ impl Lifecycle {
 
     /// Phases only go forward.
     fn advance(&self, phase: u8) {
-        self.phase.fetch_max(phase, Ordering::AcqRel);
+        self.phase.fetch_max(phase, Ordering::SeqCst);
         self.closing.notify_waiters();
         if phase >= STOPPED {
             self.stopped.notify_waiters();
@@ -129,14 +138,14 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn enter(self: &Arc<Tally>) -> Counted {
-        self.count.fetch_add(1, Ordering::AcqRel);
+        self.count.fetch_add(1, Ordering::SeqCst);
         Counted {
             tally: self.clone(),
         }
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.count.load(Ordering::Acquire)
+        self.count.load(Ordering::SeqCst)
     }
 
     /// Resolves when the count is zero.

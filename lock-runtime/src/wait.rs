@@ -264,6 +264,12 @@ enum Attempt {
 
 /// Asks the store once.
 async fn attempt(core: &Arc<Core>, place: Place, order: &Order, patience: Patience) -> Attempt {
+    // Until the grant counts as a guard: a shutdown in between would leave the lock to its lease.
+    let _asking = core.life.guards.enter();
+    if let Some(why) = core.life.closed() {
+        let fault = Fault::Closed(why);
+        return Attempt::Failed { place, fault };
+    }
     let holder = core.ids.fresh();
     let mut claim = core.claim(&order.key, holder, &order.terms);
     claim.timeout = patience.cut(claim.timeout);
