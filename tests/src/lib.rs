@@ -10,7 +10,7 @@
 //! | [`store`] | a store of either kind, and the macro that runs a behaviour on each |
 //! | [`process`] | a second process that contends, and can be killed |
 //! | [`faults`] | futures dropped half-way, waiters that sleep, one script's traffic |
-//! | [`eventually`] | waiting for a condition, in place of a fixed sleep |
+//! | [`eventually`](mod@eventually) | waiting for a condition, in place of a fixed sleep |
 //!
 //! Everything here panics with a message that says what was expected: a test is the only caller.
 

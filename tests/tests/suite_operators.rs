@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LostReason};
+use lock_runtime::{LockError, LockManager, LostReason};
 use tests::{Store, eventually, eventually_within};
 use tokio::time::{Instant, sleep};
 
@@ -159,8 +159,40 @@ tests::suite! {
         }
     }
 
+    async fn a_lock_granted_after_the_shutdown_began_is_given_back(store: &mut Store) {
+        let other = store.manager().await;
+        for _ in 0..40 {
+            let locks = store.connect(LockManager::builder().shutdown_grace(50 * MS)).await;
+            let pending = tokio::spawn(locks.mutex("k").run(async |_| sleep(LONG * 60).await));
+            // The store may have the lock before the request knows.
+            while !other.inspect("k").await.unwrap().held {
+                tokio::task::yield_now().await;
+            }
+            locks.shutdown().await;
+            assert!(pending.await.unwrap().is_err());
+            let next = other.mutex("k").try_acquire().await.unwrap();
+            next.expect("given back").release().await.unwrap();
+        }
+    }
+
+    async fn a_request_dropped_during_a_shutdown_leaves_nothing_behind(store: &mut Store) {
+        let other = store.manager().await;
+        for _ in 0..40 {
+            let locks = store.manager().await;
+            let pending = tokio::spawn(locks.mutex("k").run(async |_| sleep(LONG * 60).await));
+            // The store may have the lock before the request knows.
+            while !other.inspect("k").await.unwrap().held {
+                tokio::task::yield_now().await;
+            }
+            pending.abort();
+            locks.shutdown().await;
+            let next = other.mutex("k").try_acquire().await.unwrap();
+            next.expect("given back").release().await.unwrap();
+        }
+    }
+
     async fn after_the_grace_a_shutdown_ends_bodies_and_frees_their_keys(store: &mut Store) {
-        let builder = lock_runtime::LockManager::builder().shutdown_grace(200 * MS);
+        let builder = LockManager::builder().shutdown_grace(200 * MS);
         let (locks, other) = (store.connect(builder).await, store.manager().await);
         let (tell, running) = tokio::sync::oneshot::channel();
         let body = tokio::spawn(locks.mutex("k").run(|_| async move {
