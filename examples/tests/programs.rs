@@ -34,6 +34,34 @@ fn left_on_redis(program: &str, facts: &[&str]) -> (String, Vec<String>) {
     (text, left)
 }
 
+const AXUM_ORDERS: &str = env!("CARGO_BIN_EXE_axum-orders");
+const ORDER_FACTS: &[&str] = &[
+    "10 of 10 items are in the order; its updates ran one at a time",
+    "updates of different orders ran at the same time",
+    "3 orders got a lamp, 2 were told 409, none is oversold",
+    "423 without waiting, 503 after it; neither ran",
+    "once it is free, the order can be cancelled",
+    "two identical requests, one payment, the same answer",
+    "without a key it is 400",
+];
+
+#[test]
+fn requests_for_one_order_take_turns_and_a_double_click_pays_once() {
+    let text = proof(AXUM_ORDERS, "", ORDER_FACTS);
+    for status in [
+        "423 Locked, Retry-After: ",
+        "503 Service Unavailable, Retry-After: ",
+    ] {
+        assert!(text.contains(status), "no `{status}` in\n{text}");
+    }
+}
+
+#[test]
+fn requests_take_turns_by_locks_on_redis_and_leave_no_lock_there() {
+    let (_, left) = left_on_redis(AXUM_ORDERS, ORDER_FACTS);
+    assert_eq!(left, Vec::<String>::new());
+}
+
 const CACHE_REBUILD: &str = env!("CARGO_BIN_EXE_cache-rebuild");
 const CACHE_FACTS: &[&str] = &[
     "1 query instead of 100; the other readers waited for its answer",
@@ -94,7 +122,7 @@ fn a_fence_refuses_the_late_write_under_a_lock_on_redis() {
 
 #[test]
 fn a_store_that_is_away_is_one_line_and_exit_code_2() {
-    for program in [CACHE_REBUILD, CRON_ONCE, FENCED_WRITES] {
+    for program in [AXUM_ORDERS, CACHE_REBUILD, CRON_ONCE, FENCED_WRITES] {
         let output = run(program, "redis://127.0.0.1:1/");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{errors}");
