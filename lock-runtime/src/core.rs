@@ -56,9 +56,9 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// The last manager and the last guard are gone.
+    /// The last manager and the last guard are gone. The backend closes when its last user drops it, after what it
+    /// has to undo.
     fn drop(&mut self) {
         self.life.stop();
-        self.backend.close();
     }
 }

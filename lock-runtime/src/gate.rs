@@ -164,6 +164,10 @@ impl Gates {
         self.state().gates.get_mut(key).map(read)
     }
 
+    fn fault(&self, key: &Key) -> Option<StoreError> {
+        self.with(key, |gate| gate.fault.clone()).flatten()
+    }
+
     fn pop(state: &mut State, key: &Key) -> Option<Waiter> {
         let gate = state.gates.get_mut(key)?;
         let (_, waiter) = gate.queue.pop_first()?;
@@ -202,6 +206,11 @@ impl Place {
                 gate.fault = fault.cloned();
             }
         });
+    }
+
+    /// What the store last failed with, if the head before got no answer from it.
+    pub(crate) fn fault(&self) -> Option<StoreError> {
+        self.gates.fault(&self.key)
     }
 
     /// Notes that a hold owns the place from now on.
@@ -295,9 +304,7 @@ impl Ticket {
 
     /// What the store last failed with, if the head got no answer from it.
     pub(crate) fn fault(&self) -> Option<StoreError> {
-        self.gates
-            .with(&self.key, |gate| gate.fault.clone())
-            .flatten()
+        self.gates.fault(&self.key)
     }
 
     /// The label of the hold that this waiter waits for, the first time somebody asks about that hold.

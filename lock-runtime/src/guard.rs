@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::Renewed;
 use crate::clock;
-use crate::error::{LockError, LostReason};
+use crate::error::{LockError, LostReason, StoreError};
 use crate::fence::FencingToken;
 use crate::scope::{Protect, Scope};
 use crate::share::Share;
@@ -89,11 +89,13 @@ impl LockGuard {
             .renew(std::slice::from_ref(&renewal), core.options.call_timeout)
             .await
             .map_err(|fault| fault.into_error(self.name()))?;
-        hold.renewed(
-            Some(term),
-            answer.first().copied().unwrap_or(Renewed::NotHeld),
-            sent_at,
-        );
+        let answer = answer.first().copied().unwrap_or(Renewed::Unknown);
+        hold.renewed(Some(term), answer, sent_at);
+        if answer == Renewed::Unknown {
+            let source = StoreError::new("the renewal was not confirmed");
+            let name = self.name().to_owned();
+            return Err(LockError::Unavailable { name, source });
+        }
         hold.loss().map_or(Ok(()), |reason| Err(lost(reason)))
     }
 

@@ -302,9 +302,10 @@ impl Hold {
 
     /// Takes in the answer to a renewal that was sent at `sent_at`.
     pub(crate) fn renewed(&self, asked: Option<Term>, answer: Renewed, sent_at: Moment) {
-        if answer == Renewed::NotHeld {
-            self.lose(LostReason::Refused);
-            return;
+        match answer {
+            Renewed::Held => {}
+            Renewed::NotHeld => return self.lose(LostReason::Refused),
+            Renewed::Unknown => return,
         }
         // A renewal that is confirmed after the deadline comes too late: `is_held` has said no already.
         if self.loss().is_some() {

@@ -127,8 +127,9 @@ impl Departure {
             self.in_background = true;
             let core = self.core.clone();
             core.life.spawn(self.in_background(Some(kept)));
-            // Gone without an answer if the runtime is: then the lease ends the hold.
-            let _ = until_kept.await;
+            // Gone without an answer if the runtime is: then the lease ends the hold. Without one in time, the lease
+            // is being lengthened in the background.
+            let _ = tokio::time::timeout(core.options.call_timeout, until_kept).await;
             return Ok(());
         }
         if let Some(heir) = self.heir() {
@@ -138,18 +139,19 @@ impl Departure {
             let core = self.core.clone();
             let error =
                 self.unavailable(StoreError::new("the runtime of the lock manager is gone"));
-            core.life.spawn(async move {
-                let _ = done.send(self.hand_over(heir).await);
-            });
-            return outcome.await.unwrap_or(Err(error));
+            let timeout = core.options.call_timeout;
+            let late = self.unconfirmed(timeout, "no answer to the hand-over");
+            core.life.spawn(self.hand_over(heir, done));
+            return match tokio::time::timeout(timeout, outcome).await {
+                Ok(outcome) => outcome.unwrap_or(Err(error)),
+                Err(_) => Err(late),
+            };
         }
         let timeout = self.core.options.call_timeout;
         let until = self.hold.deadline().earlier(clock::now() + timeout);
         match self.settle(until).await {
             Ok(answer) => self.conclude(answer),
-            Err(fault) if fault.is_passing() => Err(self.unavailable(StoreError::new(format!(
-                "the release was not confirmed within {timeout:?} and is repeated in the background: {fault}"
-            )))),
+            Err(fault) if fault.is_passing() => Err(self.unconfirmed(timeout, &fault.to_string())),
             Err(fault) => self.refused(fault),
         }
     }
@@ -160,12 +162,17 @@ impl Departure {
             self.place = None;
             return;
         }
+        let label = self.hold.label();
         let outcome = match self.heir() {
-            Some(heir) => self.hand_over(heir).await,
+            Some(heir) => {
+                let (done, outcome) = oneshot::channel();
+                self.hand_over(heir, done).await;
+                outcome.await.unwrap_or(Ok(()))
+            }
             None => self.give_back().await,
         };
         if let Err(error) = outcome {
-            observe::release_failed(self.hold.label(), &error);
+            observe::release_failed(label, &error);
         }
     }
 
@@ -244,44 +251,50 @@ impl Departure {
         Err(fault.into_error(self.hold.key().name()))
     }
 
-    /// Makes the heir the holder, in one round trip. Always runs to its end.
-    async fn hand_over(&mut self, heir: Heir) -> Result<(), LockError> {
+    /// Makes the heir the holder, in one round trip. Always runs to its end; `done` is told before the last of the
+    /// cleaning up, which can take as long as the heir's lease.
+    async fn hand_over(mut self, heir: Heir, done: oneshot::Sender<Result<(), LockError>>) {
         let Some(place) = self.place.take() else {
-            return Ok(());
+            return;
         };
         let core = self.core.clone();
         let key = place.key().clone();
         let (from, to) = (self.hold.holder(), core.ids.fresh());
         let lease = heir.terms.term.ttl();
-        match core
-            .backend
-            .hand_over(from, core.claim(&key, to, &heir.terms))
-            .await
-        {
+        let claim = core.claim(&key, to, &heir.terms);
+        let fault = match core.backend.hand_over(from, claim).await {
             Ok(HandedOver::Done { granted, strangers }) => {
                 place.pace(|pace| pace.handed_over(strangers));
                 observe::handed_over(heir.terms.label);
                 let share = Share::admit(&core, place, to, heir.terms, granted);
                 heir.give(Turn::Held(share));
-                Ok(())
+                let _ = done.send(Ok(()));
+                return;
             }
             Ok(HandedOver::NotHeld) => {
                 heir.give(Turn::Head(place));
-                Err(self.hold.lost_error(LostReason::Refused, false))
+                let _ = done.send(self.conclude(Released::NotHeld));
+                return;
             }
-            Err(fault) => {
-                let unknown = matches!(fault, Fault::Unknown(_));
-                heir.give(Turn::Head(place));
-                self.unanswered |= unknown;
-                // First the old holder, then the new one: whichever of them the store has by the time, and
-                // however late the lost request arrives, neither is left behind.
-                let outcome = self.give_back().await;
-                if unknown {
-                    undo(&core, &key, to, clock::now() + lease).await;
-                }
-                outcome
-            }
+            Err(fault) => fault,
+        };
+        let unknown = matches!(fault, Fault::Unknown(_));
+        heir.give(Turn::Head(place));
+        self.unanswered |= unknown;
+        // First the old holder, then the new one: whichever of them the store has by the time, and however late the
+        // lost request arrives, neither is left behind.
+        let outcome = self.give_back().await;
+        let _ = done.send(outcome);
+        if unknown {
+            undo(&core, &key, to, clock::now() + lease).await;
         }
+    }
+
+    /// The call timeout is over; the release goes on.
+    fn unconfirmed(&self, timeout: Duration, why: &str) -> LockError {
+        self.unavailable(StoreError::new(format!(
+            "the release was not confirmed within {timeout:?} and is repeated in the background: {why}"
+        )))
     }
 
     fn unavailable(&self, source: StoreError) -> LockError {

@@ -184,7 +184,9 @@ impl LockRequest {
         let guard = self.acquire();
         async move {
             let guard = guard.await?;
-            let body = body(guard.lease());
+            // Inside the chain already: what the closure itself asks for is nested, too.
+            let chain = Chain::here(guard.share.level().clone());
+            let body = chain.enter(|| body(guard.lease()));
             Ok(Protect::new(guard.share, body).await)
         }
     }

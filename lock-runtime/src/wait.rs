@@ -80,7 +80,6 @@ pub(crate) async fn acquire(
     chain: Option<Chain>,
 ) -> Result<Share, LockError> {
     core.start();
-    core.life.admit(&order.key)?;
     let patience = Patience::new(order.wait);
     let head = chain.as_ref().and_then(Chain::head);
     if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order.key, head)) {
@@ -93,6 +92,8 @@ pub(crate) async fn acquire(
             return Ok(share.under(head.cloned()));
         }
     }
+    // Behind the re-entry: a body that a shutdown lets finish may still nest.
+    core.life.admit(&order.key)?;
     loop {
         let turn = match core.gates.enter(&order.key, order.terms)? {
             Entry::Head(place) => Turn::Head(place),
@@ -104,8 +105,11 @@ pub(crate) async fn acquire(
         };
         // Dropping the share gives the lock back.
         core.life.admit(&order.key)?;
-        if came_too_late(share.hold(), &order) && !patience.is_over() {
-            continue;
+        if came_too_late(share.hold(), &order) {
+            if !patience.is_over() {
+                continue;
+            }
+            still_held(share.hold())?;
         }
         observe::acquired(
             order.terms.label,
@@ -125,6 +129,12 @@ fn came_too_late(hold: &Hold, order: &Order) -> bool {
             .is_some_and(|reason| reason != LostReason::MaxHold)
 }
 
+/// A hold that was lost before its caller saw it is no hold.
+fn still_held(hold: &Hold) -> Result<(), LockError> {
+    hold.loss()
+        .map_or(Ok(()), |reason| Err(hold.lost_error(reason, false)))
+}
+
 /// Acquires at once or not at all. No I/O when this process holds the key or queues for it.
 pub(crate) async fn try_acquire(
     core: Arc<Core>,
@@ -132,7 +142,6 @@ pub(crate) async fn try_acquire(
     chain: Option<Chain>,
 ) -> Result<Option<Share>, LockError> {
     core.start();
-    core.life.admit(&order.key)?;
     let head = chain.as_ref().and_then(Chain::head);
     if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order.key, head)) {
         let Ok(turn) = ancestor.turn.clone().try_acquire_owned() else {
@@ -142,6 +151,7 @@ pub(crate) async fn try_acquire(
             return Ok(Some(share.under(head.cloned())));
         }
     }
+    core.life.admit(&order.key)?;
     let Some(place) = core.gates.try_enter(&order.key) else {
         return Ok(None);
     };
@@ -152,6 +162,7 @@ pub(crate) async fn try_acquire(
     match attempt(&core, place, &order, patience).await {
         Attempt::Held(share) => {
             core.life.admit(&order.key)?;
+            still_held(share.hold())?;
             observe::acquired(
                 order.terms.label,
                 order.key.name(),
@@ -193,7 +204,6 @@ async fn nested(
             Some(reason) => Err(ancestor.hold.lost_error(reason, false)),
             None => Ok(None),
         },
-        () = core.life.closing() => Err(gate::closed(&order.key)),
         () = waiting => Err(busy(order, patience, None)),
     }
 }
@@ -235,10 +245,7 @@ async fn queue(mut ticket: Ticket, order: &Order, patience: Patience) -> Result<
             () = timer.as_mut(), if !(warned && patience.until.is_none()) => {}
         }
         if patience.is_over() {
-            return Err(match ticket.fault() {
-                Some(source) => unavailable(order, source),
-                None => busy(order, patience, None),
-            });
+            return Err(gave_up(ticket.fault(), order, patience));
         }
         warned = true;
         if let Some(holder) = ticket.blocked_by() {
@@ -303,6 +310,10 @@ async fn at_the_head(
         .flatten()
     {
         patience.pause(pause).await;
+    }
+    // Whoever comes to the head when its time is over makes no call any more; a request that does not wait makes one.
+    if patience.is_over() && order.wait != Some(Duration::ZERO) {
+        return Err(gave_up(place.fault(), order, patience));
     }
     match attempt(core, place, order, patience).await {
         Attempt::Held(share) => Ok(share),
@@ -399,9 +410,13 @@ fn busy(order: &Order, patience: Patience, left: Option<Duration>) -> LockError 
     }
 }
 
-fn unavailable(order: &Order, source: StoreError) -> LockError {
-    LockError::Unavailable {
-        name: order.key.name().to_owned(),
-        source,
+/// What somebody is told who never asked the store: what the one at the head last heard from it.
+fn gave_up(fault: Option<StoreError>, order: &Order, patience: Patience) -> LockError {
+    match fault {
+        Some(source) => LockError::Unavailable {
+            name: order.key.name().to_owned(),
+            source,
+        },
+        None => busy(order, patience, None),
     }
 }

@@ -245,6 +245,17 @@ impl Watch {
         batches
     }
 
+    /// Makes every renewal due that was in flight: nobody waits for its answer any more. Twice is as good as once.
+    fn renew_forgotten(&self) {
+        let mut schedule = self.schedule();
+        let forgotten =
+            |(number, watched): (&u64, &Watched)| watched.renew_at.is_none().then_some(*number);
+        let forgotten: Vec<u64> = schedule.holds.iter().filter_map(forgotten).collect();
+        for number in forgotten {
+            schedule.plan(number, Some(clock::now()));
+        }
+    }
+
     /// When the loop must wake; notes it, so that an insertion knows whether to wake it earlier.
     fn next_wake(&self) -> Option<Instant> {
         let mut schedule = self.schedule();
@@ -269,12 +280,13 @@ impl Watch {
         }
         for (index, (hold, renewal)) in holds.iter().zip(batch).enumerate() {
             let renew_at = match answers {
-                Ok(answers) => {
-                    if let Some(answer) = answers.get(index) {
+                Ok(answers) => match answers.get(index) {
+                    Some(Renewed::Unknown) | None => clock::now() + hold.term().retry_pause(),
+                    Some(answer) => {
                         hold.renewed(renewal.term, *answer, *sent_at);
+                        next_renewal(hold, *sent_at)
                     }
-                    next_renewal(hold, *sent_at)
-                }
+                },
                 Err(_) => clock::now() + hold.term().retry_pause(),
             };
             if hold.is_good() {
@@ -340,6 +352,8 @@ async fn run(
     life: Arc<Lifecycle>,
     timeout: Duration,
 ) {
+    // A loop that panicked has left calls behind.
+    watch.renew_forgotten();
     let mut calls = JoinSet::new();
     let mut last = clock::now();
     loop {
@@ -358,8 +372,10 @@ async fn run(
         tokio::select! {
             () = life.stopped() => return,
             Some(done) = calls.join_next() => {
-                if let Ok(outcome) = done {
-                    watch.settle(&outcome);
+                match done {
+                    Ok(outcome) => watch.settle(&outcome),
+                    // It panicked, and with it went the names of its holds.
+                    Err(_) => watch.renew_forgotten(),
                 }
             }
             () = watch.wake.notified() => {}

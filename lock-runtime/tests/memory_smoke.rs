@@ -98,3 +98,29 @@ async fn a_busy_lock_is_an_error_after_the_wait() {
         Err(LockError::ShuttingDown { .. })
     ));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_bodys_closure_asks_for_itself_is_nested() {
+    let locks = LockManager::in_memory();
+    let nested = locks
+        .mutex("a")
+        .run(|_| locks.mutex("a").run(async |_| 7))
+        .await;
+    assert_eq!(nested.unwrap().unwrap(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_a_shutdown_lets_finish_may_re_enter() {
+    let locks = LockManager::in_memory();
+    let body = locks.mutex("a").run({
+        let locks = locks.clone();
+        async move |_| {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            locks.mutex("a").run(async |_| 7).await
+        }
+    });
+    let body = tokio::spawn(body);
+    tokio::task::yield_now().await;
+    locks.shutdown().await;
+    assert_eq!(body.await.unwrap().unwrap().unwrap(), 7);
+}

@@ -142,6 +142,8 @@ impl State {
         let now = Instant::now();
         if self.locks.len() >= self.sweep_at {
             self.locks.retain(|_, entry| entry.expires > now);
+            // Two listeners that leave at once may each have thought that the other stays.
+            self.topics.retain(|_, topic| topic.strong_count() > 0);
             self.sweep_at = (self.locks.len() * 2).max(64);
         }
         self.locks.insert(

@@ -136,6 +136,8 @@ pub(crate) enum Renewed {
     Held,
     /// The store names another holder or none.
     NotHeld,
+    /// The store failed at this key alone.
+    Unknown,
 }
 
 /// What `inspect` saw of a held lock.

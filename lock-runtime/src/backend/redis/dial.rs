@@ -10,6 +10,9 @@ use super::target::Target;
 use crate::backend::Fault;
 use crate::error::StoreError;
 
+/// A connection that lived so long is replaced at once.
+pub(super) const STABLE: Duration = Duration::from_secs(1);
+
 /// Commands that may be queued in one connection. Below it nobody waits for a place, so the queue stays in order
 /// of calling; the limit on acquires keeps room for renewals and releases.
 const QUEUE: usize = 4096;

@@ -12,7 +12,7 @@ use redis::PushKind;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 
-use super::dial::{self, Backoff, Outage};
+use super::dial::{self, Backoff, Outage, STABLE};
 use super::script::{self, Script};
 use super::server_clock::ServerClock;
 use super::target::Target;
@@ -23,9 +23,6 @@ use crate::error::StoreError;
 
 /// How long a server may take to show a sign of life after a call has timed out.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-
-/// A connection that lived so long is replaced at once.
-const STABLE: Duration = Duration::from_secs(1);
 
 /// The state of the connection as callers see it, and their word back to the supervisor.
 pub(super) struct Link {

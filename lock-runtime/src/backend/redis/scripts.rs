@@ -255,12 +255,23 @@ impl Script for Renew<'_> {
     fn read(&self, reply: Value) -> Option<Result<Vec<Renewed>, Fault>> {
         let mut items = Items::of(reply)?;
         let mut answers = Vec::with_capacity(self.items.len());
+        let mut failed = None;
         for _ in self.items {
             answers.push(match items.value()? {
                 Value::Int(1) => Renewed::Held,
                 Value::Int(0) => Renewed::NotHeld,
-                error => return Some(Err(faults::of_text(&text(error)?))),
+                error => {
+                    failed.get_or_insert(faults::of_text(&text(error)?));
+                    Renewed::Unknown
+                }
             });
+        }
+        // One bad key is its own trouble; if all of them fail, it is the call that failed.
+        if let Some(fault) = failed {
+            if answers.iter().all(|answer| *answer == Renewed::Unknown) {
+                return Some(Err(fault));
+            }
+            tracing::warn!(%fault, "some keys of a renewal failed; they are renewed again");
         }
         items.end(Ok(answers))
     }

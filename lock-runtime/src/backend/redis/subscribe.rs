@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
-use super::dial::{self, Backoff, Outage};
+use super::dial::{self, Backoff, Outage, STABLE};
 use super::target::Target;
 use super::topics::Topics;
 use super::{faults, script};
@@ -67,8 +67,13 @@ impl Subscriber {
                         Ok(()) => {
                             self.tried.send_replace(true);
                             outage.is_over(&self.target);
-                            backoff = Backoff::new();
-                            session.serve(&cut).await
+                            let since = clock::now();
+                            let fault = session.serve(&cut).await;
+                            // A server that accepts and cuts at once is not to be asked without a pause.
+                            if since.elapsed() > STABLE {
+                                backoff = Backoff::new();
+                            }
+                            fault
                         }
                         Err(fault) => fault,
                     }
