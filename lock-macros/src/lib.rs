@@ -47,7 +47,7 @@ mod validate;
 /// | `key` | required | a template, or an expression that becomes a `LockName` | `key = "order:{id}"`, `key = name_of(order)` |
 /// | `wait` | the manager's, 10 s; with `on_busy = skip` zero | duration; `"0s"` tries once | `wait = "250ms"` |
 /// | `lease` | the manager's, 30 s | duration, 50 ms to 24 h, from 1 s up if renewed | `lease = "1m"` |
-/// | `auto_renew` | the manager's, true | `bool`; `false`: the body is dropped when the lease is over | `auto_renew = false` |
+/// | `auto_renew` | true | `bool`; `false`: the body is dropped when the lease is over | `auto_renew = false` |
 /// | `min_hold` | none | duration, 50 ms to 24 h: the key stays taken for so long, even if the body ends before | `min_hold = "55s"` |
 /// | `max_hold` | none | duration, from 50 ms up: the body is dropped after it, renewed or not | `max_hold = "5m"` |
 /// | `when` | true | a `bool` expression: if false, the body runs without the lock | `when = order.total > 100` |

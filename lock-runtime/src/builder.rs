@@ -55,8 +55,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long one call to the store may take: 10 ms to 60 s, default 2 s. Calls about a lock also end after a
-    /// sixth of its lease.
+    /// How long one call to the store may take: 10 ms to 60 s, default 2 s. Acquires and renewals also end after a
+    /// sixth of their lease.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.options.call_timeout = timeout;
         self
@@ -124,8 +124,8 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O; then
-    /// [`LockError::Unavailable`] if the server does not answer one of its steps within the call timeout, [`LockError::Denied`] if it refuses the
-    /// login or a command that locks need.
+    /// [`LockError::Unavailable`] if the server does not answer each step within the call timeout, or 5 s if that is
+    /// less, [`LockError::Denied`] if it refuses the login or a command that locks need.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.

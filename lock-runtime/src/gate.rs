@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::oneshot;
+use tokio::sync::futures::OwnedNotified;
+use tokio::sync::{Notify, oneshot};
 
 use crate::error::{LockError, StoreError};
 use crate::key::{Key, KeyMap};
@@ -40,9 +41,22 @@ struct Gate {
     pace: Pace,
     /// What the store last failed with while a head asked it; `None` after any answer.
     fault: Option<StoreError>,
+    /// Whether anything at all was heard from the store since the gate opened, and who wants to know.
+    heard: bool,
+    awaited: Option<Arc<Notify>>,
     /// The label of the local hold, if a hold owns the place, and whether a long wait was warned of.
     held_by: Option<&'static str>,
     warned: bool,
+}
+
+impl Gate {
+    fn heard_from_store(&mut self, fault: Option<StoreError>) {
+        self.fault = fault;
+        self.heard = true;
+        if let Some(awaited) = self.awaited.take() {
+            awaited.notify_waiters();
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -201,11 +215,8 @@ impl Place {
 
     /// Notes what the store said, for waiters whose time runs out behind this head.
     pub(crate) fn heard_from_store(&self, fault: Option<&StoreError>) {
-        self.gates.with(&self.key, |gate| {
-            if gate.fault.is_some() || fault.is_some() {
-                gate.fault = fault.cloned();
-            }
-        });
+        self.gates
+            .with(&self.key, |gate| gate.heard_from_store(fault.cloned()));
     }
 
     /// What the store last failed with, if the head before got no answer from it.
@@ -218,7 +229,7 @@ impl Place {
         self.gates.with(&self.key, |gate| {
             gate.held_by = Some(label);
             gate.warned = false;
-            gate.fault = None;
+            gate.heard_from_store(None);
         });
     }
 
@@ -305,6 +316,21 @@ impl Ticket {
     /// What the store last failed with, if the head got no answer from it.
     pub(crate) fn fault(&self) -> Option<StoreError> {
         self.gates.fault(&self.key)
+    }
+
+    /// If nothing was heard from the store about this key yet: what is raised when something is.
+    pub(crate) fn first_news(&self) -> Option<OwnedNotified> {
+        self.gates
+            .with(&self.key, |gate| {
+                // Made under the lock: the news cannot come before it.
+                (!gate.heard).then(|| {
+                    gate.awaited
+                        .get_or_insert_default()
+                        .clone()
+                        .notified_owned()
+                })
+            })
+            .flatten()
     }
 
     /// The label of the hold that this waiter waits for, the first time somebody asks about that hold.

@@ -10,9 +10,10 @@ use crate::key::Key;
 use crate::lineage::Chain;
 use crate::name::LockName;
 use crate::options::{Overrides, check_wait};
+use crate::order::Order;
 use crate::scope::{Outcome, Protect};
 use crate::view::Lease;
-use crate::wait::{self, Order};
+use crate::wait;
 
 /// A request for an exclusive, reentrant lock: made by [`LockManager::mutex`](crate::LockManager::mutex), sent by
 /// [`acquire`](LockRequest::acquire), [`try_acquire`](LockRequest::try_acquire) or [`run`](LockRequest::run).
@@ -127,7 +128,7 @@ impl LockRequest {
     }
 
     /// Acquires the lock if it is free now: one call to the store, bounded by the call timeout, and none if this
-    /// process itself holds the lock or waits for it.
+    /// process itself holds the lock, asks for it or is just giving it back (after dropping a guard, for a moment).
     ///
     /// # Errors
     /// As [`acquire`](LockRequest::acquire), but a lock that is held is `Ok(None)`.

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Acquired, Fault, Listen};
-use crate::clock::{self, Moment};
+use crate::clock;
 use crate::core::Core;
 use crate::error::{LockError, LostReason, StoreError};
 use crate::gate::{self, Entry, Place, Ticket, Turn};
 use crate::hold::Hold;
-use crate::key::Key;
-use crate::lineage::{Chain, Level};
+use crate::lineage::Chain;
 use crate::observe;
-use crate::options::Terms;
+use crate::order::{Order, Patience};
+use crate::reentry::{ancestor_with, enter_nested, nested};
 use crate::share::Share;
 
 /// How long a head sleeps at most before it looks for itself, give or take a fifth.
@@ -23,55 +23,8 @@ const CAP: Duration = Duration::from_secs(1);
 /// The pauses after a store that failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// A call that is made near the deadline gets this much time all the same.
-const LEAST_CALL: Duration = Duration::from_millis(10);
 /// A wait behind this process's own hold that lasts so long is worth a warning.
 const LONG_LOCAL_WAIT: Duration = Duration::from_secs(1);
-
-/// A checked request.
-#[derive(Clone, Debug)]
-pub(crate) struct Order {
-    pub(crate) key: Arc<Key>,
-    pub(crate) terms: Terms,
-    /// `None` waits for ever.
-    pub(crate) wait: Option<Duration>,
-}
-
-/// When the caller came, and when it gives up.
-#[derive(Clone, Copy, Debug)]
-struct Patience {
-    since: Moment,
-    until: Option<Moment>,
-}
-
-impl Patience {
-    fn new(wait: Option<Duration>) -> Patience {
-        let since = clock::now();
-        Patience {
-            since,
-            until: wait.map(|wait| since + wait),
-        }
-    }
-
-    fn is_over(self) -> bool {
-        self.until.is_some_and(Moment::has_passed)
-    }
-
-    /// Sleeps for `pause`, or until the patience ends.
-    async fn pause(self, pause: Duration) {
-        let end = clock::now() + pause;
-        clock::sleep_until(self.until.map_or(end, |until| until.earlier(end))).await;
-    }
-
-    /// How long a call may take: its own timeout, cut to what is left of a wait.
-    fn cut(self, timeout: Duration) -> Duration {
-        match self.until {
-            // A request that does not wait still makes its one call.
-            Some(until) if !until.has_passed() => timeout.min(until.remaining().max(LEAST_CALL)),
-            _ => timeout,
-        }
-    }
-}
 
 /// Acquires within the order's wait.
 pub(crate) async fn acquire(
@@ -97,7 +50,9 @@ pub(crate) async fn acquire(
     loop {
         let turn = match core.gates.enter(&order.key, order.terms)? {
             Entry::Head(place) => Turn::Head(place),
-            Entry::Queued(ticket) => queue(ticket, &order, patience).await?,
+            Entry::Queued(ticket) => {
+                queue(ticket, &order, patience, core.options.call_timeout).await?
+            }
         };
         let share = match turn {
             Turn::Held(share) => share,
@@ -175,62 +130,13 @@ pub(crate) async fn try_acquire(
     }
 }
 
-/// The nearest level of the chain that holds this key through this manager.
-fn ancestor_with<'a>(core: &Core, key: &Key, head: &'a Arc<Level>) -> Option<&'a Arc<Level>> {
-    head.upward().find(|level| {
-        let hold = &level.hold;
-        core.ids.made(hold.holder()) && **hold.key() == *key && !hold.is_ended()
-    })
-}
-
-/// Waits for the turn under an ancestor's hold. `None` if the hold was released meanwhile: then this request is
-/// nested no more.
-async fn nested(
-    core: &Arc<Core>,
-    ancestor: &Arc<Level>,
+/// Waits in the local queue.
+async fn queue(
+    mut ticket: Ticket,
     order: &Order,
     patience: Patience,
-) -> Result<Option<Share>, LockError> {
-    let waiting = async {
-        match patience.until {
-            Some(until) => clock::sleep_until(until).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        biased;
-        Ok(turn) = ancestor.turn.clone().acquire_owned() => enter_nested(core, ancestor, order, turn),
-        () = ancestor.hold.clone().over() => match ancestor.hold.loss() {
-            Some(reason) => Err(ancestor.hold.lost_error(reason, false)),
-            None => Ok(None),
-        },
-        () = waiting => Err(busy(order, patience, None)),
-    }
-}
-
-fn enter_nested(
-    core: &Arc<Core>,
-    ancestor: &Arc<Level>,
-    order: &Order,
-    turn: tokio::sync::OwnedSemaphorePermit,
-) -> Result<Option<Share>, LockError> {
-    let hold = &ancestor.hold;
-    let Some(longer) = hold.share(order.terms)? else {
-        return Ok(None);
-    };
-    if longer {
-        core.watch.look_now(hold);
-    }
-    Ok(Some(Share::nested(
-        core.clone(),
-        hold.clone(),
-        order.terms.renewed,
-        turn,
-    )))
-}
-
-/// Waits in the local queue.
-async fn queue(mut ticket: Ticket, order: &Order, patience: Patience) -> Result<Turn, LockError> {
+    timeout: Duration,
+) -> Result<Turn, LockError> {
     let warn_at = patience.since + LONG_LOCAL_WAIT;
     let mut timer = std::pin::pin!(clock::sleep_until(
         patience
@@ -245,6 +151,18 @@ async fn queue(mut ticket: Ticket, order: &Order, patience: Patience) -> Result<
             () = timer.as_mut(), if !(warned && patience.until.is_none()) => {}
         }
         if patience.is_over() {
+            // Whoever does not wait still gets the one answer that the head is waiting for: it may be that the store
+            // is away, and then "busy" would be a lie.
+            if let Some(news) = ticket.first_news() {
+                tokio::select! {
+                    biased;
+                    turn = ticket.turn() => return turn.ok_or_else(|| gate::closed(&order.key)),
+                    () = news => {}
+                    () = clock::sleep(timeout) => {
+                        return Err(gave_up(Some(StoreError::new("no answer yet")), order, patience));
+                    }
+                }
+            }
             return Err(gave_up(ticket.fault(), order, patience));
         }
         warned = true;
@@ -349,9 +267,9 @@ async fn contend(
         };
         if patience.is_over() {
             return Err(match (answer, fault) {
-                (Some(left), _) => busy(order, patience, left),
+                (Some(left), _) => order.busy(patience, left),
                 (None, Some(fault)) => fault.into_error(order.key.name()),
-                (None, None) => busy(order, patience, None),
+                (None, None) => order.busy(patience, None),
             });
         }
         let waiting = async {
@@ -400,16 +318,6 @@ async fn contend(
     }
 }
 
-fn busy(order: &Order, patience: Patience, left: Option<Duration>) -> LockError {
-    let waited = patience.since.elapsed();
-    observe::busy(order.terms.label, waited);
-    LockError::Busy {
-        name: order.key.name().to_owned(),
-        waited,
-        retry_after: left,
-    }
-}
-
 /// What somebody is told who never asked the store: what the one at the head last heard from it.
 fn gave_up(fault: Option<StoreError>, order: &Order, patience: Patience) -> LockError {
     match fault {
@@ -417,6 +325,6 @@ fn gave_up(fault: Option<StoreError>, order: &Order, patience: Patience) -> Lock
             name: order.key.name().to_owned(),
             source,
         },
-        None => busy(order, patience, None),
+        None => order.busy(patience, None),
     }
 }

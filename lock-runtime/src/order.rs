@@ -1,0 +1,71 @@
+//! A checked request, and how long its caller is patient.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{self, Moment};
+use crate::error::LockError;
+use crate::key::Key;
+use crate::observe;
+use crate::options::Terms;
+
+/// A call that is made near the deadline gets this much time all the same.
+const LEAST_CALL: Duration = Duration::from_millis(10);
+
+/// A checked request.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    pub(crate) key: Arc<Key>,
+    pub(crate) terms: Terms,
+    /// `None` waits for ever.
+    pub(crate) wait: Option<Duration>,
+}
+
+/// When the caller came, and when it gives up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) since: Moment,
+    pub(crate) until: Option<Moment>,
+}
+
+impl Patience {
+    pub(crate) fn new(wait: Option<Duration>) -> Patience {
+        let since = clock::now();
+        Patience {
+            since,
+            until: wait.map(|wait| since + wait),
+        }
+    }
+
+    pub(crate) fn is_over(self) -> bool {
+        self.until.is_some_and(Moment::has_passed)
+    }
+
+    /// Sleeps for `pause`, or until the patience ends.
+    pub(crate) async fn pause(self, pause: Duration) {
+        let end = clock::now() + pause;
+        clock::sleep_until(self.until.map_or(end, |until| until.earlier(end))).await;
+    }
+
+    /// How long a call may take: its own timeout, cut to what is left of a wait.
+    pub(crate) fn cut(self, timeout: Duration) -> Duration {
+        match self.until {
+            // A request that does not wait still makes its one call.
+            Some(until) if !until.has_passed() => timeout.min(until.remaining().max(LEAST_CALL)),
+            _ => timeout,
+        }
+    }
+}
+
+impl Order {
+    /// The error of somebody who gives up.
+    pub(crate) fn busy(&self, patience: Patience, left: Option<Duration>) -> LockError {
+        let waited = patience.since.elapsed();
+        observe::busy(self.terms.label, waited);
+        LockError::Busy {
+            name: self.key.name().to_owned(),
+            waited,
+            retry_after: left,
+        }
+    }
+}

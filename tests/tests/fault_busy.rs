@@ -1,0 +1,62 @@
+//! "Busy" is an answer of the store, or of a hold of this process; never a guess.
+
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager};
+use tests::{RedisServer, eventually};
+
+#[tokio::test]
+async fn a_store_that_is_away_is_not_called_busy_by_whoever_does_not_wait() {
+    let server = RedisServer::start();
+    let locks = LockManager::builder()
+        .call_timeout(Duration::from_millis(300))
+        .connect(&server.url())
+        .await
+        .unwrap();
+    server.sigstop();
+    // The first asks the store, which gives no answer; the second finds it asking.
+    let first = tokio::spawn(locks.mutex("k").wait(Duration::from_secs(30)).acquire());
+    eventually("the first is at the head", async || {
+        locks
+            .mutex("k")
+            .try_acquire()
+            .await
+            .is_ok_and(|guard| guard.is_none())
+    })
+    .await;
+    let error = locks
+        .mutex("k")
+        .wait(Duration::ZERO)
+        .acquire()
+        .await
+        .unwrap_err();
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
+    server.sigcont();
+    first.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_release_with_a_local_waiter_ends_within_the_call_timeout_though_the_store_is_away() {
+    let server = RedisServer::start();
+    let timeout = Duration::from_millis(300);
+    let locks = LockManager::builder()
+        .call_timeout(timeout)
+        .connect(&server.url())
+        .await
+        .unwrap();
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    let waiter = tokio::spawn(locks.mutex("k").wait_forever().acquire());
+    eventually("somebody waits", async || {
+        locks.inspect("k").await.unwrap().local_waiters == 1
+    })
+    .await;
+    server.sigstop();
+    let released = tokio::time::timeout(Duration::from_secs(10), guard.release());
+    let error = released
+        .await
+        .expect("long before the lease is over")
+        .unwrap_err();
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
+    server.sigcont();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
