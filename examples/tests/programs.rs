@@ -120,9 +120,34 @@ fn a_fence_refuses_the_late_write_under_a_lock_on_redis() {
     assert_eq!(left, Vec::<String>::new());
 }
 
+const GRPC_TRANSFER: &str = env!("CARGO_BIN_EXE_grpc-transfer");
+const TRANSFER_FACTS: &[&str] = &[
+    "40 of 40 are done, no two waited for each other; ada has 80, nothing is lost",
+    "the stream said [80, 70, 60, 50]",
+    "it is refused while the first one is open, and admitted when that has ended",
+    "the transfer is refused and moves nothing; later it can be repeated",
+];
+
+#[test]
+fn opposite_transfers_lock_two_accounts_without_a_deadlock() {
+    proof(GRPC_TRANSFER, "", TRANSFER_FACTS);
+}
+
+#[test]
+fn opposite_transfers_lock_two_accounts_on_redis_and_leave_no_lock_there() {
+    let (_, left) = left_on_redis(GRPC_TRANSFER, TRANSFER_FACTS);
+    assert_eq!(left, Vec::<String>::new());
+}
+
 #[test]
 fn a_store_that_is_away_is_one_line_and_exit_code_2() {
-    for program in [AXUM_ORDERS, CACHE_REBUILD, CRON_ONCE, FENCED_WRITES] {
+    for program in [
+        AXUM_ORDERS,
+        CACHE_REBUILD,
+        CRON_ONCE,
+        FENCED_WRITES,
+        GRPC_TRANSFER,
+    ] {
         let output = run(program, "redis://127.0.0.1:1/");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{errors}");

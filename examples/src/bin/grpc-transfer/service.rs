@@ -1,0 +1,132 @@
+//! The service: moves money between two accounts under the locks of both, and streams an account's balance.
+//!
+//! | lock | held by | protects |
+//! | --- | --- | --- |
+//! | `account:{name}`, two of them | [`Service::transfer`] | the balances, read and then written |
+//! | `watcher:{name}` | a layer, until the stream ends | one stream per watcher |
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager, key};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status};
+use tower_lock::{GrpcStatus, LockLayer, RequestKey, UntilBodyEnd};
+
+use crate::bank::bank_server::Bank;
+use crate::bank::{Balance, TransferReply, TransferRequest, WatchRequest};
+
+/// How long the "database" takes.
+const QUERY: Duration = Duration::from_millis(5);
+
+/// How long a transfer waits for each account.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Around the server: one stream per watcher, by the metadata entry `x-watcher`; requests without it pass. A stream that
+/// the client forgets ends after a minute.
+pub(crate) fn one_stream_per_watcher(
+    locks: LockManager,
+) -> LockLayer<RequestKey, GrpcStatus, UntilBodyEnd> {
+    let watcher = RequestKey::new("watcher").header("x-watcher");
+    LockLayer::from_key(locks, watcher)
+        .wait(Duration::from_secs(1))
+        .reply(GrpcStatus)
+        .until_body_end(Duration::from_secs(60))
+}
+
+/// Clones share everything.
+#[derive(Clone)]
+pub(crate) struct Service {
+    locks: LockManager,
+    accounts: Arc<HashMap<String, watch::Sender<u64>>>,
+}
+
+impl Service {
+    pub(crate) fn new(locks: LockManager, balances: &[(&str, u64)]) -> Service {
+        let accounts = balances
+            .iter()
+            .map(|(name, amount)| ((*name).to_owned(), watch::Sender::new(*amount)));
+        Service {
+            locks,
+            accounts: Arc::new(accounts.collect()),
+        }
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.accounts
+            .values()
+            .map(|account| *account.borrow())
+            .sum()
+    }
+
+    fn account(&self, name: &str) -> Result<&watch::Sender<u64>, Status> {
+        let account = self.accounts.get(name);
+        account.ok_or_else(|| Status::not_found(format!("no account `{name}`")))
+    }
+
+    /// Right only under the locks of both accounts: what was read may be out of date at every `await` after it.
+    async fn move_money(&self, order: &TransferRequest) -> Result<u64, Status> {
+        let (from, to) = (self.account(&order.from)?, self.account(&order.to)?);
+        let (had, other_had) = (*from.borrow(), *to.borrow());
+        sleep(QUERY).await;
+        let short = || Status::failed_precondition(format!("{} has {had}", order.from));
+        let left = had.checked_sub(order.amount).ok_or_else(short)?;
+        let grown = other_had.checked_add(order.amount);
+        let grown = grown.ok_or_else(|| Status::out_of_range("too much money"))?;
+        from.send_replace(left);
+        to.send_replace(grown);
+        Ok(left)
+    }
+}
+
+#[tonic::async_trait]
+impl Bank for Service {
+    async fn transfer(
+        &self,
+        request: Request<TransferRequest>,
+    ) -> Result<Response<TransferReply>, Status> {
+        let order = request.into_inner();
+        if order.from == order.to {
+            return Err(Status::invalid_argument("one account"));
+        }
+        // The lower name first, whatever the direction: two opposite transfers would else hold one account each and
+        // wait for the other.
+        let low = order.from.as_str().min(&order.to);
+        let high = order.from.as_str().max(&order.to);
+        let low = self.locks.mutex(key!("account:{low}")).wait(PATIENCE);
+        let high = self.locks.mutex(key!("account:{high}")).wait(PATIENCE);
+        let moved = low.run(|_| async {
+            let moved = high.run(|_| self.move_money(&order)).await;
+            moved.map_err(refusal)?
+        });
+        let left = moved.await.map_err(refusal)??;
+        Ok(Response::new(TransferReply { left }))
+    }
+
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<Balance, Status>> + Send>>;
+
+    async fn watch(
+        &self,
+        request: Request<WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let account = self.account(&request.into_inner().account)?;
+        let balances = WatchStream::new(account.subscribe());
+        Ok(Response::new(Box::pin(
+            balances.map(|amount| Ok(Balance { amount })),
+        )))
+    }
+}
+
+/// `Aborted` and `Unavailable` tell a client that it may try again.
+fn refusal(error: LockError) -> Status {
+    match error {
+        LockError::Busy { .. } | LockError::Lost { .. } => Status::aborted(error.to_string()),
+        error if error.is_retryable() => Status::unavailable(error.to_string()),
+        error => Status::internal(error.to_string()),
+    }
+}
