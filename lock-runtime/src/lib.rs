@@ -112,6 +112,7 @@ mod private;
 mod reentry;
 mod release;
 mod request;
+mod run;
 mod scope;
 mod share;
 mod term;

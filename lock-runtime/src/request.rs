@@ -11,7 +11,8 @@ use crate::lineage::Chain;
 use crate::name::LockName;
 use crate::options::{Overrides, check_wait};
 use crate::order::Order;
-use crate::scope::{Outcome, Protect};
+use crate::run::{Run, ValueOrLoss};
+use crate::scope::Outcome;
 use crate::view::Lease;
 use crate::wait;
 
@@ -162,8 +163,7 @@ impl LockRequest {
         F: FnOnce(Lease) -> Fut,
         Fut: Future,
     {
-        let outcome = self.run_outcome(body);
-        async move { outcome.await?.into_result() }
+        ValueOrLoss::new(self.run_outcome(body))
     }
 
     /// As [`run`](LockRequest::run), and tells both the value and the loss: for callers who must know that the lock
@@ -182,13 +182,6 @@ impl LockRequest {
         F: FnOnce(Lease) -> Fut,
         Fut: Future,
     {
-        let guard = self.acquire();
-        async move {
-            let guard = guard.await?;
-            // Inside the chain already: what the closure itself asks for is nested, too.
-            let chain = Chain::here(guard.share.level().clone());
-            let body = chain.enter(|| body(guard.lease()));
-            Ok(Protect::new(guard.share, body).await)
-        }
+        Run::new(self.acquire(), body)
     }
 }

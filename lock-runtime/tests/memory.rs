@@ -124,3 +124,18 @@ async fn a_body_that_a_shutdown_lets_finish_may_re_enter() {
     locks.shutdown().await;
     assert_eq!(body.await.unwrap().unwrap().unwrap(), 7);
 }
+
+#[tokio::test]
+async fn bodies_within_bodies_do_not_double_in_size() {
+    let locks = LockManager::in_memory();
+    let lock = || locks.mutex("a");
+    let one = lock().run(async |_| 1);
+    let three = lock().run(async |_| lock().run(async |_| lock().run(async |_| 3).await).await);
+    let (size, nested) = (size_of_val(&one), size_of_val(&three));
+    assert!(
+        nested < size * 2,
+        "one level {size} bytes, three levels {nested}"
+    );
+    assert_eq!(one.await.unwrap(), 1);
+    assert_eq!(three.await.unwrap().unwrap().unwrap(), 3);
+}

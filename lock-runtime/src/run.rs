@@ -1,0 +1,95 @@
+//! The futures of [`LockRequest::run`](crate::LockRequest::run): acquire, then the body under the hold.
+//!
+//! By hand, because an `async` block keeps what it captures beside what it awaits: bodies within bodies would double
+//! in size at every level.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+
+use crate::error::LockError;
+use crate::guard::LockGuard;
+use crate::lineage::Chain;
+use crate::scope::{Outcome, Protect};
+use crate::view::Lease;
+
+pin_project! {
+    #[project = RunProj]
+    #[must_use = "futures do nothing unless polled"]
+    pub(crate) enum Run<A, F, Fut: Future> {
+        Acquiring {
+            #[pin]
+            acquire: A,
+            body: Option<F>,
+        },
+        Running {
+            #[pin]
+            protect: Protect<Fut>,
+        },
+    }
+}
+
+impl<A, F, Fut: Future> Run<A, F, Fut> {
+    pub(crate) fn new(acquire: A, body: F) -> Run<A, F, Fut> {
+        Run::Acquiring {
+            acquire,
+            body: Some(body),
+        }
+    }
+}
+
+impl<A, F, Fut> Future for Run<A, F, Fut>
+where
+    A: Future<Output = Result<LockGuard, LockError>>,
+    F: FnOnce(Lease) -> Fut,
+    Fut: Future,
+{
+    type Output = Result<Outcome<Fut::Output>, LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let protect = match self.as_mut().project() {
+                RunProj::Running { protect } => return protect.poll(cx).map(Ok),
+                RunProj::Acquiring { acquire, body } => {
+                    let guard = ready!(acquire.poll(cx))?;
+                    let Some(body) = body.take() else {
+                        panic!("`run` polled after completion");
+                    };
+                    // Inside the chain already: what the closure itself asks for is nested, too.
+                    let chain = Chain::here(guard.share.level().clone());
+                    let body = chain.enter(|| body(guard.lease()));
+                    Protect::new(guard.share, body)
+                }
+            };
+            self.set(Run::Running { protect });
+        }
+    }
+}
+
+pin_project! {
+    /// Turns the outcome into the body's value or the loss.
+    #[must_use = "futures do nothing unless polled"]
+    pub(crate) struct ValueOrLoss<R> {
+        #[pin]
+        run: R,
+    }
+}
+
+impl<R> ValueOrLoss<R> {
+    pub(crate) fn new(run: R) -> ValueOrLoss<R> {
+        ValueOrLoss { run }
+    }
+}
+
+impl<R, T> Future for ValueOrLoss<R>
+where
+    R: Future<Output = Result<Outcome<T>, LockError>>,
+{
+    type Output = Result<T, LockError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = ready!(self.project().run.poll(cx));
+        Poll::Ready(outcome.and_then(Outcome::into_result))
+    }
+}
