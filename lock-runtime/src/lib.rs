@@ -82,7 +82,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! |---|---|---|
 //! | `macros` | yes | `#[distributed_lock]` and `key!` |
 //! | `redis` | yes | `redis://` and `unix://` URLs |
-//! | `tls-rustls` | no | `rediss://` URLs, by rustls with ring and the webpki roots |
+//! | `tls-rustls` | no | `rediss://` URLs, by rustls with ring; trusts the authorities of the operating system |
 //! | `metrics` | no | counters and histograms through the `metrics` facade, labelled by template or label |
 //!
 //! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings.

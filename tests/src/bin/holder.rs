@@ -1,0 +1,84 @@
+//! A process of its own that holds a lock; started by the fault tests through `tests::process`.
+//!
+//! `holder step URL KEY LEASE_MILLIS` runs a body under the lock. Two witnesses report with the machine's clock: the
+//! body's steps (`step NANOS`), and a thread that asks the lease without the runtime (`sure NANOS`, once `over NANOS`).
+//! It says `held TOKEN` first, and at its end `ended` and what `run` returned.
+//! `holder connect URL` connects, takes a lock, releases it, and says `ok` or `error` and the error.
+//!
+//! Ends when its input closes, so that none outlives the test that started it.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lock_runtime::{Lease, LockError, LockManager};
+use tests::history::now_ns;
+
+const STEP: Duration = Duration::from_millis(5);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["step", url, key, lease] => {
+            let lease = Duration::from_millis(lease.parse().expect("milliseconds"));
+            end_with_the_input();
+            step(url, key, lease).await;
+        }
+        ["connect", url] => match connect(url).await {
+            Ok(()) => println!("ok"),
+            Err(error) => println!("error {error:?}"),
+        },
+        _ => {
+            eprintln!("see the head of holder.rs; got {args:?}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+async fn step(url: &str, key: &str, lease: Duration) {
+    let locks = LockManager::connect(url).await.expect("connect");
+    let request = locks.mutex(key).lease(lease);
+    let outcome = request
+        .run(async |lease| {
+            println!("held {}", lease.fencing_token().expect("a token"));
+            std::thread::spawn(move || watch(&lease));
+            loop {
+                // The time is read first: a process that is frozen behind this line has its step before the freeze.
+                let at = now_ns();
+                println!("step {at}");
+                tokio::time::sleep(STEP).await;
+            }
+        })
+        .await;
+    let outcome: Result<(), LockError> = outcome;
+    println!("ended {outcome:?}");
+    std::future::pending::<()>().await;
+}
+
+fn watch(lease: &Lease) {
+    loop {
+        let at = now_ns();
+        if !lease.is_held() {
+            println!("over {at}");
+            return;
+        }
+        println!("sure {at}");
+        std::thread::sleep(STEP);
+    }
+}
+
+async fn connect(url: &str) -> Result<(), LockError> {
+    let locks = LockManager::connect(url).await?;
+    let guard = locks.mutex("k").acquire().await?;
+    guard.release().await
+}
+
+fn end_with_the_input() {
+    std::thread::spawn(|| {
+        // Reads until the end, or fails: both mean that the test is gone.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        std::process::exit(3);
+    });
+}
