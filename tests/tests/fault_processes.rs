@@ -1,0 +1,128 @@
+//! Holder processes that are killed or frozen: others wait for the lease and no longer, and a holder that was asleep
+//! beyond its lease does nothing when it wakes.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::LockManager;
+use rustix::process::{Pid, Signal, kill_process};
+use tests::faults::{asleep, behind_a_proxy};
+use tests::history::now_ns;
+use tests::{RedisServer, Worker, eventually};
+
+const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+
+fn start(server: &RedisServer, lease: &str) -> (Worker, u64) {
+    let worker = Worker::start(HOLDER, &["step", &server.url(), "k", lease]);
+    let line = worker.line().expect("the holder holds");
+    let token = line.strip_prefix("held ").expect("it says so");
+    (worker, token.parse().expect("a token"))
+}
+
+fn signal(worker: &Worker, signal: Signal) {
+    let pid = i32::try_from(worker.pid()).ok().and_then(Pid::from_raw);
+    kill_process(pid.expect("a process id"), signal).expect("signal the holder");
+}
+
+fn stamp<'a>(line: &'a str, what: &str) -> Option<u64> {
+    line.strip_prefix(what)?.trim().parse().ok()
+}
+
+#[tokio::test]
+async fn a_killed_holders_lock_is_had_when_its_lease_is_over() {
+    let server = RedisServer::start();
+    let (mut holder, token) = start(&server, "1500");
+    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
+    let waiting = asleep(&proxy, locks.mutex("k").wait(LONG).acquire()).await;
+    holder.kill9();
+    let killed = Instant::now();
+    let left = Duration::from_millis(server.pttl("lock:k").unsigned_abs());
+    let guard = waiting.await.unwrap().unwrap();
+    let waited = killed.elapsed();
+    assert!(waited + 5 * MS >= left, "{waited:?} of {left:?}: too early");
+    assert!(waited < left + 250 * MS, "{waited:?} of {left:?}");
+    assert!(guard.fencing_token().unwrap().get() > token);
+    guard.release().await.unwrap();
+    drop(locks);
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn a_holder_frozen_beyond_its_lease_does_not_take_another_step() {
+    let server = RedisServer::start();
+    let (holder, token) = start(&server, "1000");
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    for _ in 0..20 {
+        let line = holder.line().expect("it works");
+        assert!(
+            !line.starts_with("ended") && !line.starts_with("over"),
+            "{line}"
+        );
+    }
+    signal(&holder, Signal::STOP);
+    let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
+    let taken = now_ns();
+    assert!(guard.fencing_token().unwrap().get() > token);
+    signal(&holder, Signal::CONT);
+    let (mut ended, mut over) = (None, None);
+    while ended.is_none() || over.is_none() {
+        let line = holder.line().expect("it ends in order");
+        for what in ["step ", "sure "] {
+            assert!(
+                stamp(&line, what).is_none_or(|at| at < taken),
+                "after the takeover: {line}"
+            );
+        }
+        over = over.or(stamp(&line, "over "));
+        ended = ended.or(line.strip_prefix("ended ").map(str::to_owned));
+    }
+    let ended = ended.unwrap();
+    assert!(
+        ended.contains("Lost") && ended.contains("completed: false"),
+        "{ended}"
+    );
+    // What it cleans up is not the next holder's lock.
+    guard.renew(LONG).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_holder_frozen_for_less_than_its_lease_goes_on() {
+    let server = RedisServer::start();
+    let (holder, _) = start(&server, "3000");
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    signal(&holder, Signal::STOP);
+    let left = || server.pttl("lock:k");
+    eventually("more than a cadence was missed", async || left() < 1_500).await;
+    assert!(locks.mutex("k").try_acquire().await.unwrap().is_none());
+    signal(&holder, Signal::CONT);
+    eventually("it renews", async || left() > 2_500).await;
+    let woke = now_ns();
+    loop {
+        let line = holder.line().expect("it works");
+        assert!(!line.starts_with("ended"), "{line}");
+        if stamp(&line, "step ").is_some_and(|at| at > woke) {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn holders_killed_in_a_row_never_block_for_more_than_a_lease_each() {
+    let server = RedisServer::start();
+    let mut last = 0;
+    for _ in 0..3 {
+        let asked = Instant::now();
+        let (mut holder, token) = start(&server, "1000");
+        assert!(token > last, "{token} after {last}");
+        // A process's start and its connection, on a busy machine, beside the lease.
+        assert!(
+            asked.elapsed() < Duration::from_secs(4),
+            "{:?}",
+            asked.elapsed()
+        );
+        last = token;
+        holder.kill9();
+    }
+}

@@ -1,0 +1,242 @@
+//! Runtimes that end before their guards, and shutdowns in the middle of things.
+
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockGuard, LockManager, LostReason};
+use tests::faults::{LEAVES, behind_a_proxy, free_within, poll_times, took};
+use tests::{Direction, RedisServer, eventually};
+use tokio::runtime::{Builder, Runtime};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// A manager with two guards, made in a runtime of its own.
+fn made_in(runtime: &Runtime, url: &str) -> (LockManager, LockGuard, LockGuard) {
+    runtime.block_on(async {
+        let locks = LockManager::connect(url).await.unwrap();
+        let request = |key| locks.mutex(key).lease(1_000 * MS);
+        let first = request("a").acquire().await.unwrap();
+        let second = request("b").acquire().await.unwrap();
+        (locks, first, second)
+    })
+}
+
+fn is_gone(error: &LockError) -> bool {
+    matches!(error, LockError::ShuttingDown { .. }) && error.to_string().contains("runtime")
+}
+
+#[test]
+fn a_guard_dropped_outside_a_runtime_is_released() {
+    let server = RedisServer::start();
+    let home = runtime();
+    let (locks, first, second) = made_in(&home, &server.url());
+    // On a thread that has never seen a runtime.
+    std::thread::spawn(move || drop(first)).join().unwrap();
+    drop(second);
+    home.block_on(async {
+        eventually("both are released", async || {
+            server.query::<i64>(&["EXISTS", "lock:a", "lock:b"]) == 0
+        })
+        .await;
+        drop(locks);
+        server.assert_deserted().await;
+    });
+}
+
+#[test]
+fn a_guard_dropped_in_another_runtime_is_released() {
+    let server = RedisServer::start();
+    let (home, away) = (runtime(), runtime());
+    let (locks, first, second) = made_in(&home, &server.url());
+    away.block_on(async {
+        drop(first);
+        second.release().await.unwrap();
+        // A foreign runtime may also acquire: the manager's own does the work.
+        free_within(&locks, "c", LONG).await;
+        eventually("all is released", async || server.stray_keys().is_empty()).await;
+    });
+    home.block_on(async {
+        drop(locks);
+        server.assert_deserted().await;
+    });
+}
+
+#[test]
+fn guards_and_managers_outlive_their_runtime_without_blocking_or_panicking() {
+    for url in ["redis", "memory"] {
+        let server = RedisServer::start();
+        let url = if url == "redis" {
+            server.url()
+        } else {
+            "memory://".to_owned()
+        };
+        let home = runtime();
+        let (locks, first, second) = made_in(&home, &url);
+        let lease = second.lease();
+        home.shutdown_timeout(LONG);
+        let started = std::time::Instant::now();
+        std::thread::spawn(move || drop(first)).join().unwrap();
+        let elsewhere = runtime();
+        elsewhere.block_on(async {
+            let (error, waited) = took(locks.mutex("c").wait(LONG).acquire()).await;
+            assert!(is_gone(error.as_ref().unwrap_err()), "{url}: {error:?}");
+            assert!(waited < 1_000 * MS, "at once: {waited:?}");
+            assert!(!error.unwrap_err().is_retryable());
+            let tried = locks.mutex("c").try_acquire().await.unwrap_err();
+            assert!(is_gone(&tried), "{tried:?}");
+            let ran = locks.mutex("c").run(async |_| panic!("the body ran")).await;
+            let ran: Result<(), LockError> = ran;
+            assert!(is_gone(&ran.unwrap_err()));
+            let seen = locks.inspect("c").await.unwrap_err();
+            assert!(is_gone(&seen), "{seen:?}");
+            let forced = locks.force_release("c").await.unwrap_err();
+            assert!(is_gone(&forced), "{forced:?}");
+            let released = tokio::time::timeout(LONG, second.release()).await.unwrap();
+            // There is nobody to send it to a server.
+            assert_eq!(released.is_ok(), url == "memory://", "{released:?}");
+            assert!(!lease.is_held());
+            tokio::time::timeout(LONG, locks.shutdown()).await.unwrap();
+        });
+        drop(locks);
+        assert!(
+            started.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            started.elapsed()
+        );
+    }
+}
+
+/// A drop inside of a drop that the end of the runtime caused: the tasks that own guards go with it.
+#[test]
+fn a_runtime_that_ends_with_guards_and_waiters_in_its_tasks_ends() {
+    let server = RedisServer::start();
+    for _ in 0..5 {
+        let home = runtime();
+        let locks = home.block_on(LockManager::connect(&server.url())).unwrap();
+        for key in 0..3 {
+            for _ in 0..10 {
+                let request = locks.mutex(format!("{key}")).lease(1_000 * MS).wait(LONG);
+                home.spawn(async move {
+                    let _guard = request.acquire().await.unwrap();
+                    std::future::pending::<()>().await;
+                });
+            }
+        }
+        home.block_on(eventually("each key is held", async || {
+            server.query::<i64>(&["EXISTS", "lock:0", "lock:1", "lock:2"]) == 3
+        }));
+        home.shutdown_timeout(LONG);
+        drop(locks);
+        server.flushall();
+    }
+    runtime().block_on(server.assert_deserted());
+}
+
+#[test]
+fn a_guard_dropped_by_the_end_of_its_thread_is_released() {
+    thread_local! {
+        static KEPT: std::cell::RefCell<Option<LockGuard>> = const { std::cell::RefCell::new(None) };
+    }
+    let server = RedisServer::start();
+    let home = runtime();
+    let (locks, first, second) = made_in(&home, &server.url());
+    let thread = std::thread::spawn(move || KEPT.with(|kept| *kept.borrow_mut() = Some(first)));
+    thread.join().unwrap();
+    drop(second);
+    home.block_on(async {
+        eventually("it is released", async || !server.exists("lock:a")).await;
+        drop(locks);
+        server.assert_deserted().await;
+    });
+}
+
+#[tokio::test]
+async fn a_shutdown_while_an_acquire_is_under_way_leaves_no_lock() {
+    for leave in LEAVES {
+        for polls in 1.. {
+            let server = RedisServer::start();
+            let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
+            proxy.delay(Direction::Requests, 3 * MS);
+            proxy.delay(Direction::Replies, 3 * MS);
+            let mut acquiring = Box::pin(locks.mutex("k").acquire());
+            let acquired = poll_times(acquiring.as_mut(), polls, leave).await;
+            let completed = acquired.is_some();
+            let (acquired, ()) = tokio::join!(
+                async {
+                    match acquired {
+                        Some(guard) => guard.unwrap().release().await,
+                        None => acquiring.await.map(drop),
+                    }
+                },
+                locks.shutdown()
+            );
+            let ended = matches!(acquired, Ok(()) | Err(LockError::ShuttingDown { .. }));
+            assert!(ended, "{polls} polls: {acquired:?}");
+            drop((locks, proxy));
+            server.assert_deserted().await;
+            if completed {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_under_load_sends_everybody_away_and_leaves_nothing() {
+    for _ in 0..3 {
+        let server = RedisServer::start();
+        let builder = LockManager::builder().shutdown_grace(100 * MS);
+        let locks = builder.connect(&server.url()).await.unwrap();
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..64 {
+            let locks = locks.clone();
+            tasks.spawn(async move {
+                let key = (task % 4).to_string();
+                loop {
+                    let body = |_| tokio::time::sleep(MS * (task % 3));
+                    match locks.mutex(key.as_str()).wait(LONG).run(body).await {
+                        Ok(()) => {}
+                        Err(error) => return error,
+                    }
+                }
+            });
+        }
+        let stuck = tokio::spawn(
+            locks
+                .mutex("stuck")
+                .run(async |_| std::future::pending::<()>().await),
+        );
+        eventually("it works", async || server.exists("lock:stuck")).await;
+        tokio::time::sleep(30 * MS).await;
+        let (_, waited) = took(locks.shutdown()).await;
+        assert!(waited < 2_500 * MS, "{waited:?}");
+        while let Some(error) = tasks.join_next().await {
+            let error = error.unwrap();
+            let expected = match error {
+                LockError::ShuttingDown { .. } => true,
+                LockError::Lost { reason, .. } => reason == LostReason::Shutdown,
+                _ => false,
+            };
+            assert!(expected, "{error:?}");
+        }
+        assert!(stuck.await.unwrap().is_err());
+        // All of it before the manager is dropped: `shutdown` has returned.
+        assert_eq!(server.stray_keys(), Vec::<String>::new());
+        eventually("the connections are gone", async || {
+            server.clients().is_empty()
+        })
+        .await;
+        let after = locks.mutex("k").acquire().await.unwrap_err();
+        assert!(matches!(after, LockError::ShuttingDown { .. }), "{after:?}");
+        drop(locks);
+        server.assert_deserted().await;
+    }
+}
