@@ -25,7 +25,7 @@ fn signal(worker: &Worker, signal: Signal) {
     kill_process(pid.expect("a process id"), signal).expect("signal the holder");
 }
 
-fn stamp<'a>(line: &'a str, what: &str) -> Option<u64> {
+fn stamp(line: &str, what: &str) -> Option<u64> {
     line.strip_prefix(what)?.trim().parse().ok()
 }
 

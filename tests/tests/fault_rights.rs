@@ -1,0 +1,242 @@
+//! What a server refuses for good: told at once, by name, without the password.
+
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager, LostReason};
+use redis::Value;
+use tests::faults::{asleep, behind_a_proxy, free_within, took};
+use tests::{FaultProxy, RedisServer, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+const PASSWORD: &str = "hunter2-secret";
+
+/// The rules of the documentation's `ACL SETUSER`, from `resetkeys` to the end of its block.
+fn documented_rights() -> String {
+    let page = include_str!("../../docs/redis.md");
+    let block = page
+        .split("ACL SETUSER locks on >PASSWORD")
+        .nth(1)
+        .expect("the example");
+    let block = block.split("```").next().expect("the end of the block");
+    block.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn server_with_rights(more: &str) -> RedisServer {
+    let rights = format!("on >{PASSWORD} {} {more}", documented_rights());
+    RedisServer::builder().user("locks", &rights).start()
+}
+
+fn url(server: &RedisServer) -> String {
+    server.url_with("locks", PASSWORD)
+}
+
+fn assert_denied(error: &LockError, named: &str) {
+    assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
+    assert!(error.to_string().contains(named), "{named}: {error}");
+    assert!(!error.is_retryable());
+    let shown = format!("{error} {error:?} {error:#?}");
+    assert!(!shown.contains(PASSWORD), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_rights_are_enough_for_everything() {
+    let server = server_with_rights("");
+    let locks = LockManager::connect(&url(&server)).await.unwrap();
+    let other = LockManager::connect(&url(&server)).await.unwrap();
+    let renewed = locks
+        .mutex("renewed")
+        .lease(1_000 * MS)
+        .acquire()
+        .await
+        .unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..16 {
+        let manager = [&locks, &other][task % 2].clone();
+        tasks.spawn(async move {
+            for _ in 0..10 {
+                free_within(&manager, "hot", LONG).await;
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    let _: Value = server.query(&["SCRIPT", "FLUSH"]);
+    let forced = locks.mutex("forced").acquire().await.unwrap();
+    assert!(other.inspect("forced").await.unwrap().held);
+    assert!(other.force_release("forced").await.unwrap());
+    assert_eq!(forced.lost().wait().await, LostReason::ForceReleased);
+    server.cut_clients();
+    free_within(&locks, "hot", LONG).await;
+    eventually("it was renewed", async || {
+        assert!(renewed.is_held());
+        renewed.remaining() < 700 * MS
+    })
+    .await;
+    eventually("it is renewed", async || renewed.remaining() > 900 * MS).await;
+    renewed.release().await.unwrap();
+    drop(forced);
+    locks.shutdown().await;
+    let refused: Vec<Value> = server.query(&["ACL", "LOG"]);
+    assert!(refused.is_empty(), "{refused:?}");
+    drop((locks, other));
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named_at_connect() {
+    for (missing, named) in [
+        ("-hset", "acquire"),
+        ("-time", "TIME"),
+        ("-hexists", "renew"),
+        ("-hdel", "handover"),
+        ("-evalsha", "evalsha"),
+        ("resetkeys ~other:*", "key"),
+    ] {
+        let server = server_with_rights(missing);
+        let (refused, waited) = took(LockManager::connect(&url(&server))).await;
+        let error = refused.unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .to_lowercase()
+                .contains(&named.to_lowercase()),
+            "{missing}: {error}"
+        );
+        assert_denied(&error, "");
+        assert!(waited < 1_000 * MS, "{missing}: {waited:?}");
+        eventually("nothing is left", async || server.stray_keys().is_empty()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_denied_at_once_and_asked_once() {
+    let server = RedisServer::builder().requirepass("correct").start();
+    for login in [
+        format!(":{PASSWORD}@"),
+        format!("default:{PASSWORD}@"),
+        format!("nobody:{PASSWORD}@"),
+        String::new(),
+    ] {
+        let proxy = FaultProxy::start(server.addr()).await;
+        let url = format!("redis://{login}{}/", proxy.addr());
+        let (refused, waited) = took(LockManager::connect(&url)).await;
+        let error = refused.unwrap_err();
+        assert_denied(&error, "");
+        assert!(waited < 1_000 * MS, "{waited:?}");
+        eventually("the connection is gone", async || {
+            proxy.open_connections() == 0
+        })
+        .await;
+        assert_eq!(proxy.connections(), 1, "no retry");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_of_a_lazy_manager_is_told_by_its_first_call() {
+    let server = RedisServer::builder().requirepass("correct").start();
+    let url = server.url_with("default", PASSWORD);
+    let locks = LockManager::builder()
+        .lazy(true)
+        .connect(&url)
+        .await
+        .unwrap();
+    assert!(!format!("{locks:?} {locks:#?}").contains(PASSWORD));
+    let (refused, waited) = took(locks.mutex("k").wait(LONG).acquire()).await;
+    assert_denied(&refused.unwrap_err(), "`k`");
+    assert!(waited < 1_000 * MS, "no wait can help: {waited:?}");
+}
+
+#[tokio::test]
+async fn a_password_in_a_url_that_cannot_be_used_is_not_shown() {
+    for url in [
+        format!("redis://locks:{PASSWORD}@127.0.0.1:1/"),
+        format!("redis://locks:{PASSWORD}@127.0.0.1:notaport/"),
+        format!("redis://locks:{PASSWORD}@/notadatabase"),
+        format!("redis://locks:{PASSWORD}@[::1/"),
+        format!("rediss://locks:{PASSWORD}@127.0.0.1:1/#what"),
+        format!("nonsense://locks:{PASSWORD}@127.0.0.1/"),
+        format!("locks:{PASSWORD}@127.0.0.1"),
+        format!("unix:///nowhere?user=locks&pass={PASSWORD}"),
+    ] {
+        let error = LockManager::connect(&url).await.unwrap_err();
+        let shown = format!("{error} {error:?} {error:#?}");
+        assert!(!shown.contains(PASSWORD), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn rights_that_are_taken_away_end_waits_at_once_and_holds_on_time() {
+    let server = server_with_rights("");
+    let holder = LockManager::connect(&url(&server)).await.unwrap();
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    let taken = other.mutex("taken").acquire().await.unwrap();
+    let (proxy, waiter) = {
+        let proxy = FaultProxy::start(server.addr()).await;
+        let url = format!("redis://locks:{PASSWORD}@{}/", proxy.addr());
+        let waiter = LockManager::connect(&url).await.unwrap();
+        (proxy, waiter)
+    };
+    let guard = holder.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
+    let waiting = asleep(&proxy, waiter.mutex("taken").wait(LONG).acquire()).await;
+    let _: Value = server.query(&["ACL", "SETUSER", "locks", "-hset", "-hexists", "-hlen"]);
+    let (answer, waited) = took(waiting).await;
+    assert_denied(&answer.unwrap().unwrap_err(), "`taken`");
+    assert!(waited < 1_500 * MS, "at its next look: {waited:?}");
+    let (refused, waited) = took(holder.mutex("new").wait(LONG).acquire()).await;
+    assert_denied(&refused.unwrap_err(), "`new`");
+    assert!(waited < 500 * MS, "{waited:?}");
+    // A renewal that is denied says nothing about the hold: it ends when its lease does.
+    assert_eq!(guard.lost().wait().await, LostReason::Expired);
+    drop(guard);
+    taken.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_user_that_is_deleted_and_comes_back_is_served_again() {
+    let server = server_with_rights("");
+    let locks = LockManager::connect(&url(&server)).await.unwrap();
+    let _: Value = server.query(&["ACL", "DELUSER", "locks"]);
+    eventually("it is told", async || {
+        let tried = locks.mutex("k").try_acquire().await;
+        tried.is_err_and(|error| matches!(error, LockError::Denied { .. }))
+    })
+    .await;
+    let rights = documented_rights();
+    let mut command = vec!["ACL", "SETUSER", "locks", "on"];
+    let password = format!(">{PASSWORD}");
+    command.push(&password);
+    command.extend(rights.split(' '));
+    let _: Value = server.query(&command);
+    eventually("it is served", async || {
+        matches!(locks.mutex("k").try_acquire().await, Ok(Some(_)))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn errors_name_the_lock_and_show_no_holder() {
+    let server = RedisServer::start();
+    let holder = LockManager::connect(&server.url()).await.unwrap();
+    let (_proxy, other) = behind_a_proxy(&server, LockManager::builder()).await;
+    let guard = holder.mutex("k").acquire().await.unwrap();
+    let id: Vec<String> = server.query(&["HKEYS", "lock:k"]);
+    let client = id[0].split(':').next().unwrap();
+    assert_eq!(client.len(), 36, "a uuid: {id:?}");
+    let mut shown = format!(
+        "{guard:?} {holder:?} {:?} {:?}",
+        guard.lease(),
+        guard.lost()
+    );
+    shown += &format!("{:?}", other.inspect("k").await.unwrap());
+    let busy = other.mutex("k").wait(50 * MS).acquire().await.unwrap_err();
+    assert!(busy.to_string().contains("`k`"));
+    shown += &format!("{busy} {busy:?}");
+    assert!(other.force_release("k").await.unwrap());
+    guard.lost().wait().await;
+    let lost = guard.release().await.unwrap_err();
+    assert!(lost.to_string().contains("`k`"));
+    shown += &format!("{lost} {lost:?}");
+    assert!(!shown.contains(client), "{shown}");
+}
