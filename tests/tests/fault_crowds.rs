@@ -1,0 +1,275 @@
+//! Crowds: ten thousand waiters, storms of releases, floods of acquires. Everybody is served or leaves on time, and
+//! renewals and releases do not starve.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager};
+use tests::faults::{free_within, took};
+use tests::{CommandStats, History, RedisServer, eventually, eventually_within};
+use tokio::task::JoinSet;
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(60);
+
+async fn manager(server: &RedisServer) -> LockManager {
+    LockManager::connect(&server.url()).await.unwrap()
+}
+
+async fn until_queued(locks: &LockManager, key: &str, waiters: usize) {
+    eventually("all of them queue", async || {
+        locks.inspect(key).await.unwrap().local_waiters == waiters
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_waiters_are_served_or_leave_on_time() {
+    const EACH: usize = 5_000;
+    let server = RedisServer::start();
+    let (locks, holder) = (manager(&server).await, manager(&server).await);
+    let guard = holder.mutex("k").acquire().await.unwrap();
+    let inside = Arc::new(AtomicUsize::new(0));
+    let served = Arc::new(AtomicUsize::new(0));
+    let mut patient = JoinSet::new();
+    let mut hurried = JoinSet::new();
+    for _ in 0..EACH {
+        let request = locks.mutex("k").wait(LONG);
+        let (inside, served) = (inside.clone(), served.clone());
+        patient.spawn(async move {
+            let guard = request.acquire().await.unwrap();
+            assert_eq!(inside.fetch_add(1, SeqCst), 0, "two at once");
+            inside.fetch_sub(1, SeqCst);
+            served.fetch_add(1, SeqCst);
+            guard.release().await.unwrap();
+        });
+        let wait = MS * fastrand::u32(2_000..3_000);
+        let request = locks.mutex("k").wait(wait);
+        hurried.spawn(async move { (wait, took(request.acquire()).await) });
+    }
+    // One of them is at the head: it deals with the store.
+    until_queued(&locks, "k", 2 * EACH - 1).await;
+    let before = CommandStats::of(&server);
+    let mut slowest = Duration::ZERO;
+    while let Some(left) = hurried.join_next().await {
+        let (wait, (answer, waited)) = left.unwrap();
+        let error = answer.unwrap_err();
+        assert!(matches!(error, LockError::Busy { .. }), "{error:?}");
+        assert!(waited + MS >= wait, "{waited:?} of {wait:?}");
+        slowest = slowest.max(waited - wait);
+    }
+    assert!(slowest < 1_000 * MS, "left {slowest:?} late");
+    let scripts = CommandStats::of(&server).since(&before).scripts();
+    // Up to 3 s by one head that looks every 0.8 s at the most, or its successor.
+    assert!(scripts <= 8, "{scripts} scripts by 10,000 waiters");
+    assert_eq!(served.load(SeqCst), 0);
+    let released = tokio::time::Instant::now();
+    guard.release().await.unwrap();
+    while let Some(done) = patient.join_next().await {
+        done.unwrap();
+    }
+    assert_eq!(served.load(SeqCst), EACH);
+    // Each hand-over is a round trip; a debug build on a busy machine makes some hundreds a second at least.
+    assert!(
+        released.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        released.elapsed()
+    );
+    drop((locks, holder));
+    server.assert_clean().await;
+}
+
+#[tokio::test]
+async fn caps_refuse_further_waiters_at_once_and_free_up_again() {
+    let server = RedisServer::start();
+    let builder = LockManager::builder()
+        .max_waiters(30)
+        .max_waiters_per_key(20);
+    let locks = builder.connect(&server.url()).await.unwrap();
+    let (a, b) = (
+        locks.mutex("a").acquire().await.unwrap(),
+        locks.mutex("b").acquire().await.unwrap(),
+    );
+    let mut waiters = Vec::new();
+    for key in ["a"; 20].into_iter().chain(["b"; 10]) {
+        waiters.push(tokio::spawn(locks.mutex(key).wait(LONG).acquire()));
+    }
+    until_queued(&locks, "a", 20).await;
+    until_queued(&locks, "b", 10).await;
+    let before = CommandStats::of(&server);
+    for (key, cap) in [("a", 20), ("b", 30)] {
+        let (error, waited) = took(locks.mutex(key).wait(LONG).acquire()).await;
+        let error = error.unwrap_err();
+        assert!(
+            matches!(&error, LockError::TooManyWaiters { limit, .. } if *limit == cap),
+            "{error:?}"
+        );
+        assert!(
+            error.is_retryable() && error.to_string().contains(&format!("`{key}`")),
+            "{error}"
+        );
+        assert!(waited < 100 * MS, "{waited:?}");
+    }
+    assert_eq!(
+        CommandStats::of(&server).since(&before).total(),
+        0,
+        "no command was sent"
+    );
+    // Waiters that leave make room.
+    for waiter in waiters.drain(..5) {
+        waiter.abort();
+    }
+    until_queued(&locks, "a", 15).await;
+    waiters.push(tokio::spawn(locks.mutex("a").wait(LONG).acquire()));
+    until_queued(&locks, "a", 16).await;
+    drop((a, b));
+    for waiter in waiters {
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+    }
+    server.assert_clean().await;
+}
+
+#[tokio::test]
+async fn after_a_release_nothing_is_renewed() {
+    let server = RedisServer::start();
+    let locks = manager(&server).await;
+    for _ in 0..10 {
+        let mut guards = Vec::new();
+        for key in 0..10 {
+            let request = locks.mutex(key.to_string()).lease(1_000 * MS);
+            guards.push(request.acquire().await.unwrap());
+        }
+        // A moment somewhere around the renewals, which are due after 270 to 333 ms.
+        tokio::time::sleep(MS * fastrand::u32(250..340)).await;
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+        let before = CommandStats::of(&server);
+        // Whatever was on its way arrives before this answer.
+        locks.inspect("k").await.unwrap();
+        let renewed = CommandStats::of(&server).since(&before);
+        assert_eq!(renewed.calls("pexpire"), 0, "{renewed:?}");
+    }
+    let before = CommandStats::of(&server);
+    // The proof that something does not happen takes its time: two cadences.
+    tokio::time::sleep(700 * MS).await;
+    let renewed = CommandStats::of(&server).since(&before);
+    assert_eq!(renewed.scripts(), 0, "{renewed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_of_releases_by_drop_frees_everything_and_starves_no_renewal() {
+    const KEYS: usize = 3_000;
+    let server = RedisServer::start();
+    let locks = manager(&server).await;
+    let kept = locks
+        .mutex("kept")
+        .lease(1_500 * MS)
+        .acquire()
+        .await
+        .unwrap();
+    for _ in 0..2 {
+        let mut acquiring = JoinSet::new();
+        for key in 0..KEYS {
+            acquiring.spawn(locks.mutex(key.to_string()).wait(LONG).acquire());
+        }
+        let mut guards = Vec::new();
+        while let Some(guard) = acquiring.join_next().await {
+            guards.push(guard.unwrap().unwrap());
+        }
+        drop(guards);
+        eventually_within(Duration::from_secs(10), "all are free", async || {
+            server.stray_keys() == ["lock:kept"]
+        })
+        .await;
+        assert!(kept.is_held());
+    }
+    kept.release().await.unwrap();
+    drop(locks);
+    server.assert_deserted().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_acquires_delays_no_renewal_and_no_release() {
+    let server = RedisServer::start();
+    let locks = manager(&server).await;
+    let kept = locks
+        .mutex("kept")
+        .lease(1_500 * MS)
+        .acquire()
+        .await
+        .unwrap();
+    let flood: Vec<_> = (0..4)
+        .map(|part| {
+            let locks = locks.clone();
+            tokio::spawn(async move {
+                loop {
+                    let mut acquiring = JoinSet::new();
+                    for key in 0..1_000 {
+                        acquiring.spawn(locks.mutex(format!("{part}-{key}")).wait(LONG).acquire());
+                    }
+                    while let Some(guard) = acquiring.join_next().await {
+                        drop(guard.unwrap().unwrap());
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut slowest = Duration::ZERO;
+    for _ in 0..10 {
+        let guard = locks.mutex("probe").wait(LONG).acquire().await.unwrap();
+        let (released, waited) = took(guard.release()).await;
+        released.unwrap();
+        slowest = slowest.max(waited);
+        assert!(kept.is_held());
+    }
+    eventually("it is renewed under the flood", async || {
+        assert!(kept.is_held());
+        kept.remaining() < 1_000 * MS
+    })
+    .await;
+    eventually("it is renewed under the flood", async || {
+        assert!(kept.is_held());
+        kept.remaining() > 1_100 * MS
+    })
+    .await;
+    assert!(slowest < 1_500 * MS, "a release took {slowest:?}");
+    for part in flood {
+        part.abort();
+        let _ = part.await;
+    }
+    kept.release().await.unwrap();
+    drop(locks);
+    server.assert_deserted().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hot_key_whose_guards_are_dropped_serves_every_manager() {
+    let server = RedisServer::start();
+    let history = Arc::new(History::new());
+    let mut tasks = JoinSet::new();
+    for m in 0..4 {
+        let locks = manager(&server).await;
+        for task in 0..16 {
+            let (locks, history) = (locks.clone(), history.clone());
+            tasks.spawn(async move {
+                for _ in 0..20 {
+                    let guard = locks.mutex("hot").wait(LONG).acquire().await.unwrap();
+                    let token = guard.fencing_token().map(|token| token.get());
+                    let hold = history.begin("hot", format_args!("{m}-{task}"), token);
+                    hold.end();
+                    drop(guard);
+                }
+            });
+        }
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    assert_eq!(history.len(), 4 * 16 * 20);
+    history.assert_exclusive();
+    server.assert_deserted().await;
+    let locks = manager(&server).await;
+    free_within(&locks, "hot", 500 * MS).await;
+}

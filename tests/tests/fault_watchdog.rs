@@ -1,0 +1,150 @@
+//! The watchdog outlives outages, and no hold pays for another.
+
+use std::time::Duration;
+
+use lock_runtime::{LockManager, LostReason};
+use tests::faults::{behind_a_proxy, free_within};
+use tests::{CommandStats, RedisServer, Store, eventually, eventually_within};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn an_outage_of_several_cadences_ends_short_leases_and_spares_long_ones() {
+    let server = RedisServer::start();
+    let (proxy, locks) =
+        behind_a_proxy(&server, LockManager::builder().call_timeout(300 * MS)).await;
+    let (elsewhere, memory) = (RedisServer::start(), Store::memory());
+    let second = LockManager::connect(&elsewhere.url()).await.unwrap();
+    let third = memory.manager().await;
+    let hold = async |locks: &LockManager, key: &str, lease| {
+        locks.mutex(key).lease(lease).acquire().await.unwrap()
+    };
+    let short = hold(&locks, "short", 1_000 * MS).await;
+    let long = hold(&locks, "long", 8_000 * MS).await;
+    let request = locks.mutex("fixed").lease(1_500 * MS).auto_renew(false);
+    let fixed = request.acquire().await.unwrap();
+    let request = locks
+        .mutex("bounded")
+        .lease(8_000 * MS)
+        .max_hold(1_200 * MS);
+    let bounded = request.acquire().await.unwrap();
+    let others = [
+        hold(&second, "other", 1_000 * MS).await,
+        hold(&third, "other", 1_000 * MS).await,
+    ];
+    proxy.go_down();
+    assert_eq!(short.lost().wait().await, LostReason::Expired);
+    assert_eq!(bounded.lost().wait().await, LostReason::MaxHold);
+    assert_eq!(fixed.lost().wait().await, LostReason::Expired);
+    eventually("a renewal of the long one was due and failed", async || {
+        long.remaining() < 4_500 * MS
+    })
+    .await;
+    assert!(long.is_held(), "unknown is not lost");
+    for other in others {
+        assert!(other.is_held() && other.remaining() > 400 * MS);
+        other.release().await.unwrap();
+    }
+    proxy.refuse(false);
+    eventually_within(3_000 * MS, "the long one is renewed", async || {
+        assert!(long.is_held());
+        long.remaining() > 7_000 * MS
+    })
+    .await;
+    // The watchdog still does all it did before.
+    let again = hold(&locks, "again", 1_000 * MS).await;
+    eventually("time passes", async || again.remaining() < 700 * MS).await;
+    eventually("it is renewed", async || again.remaining() > 900 * MS).await;
+    again.release().await.unwrap();
+    long.release().await.unwrap();
+    drop((short, fixed, bounded));
+    drop((locks, second, third));
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn holds_of_one_instant_are_renewed_in_batches() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let mut guards = Vec::new();
+    for key in 0..300 {
+        let request = locks.mutex(key.to_string()).lease(3_000 * MS);
+        guards.push(request.acquire().await.unwrap());
+    }
+    let before = CommandStats::of(&server);
+    let renewed = |guards: &[lock_runtime::LockGuard]| {
+        guards
+            .iter()
+            .all(|guard| guard.is_held() && guard.remaining() > 1_990 * MS)
+    };
+    eventually("a cadence has passed", async || {
+        CommandStats::of(&server).since(&before).calls("pexpire") >= 300
+    })
+    .await;
+    eventually("all are renewed", async || renewed(&guards)).await;
+    let done = CommandStats::of(&server).since(&before);
+    let per_script = done.calls("pexpire") / done.scripts().max(1);
+    assert!(per_script >= 10, "{per_script} holds per script: {done:?}");
+    drop(guards);
+    drop(locks);
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn one_hold_that_is_gone_takes_none_of_its_batch_along() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let mut guards = Vec::new();
+    for key in 0..20 {
+        let request = locks.mutex(key.to_string()).lease(1_000 * MS);
+        guards.push(request.acquire().await.unwrap());
+    }
+    server.query::<i64>(&["DEL", "lock:3"]);
+    let _: redis::Value = server.query(&["SET", "lock:4", "x"]);
+    server.query::<i64>(&["DEL", "lock:5"]);
+    server.query::<i64>(&[
+        "HSET",
+        "lock:5",
+        "00000000-0000-4000-8000-000000000000:1",
+        "1",
+    ]);
+    for gone in [3, 4, 5] {
+        assert_eq!(guards[gone].lost().wait().await, LostReason::Refused);
+    }
+    eventually("the others are renewed", async || {
+        guards.iter().enumerate().all(|(key, guard)| {
+            let gone = [3, 4, 5].contains(&key);
+            gone || (guard.is_held() && server.pttl(&format!("lock:{key}")) > 700)
+        })
+    })
+    .await;
+    assert_eq!(
+        server.pttl("lock:5"),
+        -1,
+        "a stranger's key is left as it is"
+    );
+    server.query::<i64>(&["DEL", "lock:4", "lock:5"]);
+    drop(guards);
+    drop(locks);
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn a_hold_ends_by_itself_at_its_max_hold_and_frees_its_key() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    let request = locks.mutex("k").lease(LONG).max_hold(700 * MS);
+    let started = tokio::time::Instant::now();
+    let ended = request
+        .run(async |_| std::future::pending::<()>().await)
+        .await;
+    assert!(ended.unwrap_err().to_string().contains("max_hold"));
+    assert!(
+        started.elapsed() >= 690 * MS && started.elapsed() < 1_200 * MS,
+        "{:?}",
+        started.elapsed()
+    );
+    free_within(&other, "k", 500 * MS).await;
+}
