@@ -141,8 +141,11 @@ impl LockManager {
         }
         let drain_until = clock::now() + DRAIN;
         let drained = async {
-            core.life.guards.zero().await;
-            core.life.background.zero().await;
+            // Again, if a hand-over that was under way gave its heir a guard: that one's release is to come.
+            while core.life.guards.count() + core.life.background.count() > 0 {
+                core.life.guards.zero().await;
+                core.life.background.zero().await;
+            }
             core.backend.drained().await;
         };
         tokio::select! {
