@@ -196,7 +196,7 @@ async fn a_flood_of_acquires_delays_no_renewal_and_no_release() {
     let locks = manager(&server).await;
     let kept = locks
         .mutex("kept")
-        .lease(1_500 * MS)
+        .lease(3_000 * MS)
         .acquire()
         .await
         .unwrap();
@@ -206,7 +206,7 @@ async fn a_flood_of_acquires_delays_no_renewal_and_no_release() {
             tokio::spawn(async move {
                 loop {
                     let mut acquiring = JoinSet::new();
-                    for key in 0..1_000 {
+                    for key in 0..300 {
                         acquiring.spawn(locks.mutex(format!("{part}-{key}")).wait(LONG).acquire());
                     }
                     while let Some(guard) = acquiring.join_next().await {
@@ -226,15 +226,15 @@ async fn a_flood_of_acquires_delays_no_renewal_and_no_release() {
     }
     eventually("it is renewed under the flood", async || {
         assert!(kept.is_held());
-        kept.remaining() < 1_000 * MS
+        kept.remaining() < 2_000 * MS
     })
     .await;
     eventually("it is renewed under the flood", async || {
         assert!(kept.is_held());
-        kept.remaining() > 1_100 * MS
+        kept.remaining() > 2_200 * MS
     })
     .await;
-    assert!(slowest < 1_500 * MS, "a release took {slowest:?}");
+    assert!(slowest < 3_000 * MS, "a release took {slowest:?}");
     for part in flood {
         part.abort();
         let _ = part.await;

@@ -1,0 +1,66 @@
+//! All public types can be sent, shared and shown. That this compiles is the test.
+
+use std::fmt::Debug;
+
+use lock_runtime::{
+    FencingToken, HolderInfo, Lease, LockError, LockGuard, LockInfo, LockManager,
+    LockManagerBuilder, LockName, LockRequest, Lost, LostReason, MemoryStore, Outcome, Protect,
+    Scope, StoreError,
+};
+
+type Body = std::future::Ready<()>;
+
+fn shown<T: Debug>() {}
+fn sent_and_shared<T: Send + Sync + 'static>() {}
+fn cloned<T: Clone>() {}
+fn an_error<T: std::error::Error + Send + Sync + 'static>() {}
+fn sent<T: Send>(_: &T) {}
+
+macro_rules! each {
+    ($check:ident: $($type:ty),+ $(,)?) => { $($check::<$type>();)+ };
+}
+
+#[test]
+fn public_types_are_send_sync_and_debug() {
+    each!(sent_and_shared:
+        FencingToken, HolderInfo, Lease, LockError, LockGuard, LockInfo, LockManager,
+        LockManagerBuilder, LockName, LockRequest, Lost, LostReason, MemoryStore, Outcome<()>,
+        Scope<Body>, StoreError,
+    );
+    each!(shown:
+        FencingToken, HolderInfo, Lease, LockError, LockGuard, LockInfo, LockManager,
+        LockManagerBuilder, LockName, LockRequest, Lost, LostReason, MemoryStore, Outcome<()>,
+        Protect<Body>, Scope<Body>, StoreError,
+    );
+    each!(cloned:
+        FencingToken, HolderInfo, Lease, LockError, LockInfo, LockManager, LockManagerBuilder,
+        LockName, LockRequest, Lost, LostReason, MemoryStore, Outcome<()>, StoreError,
+    );
+    each!(an_error: LockError, StoreError);
+}
+
+/// Every future of the interface can be spawned; none of them is polled here.
+#[tokio::test]
+async fn futures_are_send() {
+    let locks = LockManager::in_memory();
+    let request = || locks.mutex("k");
+    sent(&LockManager::connect("memory://"));
+    sent(&LockManager::builder().connect("memory://"));
+    sent(&request().acquire());
+    sent(&request().try_acquire());
+    sent(&request().run(|_| async {}));
+    sent(&request().run_outcome(|_| async {}));
+    sent(&locks.inspect("k"));
+    sent(&locks.force_release("k"));
+    sent(&locks.shutdown());
+    let guard = request().acquire().await.unwrap();
+    sent(&guard.renew(std::time::Duration::from_secs(30)));
+    sent(&guard.lost().wait());
+    sent(&guard.lost());
+    sent(&IntoFuture::into_future(guard.lost()));
+    sent(&guard.ended());
+    sent(&guard.scope(std::future::ready(())));
+    sent(&guard.lease().scope(std::future::ready(())));
+    sent(&guard.protect(std::future::ready(())));
+    sent(&request().acquire().await.unwrap().release());
+}
