@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::backend::{Granted, Renewal, Renewed};
-use crate::clock::{self, Moment};
+use crate::clock::Moment;
 use crate::error::{LockError, LostReason};
 use crate::fence::FencingToken;
 use crate::gate::Place;
@@ -83,7 +83,7 @@ impl Hold {
             holder,
             token: granted.token,
             label: terms.label,
-            granted_at: clock::now(),
+            granted_at: granted.sent_at,
             max_until: terms.max_hold.map(|longest| granted.sent_at + longest),
             state: Mutex::new(state),
             over: Arc::default(),
@@ -125,6 +125,10 @@ impl Hold {
         }
     }
 
+    pub(crate) fn granted_at(&self) -> Moment {
+        self.granted_at
+    }
+
     pub(crate) fn held_for(&self) -> Duration {
         self.granted_at.elapsed()
     }
@@ -160,6 +164,14 @@ impl Hold {
             Some(LostReason::Expired)
         } else {
             None
+        }
+    }
+
+    /// As [`loss`](Hold::loss), for whoever has just seen that its time is not over: reads no clock.
+    pub(crate) fn known_loss(&self) -> Option<LostReason> {
+        match self.state().phase {
+            Phase::Lost { reason, .. } => Some(reason),
+            Phase::Held | Phase::Ended => None,
         }
     }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::backend::Fault;
+use crate::clock::Moment;
 use crate::error::{LockError, LostReason};
 
 #[cfg(feature = "metrics")]
@@ -24,13 +25,14 @@ macro_rules! count {
 }
 #[cfg(not(feature = "metrics"))]
 macro_rules! time {
-    ($name:literal, $value:expr, $($label:literal => $text:expr),+) => {{ let _ = ($value, $($text,)+); }};
+    ($name:literal, $value:expr, $($label:literal => $text:expr),+) => {{ let _ = || ($value, $($text,)+); }};
 }
 
-pub(crate) fn acquired(label: &'static str, name: &str, waited: Duration) {
-    tracing::debug!(lock = name, label, ?waited, "lock acquired");
+/// `since`: when the caller came. Nobody reads a clock for an event that nobody takes.
+pub(crate) fn acquired(label: &'static str, name: &str, since: Moment) {
+    tracing::debug!(lock = name, label, waited = ?since.elapsed(), "lock acquired");
     count!("lock_acquire_total", "lock" => label, "outcome" => "acquired");
-    time!("lock_wait_seconds", waited, "lock" => label);
+    time!("lock_wait_seconds", since.elapsed(), "lock" => label);
 }
 
 pub(crate) fn busy(label: &'static str, waited: Duration) {
@@ -38,8 +40,8 @@ pub(crate) fn busy(label: &'static str, waited: Duration) {
     time!("lock_wait_seconds", waited, "lock" => label);
 }
 
-pub(crate) fn ended(label: &'static str, held_for: Duration) {
-    time!("lock_hold_seconds", held_for, "lock" => label);
+pub(crate) fn ended(label: &'static str, since: Moment) {
+    time!("lock_hold_seconds", since.elapsed(), "lock" => label);
 }
 
 pub(crate) fn lost(label: &'static str, name: &str, reason: LostReason, held_for: Duration) {

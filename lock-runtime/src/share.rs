@@ -115,7 +115,7 @@ impl Share {
         if let Left::Good(_) = left {
             // Before the release is sent: nothing renews a hold that is being given back.
             self.core.watch.remove(&self.hold);
-            observe::ended(self.hold.label(), self.hold.held_for());
+            observe::ended(self.hold.label(), self.hold.granted_at());
         }
         // A nested share's turn ends with it, not with the guard that may be kept.
         self.turn = None;

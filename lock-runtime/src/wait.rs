@@ -66,11 +66,7 @@ pub(crate) async fn acquire(
             }
             still_held(share.hold())?;
         }
-        observe::acquired(
-            order.terms.label,
-            order.key.name(),
-            patience.since.elapsed(),
-        );
+        observe::acquired(order.terms.label, order.key.name(), patience.since);
         return Ok(share.under(head.cloned()));
     }
 }
@@ -80,7 +76,7 @@ pub(crate) async fn acquire(
 fn came_too_late(hold: &Hold, order: &Order) -> bool {
     hold.deadline().remaining() < order.terms.term.least_useful()
         || hold
-            .loss()
+            .known_loss()
             .is_some_and(|reason| reason != LostReason::MaxHold)
 }
 
@@ -118,11 +114,7 @@ pub(crate) async fn try_acquire(
         Attempt::Held(share) => {
             core.life.admit(&order.key)?;
             still_held(share.hold())?;
-            observe::acquired(
-                order.terms.label,
-                order.key.name(),
-                patience.since.elapsed(),
-            );
+            observe::acquired(order.terms.label, order.key.name(), patience.since);
             Ok(Some(share.under(head.cloned())))
         }
         Attempt::Busy { .. } => Ok(None),
