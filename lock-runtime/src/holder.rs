@@ -23,7 +23,11 @@ impl HolderId {
 
 impl fmt::Display for HolderId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.client.hyphenated(), self.number)
+        // Without the machinery of `write!`: every call to a store writes one.
+        let mut client = [0; 36];
+        f.write_str(self.client.hyphenated().encode_lower(&mut client))?;
+        f.write_str(":")?;
+        fmt::Display::fmt(&self.number, f)
     }
 }
 

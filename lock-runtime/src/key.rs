@@ -100,9 +100,9 @@ impl Key {
     #[cfg(any(feature = "redis", test))]
     pub(crate) fn prefixed(&self, prefix: &str) -> String {
         if self.raw.contains('{') {
-            format!("{prefix}:{}", self.raw)
+            [prefix, ":", &self.raw].concat()
         } else {
-            format!("{prefix}:{{{}}}", self.raw)
+            [prefix, ":{", &self.raw, "}"].concat()
         }
     }
 

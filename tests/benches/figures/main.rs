@@ -1,10 +1,11 @@
 //! The figures that the README quotes, each beside a baseline in the same run.
 //!
-//! `cargo bench -p tests --bench figures [-- uncontended many-keys hot-key processes idle]`
+//! `cargo bench -p tests --bench figures [-- attribute uncontended many-keys hot-key processes idle]`
 //!
 //! The baseline is the same two scripts, called bare through the same client crate on one connection.
 #![allow(missing_docs)]
 
+mod attribute;
 mod bare;
 mod hot_key;
 mod idle;
@@ -23,6 +24,9 @@ fn main() {
         return hot_key::child(rest);
     }
     let wanted = |name: &str| args.is_empty() || args.iter().any(|arg| arg == name);
+    if wanted("attribute") {
+        attribute::run();
+    }
     if wanted("uncontended") {
         uncontended::run();
     }

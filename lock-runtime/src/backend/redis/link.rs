@@ -4,6 +4,7 @@
 //! attempts are unlimited, and a call that timed out makes the supervisor ask the server for a sign of life.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -121,7 +122,8 @@ impl Link {
             .fetch_add(1, Ordering::Relaxed)
             .is_multiple_of(SAMPLED);
         let sent_at = sampled.then(clock::now);
-        let call = script::run(&mut live.connection, script);
+        // Pinned here: by value, its kilobyte and a half would be moved into the timeout.
+        let call = pin!(script::run(&mut live.connection, script));
         match tokio::time::timeout_at(deadline.tick(), call).await {
             Ok(Err(Fault::Unknown(source))) => {
                 self.suspicion.notify_one();
