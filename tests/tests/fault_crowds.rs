@@ -165,7 +165,7 @@ async fn a_storm_of_releases_by_drop_frees_everything_and_starves_no_renewal() {
     let locks = manager(&server).await;
     let kept = locks
         .mutex("kept")
-        .lease(1_500 * MS)
+        .lease(3_000 * MS)
         .acquire()
         .await
         .unwrap();
