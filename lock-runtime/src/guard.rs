@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::Renewed;
 use crate::clock;
-use crate::error::{LockError, LostReason, StoreError};
+use crate::error::{LockError, StoreError};
 use crate::fence::FencingToken;
 use crate::scope::{Protect, Scope};
 use crate::share::Share;
@@ -74,10 +74,7 @@ impl LockGuard {
             lease,
             why,
         })?;
-        let lost = |reason: LostReason| hold.lost_error(reason, false);
-        if let Some(reason) = hold.loss() {
-            return Err(lost(reason));
-        }
+        hold.check()?;
         let core = self.share.core();
         let renewal = crate::backend::Renewal {
             term: Some(term),
@@ -96,7 +93,7 @@ impl LockGuard {
             let name = self.name().to_owned();
             return Err(LockError::Unavailable { name, source });
         }
-        hold.loss().map_or(Ok(()), |reason| Err(lost(reason)))
+        hold.check()
     }
 
     /// Gives the lock back, and wakes the next waiter. If other guards of the same lineage share the hold, the lock

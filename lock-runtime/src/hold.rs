@@ -167,6 +167,12 @@ impl Hold {
         }
     }
 
+    /// The loss as an error.
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        self.loss()
+            .map_or(Ok(()), |reason| Err(self.lost_error(reason, false)))
+    }
+
     /// As [`loss`](Hold::loss), for whoever has just seen that its time is not over: reads no clock.
     pub(crate) fn known_loss(&self) -> Option<LostReason> {
         match self.state().phase {
@@ -241,9 +247,7 @@ impl Hold {
     /// # Errors
     /// [`LockError::Lost`] if the hold is lost.
     pub(crate) fn share(&self, terms: Terms) -> Result<Option<bool>, LockError> {
-        if let Some(reason) = self.loss() {
-            return Err(self.lost_error(reason, false));
-        }
+        self.check()?;
         let mut state = self.state();
         if state.phase != Phase::Held {
             return Ok(None);

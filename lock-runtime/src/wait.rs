@@ -64,7 +64,8 @@ pub(crate) async fn acquire(
             if !patience.is_over() {
                 continue;
             }
-            still_held(share.hold())?;
+            // A hold that was lost before its caller saw it is no hold.
+            share.hold().check()?;
         }
         observe::acquired(order.terms.label, order.key.name(), patience.since);
         return Ok(share.under(head.cloned()));
@@ -78,12 +79,6 @@ fn came_too_late(hold: &Hold, order: &Order) -> bool {
         || hold
             .known_loss()
             .is_some_and(|reason| reason != LostReason::MaxHold)
-}
-
-/// A hold that was lost before its caller saw it is no hold.
-fn still_held(hold: &Hold) -> Result<(), LockError> {
-    hold.loss()
-        .map_or(Ok(()), |reason| Err(hold.lost_error(reason, false)))
 }
 
 /// Acquires at once or not at all. No I/O when this process holds the key or queues for it.
@@ -106,14 +101,12 @@ pub(crate) async fn try_acquire(
     let Some(place) = core.gates.try_enter(&order.key) else {
         return Ok(None);
     };
-    let patience = Patience {
-        since: clock::now(),
-        until: None,
-    };
+    let patience = Patience::new(None);
     match attempt(&core, place, &order, patience).await {
         Attempt::Held(share) => {
             core.life.admit(&order.key)?;
-            still_held(share.hold())?;
+            // A hold that was lost before its caller saw it is no hold.
+            share.hold().check()?;
             observe::acquired(order.terms.label, order.key.name(), patience.since);
             Ok(Some(share.under(head.cloned())))
         }
