@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, Claim};
+use crate::backend::{Backend, Claim, Stake};
 use crate::gate::Gates;
 use crate::holder::{HolderId, HolderIds};
 use crate::key::Key;
@@ -46,10 +46,10 @@ impl Core {
     /// A claim with the terms of a request, for one call.
     pub(crate) fn claim<'a>(&self, key: &'a Key, holder: HolderId, terms: &Terms) -> Claim<'a> {
         Claim {
-            key,
-            holder,
+            stake: Stake { key, holder },
             term: terms.term,
             fenced: terms.fenced,
+            waits: None,
             timeout: terms.term.call_timeout(self.options.call_timeout),
         }
     }

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::error::{LockError, StoreError};
 use crate::key::{Key, KeyMap};
+use crate::kind::Kind;
 use crate::options::Terms;
 use crate::pace::Pace;
 use crate::share::Share;
@@ -151,12 +152,16 @@ impl Gates {
         }))
     }
 
-    /// How many local callers queue for `key`.
+    /// How many local callers queue for the name of `key`, whatever the kind.
     pub(crate) fn waiters(&self, key: &Key) -> usize {
-        self.state()
-            .gates
-            .get(key)
-            .map_or(0, |gate| gate.queue.len())
+        let state = self.state();
+        let queued = |kind| {
+            state
+                .gates
+                .get(&key.as_kind(kind))
+                .map(|gate| gate.queue.len())
+        };
+        Kind::ALL.into_iter().filter_map(queued).sum()
     }
 
     /// Sends every waiter away and admits no more.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-use crate::backend::{Granted, Renewal, Renewed};
+use crate::backend::{Granted, Renewal, Renewed, Stake};
 use crate::clock::Moment;
 use crate::error::{LockError, LostReason};
 use crate::fence::FencingToken;
@@ -41,7 +41,7 @@ struct State {
     renewers: usize,
     /// A nested request asked for a longer lease: the next renewal extends it even if nobody renews.
     lengthen: bool,
-    /// This process's turn at the key. Leaves with the hold, or at once when it is lost: the next local waiter
+    /// This process's turn at the key, if a hold of this kind owns it. Leaves with the hold, or at once when it is lost: the next local waiter
     /// need not wait for a guard that means nothing any more.
     place: Option<Place>,
 }
@@ -61,14 +61,20 @@ enum Phase {
 pub(crate) enum Left {
     /// Others still share the hold.
     Shared,
-    /// The hold was good: release it.
-    Good(Place),
+    /// The hold was good: release it. With this process's turn at the key, if it owned that.
+    Good(Option<Place>),
     /// The hold was lost before; whether this was its last sharer.
     Lost { reason: LostReason, last: bool },
 }
 
 impl Hold {
-    pub(crate) fn new(place: Place, holder: HolderId, terms: Terms, granted: Granted) -> Arc<Hold> {
+    pub(crate) fn new(
+        key: Arc<Key>,
+        place: Option<Place>,
+        holder: HolderId,
+        terms: Terms,
+        granted: Granted,
+    ) -> Arc<Hold> {
         let state = State {
             phase: Phase::Held,
             term: terms.term,
@@ -76,10 +82,10 @@ impl Hold {
             sharers: 1,
             renewers: usize::from(terms.renewed),
             lengthen: false,
-            place: None,
+            place,
         };
-        let hold = Hold {
-            key: place.key().clone(),
+        Arc::new(Hold {
+            key,
             holder,
             token: granted.token,
             label: terms.label,
@@ -87,9 +93,7 @@ impl Hold {
             max_until: terms.max_hold.map(|longest| granted.sent_at + longest),
             state: Mutex::new(state),
             over: Arc::default(),
-        };
-        hold.state().place = Some(place);
-        Arc::new(hold)
+        })
     }
 
     pub(crate) fn key(&self) -> &Arc<Key> {
@@ -98,6 +102,14 @@ impl Hold {
 
     pub(crate) fn holder(&self) -> HolderId {
         self.holder
+    }
+
+    /// What to give back to the store in the end.
+    pub(crate) fn stake(&self) -> Stake<'_> {
+        Stake {
+            key: &self.key,
+            holder: self.holder,
+        }
     }
 
     pub(crate) fn token(&self) -> Option<FencingToken> {
@@ -281,7 +293,7 @@ impl Hold {
         let place = state.place.take();
         drop(state);
         self.over.notify_waiters();
-        place.map_or(Left::Shared, Left::Good)
+        Left::Good(place)
     }
 
     /// True while the hold is neither lost nor ended nor past its end. Changes nothing, unlike [`loss`](Hold::loss).

@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use crate::error::LockError;
+use crate::kind::Kind;
 use crate::name::{LockName, MAX_BYTES, invalid};
 
 /// What every fence key starts with, whatever the namespace.
@@ -16,7 +17,8 @@ const FENCE_PREFIX: &str = "lock:fence:{";
 pub(crate) struct Key {
     raw: Box<str>,
     namespace: usize,
-    /// Of `raw`, computed once: a key is looked up several times on its way.
+    kind: Kind,
+    /// Of `raw` and `kind`, computed once: a key is looked up several times on its way.
     hash: u64,
 }
 
@@ -52,7 +54,7 @@ impl Hash for Key {
 
 impl PartialEq for Key {
     fn eq(&self, other: &Key) -> bool {
-        self.hash == other.hash && self.raw == other.raw
+        self.hash == other.hash && self.kind == other.kind && self.raw == other.raw
     }
 }
 
@@ -60,7 +62,7 @@ impl Eq for Key {}
 
 impl Key {
     /// Checks `name` and puts it under `namespace`.
-    pub(crate) fn new(namespace: &str, name: &LockName) -> Result<Key, LockError> {
+    pub(crate) fn new(namespace: &str, name: &LockName, kind: Kind) -> Result<Key, LockError> {
         name.check()?;
         let text = name.as_str();
         if namespace.len() + text.len() > MAX_BYTES {
@@ -78,12 +80,21 @@ impl Key {
                 "keys that start with `lock:fence:{` hold fencing tokens",
             ));
         }
-        static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         Ok(Key {
-            hash: SEED.hash_one(raw.as_str()),
+            hash: hash_of(&raw, kind),
+            kind,
             raw: raw.into(),
             namespace: namespace.len(),
         })
+    }
+
+    /// The same name as a lock of another kind.
+    pub(crate) fn as_kind(&self, kind: Kind) -> Key {
+        Key {
+            hash: hash_of(&self.raw, kind),
+            kind,
+            ..self.clone()
+        }
     }
 
     /// The key as the store knows it.
@@ -96,6 +107,11 @@ impl Key {
         &self.raw[self.namespace..]
     }
 
+    /// What sort of lock it is.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// Redisson's `prefixName(prefix, raw)`: `prefix:raw` if the raw name holds a `{`, else `prefix:{raw}`.
     #[cfg(any(feature = "redis", test))]
     pub(crate) fn prefixed(&self, prefix: &str) -> String {
@@ -106,11 +122,19 @@ impl Key {
         }
     }
 
-    /// The key that holds the fencing token of every lock in this key's slot.
+    /// The key that holds the last fencing token: of every lock in this key's slot, or, for a fenced lock, of this one.
     #[cfg(any(feature = "redis", test))]
     pub(crate) fn fence(&self) -> String {
+        if self.kind == Kind::Fenced {
+            return self.prefixed("redisson_lock_token");
+        }
         format!("{FENCE_PREFIX}{}}}", tag_of(slot(self.raw.as_bytes())))
     }
+}
+
+fn hash_of(raw: &str, kind: Kind) -> u64 {
+    static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    SEED.hash_one((raw, kind))
 }
 
 impl fmt::Debug for Key {
@@ -195,7 +219,7 @@ mod tests {
     use super::*;
 
     fn key(namespace: &str, name: &str) -> Key {
-        Key::new(namespace, &LockName::from(name)).unwrap()
+        Key::new(namespace, &LockName::from(name), Kind::Mutex).unwrap()
     }
 
     #[test]
@@ -249,7 +273,8 @@ mod tests {
     #[test]
     fn a_lock_cannot_be_put_over_a_fence_key() {
         let refused = |namespace: &str, name: &str| {
-            Key::new(namespace, &LockName::from(name)).is_err_and(|error| !error.is_retryable())
+            Key::new(namespace, &LockName::from(name), Kind::Mutex)
+                .is_err_and(|error| !error.is_retryable())
         };
         assert!(refused("lock:", "fence:{7}"));
         assert!(refused("", "lock:fence:{7}"));

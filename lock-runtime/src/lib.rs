@@ -100,6 +100,7 @@ mod hold;
 mod holder;
 mod info;
 mod key;
+mod kind;
 mod lifecycle;
 mod lineage;
 mod manager;

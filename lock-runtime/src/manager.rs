@@ -10,6 +10,7 @@ use crate::core::Core;
 use crate::error::{LockError, LostReason};
 use crate::info::LockInfo;
 use crate::key::Key;
+use crate::kind::Kind;
 use crate::name::LockName;
 use crate::options::{Options, config};
 use crate::request::LockRequest;
@@ -75,7 +76,18 @@ impl LockManager {
 
     /// A request for the exclusive, reentrant lock of that name.
     pub fn mutex(&self, name: impl Into<LockName>) -> LockRequest {
-        LockRequest::new(self.core.clone(), name.into())
+        LockRequest::new(self.core.clone(), name.into(), Kind::Mutex)
+    }
+
+    /// A request for the exclusive, reentrant lock of that name, whose fencing tokens are Redisson's: a counter of
+    /// its own for each name, which a Java service's `RFencedLock` shares. A name that is locked by
+    /// [`mutex`](LockManager::mutex) elsewhere excludes this one too, but does not raise its counter: use one kind
+    /// for a name everywhere.
+    ///
+    /// The counter has no expiry and starts again at 1 if the store loses it; prefer `mutex`, whose tokens are
+    /// clocked, where no Java service reads them.
+    pub fn fenced(&self, name: impl Into<LockName>) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into(), Kind::Fenced)
     }
 
     /// Asks the store who holds the lock.
@@ -114,7 +126,7 @@ impl LockManager {
     }
 
     fn key(&self, name: &LockName) -> Result<Key, LockError> {
-        let key = Key::new(&self.core.options.namespace, name)?;
+        let key = Key::new(&self.core.options.namespace, name, Kind::Mutex)?;
         self.core.start();
         self.core.life.admit(&key)?;
         Ok(key)

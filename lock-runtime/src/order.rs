@@ -47,6 +47,14 @@ impl Patience {
         clock::sleep_until(self.until.map_or(end, |until| until.earlier(end))).await;
     }
 
+    /// How long the caller goes on waiting after this attempt; `None` if it does not wait.
+    pub(crate) fn rest(self, wait: Option<Duration>) -> Option<Duration> {
+        if wait == Some(Duration::ZERO) {
+            return None;
+        }
+        Some(self.until.map_or(Duration::MAX, Moment::remaining))
+    }
+
     /// How long a call may take: its own timeout, cut to what is left of a wait.
     pub(crate) fn cut(self, timeout: Duration) -> Duration {
         match self.until {

@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::backend::{Fault, HandedOver, Released, Renewal};
+use crate::backend::{Fault, HandedOver, Released, Renewal, Stake};
 use crate::clock::{self, Moment};
 use crate::core::Core;
 use crate::error::{LockError, LostReason, StoreError};
 use crate::gate::{Heir, Place, Turn};
 use crate::hold::{Hold, Left};
-use crate::holder::HolderId;
-use crate::key::Key;
 use crate::lifecycle::Counted;
 use crate::observe;
 use crate::share::Share;
@@ -74,7 +72,7 @@ fn clean_up(core: Arc<Core>, hold: Arc<Hold>, reason: LostReason) {
     }
     core.clone().life.spawn(async move {
         let until = clock::now() + hold.term().ttl();
-        undo(&core, hold.key(), hold.holder(), until).await;
+        undo(&core, hold.stake(), until).await;
     });
 }
 
@@ -87,8 +85,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 struct Departure {
     core: Arc<Core>,
     hold: Arc<Hold>,
-    /// Some until the departure is settled.
+    /// This process's turn at the key, where holds own it.
     place: Option<Place>,
+    /// Nothing is left to do at the store.
+    settled: bool,
     /// A release was sent and not answered: "not held" may then be our own doing.
     unanswered: bool,
     /// A task of the manager's runtime drives it. If even that is dropped, the runtime is gone, and the lease ends
@@ -101,12 +101,13 @@ struct Departure {
 }
 
 impl Departure {
-    fn new(core: Arc<Core>, hold: Arc<Hold>, place: Place) -> Departure {
+    fn new(core: Arc<Core>, hold: Arc<Hold>, place: Option<Place>) -> Departure {
         Departure {
             _under_way: core.life.background.enter(),
             core,
             hold,
-            place: Some(place),
+            place,
+            settled: false,
             unanswered: false,
             in_background: false,
             keep_until: None,
@@ -159,7 +160,7 @@ impl Departure {
     /// Ends the hold with nobody waiting for the outcome.
     async fn in_background(mut self, kept: Option<oneshot::Sender<()>>) {
         if !self.keep(kept).await {
-            self.place = None;
+            self.is_settled();
             return;
         }
         let label = self.hold.label();
@@ -217,6 +218,12 @@ impl Departure {
         }
     }
 
+    /// Nothing is left to do at the store: the turn goes on.
+    fn is_settled(&mut self) {
+        self.settled = true;
+        self.place = None;
+    }
+
     fn heir(&self) -> Option<Heir> {
         self.place.as_ref().and_then(Place::heir)
     }
@@ -230,12 +237,11 @@ impl Departure {
     }
 
     async fn settle(&mut self, until: Moment) -> Result<Released, Fault> {
-        let (key, holder) = (self.hold.key(), self.hold.holder());
-        settle(&self.core, key, holder, until, &mut self.unanswered).await
+        settle(&self.core, self.hold.stake(), until, &mut self.unanswered).await
     }
 
     fn conclude(&mut self, answer: Released) -> Result<(), LockError> {
-        self.place = None;
+        self.is_settled();
         match answer {
             Released::Done => Ok(()),
             // The first release may have done it, and its answer got lost on the way. It was sent while the hold
@@ -247,7 +253,7 @@ impl Departure {
 
     /// No answer will come, or the lease is over anyway.
     fn refused(&mut self, fault: Fault) -> Result<(), LockError> {
-        self.place = None;
+        self.is_settled();
         Err(fault.into_error(self.hold.key().name()))
     }
 
@@ -262,11 +268,13 @@ impl Departure {
         let (from, to) = (self.hold.holder(), core.ids.fresh());
         let lease = heir.terms.term.ttl();
         let claim = core.claim(&key, to, &heir.terms);
+        let stake = claim.stake;
         let fault = match core.backend.hand_over(from, claim).await {
             Ok(HandedOver::Done { granted, strangers }) => {
                 place.pace(|pace| pace.handed_over(strangers));
                 observe::handed_over(heir.terms.label);
-                let share = Share::admit(&core, place, to, heir.terms, granted);
+                self.settled = true;
+                let share = Share::admit(&core, &key, Some(place), to, heir.terms, granted);
                 heir.give(Turn::Held(share));
                 let _ = done.send(Ok(()));
                 return;
@@ -286,7 +294,7 @@ impl Departure {
         let outcome = self.give_back().await;
         let _ = done.send(outcome);
         if unknown {
-            undo(&core, &key, to, clock::now() + lease).await;
+            undo(&core, stake, clock::now() + lease).await;
         }
     }
 
@@ -307,36 +315,34 @@ impl Departure {
 
 impl Drop for Departure {
     fn drop(&mut self) {
-        if self.in_background {
+        if self.in_background || self.settled {
             return;
         }
-        if let Some(place) = self.place.take() {
-            let rest = Departure {
-                core: self.core.clone(),
-                hold: self.hold.clone(),
-                place: Some(place),
-                unanswered: self.unanswered,
-                in_background: true,
-                _under_way: self.core.life.background.enter(),
-                keep_until: self.keep_until,
-            };
-            let core = rest.core.clone();
-            core.life.spawn(rest.in_background(None));
-        }
+        let rest = Departure {
+            core: self.core.clone(),
+            hold: self.hold.clone(),
+            place: self.place.take(),
+            settled: false,
+            unanswered: self.unanswered,
+            in_background: true,
+            _under_way: self.core.life.background.enter(),
+            keep_until: self.keep_until,
+        };
+        let core = rest.core.clone();
+        core.life.spawn(rest.in_background(None));
     }
 }
 
 /// Deletes what a hold that was lost, or never confirmed, may have left in the store.
-async fn undo(core: &Core, key: &Key, holder: HolderId, until: Moment) {
+async fn undo(core: &Core, stake: Stake<'_>, until: Moment) {
     let mut unanswered = true;
-    let _ = settle(core, key, holder, until, &mut unanswered).await;
+    let _ = settle(core, stake, until, &mut unanswered).await;
 }
 
 /// Sends releases until one is answered, the fault is permanent, or `until` has passed.
 async fn settle(
     core: &Core,
-    key: &Key,
-    holder: HolderId,
+    stake: Stake<'_>,
     until: Moment,
     unanswered: &mut bool,
 ) -> Result<Released, Fault> {
@@ -345,7 +351,7 @@ async fn settle(
         // Set before the call: whoever drops this future here does not know the answer either.
         let before = std::mem::replace(unanswered, true);
         let timeout = core.options.call_timeout;
-        let fault = match core.backend.release(key, holder, timeout).await {
+        let fault = match core.backend.release(stake, timeout).await {
             Ok(released) => {
                 *unanswered = before;
                 return Ok(released);

@@ -7,6 +7,7 @@ use crate::core::Core;
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::key::Key;
+use crate::kind::Kind;
 use crate::lineage::Chain;
 use crate::name::LockName;
 use crate::options::{Overrides, check_wait};
@@ -31,15 +32,17 @@ use crate::wait;
 pub struct LockRequest {
     core: Arc<Core>,
     name: LockName,
+    kind: Kind,
     overrides: Overrides,
 }
 
 impl LockRequest {
-    pub(crate) fn new(core: Arc<Core>, name: LockName) -> LockRequest {
+    pub(crate) fn new(core: Arc<Core>, name: LockName, kind: Kind) -> LockRequest {
         let label = name.label();
         LockRequest {
             core,
             name,
+            kind,
             overrides: Overrides {
                 label,
                 ..Overrides::default()
@@ -99,8 +102,10 @@ impl LockRequest {
     /// Checks everything, before any I/O.
     fn order(&self) -> Result<Order, LockError> {
         let options = &self.core.options;
-        let key = Key::new(&options.namespace, &self.name)?;
-        let terms = self.overrides.terms(key.name(), options)?;
+        let key = Key::new(&options.namespace, &self.name, self.kind)?;
+        let mut terms = self.overrides.terms(key.name(), options)?;
+        // A kind that is chosen for its tokens has them, whatever the manager does with the others.
+        terms.fenced |= self.kind == Kind::Fenced;
         let wait = self.overrides.wait.unwrap_or(options.wait);
         check_wait(wait)?;
         Ok(Order {

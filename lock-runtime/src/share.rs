@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::gate::Place;
 use crate::hold::{Hold, Left};
 use crate::holder::HolderId;
+use crate::key::Key;
 use crate::lifecycle::Counted;
 use crate::lineage::Level;
 use crate::observe;
@@ -38,13 +39,16 @@ impl Share {
     /// Takes in a hold that the store has granted, and is the first to share it: from here on the watchdog knows it.
     pub(crate) fn admit(
         core: &Arc<Core>,
-        place: Place,
+        key: &Arc<Key>,
+        place: Option<Place>,
         holder: HolderId,
         terms: Terms,
         granted: Granted,
     ) -> Share {
-        place.now_held_by(terms.label);
-        let hold = Hold::new(place, holder, terms, granted);
+        if let Some(place) = &place {
+            place.now_held_by(terms.label);
+        }
+        let hold = Hold::new(key.clone(), place, holder, terms, granted);
         core.watch.insert(&hold, granted.sent_at);
         Share::new(core.clone(), hold, terms.renewed, None)
     }

@@ -84,10 +84,11 @@ fn came_too_late(hold: &Hold, order: &Order) -> bool {
 /// Acquires at once or not at all. No I/O when this process holds the key or queues for it.
 pub(crate) async fn try_acquire(
     core: Arc<Core>,
-    order: Order,
+    mut order: Order,
     chain: Option<Chain>,
 ) -> Result<Option<Share>, LockError> {
     core.start();
+    order.wait = Some(Duration::ZERO);
     let head = chain.as_ref().and_then(Chain::head);
     if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order.key, head)) {
         let Ok(turn) = ancestor.turn.clone().try_acquire_owned() else {
@@ -101,7 +102,7 @@ pub(crate) async fn try_acquire(
     let Some(place) = core.gates.try_enter(&order.key) else {
         return Ok(None);
     };
-    let patience = Patience::new(None);
+    let patience = Patience::new(order.wait);
     match attempt(&core, place, &order, patience).await {
         Attempt::Held(share) => {
             core.life.admit(&order.key)?;
@@ -183,9 +184,19 @@ async fn attempt(core: &Arc<Core>, place: Place, order: &Order, patience: Patien
     let holder = core.ids.fresh();
     let mut claim = core.claim(&order.key, holder, &order.terms);
     claim.timeout = patience.cut(claim.timeout);
+    claim.waits = patience.rest(order.wait);
     match core.backend.acquire(claim).await {
         Ok(Acquired::Granted(granted)) => {
-            Attempt::Held(Share::admit(core, place, holder, order.terms, granted))
+            // Where the store may admit the next one as well, the turn goes on at once.
+            let place = order.key.kind().is_exclusive().then_some(place);
+            Attempt::Held(Share::admit(
+                core,
+                &order.key,
+                place,
+                holder,
+                order.terms,
+                granted,
+            ))
         }
         Ok(Acquired::Busy { left }) => {
             place.heard_from_store(None);

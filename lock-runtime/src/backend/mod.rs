@@ -32,13 +32,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// backend undoes the acquisition in the background, should it have happened or still happen.
     fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired>;
 
-    /// Gives the lock back if `holder` has it, and wakes a waiter.
-    fn release<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: HolderId,
-        timeout: Duration,
-    ) -> Reply<'a, Released>;
+    /// Gives back what the holder has at the key, and wakes a waiter.
+    fn release<'a>(&'a self, stake: Stake<'a>, timeout: Duration) -> Reply<'a, Released>;
 
     /// Makes `to` the holder if `from` is, and counts who else may be waiting. Wakes nobody.
     fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver>;
@@ -78,14 +73,22 @@ pub(crate) trait Listen: Send + Sync {
     fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
+/// Who has, or wants, what at a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stake<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) holder: HolderId,
+}
+
 /// Who wants which lock for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim<'a> {
-    pub(crate) key: &'a Key,
-    pub(crate) holder: HolderId,
+    pub(crate) stake: Stake<'a>,
     pub(crate) term: Term,
     /// Whether a fencing token is wanted.
     pub(crate) fenced: bool,
+    /// For how long the caller goes on waiting if the lock is busy; `None` if it does not wait at all.
+    pub(crate) waits: Option<Duration>,
     pub(crate) timeout: Duration,
 }
 

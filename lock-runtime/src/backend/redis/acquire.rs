@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Inner;
 use super::link::Live;
-use super::scripts::{Acquire, AcquireReply, Release, ReleaseReply};
-use crate::backend::{Acquired, Claim, Fault, Granted};
+use super::scripts::AcquireReply;
+use super::{GaveBack, Inner, exclusive};
+use crate::backend::{Acquired, Claim, Fault, Granted, Stake};
 use crate::clock::{self, Moment};
 use crate::error::StoreError;
 use crate::holder::HolderId;
 use crate::key::Key;
+use crate::kind::Kind;
 
 pub(super) async fn acquire(inner: &Arc<Inner>, claim: Claim<'_>) -> Result<Acquired, Fault> {
     let deadline = clock::now() + claim.timeout;
@@ -22,23 +23,14 @@ pub(super) async fn acquire(inner: &Arc<Inner>, claim: Claim<'_>) -> Result<Acqu
         )));
     };
     let live = inner.link.get(deadline).await?;
-    let fence = claim.fenced.then(|| claim.key.fence());
-    let holder = claim.holder.to_string();
 
     // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
     for _ in 0..2 {
         let sent_at = clock::now();
         let not_after = inner.link.clock().not_after(deadline - sent_at);
-        let script = Acquire {
-            lock: claim.key.raw(),
-            fence: fence.as_deref(),
-            holder: &holder,
-            lease: claim.term.millis(),
-            not_after,
-        };
         // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates.
         let undo = Undo::armed(inner, &live, &claim, not_after, deadline);
-        let reply = inner.link.call(live.clone(), &script, deadline).await;
+        let reply = ask(inner, live.clone(), &claim, not_after, deadline).await;
         if !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
             undo.disarm();
         }
@@ -57,6 +49,20 @@ pub(super) async fn acquire(inner: &Arc<Inner>, claim: Claim<'_>) -> Result<Acqu
     Err(Fault::NotDone(StoreError::new(
         "the request reached the lock store too late",
     )))
+}
+
+async fn ask(
+    inner: &Inner,
+    live: Live,
+    claim: &Claim<'_>,
+    not_after: u64,
+    deadline: Moment,
+) -> Result<AcquireReply, Fault> {
+    match claim.stake.key.kind() {
+        Kind::Mutex | Kind::Fenced => {
+            exclusive::acquire(inner, live, claim, not_after, deadline).await
+        }
+    }
 }
 
 /// Compensates on drop unless it was disarmed.
@@ -100,8 +106,8 @@ impl Drop for Undo<'_> {
         let compensation = Compensation {
             inner: self.inner.clone(),
             live: self.live.clone(),
-            key: self.claim.key.clone(),
-            holder: self.claim.holder,
+            key: self.claim.stake.key.clone(),
+            holder: self.claim.stake.holder,
             not_after: self.not_after,
             over: self.deadline + self.claim.term.ttl() + SLACK,
         };
@@ -131,11 +137,9 @@ pub(super) struct Compensation {
 impl Compensation {
     pub(super) async fn run(&self) {
         const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-        let (holder, channel) = (self.holder.to_string(), super::channel(&self.key));
-        let release = Release {
-            lock: self.key.raw(),
-            holder: &holder,
-            channel: &channel,
+        let stake = Stake {
+            key: &self.key,
+            holder: self.holder,
         };
         let mut first = Some(self.live.clone());
         let mut pause = Duration::from_millis(2);
@@ -148,21 +152,16 @@ impl Compensation {
             let answer = match live {
                 Ok(live) => {
                     let generation = live.generation;
-                    let answer = self.inner.link.call(live, &release, deadline).await;
-                    answer.map(|reply| (reply, generation))
+                    let answer = self.inner.release(live, stake, deadline).await;
+                    answer.map(|answer| (answer, generation))
                 }
                 Err(fault) => Err(fault),
             };
             match answer {
-                Ok((ReleaseReply::Done, _)) | Err(Fault::Closed(_)) => return,
-                Ok((ReleaseReply::Unpublished, _)) => {
-                    return self
-                        .inner
-                        .publish(channel, super::scripts::RELEASED.to_owned());
-                }
+                Ok((GaveBack::Done, _)) | Err(Fault::Closed(_)) => return,
                 // On the connection of the acquire, this release was executed after it. On another one it may have
                 // been before it, until the server itself is past the time after which it refuses the acquire.
-                Ok((ReleaseReply::NotHeld { time }, generation)) => {
+                Ok((GaveBack::NotHeld { time }, generation)) => {
                     if generation == self.live.generation || time > self.not_after {
                         return;
                     }

@@ -19,6 +19,7 @@ use crate::clock;
 use crate::error::{LockError, StoreError};
 use crate::holder::HolderIds;
 use crate::key::Key;
+use crate::kind::Kind;
 use crate::name::LockName;
 
 /// Should the check be interrupted, its key is gone after this.
@@ -135,7 +136,7 @@ impl Check {
     ) -> Result<(), Refusal> {
         // A name of its own, in one slot for all: every check raises the same fence key.
         let name = LockName::from(format!("connect-check:{{0}}:{}", Uuid::new_v4()));
-        let key = Key::new(&self.namespace, &name)
+        let key = Key::new(&self.namespace, &name, Kind::Mutex)
             .map_err(|error| Refusal::Config(format!("the namespace cannot be used: {error}")))?;
         let (lock, fence) = (key.raw(), key.fence());
         let channel = super::channel(&key);
@@ -150,6 +151,7 @@ impl Check {
             holder: &from,
             lease,
             not_after: clock.not_after(self.timeout),
+            counted: false,
         };
         match self.call(connection, &acquire).await? {
             AcquireReply::Granted { time, .. } => clock.saw(time, sent_at),
@@ -172,6 +174,7 @@ impl Check {
             to: &to,
             lease,
             channel: &channel,
+            counted: false,
         };
         match self.call(connection, &hand_over).await? {
             HandOverReply::Done { .. } => {}

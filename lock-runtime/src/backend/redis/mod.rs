@@ -8,11 +8,13 @@
 //! | `script`, `scripts`, `reply`, `lua/` | how a script is called, the script table, the strict reading of replies |
 //! | `faults` | errors → what they say about the outcome |
 //! | `acquire`, `server_clock` | acquire, dated in server time, and its compensation |
+//! | `exclusive` | what mutex and fenced lock send |
 //! | `topics`, `subscribe` | who listens; the pub/sub connection and its supervisor |
 
 mod acquire;
 mod check;
 mod dial;
+mod exclusive;
 mod faults;
 mod link;
 mod reply;
@@ -34,22 +36,21 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, watch};
 
-use self::link::{Link, Opened, Supervisor};
-use self::scripts::{
-    ForceRelease, HandOver, HandOverReply, Inspect, RELEASED, Release, ReleaseReply, Renew,
-};
+use self::link::{Link, Live, Opened, Supervisor};
+use self::scripts::{ForceRelease, Inspect};
 use self::server_clock::ServerClock;
 use self::subscribe::Subscriber;
 pub(crate) use self::target::Target;
 use self::topics::Topics;
 use super::{
-    Acquired, Backend, Claim, EventSink, Fault, Granted, HandedOver, Listen, Released, Renewal,
-    Renewed, Reply, Seen,
+    Acquired, Backend, Claim, EventSink, Fault, HandedOver, Listen, Released, Renewal, Renewed,
+    Reply, Seen, Stake,
 };
-use crate::clock;
+use crate::clock::{self, Moment};
 use crate::error::{LockError, StoreError};
 use crate::holder::HolderId;
 use crate::key::Key;
+use crate::kind::Kind;
 
 /// Acquires under way at once. More would only queue in front of renewals and releases.
 const MAX_ACQUIRES: usize = 1024;
@@ -240,58 +241,15 @@ impl Inner {
         });
     }
 
+    /// Gives back what a stake names, on that connection.
     async fn release(
         &self,
-        key: &Key,
-        holder: HolderId,
-        timeout: Duration,
-    ) -> Result<Released, Fault> {
-        let (holder, channel) = (holder.to_string(), channel(key));
-        let script = Release {
-            lock: key.raw(),
-            holder: &holder,
-            channel: &channel,
-        };
-        match self.call(&script, timeout).await? {
-            ReleaseReply::Done => Ok(Released::Done),
-            ReleaseReply::Unpublished => {
-                self.publish(channel, RELEASED.to_owned());
-                Ok(Released::Done)
-            }
-            ReleaseReply::NotHeld { .. } => Ok(Released::NotHeld),
-        }
-    }
-
-    async fn hand_over(&self, from: HolderId, to: Claim<'_>) -> Result<HandedOver, Fault> {
-        let deadline = clock::now() + to.timeout;
-        let live = self.link.get(deadline).await?;
-        let fence = to.fenced.then(|| to.key.fence());
-        let channel = channel(to.key);
-        let sent_at = clock::now();
-        let script = HandOver {
-            lock: to.key.raw(),
-            fence: fence.as_deref(),
-            from: &from.to_string(),
-            to: &to.holder.to_string(),
-            lease: to.term.millis(),
-            channel: &channel,
-        };
-        match self.link.call(live, &script, deadline).await? {
-            HandOverReply::Done {
-                token,
-                time,
-                subscribers,
-            } => {
-                self.link.clock().saw(time, sent_at);
-                // This process is among those who are subscribed.
-                let own = self.topics.is_open(&channel);
-                let strangers = subscribers.map(|count| count.saturating_sub(u64::from(own)));
-                Ok(HandedOver::Done {
-                    granted: Granted { token, sent_at },
-                    strangers,
-                })
-            }
-            HandOverReply::NotHeld => Ok(HandedOver::NotHeld),
+        live: Live,
+        stake: Stake<'_>,
+        deadline: Moment,
+    ) -> Result<GaveBack, Fault> {
+        match stake.key.kind() {
+            Kind::Mutex | Kind::Fenced => exclusive::release(self, live, stake, deadline).await,
         }
     }
 
@@ -299,17 +257,7 @@ impl Inner {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        let items: Vec<_> = batch
-            .iter()
-            .map(|item| {
-                (
-                    item.key.raw(),
-                    item.holder.to_string(),
-                    item.term.map_or(0, |term| term.millis()),
-                )
-            })
-            .collect();
-        self.call(&Renew { items: &items }, timeout).await
+        exclusive::renew(self, batch, timeout).await
     }
 
     async fn force_release(&self, key: &Key, timeout: Duration) -> Result<bool, Fault> {
@@ -332,17 +280,23 @@ impl Backend for RedisBackend {
         Box::pin(acquire::acquire(&self.inner, claim))
     }
 
-    fn release<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: HolderId,
-        timeout: Duration,
-    ) -> Reply<'a, Released> {
-        Box::pin(self.inner.release(key, holder, timeout))
+    fn release<'a>(&'a self, stake: Stake<'a>, timeout: Duration) -> Reply<'a, Released> {
+        Box::pin(async move {
+            let deadline = clock::now() + timeout;
+            let live = self.inner.link.get(deadline).await?;
+            match self.inner.release(live, stake, deadline).await? {
+                GaveBack::Done => Ok(Released::Done),
+                GaveBack::NotHeld { .. } => Ok(Released::NotHeld),
+            }
+        })
     }
 
     fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver> {
-        Box::pin(self.inner.hand_over(from, to))
+        Box::pin(async move {
+            match to.stake.key.kind() {
+                Kind::Mutex | Kind::Fenced => exclusive::hand_over(&self.inner, from, to).await,
+            }
+        })
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>> {
@@ -387,7 +341,19 @@ impl fmt::Debug for RedisBackend {
     }
 }
 
+/// How a release went, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GaveBack {
+    Done,
+    /// Nothing was held at that time, in µs of the server's TIME.
+    NotHeld {
+        time: u64,
+    },
+}
+
 /// Where releases of a key are published.
 fn channel(key: &Key) -> String {
-    key.prefixed("redisson_lock__channel")
+    match key.kind() {
+        Kind::Mutex | Kind::Fenced => key.prefixed("redisson_lock__channel"),
+    }
 }

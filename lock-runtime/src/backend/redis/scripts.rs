@@ -38,6 +38,8 @@ pub(super) struct Acquire<'a> {
     pub(super) lease: u64,
     /// In µs of the server's TIME.
     pub(super) not_after: u64,
+    /// The fence counts by one, as Redisson's does, instead of by the clock.
+    pub(super) counted: bool,
 }
 
 /// `time`: µs of the server's TIME.
@@ -59,7 +61,7 @@ pub(super) enum AcquireReply {
 impl Script for Acquire<'_> {
     type Reply = AcquireReply;
     #[cfg(test)]
-    const SHAPE: [&'static str; 2] = ["lock, fence?", "holder, lease_ms, not_after_us"];
+    const SHAPE: [&'static str; 2] = ["lock, fence?", "holder, lease_ms, not_after_us, counted?"];
 
     fn source() -> &'static Source {
         static SOURCE: Source = Source::new("acquire", include_str!("lua/acquire.lua"));
@@ -73,6 +75,7 @@ impl Script for Acquire<'_> {
     fn write(&self, command: &mut Cmd) {
         command.arg(self.lock).arg(self.fence);
         command.arg(self.holder).arg(self.lease).arg(self.not_after);
+        command.arg(self.counted.then_some(1));
     }
 
     fn read(&self, reply: Value) -> Option<Result<AcquireReply, Fault>> {
@@ -164,6 +167,7 @@ pub(super) struct HandOver<'a> {
     pub(super) lease: u64,
     /// Its subscribers are counted.
     pub(super) channel: &'a str,
+    pub(super) counted: bool,
 }
 
 #[derive(Debug)]
@@ -179,7 +183,7 @@ pub(super) enum HandOverReply {
 impl Script for HandOver<'_> {
     type Reply = HandOverReply;
     #[cfg(test)]
-    const SHAPE: [&'static str; 2] = ["lock, fence?", "from, to, lease_ms, channel"];
+    const SHAPE: [&'static str; 2] = ["lock, fence?", "from, to, lease_ms, channel, counted?"];
 
     fn source() -> &'static Source {
         static SOURCE: Source = Source::new("handover", include_str!("lua/handover.lua"));
@@ -196,7 +200,8 @@ impl Script for HandOver<'_> {
             .arg(self.from)
             .arg(self.to)
             .arg(self.lease)
-            .arg(self.channel);
+            .arg(self.channel)
+            .arg(self.counted.then_some(1));
     }
 
     fn read(&self, reply: Value) -> Option<Result<HandOverReply, Fault>> {

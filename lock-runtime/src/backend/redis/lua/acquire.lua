@@ -2,12 +2,13 @@
 -- Takes a lock for one holder if nobody has it.
 --
 -- Keys: lock, fence?
--- Args: holder, lease_ms, not_after_us
+-- Args: holder, lease_ms, not_after_us, counted?
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us}
 --          | {'FOREIGN', 'lock' or 'fence', why}
 -- Why: A copy that arrives after not_after is refused, so nothing late can take a lock for a dead id.
 --      The holder's own field means that this is a second copy: the count stays, the lease only grows, and the
 --      token rises, for the reply that carried the first one is lost. No token is wanted where no fence is named.
+--      A counted fence goes up by one, as Redisson's fenced lock counts; any other follows the clock.
 
 local lock, fence = KEYS[1], KEYS[2]
 local holder, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -36,13 +37,13 @@ if fence then
     end
     return last
   end
-  local next = now
+  local next = ARGV[4] and 1 or now
   if last then
     -- 2^53 - 1 has no successor that a double can tell from it.
     if #last > 16 or not string.match(last, '^%d+$') or tonumber(last) >= 9007199254740991 then
       return {'FOREIGN', 'fence', 'it holds no fencing token'}
     end
-    next = math.max(tonumber(last) + 1, now)
+    next = math.max(tonumber(last) + 1, next)
   end
   token = digits(next)
 end

@@ -2,7 +2,7 @@
 -- Makes another holder of the same process the holder, in one step and without waking anybody.
 --
 -- Keys: lock, fence?
--- Args: from, to, lease_ms, channel
+-- Args: from, to, lease_ms, channel, counted?
 -- Returns: {'OK', token or '', time_us, subscribers or -1 unknown} | {'LOST'} | {'FOREIGN', 'fence', why}
 -- Why: `to` is written only where `from` was, so a second copy finds `to` and a late one finds neither; it never
 --      acquires. The lease is set before the holders change, and `to` comes before `from` goes, so that there is a
@@ -41,12 +41,12 @@ if fence then
     end
     return last
   end
-  local next = now
+  local next = ARGV[5] and 1 or now
   if last then
     if #last > 16 or not string.match(last, '^%d+$') or tonumber(last) >= 9007199254740991 then
       return {'FOREIGN', 'fence', 'it holds no fencing token'}
     end
-    next = math.max(tonumber(last) + 1, now)
+    next = math.max(tonumber(last) + 1, next)
   end
   token = digits(next)
   redis.call('SET', fence, token)

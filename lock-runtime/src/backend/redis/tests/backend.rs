@@ -40,11 +40,11 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
     let seen = backend.inspect(&key, CALL).await.unwrap().unwrap();
     assert_eq!((seen.holder, seen.count), (b.to_string(), 1));
     assert_eq!(
-        backend.release(&key, a, CALL).await.unwrap(),
+        backend.release(stake(&key, a), CALL).await.unwrap(),
         Released::NotHeld
     );
     assert_eq!(
-        backend.release(&key, b, CALL).await.unwrap(),
+        backend.release(stake(&key, b), CALL).await.unwrap(),
         Released::Done
     );
     assert!(backend.inspect(&key, CALL).await.unwrap().is_none());
@@ -66,7 +66,7 @@ async fn a_release_elsewhere_is_heard_and_a_forced_one_is_told_to_the_holder() {
     granted(there.acquire(claim(&key, theirs, 5_000)).await.unwrap());
     let mut listener = here.listen(&key);
     listener.ready().await;
-    there.release(&key, theirs, CALL).await.unwrap();
+    there.release(stake(&key, theirs), CALL).await.unwrap();
     listener.heard().await;
 
     granted(here.acquire(claim(&key, mine, 5_000)).await.unwrap());

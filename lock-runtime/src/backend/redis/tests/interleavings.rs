@@ -208,6 +208,7 @@ impl Run {
                     holder: &holder,
                     lease,
                     not_after,
+                    counted: false,
                 };
                 let reply = run(&mut connection, &script)
                     .await
@@ -258,6 +259,7 @@ impl Run {
                     to: &to,
                     lease,
                     channel: CHANNEL,
+                    counted: false,
                 };
                 let reply = run(&mut connection, &script)
                     .await

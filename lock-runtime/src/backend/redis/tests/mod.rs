@@ -14,10 +14,11 @@ use tokio::runtime::Handle;
 
 use self::server::Server;
 use super::{RedisBackend, Settings, Target};
-use crate::backend::{Acquired, Claim, Event, Granted};
+use crate::backend::{Acquired, Claim, Event, Granted, Stake};
 use crate::error::LockError;
 use crate::holder::HolderId;
 use crate::key::Key;
+use crate::kind::Kind;
 use crate::name::LockName;
 use crate::term::Term;
 
@@ -52,18 +53,22 @@ async fn connect(server: &Server) -> Arc<RedisBackend> {
 }
 
 fn key(name: &str) -> Arc<Key> {
-    Arc::new(Key::new("lock:", &LockName::from(name)).unwrap())
+    Arc::new(Key::new("lock:", &LockName::from(name), Kind::Mutex).unwrap())
 }
 
 fn claim(key: &Key, holder: HolderId, lease_ms: u64) -> Claim<'_> {
     let term = Term::new(Duration::from_millis(lease_ms), false).unwrap();
     Claim {
-        key,
-        holder,
+        stake: stake(key, holder),
         term,
         fenced: true,
+        waits: None,
         timeout: CALL,
     }
+}
+
+fn stake(key: &Key, holder: HolderId) -> Stake<'_> {
+    Stake { key, holder }
 }
 
 fn granted(acquired: Acquired) -> Granted {

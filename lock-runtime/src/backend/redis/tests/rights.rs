@@ -53,7 +53,7 @@ async fn the_documented_rights_are_enough_for_everything() {
         granted(backend.acquire(claim(&key, a, 5_000)).await.unwrap());
         backend.hand_over(a, claim(&key, b, 5_000)).await.unwrap();
         assert!(backend.inspect(&key, CALL).await.unwrap().is_some());
-        backend.release(&key, b, CALL).await.unwrap();
+        backend.release(stake(&key, b), CALL).await.unwrap();
         listener.heard().await;
         server.run("SCRIPT FLUSH").await;
     }
@@ -109,7 +109,7 @@ async fn a_right_that_is_missing_is_named_at_connect() {
         listener.ready().await;
         let holder = ids.fresh();
         granted(backend.acquire(claim(&key, holder, 5_000)).await.unwrap());
-        backend.release(&key, holder, CALL).await.unwrap();
+        backend.release(stake(&key, holder), CALL).await.unwrap();
     }
 }
 
@@ -122,7 +122,7 @@ async fn a_release_that_could_not_publish_in_its_script_publishes_by_itself() {
     let (ids, key) = (HolderIds::new(), key("k"));
     let holder = ids.fresh();
     granted(backend.acquire(claim(&key, holder, 5_000)).await.unwrap());
-    backend.release(&key, holder, CALL).await.unwrap();
+    backend.release(stake(&key, holder), CALL).await.unwrap();
     // It is refused as well, and the server writes down from where it came.
     until("the client tried by itself", async || {
         let log = format!("{:?}", server.run("ACL LOG").await);

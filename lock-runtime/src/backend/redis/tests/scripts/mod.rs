@@ -93,6 +93,7 @@ fn acquire(holder: &str) -> Acquire<'_> {
         holder,
         lease: LEASE,
         not_after: FAR,
+        counted: false,
     }
 }
 
@@ -112,6 +113,7 @@ fn hand_over<'a>(from: &'a str, to: &'a str) -> HandOver<'a> {
         to,
         lease: LEASE,
         channel: CHANNEL,
+        counted: false,
     }
 }
 

@@ -56,9 +56,21 @@ fn every_header_names_what_its_caller_sends() {
             assert_eq!(reads("ARGV"), arguments, "{}: ARGV", source.name);
         }
     }
-    check(&acquire("a"), 1);
+    check(
+        &Acquire {
+            counted: true,
+            ..acquire("a")
+        },
+        1,
+    );
     check(&release("a"), 1);
-    check(&hand_over("a", "b"), 1);
+    check(
+        &HandOver {
+            counted: true,
+            ..hand_over("a", "b")
+        },
+        1,
+    );
     check(
         &Renew {
             items: &renewals(&[(LOCK, "a", 1), (LOCK, "b", 0)]),

@@ -3,6 +3,8 @@
 //! Its clock is tokio's, so leases follow a paused clock. As in Redis, expiry tells nobody: waiters learn of it
 //! by their own timers.
 
+mod exclusive;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
@@ -11,16 +13,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use self::exclusive::Exclusive;
 use super::topic::{Ear, Topic};
 use super::{
-    Acquired, Backend, Claim, Event, EventSink, Fault, Granted, HandedOver, Listen, Released,
-    Renewal, Renewed, Reply, Seen, Victim,
+    Acquired, Backend, Claim, Event, EventSink, Fault, HandedOver, Listen, Released, Renewal,
+    Renewed, Reply, Seen, Stake, Victim,
 };
-use crate::clock;
+use crate::clock::{self, Moment};
 use crate::fence::FencingToken;
 use crate::holder::HolderId;
 use crate::key::Key;
-use crate::term::Term;
+use crate::kind::Kind;
 
 /// A lock store in this process. Clones share the same locks, so several managers can contend on one store.
 ///
@@ -45,6 +48,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     locks: HashMap<Box<str>, Entry>,
+    /// The last token of each fenced lock.
+    counters: HashMap<Box<str>, FencingToken>,
     /// When the map has this many entries, the expired ones are swept out.
     sweep_at: usize,
     /// The last token given. One counter for all keys: it increases per key all the more.
@@ -54,10 +59,31 @@ struct State {
     next_attachment: u64,
 }
 
-#[derive(Clone, Copy)]
-struct Entry {
-    holder: HolderId,
-    expires: Instant,
+/// What stands at a key.
+enum Entry {
+    Exclusive(Exclusive),
+}
+
+impl Entry {
+    /// When nothing of it is left.
+    fn expires(&self) -> Instant {
+        match self {
+            Entry::Exclusive(hold) => hold.expires,
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        match self {
+            Entry::Exclusive(hold) => hold.seen(),
+        }
+    }
+
+    /// Everybody who holds it.
+    fn holders(&self) -> Vec<HolderId> {
+        match self {
+            Entry::Exclusive(hold) => vec![hold.holder],
+        }
+    }
 }
 
 impl Default for MemoryStore {
@@ -104,7 +130,7 @@ impl MemoryStore {
         self.lock()
             .locks
             .values()
-            .filter(|entry| entry.expires > now)
+            .filter(|entry| entry.expires() > now)
             .count()
     }
 
@@ -128,44 +154,67 @@ impl MemoryStore {
 }
 
 impl State {
-    /// The entry of a key that is held now.
-    fn live(&mut self, key: &Key) -> Option<Entry> {
-        let entry = *self.locks.get(key.raw())?;
-        if entry.expires > Instant::now() {
-            return Some(entry);
+    /// What stands at a key and has not expired.
+    fn live(&mut self, key: &Key) -> Option<&mut Entry> {
+        if self
+            .locks
+            .get(key.raw())
+            .is_some_and(|entry| entry.expires() <= Instant::now())
+        {
+            self.locks.remove(key.raw());
         }
-        self.locks.remove(key.raw());
-        None
+        self.locks.get_mut(key.raw())
     }
 
-    fn put(&mut self, key: &Key, holder: HolderId, term: Term) {
+    fn put(&mut self, key: &Key, entry: Entry) {
         let now = Instant::now();
         if self.locks.len() >= self.sweep_at {
-            self.locks.retain(|_, entry| entry.expires > now);
+            self.locks.retain(|_, entry| entry.expires() > now);
             // Two listeners that leave at once may each have thought that the other stays.
             self.topics.retain(|_, topic| topic.strong_count() > 0);
             self.sweep_at = (self.locks.len() * 2).max(64);
         }
-        self.locks.insert(
-            key.raw().into(),
-            Entry {
-                holder,
-                expires: now + term.ttl(),
-            },
-        );
+        self.locks.insert(key.raw().into(), entry);
     }
 
-    fn token(&mut self, fenced: bool, micros: u64) -> Option<FencingToken> {
-        fenced.then(|| {
+    /// The token of an acquisition now, if one is wanted.
+    fn token(&mut self, claim: &Claim<'_>, micros: u64) -> Option<FencingToken> {
+        if !claim.fenced {
+            return None;
+        }
+        let key = claim.stake.key;
+        let token = if key.kind() == Kind::Fenced {
+            // As Redis counts: the first one is 1.
+            let before_all = FencingToken::after(None, 0);
+            let last = self.counters.entry(key.raw().into()).or_insert(before_all);
+            *last = FencingToken::after(Some(*last), 0);
+            *last
+        } else {
             let token = FencingToken::after(self.last_token, micros);
             self.last_token = Some(token);
             token
-        })
+        };
+        Some(token)
     }
 
     fn topic(&self, key: &Key) -> Option<Arc<Topic>> {
         self.topics.get(key.raw()).and_then(Weak::upgrade)
     }
+
+    /// Wakes whoever listens at the key.
+    fn wake(&self, key: &Key) {
+        if let Some(topic) = self.topic(key) {
+            topic.raise();
+        }
+    }
+}
+
+/// When an operation is carried out, and when it was asked for.
+#[derive(Clone, Copy)]
+struct At {
+    /// By the store's clock.
+    micros: u64,
+    sent_at: Moment,
 }
 
 /// One manager's connection to a store.
@@ -210,72 +259,41 @@ impl Backend for MemoryBackend {
     fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired> {
         let sent_at = clock::now();
         self.op(move |state| {
-            match state.live(claim.key) {
-                Some(entry) if entry.holder != claim.holder => {
-                    let left = entry.expires.saturating_duration_since(Instant::now());
-                    return Ok(Acquired::Busy { left: Some(left) });
-                }
-                _ => state.put(claim.key, claim.holder, claim.term),
+            let at = At {
+                micros: self.store.micros(),
+                sent_at,
+            };
+            match claim.stake.key.kind() {
+                Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &claim, at),
             }
-            let token = state.token(claim.fenced, self.store.micros());
-            Ok(Acquired::Granted(Granted { token, sent_at }))
         })
     }
 
-    fn release<'a>(&'a self, key: &'a Key, holder: HolderId, _: Duration) -> Reply<'a, Released> {
+    fn release<'a>(&'a self, stake: Stake<'a>, _: Duration) -> Reply<'a, Released> {
         self.op(move |state| {
-            if state.live(key).is_none_or(|entry| entry.holder != holder) {
-                return Ok(Released::NotHeld);
-            }
-            state.locks.remove(key.raw());
-            if let Some(topic) = state.topic(key) {
-                topic.raise();
-            }
-            Ok(Released::Done)
+            Ok(match stake.key.kind() {
+                Kind::Mutex | Kind::Fenced => exclusive::release(state, stake),
+            })
         })
     }
 
     fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver> {
         let sent_at = clock::now();
         self.op(move |state| {
-            if state
-                .live(to.key)
-                .is_none_or(|entry| entry.holder != from && entry.holder != to.holder)
-            {
-                return Ok(HandedOver::NotHeld);
-            }
-            state.put(to.key, to.holder, to.term);
-            let token = state.token(to.fenced, self.store.micros());
-            // Nobody of this manager listens while it holds the key itself.
-            let strangers = state
-                .topic(to.key)
-                .map_or(0, |topic| Arc::strong_count(&topic) - 1);
-            Ok(HandedOver::Done {
-                granted: Granted { token, sent_at },
-                strangers: u64::try_from(strangers).ok(),
+            let at = At {
+                micros: self.store.micros(),
+                sent_at,
+            };
+            Ok(match to.stake.key.kind() {
+                Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, at),
             })
         })
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], _: Duration) -> Reply<'a, Vec<Renewed>> {
         self.op(move |state| {
-            let renew = |renewal: &Renewal| {
-                let Some(entry) = state
-                    .live(&renewal.key)
-                    .filter(|e| e.holder == renewal.holder)
-                else {
-                    return Renewed::NotHeld;
-                };
-                if renewal
-                    .term
-                    .is_some_and(|term| Instant::now() + term.ttl() > entry.expires)
-                {
-                    renewal
-                        .term
-                        .into_iter()
-                        .for_each(|term| state.put(&renewal.key, entry.holder, term));
-                }
-                Renewed::Held
+            let renew = |renewal: &Renewal| match renewal.key.kind() {
+                Kind::Mutex | Kind::Fenced => exclusive::renew(state, renewal),
             };
             Ok(batch.iter().map(renew).collect())
         })
@@ -283,32 +301,27 @@ impl Backend for MemoryBackend {
 
     fn force_release<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, bool> {
         Box::pin(async move {
-            let (victim, sinks) = {
+            let (victims, sinks) = {
                 let mut state = self.store.lock();
                 let Some(entry) = state.live(key) else {
                     return Ok(false);
                 };
+                let victims = entry.holders();
                 state.locks.remove(key.raw());
-                if let Some(topic) = state.topic(key) {
-                    topic.raise();
-                }
-                (entry.holder, state.attached.clone())
+                state.wake(key);
+                (victims, state.attached.clone())
             };
             for (_, sink) in sinks {
-                sink(Event::ForceReleased(Victim::Id(victim)));
+                for victim in &victims {
+                    sink(Event::ForceReleased(Victim::Id(*victim)));
+                }
             }
             Ok(true)
         })
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, Option<Seen>> {
-        self.op(move |state| {
-            Ok(state.live(key).map(|entry| Seen {
-                holder: entry.holder.to_string(),
-                count: 1,
-                left: Some(entry.expires.saturating_duration_since(Instant::now())),
-            }))
-        })
+        self.op(move |state| Ok(state.live(key).map(|entry| entry.seen())))
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {

@@ -1,0 +1,101 @@
+//! One holder at a time: mutex and fenced lock.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::{At, Entry, State};
+use crate::backend::{
+    Acquired, Claim, Fault, Granted, HandedOver, Released, Renewal, Renewed, Seen, Stake,
+};
+use crate::holder::HolderId;
+use crate::key::Key;
+use crate::term::Term;
+
+pub(super) struct Exclusive {
+    pub(super) holder: HolderId,
+    pub(super) expires: Instant,
+}
+
+impl Exclusive {
+    fn entry(holder: HolderId, term: Term) -> Entry {
+        Entry::Exclusive(Exclusive {
+            holder,
+            expires: Instant::now() + term.ttl(),
+        })
+    }
+
+    pub(super) fn left(&self) -> std::time::Duration {
+        self.expires.saturating_duration_since(Instant::now())
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        Seen {
+            holder: self.holder.to_string(),
+            count: 1,
+            left: Some(self.left()),
+        }
+    }
+}
+
+/// Who holds the key, if it is held exclusively.
+fn hold<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut Exclusive> {
+    match state.live(key)? {
+        Entry::Exclusive(hold) => Some(hold),
+    }
+}
+
+pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Acquired, Fault> {
+    let Stake { key, holder } = claim.stake;
+    if let Some(hold) = hold(state, key)
+        && hold.holder != holder
+    {
+        let left = Some(hold.left());
+        return Ok(Acquired::Busy { left });
+    }
+    state.put(key, Exclusive::entry(holder, claim.term));
+    let token = state.token(claim, at.micros);
+    Ok(Acquired::Granted(Granted {
+        token,
+        sent_at: at.sent_at,
+    }))
+}
+
+pub(super) fn release(state: &mut State, stake: Stake<'_>) -> Released {
+    if hold(state, stake.key).is_none_or(|hold| hold.holder != stake.holder) {
+        return Released::NotHeld;
+    }
+    state.locks.remove(stake.key.raw());
+    state.wake(stake.key);
+    Released::Done
+}
+
+pub(super) fn hand_over(state: &mut State, from: HolderId, to: &Claim<'_>, at: At) -> HandedOver {
+    let Stake { key, holder } = to.stake;
+    if hold(state, key).is_none_or(|hold| hold.holder != from && hold.holder != holder) {
+        return HandedOver::NotHeld;
+    }
+    state.put(key, Exclusive::entry(holder, to.term));
+    let token = state.token(to, at.micros);
+    // Nobody of this manager listens while it holds the key itself.
+    let strangers = state
+        .topic(key)
+        .map_or(0, |topic| Arc::strong_count(&topic) - 1);
+    HandedOver::Done {
+        granted: Granted {
+            token,
+            sent_at: at.sent_at,
+        },
+        strangers: u64::try_from(strangers).ok(),
+    }
+}
+
+pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {
+    let Some(hold) = hold(state, &renewal.key).filter(|hold| hold.holder == renewal.holder) else {
+        return Renewed::NotHeld;
+    };
+    if let Some(term) = renewal.term {
+        hold.expires = hold.expires.max(Instant::now() + term.ttl());
+    }
+    Renewed::Held
+}

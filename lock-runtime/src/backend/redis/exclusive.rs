@@ -1,0 +1,111 @@
+//! One holder at a time: mutex and fenced lock, Redisson's `RLock` and `RFencedLock`.
+
+use std::time::Duration;
+
+use super::link::Live;
+use super::scripts::{
+    Acquire, AcquireReply, HandOver, HandOverReply, RELEASED, Release, ReleaseReply, Renew,
+};
+use super::{GaveBack, Inner, channel};
+use crate::backend::{Claim, Fault, Granted, HandedOver, Renewal, Renewed, Stake};
+use crate::clock::{self, Moment};
+use crate::holder::HolderId;
+use crate::kind::Kind;
+
+/// Asks once, on that connection.
+pub(super) async fn acquire(
+    inner: &Inner,
+    live: Live,
+    claim: &Claim<'_>,
+    not_after: u64,
+    deadline: Moment,
+) -> Result<AcquireReply, Fault> {
+    let Stake { key, holder } = claim.stake;
+    let fence = claim.fenced.then(|| key.fence());
+    let script = Acquire {
+        lock: key.raw(),
+        fence: fence.as_deref(),
+        holder: &holder.to_string(),
+        lease: claim.term.millis(),
+        not_after,
+        counted: key.kind() == Kind::Fenced,
+    };
+    inner.link.call(live, &script, deadline).await
+}
+
+/// Gives the lock back, on that connection.
+pub(super) async fn release(
+    inner: &Inner,
+    live: Live,
+    stake: Stake<'_>,
+    deadline: Moment,
+) -> Result<GaveBack, Fault> {
+    let (holder, channel) = (stake.holder.to_string(), channel(stake.key));
+    let script = Release {
+        lock: stake.key.raw(),
+        holder: &holder,
+        channel: &channel,
+    };
+    match inner.link.call(live, &script, deadline).await? {
+        ReleaseReply::Done => Ok(GaveBack::Done),
+        ReleaseReply::Unpublished => {
+            inner.publish(channel, RELEASED.to_owned());
+            Ok(GaveBack::Done)
+        }
+        ReleaseReply::NotHeld { time } => Ok(GaveBack::NotHeld { time }),
+    }
+}
+
+pub(super) async fn hand_over(
+    inner: &Inner,
+    from: HolderId,
+    to: Claim<'_>,
+) -> Result<HandedOver, Fault> {
+    let deadline = clock::now() + to.timeout;
+    let live = inner.link.get(deadline).await?;
+    let Stake { key, holder } = to.stake;
+    let fence = to.fenced.then(|| key.fence());
+    let channel = channel(key);
+    let sent_at = clock::now();
+    let script = HandOver {
+        lock: key.raw(),
+        fence: fence.as_deref(),
+        from: &from.to_string(),
+        to: &holder.to_string(),
+        lease: to.term.millis(),
+        channel: &channel,
+        counted: key.kind() == Kind::Fenced,
+    };
+    match inner.link.call(live, &script, deadline).await? {
+        HandOverReply::Done {
+            token,
+            time,
+            subscribers,
+        } => {
+            inner.link.clock().saw(time, sent_at);
+            // This process is among those who are subscribed.
+            let own = inner.topics.is_open(&channel);
+            let strangers = subscribers.map(|count| count.saturating_sub(u64::from(own)));
+            Ok(HandedOver::Done {
+                granted: Granted { token, sent_at },
+                strangers,
+            })
+        }
+        HandOverReply::NotHeld => Ok(HandedOver::NotHeld),
+    }
+}
+
+pub(super) async fn renew(
+    inner: &Inner,
+    batch: &[Renewal],
+    timeout: Duration,
+) -> Result<Vec<Renewed>, Fault> {
+    let items: Vec<_> = batch
+        .iter()
+        .map(|item| {
+            let ttl = item.term.map_or(0, |term| term.millis());
+            (item.key.raw(), item.holder.to_string(), ttl)
+        })
+        .collect();
+    inner.call(&Renew { items: &items }, timeout).await
+}

@@ -1,0 +1,22 @@
+//! The kinds of locks. A name is used with one kind everywhere; the kind is a part of the key's identity in this
+//! process, so each has its own local queue and its own re-entry.
+
+/// What sort of lock a key stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// Exclusive and reentrant: Redisson's `RLock`.
+    Mutex,
+    /// A mutex whose tokens come from Redisson's counter of that lock: `RFencedLock`.
+    Fenced,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 2] = [Kind::Mutex, Kind::Fenced];
+
+    /// Whether one hold at a time is admitted, so that it owns this process's turn at the key and hands it on.
+    pub(crate) fn is_exclusive(self) -> bool {
+        match self {
+            Kind::Mutex | Kind::Fenced => true,
+        }
+    }
+}
