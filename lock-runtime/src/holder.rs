@@ -4,10 +4,13 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+use crate::decimal;
 
 /// The id of one acquisition. Never reused, so a late or repeated message can only mean this one.
 ///
-/// `Debug` is redacted: whoever knows an id could release the lock. `Display` is what goes on the wire.
+/// `Debug` is redacted: whoever knows an id could release the lock. [`text`](HolderId::text) is what goes on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct HolderId {
     client: Uuid,
@@ -19,15 +22,15 @@ impl HolderId {
     pub(crate) fn number(self) -> u64 {
         self.number
     }
-}
 
-impl fmt::Display for HolderId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the machinery of `write!`: every call to a store writes one.
-        let mut client = [0; 36];
-        f.write_str(self.client.hyphenated().encode_lower(&mut client))?;
-        f.write_str(":")?;
-        fmt::Display::fmt(&self.number, f)
+    /// The id as the store knows it. Without the machinery of `fmt`: every call to a store needs one.
+    pub(crate) fn text(self) -> String {
+        let mut client = [0; Hyphenated::LENGTH];
+        let mut text = String::with_capacity(Hyphenated::LENGTH + 1 + decimal::LONGEST);
+        text.push_str(self.client.hyphenated().encode_lower(&mut client));
+        text.push(':');
+        decimal::push(&mut text, self.number);
+        text
     }
 }
 
@@ -78,7 +81,7 @@ mod tests {
     #[test]
     fn every_acquisition_has_an_id_of_its_own_in_redissons_form() {
         let ids = HolderIds::new();
-        let (a, b) = (ids.fresh().to_string(), ids.fresh().to_string());
+        let (a, b) = (ids.fresh().text(), ids.fresh().text());
         assert_ne!(a, b);
         let (client, number) = a.split_once(':').unwrap();
         assert_eq!(client.len(), 36);

@@ -5,6 +5,7 @@ use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::sync::{Arc, LazyLock, OnceLock};
 
+use crate::decimal;
 use crate::error::LockError;
 use crate::kind::Kind;
 use crate::name::{LockName, MAX_BYTES, invalid};
@@ -128,7 +129,11 @@ impl Key {
         if self.kind == Kind::Fenced {
             return self.prefixed("redisson_lock_token");
         }
-        format!("{FENCE_PREFIX}{}}}", tag_of(slot(self.raw.as_bytes())))
+        let mut fence = String::with_capacity(FENCE_PREFIX.len() + decimal::LONGEST + 1);
+        fence.push_str(FENCE_PREFIX);
+        decimal::push(&mut fence, tag_of(slot(self.raw.as_bytes())).into());
+        fence.push('}');
+        fence
     }
 }
 
@@ -195,7 +200,7 @@ fn tag_of(slot: u16) -> u32 {
         let mut text = String::new();
         for number in 0.. {
             text.clear();
-            let _ = fmt::Write::write_fmt(&mut text, format_args!("{number}"));
+            decimal::push(&mut text, u64::from(number));
             let entry = &mut table[usize::from(slot_of_tag(&text))];
             if *entry == EMPTY {
                 *entry = number;

@@ -92,6 +92,7 @@ mod builder;
 mod clock;
 mod convert;
 mod core;
+mod decimal;
 mod error;
 mod fence;
 mod gate;

@@ -173,10 +173,7 @@ impl Victim {
             Victim::Id(id) => *id == holder,
             #[cfg(feature = "redis")]
             Victim::Sha1(hash) => {
-                *hash
-                    == sha1_smol::Sha1::from(holder.to_string())
-                        .digest()
-                        .to_string()
+                *hash == sha1_smol::Sha1::from(holder.text()).digest().to_string()
             }
         }
     }

@@ -31,7 +31,7 @@ impl Exclusive {
 
     pub(super) fn seen(&self) -> Seen {
         Seen {
-            holder: self.holder.to_string(),
+            holder: self.holder.text(),
             count: 1,
             left: Some(self.left()),
         }

@@ -141,7 +141,7 @@ impl Check {
         let (lock, fence) = (key.raw(), key.fence());
         let channel = super::channel(&key);
         let ids = HolderIds::new();
-        let (from, to) = (ids.fresh().to_string(), ids.fresh().to_string());
+        let (from, to) = (ids.fresh().text(), ids.fresh().text());
         let lease = u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
 
         let sent_at = clock::now();

@@ -25,7 +25,7 @@ pub(super) async fn acquire(
     let script = Acquire {
         lock: key.raw(),
         fence: fence.as_deref(),
-        holder: &holder.to_string(),
+        holder: &holder.text(),
         lease: claim.term.millis(),
         not_after,
         counted: key.kind() == Kind::Fenced,
@@ -40,7 +40,7 @@ pub(super) async fn release(
     stake: Stake<'_>,
     deadline: Moment,
 ) -> Result<GaveBack, Fault> {
-    let (holder, channel) = (stake.holder.to_string(), channel(stake.key));
+    let (holder, channel) = (stake.holder.text(), channel(stake.key));
     let script = Release {
         lock: stake.key.raw(),
         holder: &holder,
@@ -70,8 +70,8 @@ pub(super) async fn hand_over(
     let script = HandOver {
         lock: key.raw(),
         fence: fence.as_deref(),
-        from: &from.to_string(),
-        to: &holder.to_string(),
+        from: &from.text(),
+        to: &holder.text(),
         lease: to.term.millis(),
         channel: &channel,
         counted: key.kind() == Kind::Fenced,
@@ -104,7 +104,7 @@ pub(super) async fn renew(
         .iter()
         .map(|item| {
             let ttl = item.term.map_or(0, |term| term.millis());
-            (item.key.raw(), item.holder.to_string(), ttl)
+            (item.key.raw(), item.holder.text(), ttl)
         })
         .collect();
     inner.call(&Renew { items: &items }, timeout).await

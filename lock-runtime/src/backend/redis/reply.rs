@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::decimal;
 use crate::fence::FencingToken;
 
 /// Takes the items of an array reply one after the other.
@@ -34,7 +35,10 @@ impl Items {
 
     /// A number that left Lua as text, because Lua would have rounded it.
     pub(super) fn digits(&mut self) -> Option<u64> {
-        digits(&self.text()?)
+        match self.0.next()? {
+            Value::BulkString(bytes) => decimal::parse(&bytes),
+            _ => None,
+        }
     }
 
     /// A token, or nothing where none was wanted.
@@ -43,11 +47,11 @@ impl Items {
         reason = "outside: well-formed; inside: a token was wanted"
     )]
     pub(super) fn token(&mut self) -> Option<Option<FencingToken>> {
-        let text = self.text()?;
-        if text.is_empty() {
-            return Some(None);
-        }
-        let number = digits(&text)?;
+        let number = match self.0.next()? {
+            Value::BulkString(bytes) if bytes.is_empty() => return Some(None),
+            Value::BulkString(bytes) => decimal::parse(&bytes)?,
+            _ => return None,
+        };
         FencingToken::checked(number).map(Some)
     }
 
@@ -78,11 +82,6 @@ pub(super) fn text(value: Value) -> Option<String> {
         Value::Okay => Some("OK".to_owned()),
         _ => None,
     }
-}
-
-fn digits(text: &str) -> Option<u64> {
-    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ async fn a_late_acquire_on_a_lost_connection_is_undone_from_another_one() {
         over: clock::now() + Duration::from_secs(60),
     };
     let compensating = tokio::spawn(async move { compensation.run().await });
-    let text = holder.to_string();
+    let text = holder.text();
     let late = Acquire {
         lock: key.raw(),
         fence: None,
