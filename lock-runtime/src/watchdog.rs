@@ -11,7 +11,7 @@
 //! | Unknown: the last renewal failed | a short pause | the renewal is sent again |
 //! | Lost | none | it leaves the schedule |
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -44,7 +44,8 @@ pub(crate) struct Watch {
 
 #[derive(Debug, Default)]
 struct Schedule {
-    holds: HashMap<u64, Watched>,
+    /// By number. A tree, for its few entries need no hash.
+    holds: BTreeMap<u64, Watched>,
     queue: BTreeSet<(Instant, u64)>,
     /// When the loop wakes by itself; `None` while it sleeps without an end.
     planned: Option<Instant>,
@@ -64,6 +65,22 @@ struct Watched {
 }
 
 impl Schedule {
+    /// Takes in a hold that is not here yet.
+    fn add(&mut self, hold: Arc<Hold>, renew_at: Moment) {
+        let number = hold.holder().number();
+        let next = renew_at.earlier(hold.end_at()).tick();
+        self.queue.insert((next, number));
+        let renew_at = Some(renew_at);
+        self.holds.insert(
+            number,
+            Watched {
+                hold,
+                next,
+                renew_at,
+            },
+        );
+    }
+
     /// Moves a hold's entry to its next event.
     fn plan(&mut self, number: u64, renew_at: Option<Moment>) {
         let Some(watched) = self.holds.get_mut(&number) else {
@@ -115,21 +132,15 @@ impl Watch {
 
     /// Watches a hold that was confirmed by a request sent at `sent_at`.
     pub(crate) fn insert(&self, hold: &Arc<Hold>, sent_at: Moment) {
-        let number = hold.holder().number();
         let mut schedule = self.schedule();
         if schedule.was_named(hold) {
             drop(schedule);
             hold.lose(LostReason::ForceReleased);
             return;
         }
-        let watched = Watched {
-            hold: hold.clone(),
-            next: sent_at.tick(),
-            renew_at: None,
-        };
-        schedule.holds.insert(number, watched);
+        schedule.add(hold.clone(), next_renewal(hold, sent_at));
         schedule.busy = true;
-        self.plan(schedule, number, Some(next_renewal(hold, sent_at)));
+        self.wake_in_time(schedule);
     }
 
     /// Renews a hold as soon as possible.
@@ -140,6 +151,11 @@ impl Watch {
 
     fn plan(&self, mut schedule: MutexGuard<'_, Schedule>, number: u64, renew_at: Option<Moment>) {
         schedule.plan(number, renew_at);
+        self.wake_in_time(schedule);
+    }
+
+    /// Wakes the loop if something is due before it wakes by itself.
+    fn wake_in_time(&self, schedule: MutexGuard<'_, Schedule>) {
         let next = schedule.queue.first().map(|(at, _)| *at);
         let early = match (next, schedule.planned) {
             (Some(next), Some(planned)) => next < planned,
@@ -304,7 +320,8 @@ impl Watch {
 /// instant are not renewed in one.
 fn next_renewal(hold: &Hold, confirmed: Moment) -> Moment {
     let term = hold.term();
-    confirmed + (term.cadence() - term.early().mul_f64(fastrand::f64()))
+    let early = u64::try_from(term.early().as_micros()).unwrap_or(u64::MAX);
+    confirmed + (term.cadence() - Duration::from_micros(fastrand::u64(..=early)))
 }
 
 /// What became of one renewal call.
