@@ -3,14 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::backend::Renewed;
-use crate::clock;
-use crate::error::{LockError, StoreError};
+use crate::error::LockError;
 use crate::fence::FencingToken;
+use crate::joint::Shares;
 use crate::scope::{Protect, Scope};
-use crate::share::Share;
 use crate::term::Term;
-use crate::view::{Lease, Lost};
+use crate::view::{Lease, Lost, Member, members};
 
 /// A held lock.
 ///
@@ -19,43 +17,54 @@ use crate::view::{Lease, Lost};
 /// [`lost`](LockGuard::lost), or run the work in [`LockRequest::run`](crate::LockRequest::run), which does both.
 #[must_use = "a guard that is dropped at once protects nothing"]
 pub struct LockGuard {
-    pub(crate) share: Share,
+    pub(crate) shares: Shares,
 }
 
 impl LockGuard {
-    /// The lock's name, without the namespace.
-    pub fn name(&self) -> &str {
-        self.share.hold().key().name()
+    pub(crate) fn new(shares: Shares) -> LockGuard {
+        LockGuard { shares }
     }
 
-    /// The hold's fencing token. `None` where the manager was told to do without.
+    /// The lock's name, without the namespace. Of several locks that are held as one: all names.
+    pub fn name(&self) -> &str {
+        self.shares.held().name()
+    }
+
+    /// The hold's fencing token. `None` where the manager was told to do without, and for several locks that are
+    /// held as one: see [`members`](LockGuard::members).
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.share.hold().token()
+        self.shares.held().token()
+    }
+
+    /// Each lock with its own token: one, or those of [`LockManager::multi`](crate::LockManager::multi) in the order
+    /// in which they were taken.
+    pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
+        members(self.shares.held())
     }
 
     /// True while no other holder can have been admitted. Answered from the local deadline, without I/O.
     pub fn is_held(&self) -> bool {
-        self.share.hold().is_held()
+        self.shares.held().is_held()
     }
 
     /// How long the hold lasts if no further renewal is confirmed. Zero once it is lost.
     pub fn remaining(&self) -> Duration {
-        self.share.hold().remaining()
+        self.shares.held().remaining()
     }
 
     /// A view of the hold to hand around. It does not keep the lock.
     pub fn lease(&self) -> Lease {
-        Lease::new(self.share.level().clone())
+        Lease::new(self.shares.held().clone(), self.shares.level().clone())
     }
 
     /// Resolves when the hold is lost; never after a normal release.
     pub fn lost(&self) -> Lost {
-        Lost::new(self.share.hold().clone())
+        Lost::new(self.shares.held().clone())
     }
 
     /// Resolves when the hold is over: lost or, by all of its sharers, released.
     pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.share.hold().clone().over()
+        self.shares.held().clone().over()
     }
 
     /// Extends the lease to `lease` from now, if that is longer than what is left. Needed only with
@@ -68,32 +77,15 @@ impl LockGuard {
     /// # Cancel safety
     /// Dropping the future leaves the hold intact; the store may or may not have extended it.
     pub async fn renew(&self, lease: Duration) -> Result<(), LockError> {
-        let hold = self.share.hold();
         let term = Term::new(lease, false).map_err(|why| LockError::InvalidLease {
             name: self.name().to_owned(),
             lease,
             why,
         })?;
-        hold.check()?;
-        let core = self.share.core();
-        let renewal = crate::backend::Renewal {
-            term: Some(term),
-            ..hold.renewal()
-        };
-        let sent_at = clock::now();
-        let answer = core
-            .backend
-            .renew(std::slice::from_ref(&renewal), core.options.call_timeout)
-            .await
-            .map_err(|fault| fault.into_error(self.name()))?;
-        let answer = answer.first().copied().unwrap_or(Renewed::Unknown);
-        hold.renewed(Some(term), answer, sent_at);
-        if answer == Renewed::Unknown {
-            let source = StoreError::new("the renewal was not confirmed");
-            let name = self.name().to_owned();
-            return Err(LockError::Unavailable { name, source });
+        for share in self.shares.parts() {
+            share.renew(term).await?;
         }
-        hold.check()
+        Ok(())
     }
 
     /// Gives the lock back, and wakes the next waiter. If other guards of the same lineage share the hold, the lock
@@ -109,7 +101,7 @@ impl LockGuard {
     /// # Cancel safety
     /// Dropping the future does not stop the release.
     pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
-        self.share.release()
+        self.shares.release()
     }
 
     /// Runs `body` under this hold and then releases it: what [`run`](crate::LockRequest::run) does after it has
@@ -122,13 +114,13 @@ impl LockGuard {
     /// # Cancel safety
     /// Dropping the future drops the body first and then releases in the background.
     pub fn protect<F: Future>(self, body: F) -> Protect<F> {
-        Protect::new(self.share, body)
+        Protect::new(self.shares, body)
     }
 
     /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the lineage into
     /// a spawned task, `tokio::spawn(guard.scope(work))`. It does not watch for loss.
     pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
-        Scope::new(self.share.level().clone(), future)
+        Scope::new(self.shares.level().clone(), future)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One hold of one lock: what guards share, what the watchdog renews, what a loss ends.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -41,6 +41,8 @@ struct State {
     renewers: usize,
     /// A nested request asked for a longer lease: the next renewal extends it even if nobody renews.
     lengthen: bool,
+    /// Who else is told when the hold is over: guards that hold several locks as one.
+    also_told: Vec<Weak<Notify>>,
     /// This process's turn at the key, if a hold of this kind owns it. Leaves with the hold, or at once when it is lost: the next local waiter
     /// need not wait for a guard that means nothing any more.
     place: Option<Place>,
@@ -82,6 +84,7 @@ impl Hold {
             sharers: 1,
             renewers: usize::from(terms.renewed),
             lengthen: false,
+            also_told: Vec::new(),
             place,
         };
         Arc::new(Hold {
@@ -123,6 +126,21 @@ impl Hold {
     /// Raised when the hold is over; look again then.
     pub(crate) fn over_signal(&self) -> OwnedNotified {
         self.over.clone().notified_owned()
+    }
+
+    /// Raises `over`, too, when the hold is over.
+    pub(crate) fn also_tell(&self, over: &Arc<Notify>) {
+        let told = &mut self.state().also_told;
+        told.retain(|over| over.strong_count() > 0);
+        told.push(Arc::downgrade(over));
+    }
+
+    /// Wakes whoever waits for the end. After the state was written, and outside of its lock.
+    fn tell(&self, also_told: Vec<Weak<Notify>>) {
+        self.over.notify_waiters();
+        for over in also_told.iter().filter_map(Weak::upgrade) {
+            over.notify_waiters();
+        }
     }
 
     /// Resolves when the hold is over, lost or released.
@@ -236,7 +254,7 @@ impl Hold {
 
     /// Ends the hold as lost: the first reason counts, and an ended hold cannot be lost.
     pub(crate) fn lose(&self, reason: LostReason) {
-        let place = {
+        let (place, also_told) = {
             let mut state = self.state();
             if state.phase != Phase::Held {
                 return;
@@ -245,10 +263,10 @@ impl Hold {
                 reason,
                 held_for: self.held_for(),
             };
-            state.place.take()
+            (state.place.take(), std::mem::take(&mut state.also_told))
         };
         observe::lost(self.label, self.key.name(), reason, self.held_for());
-        self.over.notify_waiters();
+        self.tell(also_told);
         // Outside the state's lock: this wakes the next local waiter.
         drop(place);
     }
@@ -291,8 +309,9 @@ impl Hold {
         }
         state.phase = Phase::Ended;
         let place = state.place.take();
+        let also_told = std::mem::take(&mut state.also_told);
         drop(state);
-        self.over.notify_waiters();
+        self.tell(also_told);
         Left::Good(place)
     }
 

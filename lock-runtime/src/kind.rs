@@ -13,6 +13,11 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const ALL: [Kind; 2] = [Kind::Mutex, Kind::Fenced];
 
+    /// Whether the store keeps it as a mutex.
+    pub(crate) fn is_mutex(self) -> bool {
+        matches!(self, Kind::Mutex | Kind::Fenced)
+    }
+
     /// Whether one hold at a time is admitted, so that it owns this process's turn at the key and hands it on.
     pub(crate) fn is_exclusive(self) -> bool {
         match self {

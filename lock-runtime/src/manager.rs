@@ -11,6 +11,7 @@ use crate::error::{LockError, LostReason};
 use crate::info::LockInfo;
 use crate::key::Key;
 use crate::kind::Kind;
+use crate::multi::MultiRequest;
 use crate::name::LockName;
 use crate::options::{Options, config};
 use crate::request::LockRequest;
@@ -88,6 +89,27 @@ impl LockManager {
     /// clocked, where no Java service reads them.
     pub fn fenced(&self, name: impl Into<LockName>) -> LockRequest {
         LockRequest::new(self.core.clone(), name.into(), Kind::Fenced)
+    }
+
+    /// A request for several locks as one: all of them or none, without deadlock. The members may be of any kind and
+    /// of any manager.
+    ///
+    /// ```
+    /// # use lock_runtime::{LockError, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// let (from, to) = (17, 4);
+    /// let accounts = [from, to].map(|id| locks.mutex(format!("account:{id}")));
+    /// let guard = locks.multi(accounts).acquire().await?;
+    /// for account in guard.members() {
+    ///     println!("{} with token {:?}", account.name, account.fencing_token);
+    /// }
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn multi(&self, members: impl IntoIterator<Item = LockRequest>) -> MultiRequest {
+        MultiRequest::new(members.into_iter().collect())
     }
 
     /// Asks the store who holds the lock.

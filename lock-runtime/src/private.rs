@@ -123,7 +123,7 @@ impl<A: Future<Output = Result<LockGuard, LockError>>> Future for Enter<A> {
         };
         Poll::Ready(entered.map(|mut guard| {
             if let Some(least) = *this.min_hold {
-                guard.share.keep_for(least);
+                guard.shares.keep_for(least);
             }
             guard
         }))
@@ -208,7 +208,7 @@ where
 {
     let run = match guard.into() {
         Some(guard) => Run::Locked {
-            protect: Protect::new(guard.share, body),
+            protect: Protect::new(guard.shares, body),
         },
         None => Run::Free { body },
     };

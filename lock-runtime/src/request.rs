@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::core::Core;
 use crate::error::LockError;
 use crate::guard::LockGuard;
+use crate::joint::Shares;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::lineage::Chain;
@@ -99,6 +100,12 @@ impl LockRequest {
         self.overrides.wait.unwrap_or(self.core.options.wait) != Some(Duration::ZERO)
     }
 
+    /// The request as one of several.
+    pub(crate) fn into_order(self) -> Result<(Arc<Core>, Order), LockError> {
+        let order = self.order()?;
+        Ok((self.core, order))
+    }
+
     /// Checks everything, before any I/O.
     fn order(&self) -> Result<Order, LockError> {
         let options = &self.core.options;
@@ -127,9 +134,8 @@ impl LockRequest {
         let chain = Chain::current();
         let order = self.order();
         async move {
-            Ok(LockGuard {
-                share: wait::acquire(self.core, order?, chain).await?,
-            })
+            let share = wait::acquire(self.core, order?, chain).await?;
+            Ok(LockGuard::new(Shares::one(share)))
         }
     }
 
@@ -148,7 +154,7 @@ impl LockRequest {
         let order = self.order();
         async move {
             let share = wait::try_acquire(self.core, order?, chain).await?;
-            Ok(share.map(|share| LockGuard { share }))
+            Ok(share.map(|share| LockGuard::new(Shares::one(share))))
         }
     }
 

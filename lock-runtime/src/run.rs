@@ -57,9 +57,9 @@ where
                         panic!("`run` polled after completion");
                     };
                     // Inside the chain already: what the closure itself asks for is nested, too.
-                    let chain = Chain::here(guard.share.level().clone());
+                    let chain = Chain::here(guard.shares.level().clone());
                     let body = chain.enter(|| body(guard.lease()));
-                    Protect::new(guard.share, body)
+                    Protect::new(guard.shares, body)
                 }
             };
             self.set(Run::Running { protect });

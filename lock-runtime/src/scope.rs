@@ -10,10 +10,10 @@ use pin_project_lite::pin_project;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::error::LockError;
+use crate::joint::Shares;
 use crate::lineage::{Chain, Level};
 use crate::observe;
 use crate::release::Ending;
-use crate::share::Share;
 
 pin_project! {
     /// A future that runs under a hold: see [`Lease::scope`](crate::Lease::scope).
@@ -82,7 +82,7 @@ pin_project! {
         // Before the share: whatever drops this drops the body first, while the lock is still held.
         #[pin]
         body: Option<Scope<F>>,
-        share: Option<Share>,
+        shares: Option<Shares>,
         #[pin]
         over: OwnedNotified,
         // What the body came to: its value, or the loss that it was dropped for.
@@ -94,11 +94,11 @@ pin_project! {
 }
 
 impl<F: Future> Protect<F> {
-    pub(crate) fn new(share: Share, body: F) -> Protect<F> {
+    pub(crate) fn new(shares: Shares, body: F) -> Protect<F> {
         Protect {
-            body: Some(Scope::new(share.level().clone(), body)),
-            over: share.hold().over_signal(),
-            share: Some(share),
+            body: Some(Scope::new(shares.level().clone(), body)),
+            over: shares.held().over_signal(),
+            shares: Some(shares),
             came_to: None,
             finish: false,
             ending: None,
@@ -118,17 +118,17 @@ impl<F: Future> Future for Protect<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         // The share stays where it is: should the body panic, it is dropped after what is left of the body.
-        if let Some(share) = this.share.as_ref() {
+        if let Some(shares) = this.shares.as_ref() {
             // The answer is not needed: it only makes sure that a loss wakes this task.
             let _ = this.over.poll(cx);
-            let hold = share.hold();
-            if let Some(reason) = hold.loss().filter(|_| !*this.finish) {
-                *this.came_to = Some(Err(hold.lost_error(reason, false)));
+            let held = shares.held();
+            if let Some(reason) = held.loss().filter(|_| !*this.finish) {
+                *this.came_to = Some(Err(held.lost_error(reason, false)));
             } else if let Some(body) = this.body.as_mut().as_pin_mut() {
                 *this.came_to = Some(Ok(ready!(body.poll(cx))));
             }
             this.body.set(None);
-            *this.ending = this.share.take().map(Share::release);
+            *this.ending = this.shares.take().map(Shares::release);
         }
         let released = match this.ending {
             Some(ending) => ready!(ending.as_mut().poll(cx)),
@@ -171,7 +171,7 @@ fn late_loss(error: LockError) -> Option<LockError> {
 impl<F: Future> fmt::Debug for Protect<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Protect")
-            .field("share", &self.share)
+            .field("shares", &self.shares)
             .finish_non_exhaustive()
     }
 }

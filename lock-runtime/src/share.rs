@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::backend::Granted;
+use crate::backend::{Granted, Renewal, Renewed};
 use crate::clock::{self, Moment};
 use crate::core::Core;
+use crate::error::{LockError, StoreError};
 use crate::gate::Place;
 use crate::hold::{Hold, Left};
 use crate::holder::HolderId;
@@ -17,6 +18,7 @@ use crate::lifecycle::Counted;
 use crate::lineage::Level;
 use crate::observe;
 use crate::options::Terms;
+use crate::term::Term;
 
 /// One guard's share of a hold. The outermost guard and every nested one have one each; the hold ends with the last.
 pub(crate) struct Share {
@@ -109,6 +111,33 @@ impl Share {
     pub(crate) fn level(&self) -> &Arc<Level> {
         self.level
             .get_or_init(|| Level::new(self.hold.clone(), self.parent.clone()))
+    }
+
+    /// Extends the lease to `term` from now, if that is longer than what is left.
+    pub(crate) async fn renew(&self, term: Term) -> Result<(), LockError> {
+        let hold = &self.hold;
+        hold.check()?;
+        let renewal = Renewal {
+            term: Some(term),
+            ..hold.renewal()
+        };
+        let timeout = self.core.options.call_timeout;
+        let sent_at = clock::now();
+        let answers = self
+            .core
+            .backend
+            .renew(std::slice::from_ref(&renewal), timeout)
+            .await
+            .map_err(|fault| fault.into_error(hold.key().name()))?;
+        let answer = answers.first().copied().unwrap_or(Renewed::Unknown);
+        hold.renewed(Some(term), answer, sent_at);
+        if answer == Renewed::Unknown {
+            return Err(LockError::Unavailable {
+                name: hold.key().name().to_owned(),
+                source: StoreError::new("the renewal was not confirmed"),
+            });
+        }
+        hold.check()
     }
 
     /// Takes the share out of its hold, once. `None` if it has left already. Who keeps the count keeps a shutdown

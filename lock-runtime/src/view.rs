@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::error::LostReason;
 use crate::fence::FencingToken;
-use crate::hold::Hold;
+use crate::joint::Held;
 use crate::lineage::Level;
 use crate::scope::Scope;
 
@@ -16,41 +16,45 @@ use crate::scope::Scope;
 /// body. Cheap to clone; it does not keep the lock.
 #[derive(Clone)]
 pub struct Lease {
+    held: Held,
     level: Arc<Level>,
 }
 
 impl Lease {
-    pub(crate) fn new(level: Arc<Level>) -> Lease {
-        Lease { level }
+    pub(crate) fn new(held: Held, level: Arc<Level>) -> Lease {
+        Lease { held, level }
     }
 
-    fn hold(&self) -> &Arc<Hold> {
-        &self.level.hold
-    }
-
-    /// The lock's name, without the namespace.
+    /// The lock's name, without the namespace. Of several locks that are held as one: all names.
     pub fn name(&self) -> &str {
-        self.hold().key().name()
+        self.held.name()
     }
 
-    /// The hold's fencing token. `None` where the manager was told to do without.
+    /// The hold's fencing token. `None` where the manager was told to do without, and for several locks that are
+    /// held as one: see [`members`](Lease::members).
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.hold().token()
+        self.held.token()
+    }
+
+    /// Each lock with its own token: one, or those of [`LockManager::multi`](crate::LockManager::multi) in the order
+    /// in which they were taken.
+    pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
+        members(&self.held)
     }
 
     /// True while the lock is held and no other holder can have been admitted. No I/O.
     pub fn is_held(&self) -> bool {
-        self.hold().is_held()
+        self.held.is_held()
     }
 
     /// How long the hold lasts if no further renewal is confirmed. Zero once it is over.
     pub fn remaining(&self) -> Duration {
-        self.hold().remaining()
+        self.held.remaining()
     }
 
     /// Resolves when the hold is lost; never after a normal release.
     pub fn lost(&self) -> Lost {
-        Lost::new(self.hold().clone())
+        Lost::new(self.held.clone())
     }
 
     /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the lineage into
@@ -70,20 +74,37 @@ impl fmt::Debug for Lease {
     }
 }
 
+/// One lock of those that a guard holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Member<'a> {
+    /// The lock's name, without the namespace.
+    pub name: &'a str,
+    /// Its fencing token, if this kind of lock has one.
+    pub fencing_token: Option<FencingToken>,
+}
+
+pub(crate) fn members(held: &Held) -> impl Iterator<Item = Member<'_>> {
+    held.holds().iter().map(|hold| Member {
+        name: hold.key().name(),
+        fencing_token: hold.token(),
+    })
+}
+
 /// The loss of a hold, as a signal: `lost.await`, `lost.wait().await`, `lost.is_lost()`.
 #[derive(Clone)]
 pub struct Lost {
-    hold: Arc<Hold>,
+    held: Held,
 }
 
 impl Lost {
-    pub(crate) fn new(hold: Arc<Hold>) -> Lost {
-        Lost { hold }
+    pub(crate) fn new(held: Held) -> Lost {
+        Lost { held }
     }
 
     /// True once the hold is lost. No I/O.
     pub fn is_lost(&self) -> bool {
-        self.hold.loss().is_some()
+        self.held.loss().is_some()
     }
 
     /// Resolves with the reason when the hold is lost; never after a normal release.
@@ -91,9 +112,8 @@ impl Lost {
     /// # Cancel safety
     /// May be dropped and called again at any time.
     pub async fn wait(&self) -> LostReason {
-        let hold = self.hold.clone();
-        hold.clone().over().await;
-        match hold.loss() {
+        self.held.clone().over().await;
+        match self.held.loss() {
             Some(reason) => reason,
             None => std::future::pending().await,
         }

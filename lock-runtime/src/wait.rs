@@ -74,7 +74,7 @@ pub(crate) async fn acquire(
 
 /// True if the hold has too little of its lease left, because this task was not run in time, or is lost already.
 /// Its `max_hold` does not count: a fresh one would be as short.
-fn came_too_late(hold: &Hold, order: &Order) -> bool {
+pub(crate) fn came_too_late(hold: &Hold, order: &Order) -> bool {
     hold.deadline().remaining() < order.terms.term.least_useful()
         || hold
             .known_loss()

@@ -32,6 +32,9 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// backend undoes the acquisition in the background, should it have happened or still happen.
     fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired>;
 
+    /// Takes all of the locks, which are mutexes, or none of them. Cancel safe as [`acquire`](Backend::acquire).
+    fn acquire_all<'a>(&'a self, claims: &'a [Claim<'a>]) -> Reply<'a, AcquiredAll>;
+
     /// Gives back what the holder has at the key, and wakes a waiter.
     fn release<'a>(&'a self, stake: Stake<'a>, timeout: Duration) -> Reply<'a, Released>;
 
@@ -99,6 +102,14 @@ pub(crate) enum Acquired {
     Busy {
         left: Option<Duration>,
     },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum AcquiredAll {
+    /// In the order of the claims.
+    Granted(Vec<Granted>),
+    /// Somebody has one of them.
+    Busy,
 }
 
 /// A hold that the store has just confirmed.

@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use super::{At, Entry, State};
 use crate::backend::{
-    Acquired, Claim, Fault, Granted, HandedOver, Released, Renewal, Renewed, Seen, Stake,
+    Acquired, AcquiredAll, Claim, Fault, Granted, HandedOver, Released, Renewal, Renewed, Seen,
+    Stake,
 };
 use crate::holder::HolderId;
 use crate::key::Key;
@@ -46,19 +47,39 @@ fn hold<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut Exclusive> {
 }
 
 pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Acquired, Fault> {
-    let Stake { key, holder } = claim.stake;
-    if let Some(hold) = hold(state, key)
-        && hold.holder != holder
-    {
+    if let Some(hold) = other_hold(state, claim.stake) {
         let left = Some(hold.left());
         return Ok(Acquired::Busy { left });
     }
+    Ok(Acquired::Granted(grant(state, claim, at)))
+}
+
+pub(super) fn acquire_all(
+    state: &mut State,
+    claims: &[Claim<'_>],
+    at: At,
+) -> Result<AcquiredAll, Fault> {
+    for claim in claims {
+        if other_hold(state, claim.stake).is_some() {
+            return Ok(AcquiredAll::Busy);
+        }
+    }
+    let granted = claims.iter().map(|claim| grant(state, claim, at));
+    Ok(AcquiredAll::Granted(granted.collect()))
+}
+
+/// The hold that is in the way.
+fn other_hold<'a>(state: &'a mut State, stake: Stake<'_>) -> Option<&'a mut Exclusive> {
+    hold(state, stake.key).filter(|hold| hold.holder != stake.holder)
+}
+
+fn grant(state: &mut State, claim: &Claim<'_>, at: At) -> Granted {
+    let Stake { key, holder } = claim.stake;
     state.put(key, Exclusive::entry(holder, claim.term));
-    let token = state.token(claim, at.micros);
-    Ok(Acquired::Granted(Granted {
-        token,
+    Granted {
+        token: state.token(claim, at.micros),
         sent_at: at.sent_at,
-    }))
+    }
 }
 
 pub(super) fn release(state: &mut State, stake: Stake<'_>) -> Released {
@@ -75,17 +96,13 @@ pub(super) fn hand_over(state: &mut State, from: HolderId, to: &Claim<'_>, at: A
     if hold(state, key).is_none_or(|hold| hold.holder != from && hold.holder != holder) {
         return HandedOver::NotHeld;
     }
-    state.put(key, Exclusive::entry(holder, to.term));
-    let token = state.token(to, at.micros);
+    let granted = grant(state, to, at);
     // Nobody of this manager listens while it holds the key itself.
     let strangers = state
         .topic(key)
         .map_or(0, |topic| Arc::strong_count(&topic) - 1);
     HandedOver::Done {
-        granted: Granted {
-            token,
-            sent_at: at.sent_at,
-        },
+        granted,
         strangers: u64::try_from(strangers).ok(),
     }
 }

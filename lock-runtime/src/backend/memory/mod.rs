@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use self::exclusive::Exclusive;
 use super::topic::{Ear, Topic};
 use super::{
-    Acquired, Backend, Claim, Event, EventSink, Fault, HandedOver, Listen, Released, Renewal,
-    Renewed, Reply, Seen, Stake, Victim,
+    Acquired, AcquiredAll, Backend, Claim, Event, EventSink, Fault, HandedOver, Listen, Released,
+    Renewal, Renewed, Reply, Seen, Stake, Victim,
 };
 use crate::clock::{self, Moment};
 use crate::fence::FencingToken;
@@ -266,6 +266,17 @@ impl Backend for MemoryBackend {
             match claim.stake.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &claim, at),
             }
+        })
+    }
+
+    fn acquire_all<'a>(&'a self, claims: &'a [Claim<'a>]) -> Reply<'a, AcquiredAll> {
+        let sent_at = clock::now();
+        self.op(move |state| {
+            let at = At {
+                micros: self.store.micros(),
+                sent_at,
+            };
+            exclusive::acquire_all(state, claims, at)
         })
     }
 

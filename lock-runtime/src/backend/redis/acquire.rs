@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::SemaphorePermit;
+
 use super::link::Live;
 use super::scripts::AcquireReply;
 use super::{GaveBack, Inner, exclusive};
@@ -15,13 +17,7 @@ use crate::kind::Kind;
 
 pub(super) async fn acquire(inner: &Arc<Inner>, claim: Claim<'_>) -> Result<Acquired, Fault> {
     let deadline = clock::now() + claim.timeout;
-    // Only so many are under way, so that renewals and releases, which take no permit, are never far behind.
-    let permit = tokio::time::timeout_at(deadline.tick(), inner.acquires.acquire()).await;
-    let Ok(Ok(_permit)) = permit else {
-        return Err(Fault::NotDone(StoreError::new(
-            "too many acquires are under way",
-        )));
-    };
+    let _permit = permit(inner, deadline).await?;
     let live = inner.link.get(deadline).await?;
 
     // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
@@ -51,6 +47,17 @@ pub(super) async fn acquire(inner: &Arc<Inner>, claim: Claim<'_>) -> Result<Acqu
     )))
 }
 
+/// Only so many are under way, so that renewals and releases, which take no permit, are never far behind.
+pub(super) async fn permit(inner: &Inner, deadline: Moment) -> Result<SemaphorePermit<'_>, Fault> {
+    let permit = tokio::time::timeout_at(deadline.tick(), inner.acquires.acquire()).await;
+    let Ok(Ok(permit)) = permit else {
+        return Err(Fault::NotDone(StoreError::new(
+            "too many acquires are under way",
+        )));
+    };
+    Ok(permit)
+}
+
 async fn ask(
     inner: &Inner,
     live: Live,
@@ -66,7 +73,7 @@ async fn ask(
 }
 
 /// Compensates on drop unless it was disarmed.
-struct Undo<'a> {
+pub(super) struct Undo<'a> {
     inner: &'a Arc<Inner>,
     live: &'a Live,
     claim: &'a Claim<'a>,
@@ -76,7 +83,7 @@ struct Undo<'a> {
 }
 
 impl<'a> Undo<'a> {
-    fn armed(
+    pub(super) fn armed(
         inner: &'a Arc<Inner>,
         live: &'a Live,
         claim: &'a Claim<'a>,
@@ -93,7 +100,7 @@ impl<'a> Undo<'a> {
         }
     }
 
-    fn disarm(mut self) {
+    pub(super) fn disarm(mut self) {
         self.armed = false;
     }
 }

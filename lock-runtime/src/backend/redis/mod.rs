@@ -8,10 +8,12 @@
 //! | `script`, `scripts`, `reply`, `lua/` | how a script is called, the script table, the strict reading of replies |
 //! | `faults` | errors → what they say about the outcome |
 //! | `acquire`, `server_clock` | acquire, dated in server time, and its compensation |
+//! | `acquire_all` | several locks by one script |
 //! | `exclusive` | what mutex and fenced lock send |
 //! | `topics`, `subscribe` | who listens; the pub/sub connection and its supervisor |
 
 mod acquire;
+mod acquire_all;
 mod check;
 mod dial;
 mod exclusive;
@@ -43,8 +45,8 @@ use self::subscribe::Subscriber;
 pub(crate) use self::target::Target;
 use self::topics::Topics;
 use super::{
-    Acquired, Backend, Claim, EventSink, Fault, HandedOver, Listen, Released, Renewal, Renewed,
-    Reply, Seen, Stake,
+    Acquired, AcquiredAll, Backend, Claim, EventSink, Fault, HandedOver, Listen, Released, Renewal,
+    Renewed, Reply, Seen, Stake,
 };
 use crate::clock::{self, Moment};
 use crate::error::{LockError, StoreError};
@@ -278,6 +280,10 @@ impl Inner {
 impl Backend for RedisBackend {
     fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired> {
         Box::pin(acquire::acquire(&self.inner, claim))
+    }
+
+    fn acquire_all<'a>(&'a self, claims: &'a [Claim<'a>]) -> Reply<'a, AcquiredAll> {
+        Box::pin(acquire_all::acquire_all(&self.inner, claims))
     }
 
     fn release<'a>(&'a self, stake: Stake<'a>, timeout: Duration) -> Reply<'a, Released> {

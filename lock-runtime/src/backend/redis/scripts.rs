@@ -18,7 +18,11 @@ fn fence_key(fence: Option<&str>) -> usize {
 }
 
 /// The rest of a `{'FOREIGN', …}` reply.
-fn foreign<T>(mut items: Items, lock: &str, fence: Option<&str>) -> Option<Result<T, Fault>> {
+pub(super) fn foreign<T>(
+    mut items: Items,
+    lock: &str,
+    fence: Option<&str>,
+) -> Option<Result<T, Fault>> {
     let key = match items.text()?.as_str() {
         "lock" => lock,
         "fence" => fence?,

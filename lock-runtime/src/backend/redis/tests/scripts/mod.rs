@@ -1,6 +1,7 @@
 //! Each script alone: what it answers, and what it leaves behind.
 
 mod acquire;
+mod acquire_all;
 mod holding;
 mod refusals;
 mod table;

@@ -1,0 +1,171 @@
+//! Several mutexes by one script: all of them or none.
+
+use std::sync::Arc;
+
+use redis::{Cmd, Value};
+
+use super::Inner;
+use super::acquire::{Undo, permit};
+use super::reply::Items;
+use super::script::{Script, Source};
+use super::scripts::foreign;
+use crate::backend::{AcquiredAll, Claim, Fault, Granted};
+use crate::clock;
+use crate::error::StoreError;
+use crate::fence::FencingToken;
+use crate::kind::Kind;
+
+pub(super) async fn acquire_all(
+    inner: &Arc<Inner>,
+    claims: &[Claim<'_>],
+) -> Result<AcquiredAll, Fault> {
+    let Some(timeout) = claims.iter().map(|claim| claim.timeout).min() else {
+        return Ok(AcquiredAll::Granted(Vec::new()));
+    };
+    let deadline = clock::now() + timeout;
+    let _permit = permit(inner, deadline).await?;
+    let live = inner.link.get(deadline).await?;
+    let sent_at = clock::now();
+    let not_after = inner.link.clock().not_after(deadline - sent_at);
+    let script = AcquireAll::new(claims, not_after);
+    // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates each of them.
+    let undo: Vec<Undo<'_>> = claims
+        .iter()
+        .map(|claim| Undo::armed(inner, &live, claim, not_after, deadline))
+        .collect();
+    let reply = inner.link.call(live.clone(), &script, deadline).await;
+    if !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
+        undo.into_iter().for_each(Undo::disarm);
+    }
+    match reply? {
+        AcquireAllReply::Granted { tokens, time } => {
+            inner.link.clock().saw(time, sent_at);
+            let granted = tokens.into_iter().map(|token| Granted { token, sent_at });
+            Ok(AcquiredAll::Granted(granted.collect()))
+        }
+        AcquireAllReply::Busy { time } => {
+            inner.link.clock().saw(time, sent_at);
+            Ok(AcquiredAll::Busy)
+        }
+        AcquireAllReply::Stale { time } => {
+            inner.link.clock().saw(time, sent_at);
+            Err(Fault::NotDone(StoreError::new(
+                "the request reached the lock store too late",
+            )))
+        }
+    }
+}
+
+pub(super) struct AcquireAll<'a> {
+    /// Of the server's TIME, in µs.
+    not_after: u64,
+    items: Vec<Item<'a>>,
+}
+
+struct Item<'a> {
+    lock: &'a str,
+    /// Its fence key, and how that counts.
+    fence: Option<(String, &'static str)>,
+    holder: String,
+    lease: u64,
+}
+
+impl<'a> AcquireAll<'a> {
+    pub(super) fn new(claims: &'a [Claim<'a>], not_after: u64) -> AcquireAll<'a> {
+        let item = |claim: &'a Claim<'a>| {
+            let key = claim.stake.key;
+            let counts = if key.kind() == Kind::Fenced {
+                "by one"
+            } else {
+                "by the clock"
+            };
+            Item {
+                lock: key.raw(),
+                fence: claim.fenced.then(|| (key.fence(), counts)),
+                holder: claim.stake.holder.to_string(),
+                lease: claim.term.millis(),
+            }
+        };
+        AcquireAll {
+            not_after,
+            items: claims.iter().map(item).collect(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum AcquireAllReply {
+    Granted {
+        tokens: Vec<Option<FencingToken>>,
+        time: u64,
+    },
+    Busy {
+        time: u64,
+    },
+    Stale {
+        time: u64,
+    },
+}
+
+impl Script for AcquireAll<'_> {
+    type Reply = AcquireAllReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = [
+        "(lock, fence?)...",
+        "not_after_us, (holder, lease_ms, how the fence counts?)...",
+    ];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("acquire_all", include_str!("lua/acquire_all.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        let fenced = self.items.iter().filter(|item| item.fence.is_some());
+        self.items.len() + fenced.count()
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        for item in &self.items {
+            command.arg(item.lock);
+            command.arg(item.fence.as_ref().map(|(key, _)| key.as_str()));
+        }
+        command.arg(self.not_after);
+        for item in &self.items {
+            let counts = item.fence.as_ref().map_or("", |(_, counts)| counts);
+            command.arg(&item.holder).arg(item.lease).arg(counts);
+        }
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<AcquireAllReply, Fault>> {
+        let mut items = Items::of(reply)?;
+        let reply = match items.text()?.as_str() {
+            "OK" => {
+                let time = items.digits()?;
+                let mut tokens = Vec::with_capacity(self.items.len());
+                for item in &self.items {
+                    let token = items.token()?;
+                    if token.is_some() != item.fence.is_some() {
+                        return None;
+                    }
+                    tokens.push(token);
+                }
+                AcquireAllReply::Granted { tokens, time }
+            }
+            "BUSY" => AcquireAllReply::Busy {
+                time: items.digits()?,
+            },
+            "STALE" => AcquireAllReply::Stale {
+                time: items.digits()?,
+            },
+            "FOREIGN" => {
+                let index = usize::try_from(items.integer()?).ok()?.checked_sub(1)?;
+                let item = self.items.get(index)?;
+                let fence = item.fence.as_ref().map(|(key, _)| key.as_str());
+                return foreign(items, item.lock, fence);
+            }
+            _ => return None,
+        };
+        items.end(Ok(reply))
+    }
+}

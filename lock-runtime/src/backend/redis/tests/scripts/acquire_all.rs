@@ -1,0 +1,131 @@
+//! Several locks by one script.
+
+use super::*;
+use crate::backend::redis::acquire_all::{AcquireAll, AcquireAllReply};
+use crate::holder::{HolderId, HolderIds};
+
+const NAMES: [&str; 3] = ["{s}a", "{s}b", "c"];
+
+struct Set {
+    keys: Vec<Arc<Key>>,
+    holders: Vec<HolderId>,
+}
+
+impl Set {
+    fn new() -> Set {
+        let ids = HolderIds::new();
+        Set {
+            keys: NAMES.into_iter().map(key).collect(),
+            holders: NAMES.map(|_| ids.fresh()).to_vec(),
+        }
+    }
+
+    async fn ask(&self, bench: &Bench, not_after: u64) -> Result<AcquireAllReply, Fault> {
+        let pairs = self.keys.iter().zip(&self.holders);
+        let claims: Vec<_> = pairs
+            .map(|(key, holder)| claim(key, *holder, LEASE))
+            .collect();
+        bench.call(AcquireAll::new(&claims, not_after)).await
+    }
+
+    async fn tokens(&self, bench: &Bench) -> Vec<u64> {
+        match self.ask(bench, FAR).await.unwrap() {
+            AcquireAllReply::Granted { tokens, .. } => {
+                tokens.iter().map(|token| token.unwrap().get()).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn held(&self, bench: &Bench) -> usize {
+        let mut held = 0;
+        for key in &self.keys {
+            let exists = bench.run(&format!("EXISTS {}", key.raw())).await;
+            held += usize::from(exists == Value::Int(1));
+        }
+        held
+    }
+}
+
+#[tokio::test]
+async fn each_lock_of_a_set_has_a_lease_and_locks_of_one_slot_have_different_tokens() {
+    let (bench, set) = (Bench::new().await, Set::new());
+    let tokens = set.tokens(&bench).await;
+    assert!(tokens[1] > tokens[0], "one fence: {tokens:?}");
+    for key in &set.keys {
+        let ttl = bench.run(&format!("PTTL {}", key.raw())).await;
+        assert!(matches!(ttl, Value::Int(1_000..=30_000)), "{ttl:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_second_copy_takes_nothing_twice_and_does_not_shorten_a_lease() {
+    let (bench, set) = (Bench::new().await, Set::new());
+    let first = set.tokens(&bench).await;
+    let name = set.keys[0].raw();
+    bench.run(&format!("PEXPIRE {name} 600000")).await;
+    let second = set.tokens(&bench).await;
+    assert!(
+        second
+            .iter()
+            .zip(&first)
+            .all(|(second, first)| second > first)
+    );
+    let count = format!("HGET {name} {}", set.holders[0]);
+    assert_eq!(bench.text(&count).await.as_deref(), Some("1"));
+    let ttl = bench.run(&format!("PTTL {name}")).await;
+    assert!(matches!(ttl, Value::Int(500_000..)), "{ttl:?}");
+}
+
+#[tokio::test]
+async fn nothing_is_taken_where_one_lock_is_busy_or_foreign_or_the_request_is_late() {
+    let (bench, set) = (Bench::new().await, Set::new());
+    let last = set.keys[2].raw();
+    bench.run(&format!("HSET {last} somebody:1 1")).await;
+    let busy = set.ask(&bench, FAR).await;
+    assert!(matches!(busy, Ok(AcquireAllReply::Busy { .. })), "{busy:?}");
+    assert_eq!(set.held(&bench).await, 1);
+
+    bench.run(&format!("HSET {last} somebody:2 1")).await;
+    let fields = set.ask(&bench, FAR).await;
+    assert!(matches!(fields, Err(Fault::Foreign { .. })), "{fields:?}");
+    bench.run(&format!("SET {last} x")).await;
+    let string = set.ask(&bench, FAR).await;
+    assert!(
+        matches!(&string, Err(Fault::Foreign { key, .. }) if key == last),
+        "{string:?}"
+    );
+    bench.run(&format!("DEL {last}")).await;
+
+    let fence = set.keys[2].fence();
+    bench.run(&format!("SET {fence} x")).await;
+    let refused = set.ask(&bench, FAR).await;
+    assert!(
+        matches!(&refused, Err(Fault::Foreign { key, .. }) if *key == fence),
+        "{refused:?}"
+    );
+    bench.run(&format!("SET {fence} 9007199254740990")).await;
+    let refused = set.ask(&bench, FAR).await;
+    assert!(matches!(refused, Err(Fault::Foreign { .. })), "{refused:?}");
+    bench.run(&format!("DEL {fence}")).await;
+
+    let late = set.ask(&bench, 1).await;
+    assert!(
+        matches!(late, Ok(AcquireAllReply::Stale { .. })),
+        "{late:?}"
+    );
+    assert_eq!(set.held(&bench).await, 0);
+}
+
+#[tokio::test]
+async fn a_lease_that_may_not_be_set_leaves_no_lock_behind() {
+    let (bench, set) = (Bench::new().await, Set::new());
+    let mut limited = bench.user("-pexpire").await;
+    let pairs = set.keys.iter().zip(&set.holders);
+    let claims: Vec<_> = pairs
+        .map(|(key, holder)| claim(key, *holder, LEASE))
+        .collect();
+    let refused = run(&mut limited, &AcquireAll::new(&claims, FAR)).await;
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(set.held(&bench).await, 0);
+}

@@ -1,0 +1,244 @@
+//! What a guard holds: one lock, or several as one.
+//!
+//! Several locks that are held as one are lost when any of them is lost. Each is a hold of its own to the store, the
+//! watchdog and the local queue; only those who look at the guard see them together.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+use crate::error::{LockError, LostReason};
+use crate::fence::FencingToken;
+use crate::hold::Hold;
+use crate::lineage::Level;
+use crate::release::Ending;
+use crate::share::Share;
+
+/// The hold behind a guard, a lease or a loss signal.
+#[derive(Clone)]
+pub(crate) enum Held {
+    One(Arc<Hold>),
+    All(Arc<Joint>),
+}
+
+/// Several holds as one.
+pub(crate) struct Joint {
+    name: Box<str>,
+    holds: Box<[Arc<Hold>]>,
+    /// Raised when one of them is over.
+    over: Arc<Notify>,
+}
+
+impl Joint {
+    fn new(holds: Box<[Arc<Hold>]>) -> Arc<Joint> {
+        let names: Vec<_> = holds.iter().map(|hold| hold.key().name()).collect();
+        let joint = Joint {
+            name: names.join(", ").into(),
+            over: Arc::default(),
+            holds,
+        };
+        for hold in &joint.holds {
+            hold.also_tell(&joint.over);
+        }
+        Arc::new(joint)
+    }
+
+    /// The first of them that is lost, and why.
+    fn lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
+        self.holds
+            .iter()
+            .find_map(|hold| hold.loss().map(|reason| (hold, reason)))
+    }
+}
+
+impl Held {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Held::One(hold) => hold.key().name(),
+            Held::All(joint) => &joint.name,
+        }
+    }
+
+    /// Each hold by itself.
+    pub(crate) fn holds(&self) -> &[Arc<Hold>] {
+        match self {
+            Held::One(hold) => std::slice::from_ref(hold),
+            Held::All(joint) => &joint.holds,
+        }
+    }
+
+    /// The token of a single lock. Several have one each.
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        match self {
+            Held::One(hold) => hold.token(),
+            Held::All(_) => None,
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.holds().iter().all(|hold| hold.is_held())
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        let remaining = self.holds().iter().map(|hold| hold.remaining());
+        remaining.min().unwrap_or_default()
+    }
+
+    /// Why it was lost, if it was.
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        match self {
+            Held::One(hold) => hold.loss(),
+            Held::All(joint) => joint.lost().map(|(_, reason)| reason),
+        }
+    }
+
+    /// The loss as an error, which names the lock that was lost.
+    pub(crate) fn lost_error(&self, reason: LostReason, completed: bool) -> LockError {
+        match self {
+            Held::One(hold) => hold.lost_error(reason, completed),
+            Held::All(joint) => match joint.lost() {
+                Some((hold, reason)) => hold.lost_error(reason, completed),
+                // A loss is for good: whoever has a reason finds it again.
+                None => LockError::Lost {
+                    name: joint.name.to_string(),
+                    held_for: Duration::ZERO,
+                    reason,
+                    completed,
+                },
+            },
+        }
+    }
+
+    /// Raised when it is over; look again then.
+    pub(crate) fn over_signal(&self) -> OwnedNotified {
+        match self {
+            Held::One(hold) => hold.over_signal(),
+            Held::All(joint) => joint.over.clone().notified_owned(),
+        }
+    }
+
+    /// Resolves when it is over, lost or released.
+    pub(crate) async fn over(self) {
+        loop {
+            // Made before the look: a signal in between reaches it.
+            let over = self.over_signal();
+            if self.holds().iter().any(|hold| hold.is_over()) {
+                return;
+            }
+            over.await;
+        }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.holds()).finish()
+    }
+}
+
+/// A guard's part in what it holds.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    held: Held,
+    parts: Parts,
+}
+
+#[derive(Debug)]
+enum Parts {
+    One(Share),
+    /// In the order in which they were taken, and the level of the last one: it has the others above it, so all of
+    /// them are ancestors of what runs under it.
+    All(Vec<Share>, Arc<Level>),
+}
+
+impl Shares {
+    pub(crate) fn one(share: Share) -> Shares {
+        Shares {
+            held: Held::One(share.hold().clone()),
+            parts: Parts::One(share),
+        }
+    }
+
+    /// One guard's share of all of them, in the order in which they were taken. `None` if there are none.
+    pub(crate) fn joined(mut parts: Vec<Share>) -> Option<Shares> {
+        let last = parts.pop()?;
+        if parts.is_empty() {
+            return Some(Shares::one(last));
+        }
+        let level = last.level().clone();
+        parts.push(last);
+        let holds = parts.iter().map(|part| part.hold().clone()).collect();
+        Some(Shares {
+            held: Held::All(Joint::new(holds)),
+            parts: Parts::All(parts, level),
+        })
+    }
+
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
+    }
+
+    pub(crate) fn parts(&self) -> &[Share] {
+        match &self.parts {
+            Parts::One(share) => std::slice::from_ref(share),
+            Parts::All(shares, _) => shares,
+        }
+    }
+
+    /// The level that whatever runs under the guard is nested in.
+    pub(crate) fn level(&self) -> &Arc<Level> {
+        match &self.parts {
+            Parts::One(share) => share.level(),
+            Parts::All(_, level) => level,
+        }
+    }
+
+    /// Keeps the keys for `least` from now, even if the guard ends before.
+    pub(crate) fn keep_for(&mut self, least: Duration) {
+        match &mut self.parts {
+            Parts::One(share) => share.keep_for(least),
+            Parts::All(shares, _) => shares.iter_mut().for_each(|share| share.keep_for(least)),
+        }
+    }
+
+    /// Ends the shares. The future may be dropped at any time; the releases go on in the background.
+    pub(crate) fn release(self) -> Ending {
+        match self.parts {
+            Parts::One(share) => share.release(),
+            Parts::All(shares, _) => {
+                // All have left before the first answer is waited for, whatever becomes of the future.
+                let endings = shares.into_iter().rev().map(Share::release).collect();
+                Box::pin(all_of(endings))
+            }
+        }
+    }
+}
+
+/// Drives the endings side by side. What tells of a loss goes before other errors.
+async fn all_of(mut endings: Vec<Ending>) -> Result<(), LockError> {
+    let mut outcome = Ok(());
+    poll_fn(|cx| {
+        endings.retain_mut(|ending| match ending.as_mut().poll(cx) {
+            Poll::Pending => true,
+            Poll::Ready(Err(error))
+                if outcome.is_ok() || matches!(error, LockError::Lost { .. }) =>
+            {
+                outcome = Err(error);
+                false
+            }
+            Poll::Ready(_) => false,
+        });
+        if endings.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    outcome
+}
