@@ -19,6 +19,8 @@ pub(crate) struct Order {
     pub(crate) terms: Terms,
     /// `None` waits for ever.
     pub(crate) wait: Option<Duration>,
+    /// Whether an ancestor's hold is shared.
+    pub(crate) reentrant: bool,
 }
 
 /// When the caller came, and when it gives up.

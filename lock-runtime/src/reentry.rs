@@ -7,20 +7,23 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::clock;
 use crate::core::Core;
 use crate::error::LockError;
-use crate::key::Key;
 use crate::lineage::Level;
 use crate::order::{Order, Patience};
 use crate::share::Share;
 
-/// The nearest level of the chain that holds this key through this manager.
+/// The nearest level of the chain that holds the key through this manager, if the request may share it.
 pub(crate) fn ancestor_with<'a>(
     core: &Core,
-    key: &Key,
+    order: &Order,
     head: &'a Arc<Level>,
 ) -> Option<&'a Arc<Level>> {
+    if !order.reentrant {
+        return None;
+    }
+    let key = &order.key;
     head.upward().find(|level| {
         let hold = &level.hold;
-        core.ids.made(hold.holder()) && **hold.key() == *key && !hold.is_ended()
+        core.ids.made(hold.holder()) && hold.key() == key && !hold.is_ended()
     })
 }
 

@@ -34,6 +34,7 @@ pub struct LockRequest {
     core: Arc<Core>,
     name: LockName,
     kind: Kind,
+    reentrant: bool,
     overrides: Overrides,
 }
 
@@ -44,6 +45,7 @@ impl LockRequest {
             core,
             name,
             kind,
+            reentrant: true,
             overrides: Overrides {
                 label,
                 ..Overrides::default()
@@ -89,6 +91,14 @@ impl LockRequest {
         self
     }
 
+    /// Whether a request under a hold of the same lock in its own call chain shares that hold. Default true. With
+    /// `false` every request contends with all holds, as with a lock of another process: nested in a hold of the same
+    /// lock it waits in vain, and is [`LockError::Busy`] when its wait is over. In the store there is no difference.
+    pub fn reentrant(mut self, on: bool) -> LockRequest {
+        self.reentrant = on;
+        self
+    }
+
     /// What logs and metrics call this lock. Default: the template of a `key!` name.
     pub fn label(mut self, label: &'static str) -> LockRequest {
         self.overrides.label = Some(label);
@@ -119,6 +129,7 @@ impl LockRequest {
             key: Arc::new(key),
             terms,
             wait,
+            reentrant: self.reentrant,
         })
     }
 

@@ -35,7 +35,7 @@ pub(crate) async fn acquire(
     core.start();
     let patience = Patience::new(order.wait);
     let head = chain.as_ref().and_then(Chain::head);
-    if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order.key, head)) {
+    if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order, head)) {
         let share = match ancestor.turn.clone().try_acquire_owned() {
             Ok(turn) => enter_nested(&core, ancestor, &order, turn)?,
             // Boxed: those who are not nested need not carry its size.
@@ -90,7 +90,7 @@ pub(crate) async fn try_acquire(
     core.start();
     order.wait = Some(Duration::ZERO);
     let head = chain.as_ref().and_then(Chain::head);
-    if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order.key, head)) {
+    if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order, head)) {
         let Ok(turn) = ancestor.turn.clone().try_acquire_owned() else {
             return Ok(None);
         };

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use lock_runtime::{
     FencingToken, HolderInfo, Lease, LockError, LockGuard, LockInfo, LockManager,
-    LockManagerBuilder, LockName, LockRequest, Lost, LostReason, MemoryStore, Outcome, Protect,
-    Scope, StoreError,
+    LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member, MemoryStore, MultiRequest,
+    Outcome, Protect, Scope, StoreError,
 };
 
 type Body = std::future::Ready<()>;
@@ -24,17 +24,20 @@ macro_rules! each {
 fn public_types_are_send_sync_and_debug() {
     each!(sent_and_shared:
         FencingToken, HolderInfo, Lease, LockError, LockGuard, LockInfo, LockManager,
-        LockManagerBuilder, LockName, LockRequest, Lost, LostReason, MemoryStore, Outcome<()>,
+        LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
+        MultiRequest, Outcome<()>,
         Scope<Body>, StoreError,
     );
     each!(shown:
         FencingToken, HolderInfo, Lease, LockError, LockGuard, LockInfo, LockManager,
-        LockManagerBuilder, LockName, LockRequest, Lost, LostReason, MemoryStore, Outcome<()>,
+        LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
+        MultiRequest, Outcome<()>,
         Protect<Body>, Scope<Body>, StoreError,
     );
     each!(cloned:
         FencingToken, HolderInfo, Lease, LockError, LockInfo, LockManager, LockManagerBuilder,
-        LockName, LockRequest, Lost, LostReason, MemoryStore, Outcome<()>, StoreError,
+        LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, Outcome<()>,
+        StoreError,
     );
     each!(an_error: LockError, StoreError);
 }

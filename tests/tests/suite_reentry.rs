@@ -38,6 +38,22 @@ async fn work(locks: &LockManager, key: &str, history: &History) -> Option<u64> 
 }
 
 tests::suite! {
+    async fn a_request_that_is_not_reentrant_contends_with_its_own_ancestor(store: &mut Store) {
+        let locks = store.manager().await;
+        let nested = locks
+            .mutex("k")
+            .run(async |_| {
+                let request = locks.mutex("k").reentrant(false);
+                assert!(request.clone().try_acquire().await.unwrap().is_none());
+                request.wait(100 * MS).acquire().await
+            })
+            .await
+            .unwrap();
+        assert_busy(nested);
+        let guard = locks.mutex("k").reentrant(false).acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+
     async fn a_nested_request_shares_its_ancestors_hold(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let body = locks.mutex("k").run(async |outer| {

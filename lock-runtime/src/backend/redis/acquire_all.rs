@@ -82,7 +82,7 @@ impl<'a> AcquireAll<'a> {
             Item {
                 lock: key.raw(),
                 fence: claim.fenced.then(|| (key.fence(), counts)),
-                holder: claim.stake.holder.to_string(),
+                holder: claim.stake.holder.text(),
                 lease: claim.term.millis(),
             }
         };

@@ -71,7 +71,7 @@ async fn a_second_copy_takes_nothing_twice_and_does_not_shorten_a_lease() {
             .zip(&first)
             .all(|(second, first)| second > first)
     );
-    let count = format!("HGET {name} {}", set.holders[0]);
+    let count = format!("HGET {name} {}", set.holders[0].text());
     assert_eq!(bench.text(&count).await.as_deref(), Some("1"));
     let ttl = bench.run(&format!("PTTL {name}")).await;
     assert!(matches!(ttl, Value::Int(500_000..)), "{ttl:?}");
