@@ -138,7 +138,7 @@ pub use multi::MultiRequest;
 pub use name::{KeyPart, LockName};
 pub use request::LockRequest;
 pub use scope::{Outcome, Protect, Scope};
-pub use view::{Lease, Lost};
+pub use view::{Lease, Lost, Member};
 
 #[doc(hidden)]
 pub mod __private {
