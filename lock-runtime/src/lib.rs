@@ -66,8 +66,8 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | release | renewal stops, the release is sent; or the hold is handed over to the next local waiter | `release.rs` |
 //! | drop of a guard | the same, in the background; never blocks, never panics, with or without a runtime | `release.rs` |
 //! | drop of an acquiring future | it leaves the queue; what the store may have granted is undone | `gate.rs`, `backend/redis/acquire.rs` |
-//! | panic in a body | the body is dropped, then the lock is released in the background | `scope.rs` |
-//! | loss | `lost()` resolves, the body is dropped, local waiters go on | `hold.rs`, `scope.rs` |
+//! | panic in a body | the body is dropped, then the lock is released in the background | `custody.rs` |
+//! | loss | `lost()` resolves, the body is dropped, local waiters go on | `hold.rs`, `custody.rs` |
 //! | no answer to a renewal | it is repeated until the local deadline, then the hold is lost | `watchdog.rs` |
 //! | crash of the process | the key expires with its lease | the store |
 //! | [`LockManager::shutdown`] | waiters are sent away, holds get a grace period, the rest is lost and released | `manager.rs` |
@@ -92,6 +92,7 @@ mod builder;
 mod clock;
 mod convert;
 mod core;
+mod custody;
 mod decimal;
 mod error;
 mod fence;

@@ -66,8 +66,8 @@ impl Chain {
         (self.task == tokio::task::try_id()).then_some(&self.head)
     }
 
-    /// Runs `poll` under this chain.
-    pub(crate) fn enter<T>(&self, poll: impl FnOnce() -> T) -> T {
-        CHAIN.sync_scope(self.clone(), poll)
+    /// Runs `poll` under this chain. Not generic: what is, is compiled for each future that runs under a hold.
+    pub(crate) fn enter(&self, poll: &mut dyn FnMut()) {
+        CHAIN.sync_scope(self.clone(), poll);
     }
 }

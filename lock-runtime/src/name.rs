@@ -43,6 +43,12 @@ impl LockName {
         let written = value.key_part(&mut Escape {
             out: &mut self.text,
         });
+        self.judge(before, written);
+        self
+    }
+
+    /// Says what is wrong with the value that was written last. Apart from `with`, which is compiled for each type.
+    fn judge(&mut self, before: usize, written: fmt::Result) {
         if written.is_err() {
             let too_long = self.text.len() > MAX_BYTES;
             self.fault.get_or_insert(if too_long {
@@ -53,7 +59,6 @@ impl LockName {
         } else if self.text.len() == before {
             self.fault.get_or_insert("a value in it is empty");
         }
-        self
     }
 
     /// Appends text as it is.

@@ -7,13 +7,14 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 pub use crate::convert::{FromLockError, Skipped};
+pub use crate::custody::OnLost;
+use crate::custody::{Body, BodyOrValue, Custody, polled_after_completion};
 pub use crate::error::LockError;
 pub use crate::guard::LockGuard;
 use crate::manager::LockManager;
 pub use crate::name::{KeyPart, LockName};
 use crate::options::Overrides;
 use crate::request::LockRequest;
-use crate::scope::{Outcome, Protect};
 use crate::term;
 
 /// Builds the escaped name that a key template describes.
@@ -188,103 +189,72 @@ pub fn skip<T: Skipped>(error: LockError) -> T {
     }
 }
 
-/// What becomes of a body whose hold is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnLost {
-    /// It is dropped.
-    Cancel,
-    /// It goes on to its end, and its value counts.
-    Finish,
-    /// It is dropped; if it was complete before the loss was known, its value does not count.
-    Error,
-}
-
 /// Runs the body of an annotated function under its guard, if there is one. `refuse` makes the value for a body that
 /// was dropped because the hold was lost.
-pub fn hold<F, R>(guard: impl Into<Option<LockGuard>>, refuse: R, body: F) -> Hold<F, R>
-where
-    F: Future,
-    R: FnOnce(LockError) -> F::Output,
-{
-    let run = match guard.into() {
-        Some(guard) => Run::Locked {
-            protect: Protect::new(guard.shares, body),
-        },
-        None => Run::Free { body },
-    };
+pub fn hold<F: Future>(
+    guard: impl Into<Option<LockGuard>>,
+    refuse: fn(LockError) -> F::Output,
+    body: F,
+) -> Hold<F> {
     Hold {
-        run,
-        refuse: Some(refuse),
-        on_lost: OnLost::Cancel,
+        body: BodyOrValue::Body { body },
+        custody: guard.into().map(|guard| Custody::new(guard.shares)),
+        refuse,
     }
 }
 
 pin_project! {
     /// The future of [`hold`]. It is `Send` if the body is.
     #[must_use = "futures do nothing unless polled"]
-    pub struct Hold<F: Future, R> {
+    pub struct Hold<F: Future> {
+        // Before the custody: whatever drops this drops the body first, while the lock is still held.
         #[pin]
-        run: Run<F>,
-        refuse: Option<R>,
-        on_lost: OnLost,
+        body: BodyOrValue<F>,
+        #[pin]
+        custody: Option<Custody>,
+        refuse: fn(LockError) -> F::Output,
     }
 }
 
-pin_project! {
-    #[project = RunNow]
-    enum Run<F: Future> {
-        Locked {
-            #[pin]
-            protect: Protect<F>,
-        },
-        Free {
-            #[pin]
-            body: F,
-        },
-    }
-}
-
-impl<F: Future, R> Hold<F, R> {
+impl<F: Future> Hold<F> {
     /// Says what a loss does. Default: [`OnLost::Cancel`].
-    pub fn on_lost(mut self, on_lost: OnLost) -> Hold<F, R> {
-        self.on_lost = on_lost;
-        if let Run::Locked { protect } = self.run {
-            let protect = protect.finishing(on_lost == OnLost::Finish);
-            self.run = Run::Locked { protect };
+    pub fn on_lost(mut self, on_lost: OnLost) -> Hold<F> {
+        if let Some(custody) = &mut self.custody {
+            custody.on_lost(on_lost);
         }
         self
     }
 }
 
-impl<F, R> Future for Hold<F, R>
-where
-    F: Future,
-    R: FnOnce(LockError) -> F::Output,
-{
+impl<F: Future> Future for Hold<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let outcome = match this.run.project() {
-            RunNow::Free { body } => return body.poll(cx),
-            RunNow::Locked { protect } => ready!(protect.poll(cx)),
-        };
-        let value = match outcome {
-            Outcome::Completed {
-                loss: Some(loss), ..
-            } if *this.on_lost == OnLost::Error => Err(loss),
-            outcome => outcome.into_result(),
-        };
-        match (value, this.refuse.take()) {
-            (Ok(value), _) => Poll::Ready(value),
-            (Err(error), Some(refuse)) => Poll::Ready(refuse(error)),
-            // Only polled again after it was ready, which promises nothing.
-            (Err(_), None) => Poll::Pending,
-        }
+        let mut this = self.project();
+        let ended = ready!(poll_held(this.custody, cx, this.body.as_mut()));
+        Poll::Ready(match ended {
+            Ok(()) => this
+                .body
+                .take()
+                .unwrap_or_else(|| polled_after_completion()),
+            Err(error) => (this.refuse)(error),
+        })
     }
 }
 
-impl<F: Future, R> std::fmt::Debug for Hold<F, R> {
+/// Not generic, like [`Custody`]: what is generic is compiled for each annotated function.
+fn poll_held(
+    custody: Pin<&mut Option<Custody>>,
+    cx: &mut Context<'_>,
+    body: Pin<&mut (dyn Body + '_)>,
+) -> Poll<Result<(), LockError>> {
+    match custody.as_pin_mut() {
+        Some(custody) => custody.poll_value(cx, body),
+        None => body.poll(cx).map(Ok),
+    }
+}
+
+impl<F: Future> std::fmt::Debug for Hold<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Hold").finish_non_exhaustive()
     }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
+use crate::custody::polled_after_completion;
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::lineage::Chain;
@@ -53,13 +54,14 @@ where
                 RunProj::Running { protect } => return protect.poll(cx).map(Ok),
                 RunProj::Acquiring { acquire, body } => {
                     let guard = ready!(acquire.poll(cx))?;
-                    let Some(body) = body.take() else {
-                        panic!("`run` polled after completion");
-                    };
+                    let mut future = None;
                     // Inside the chain already: what the closure itself asks for is nested, too.
                     let chain = Chain::here(guard.shares.level().clone());
-                    let body = chain.enter(|| body(guard.lease()));
-                    Protect::new(guard.shares, body)
+                    chain.enter(&mut || future = body.take().map(|body| body(guard.lease())));
+                    let Some(future) = future else {
+                        polled_after_completion();
+                    };
+                    Protect::new(guard.shares, future)
                 }
             };
             self.set(Run::Running { protect });

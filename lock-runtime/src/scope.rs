@@ -1,5 +1,5 @@
 //! Futures that run under a hold: [`Scope`] passes the lineage on, [`Protect`] also ends the body when the hold is
-//! lost and releases the hold after it.
+//! lost and releases the hold after it, as `custody.rs` says.
 
 use std::fmt;
 use std::pin::Pin;
@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
-use tokio::sync::futures::OwnedNotified;
 
+use crate::custody::{BodyOrValue, Custody, polled_after_completion};
 use crate::error::LockError;
 use crate::joint::Shares;
 use crate::lineage::{Chain, Level};
 use crate::observe;
-use crate::release::Ending;
 
 pin_project! {
     /// A future that runs under a hold: see [`Lease::scope`](crate::Lease::scope).
@@ -46,11 +45,13 @@ impl<F: Future> Future for Scope<F> {
         if let Some(level) = this.level.take() {
             *this.chain = Some(Chain::here(level));
         }
-        let future = this.future;
+        let mut future = this.future;
+        let mut polled = Poll::Pending;
         match this.chain {
-            Some(chain) => chain.enter(|| future.poll(cx)),
-            None => future.poll(cx),
+            Some(chain) => chain.enter(&mut || polled = future.as_mut().poll(cx)),
+            None => polled = future.poll(cx),
         }
+        polled
     }
 }
 
@@ -79,36 +80,20 @@ pin_project! {
     /// wakes; the body is dropped in place before anything is returned.
     #[must_use = "futures do nothing unless polled"]
     pub struct Protect<F: Future> {
-        // Before the share: whatever drops this drops the body first, while the lock is still held.
+        // Before the custody: whatever drops this drops the body first, while the lock is still held.
         #[pin]
-        body: Option<Scope<F>>,
-        shares: Option<Shares>,
+        body: BodyOrValue<F>,
         #[pin]
-        over: OwnedNotified,
-        // What the body came to: its value, or the loss that it was dropped for.
-        came_to: Option<Result<F::Output, LockError>>,
-        // A loss does not stop the body.
-        finish: bool,
-        ending: Option<Ending>,
+        custody: Custody,
     }
 }
 
 impl<F: Future> Protect<F> {
     pub(crate) fn new(shares: Shares, body: F) -> Protect<F> {
         Protect {
-            body: Some(Scope::new(shares.level().clone(), body)),
-            over: shares.held().over_signal(),
-            shares: Some(shares),
-            came_to: None,
-            finish: false,
-            ending: None,
+            body: BodyOrValue::Body { body },
+            custody: Custody::new(shares),
         }
-    }
-
-    /// Lets the body end even if the hold is lost.
-    pub(crate) fn finishing(mut self, finish: bool) -> Protect<F> {
-        self.finish = finish;
-        self
     }
 }
 
@@ -117,61 +102,21 @@ impl<F: Future> Future for Protect<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        // The share stays where it is: should the body panic, it is dropped after what is left of the body.
-        if let Some(shares) = this.shares.as_ref() {
-            // The answer is not needed: it only makes sure that a loss wakes this task.
-            let _ = this.over.poll(cx);
-            let held = shares.held();
-            if let Some(reason) = held.loss().filter(|_| !*this.finish) {
-                *this.came_to = Some(Err(held.lost_error(reason, false)));
-            } else if let Some(body) = this.body.as_mut().as_pin_mut() {
-                *this.came_to = Some(Ok(ready!(body.poll(cx))));
-            }
-            this.body.set(None);
-            *this.ending = this.shares.take().map(Shares::release);
-        }
-        let released = match this.ending {
-            Some(ending) => ready!(ending.as_mut().poll(cx)),
-            None => Ok(()),
-        };
-        *this.ending = None;
-        Poll::Ready(match this.came_to.take() {
-            Some(Ok(value)) => Outcome::Completed {
-                value,
-                loss: released.err().and_then(late_loss),
+        let outcome = ready!(this.custody.poll(cx, this.body.as_mut()));
+        Poll::Ready(match outcome {
+            Outcome::Cancelled { loss } => Outcome::Cancelled { loss },
+            Outcome::Completed { loss, .. } => match this.body.take() {
+                Some(value) => Outcome::Completed { value, loss },
+                None => polled_after_completion(),
             },
-            Some(Err(loss)) => Outcome::Cancelled { loss },
-            None => panic!("`Protect` polled after completion"),
         })
-    }
-}
-
-/// What a release says after the body has completed. Only a loss concerns the caller: otherwise the hold was good to
-/// the body's end, and a release that is late does not change that.
-fn late_loss(error: LockError) -> Option<LockError> {
-    match error {
-        LockError::Lost {
-            name,
-            held_for,
-            reason,
-            ..
-        } => Some(LockError::Lost {
-            name,
-            held_for,
-            reason,
-            completed: true,
-        }),
-        error => {
-            observe::release_failed("(protected body)", &error);
-            None
-        }
     }
 }
 
 impl<F: Future> fmt::Debug for Protect<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Protect")
-            .field("shares", &self.shares)
+            .field("shares", &self.custody.shares())
             .finish_non_exhaustive()
     }
 }
