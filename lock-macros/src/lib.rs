@@ -144,6 +144,21 @@ mod validate;
 /// A recursive function calls itself through `Box::pin`, like every `async fn`. An opaque `impl Trait` as the
 /// whole return type needs `map_err`, and a body whose type that closure or path returns.
 ///
+/// # Cost
+///
+/// Beside the same function without the attribute (memory store, one thread, x86-64, Rust 1.95):
+///
+/// | what | cost |
+/// |---|---|
+/// | a call | 2.2 µs: an acquire and a release, 0.05 µs of it the attribute |
+/// | allocations of a call | those of `acquire` and `protect` by hand, no more |
+/// | the future | the body's and 0.4 KiB, but 1.4 KiB at least: that much takes the asking; each argument taken by value has two more places in it |
+/// | machine code, release | 4 KiB for each function, 0.3 MB once |
+/// | compiling 100 functions | release 5.9 s of CPU instead of 2.3 s, debug 2.3 s instead of 0.7 s |
+///
+/// The attribute leaves no more in a function than its key, two calls and the body's place. `scripts/build-cost`
+/// measures the last two lines, `cargo bench -p tests --bench figures attribute` the first.
+///
 /// # Expansion
 ///
 /// The key, then two calls:
