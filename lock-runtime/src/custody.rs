@@ -88,8 +88,8 @@ pin_project! {
         // Set at the first poll: the lineage counts in the task that runs the body, not in the one that made it.
         chain: Option<Chain>,
         on_lost: OnLost,
-        // The loss that the body was dropped for.
-        loss: Option<LockError>,
+        // The loss that the body was dropped for. Boxed: it is rare, and would have its place in every future.
+        loss: Option<Box<LockError>>,
         ending: Option<Ending>,
     }
 }
@@ -129,7 +129,7 @@ impl Custody {
             let held = shares.held();
             let finish = *this.on_lost == OnLost::Finish;
             if let Some(reason) = held.loss().filter(|_| !finish) {
-                *this.loss = Some(held.lost_error(reason, false));
+                *this.loss = Some(Box::new(held.lost_error(reason, false)));
                 body.as_mut().end();
             } else {
                 let chain = this
@@ -147,7 +147,7 @@ impl Custody {
         };
         *this.ending = None;
         Poll::Ready(match this.loss.take() {
-            Some(loss) => Outcome::Cancelled { loss },
+            Some(loss) => Outcome::Cancelled { loss: *loss },
             None => Outcome::Completed {
                 value: (),
                 loss: released.err().and_then(late_loss),
