@@ -12,8 +12,9 @@ use crate::errors::Errors;
 use crate::nearest::hint;
 
 /// Every option, in the order in which the manual lists them.
-const OPTIONS: [&str; 15] = [
+const OPTIONS: [&str; 16] = [
     "key",
+    "keys",
     "wait",
     "lease",
     "auto_renew",
@@ -37,6 +38,7 @@ const MODES: [&str; 1] = ["exclusive"];
 #[derive(Default)]
 pub(crate) struct Args {
     pub(crate) key: Option<Key>,
+    pub(crate) keys: Option<Keys>,
     pub(crate) wait: Option<DurationArg>,
     pub(crate) lease: Option<DurationArg>,
     pub(crate) auto_renew: Option<Expr>,
@@ -54,6 +56,13 @@ pub(crate) struct Args {
 
 pub(crate) enum Key {
     Template(LitStr),
+    Expr(Expr),
+}
+
+/// Several locks, held as one.
+pub(crate) enum Keys {
+    List(Vec<Key>, Span),
+    /// Anything that yields names.
     Expr(Expr),
 }
 
@@ -183,6 +192,7 @@ fn parse_option(
     }
     match text.as_str() {
         "key" => args.key = Some(key(value(input)?)?),
+        "keys" => args.keys = Some(keys(value(input)?)?),
         "wait" => args.wait = Some(duration_arg(&text, value(input)?)?),
         "lease" => args.lease = Some(duration_arg(&text, value(input)?)?),
         "auto_renew" => args.auto_renew = Some(auto_renew(value(input)?)?),
@@ -203,15 +213,18 @@ fn parse_option(
 
 /// One expression, out of the invisible group that a `macro_rules!` fragment brings along.
 fn value(input: ParseStream<'_>) -> syn::Result<Expr> {
-    let mut expr: Expr = input.parse()?;
+    input.parse().map(ungrouped)
+}
+
+fn ungrouped(mut expr: Expr) -> Expr {
     while let Expr::Group(group) = expr {
         expr = *group.expr;
     }
-    Ok(expr)
+    expr
 }
 
 fn key(value: Expr) -> syn::Result<Key> {
-    match value {
+    match ungrouped(value) {
         Expr::Lit(ExprLit {
             lit: Lit::Str(text),
             ..
@@ -228,6 +241,29 @@ fn key(value: Expr) -> syn::Result<Key> {
             ))
         }
         other => Ok(Key::Expr(other)),
+    }
+}
+
+fn keys(value: Expr) -> syn::Result<Keys> {
+    match value {
+        Expr::Array(list) if list.elems.is_empty() => Err(syn::Error::new_spanned(
+            list,
+            "`keys` needs at least one key, such as `keys = [\"account:{from}\", \"account:{to}\"]`",
+        )),
+        Expr::Array(list) => {
+            let span = list.bracket_token.span.join();
+            let keys = list
+                .elems
+                .into_iter()
+                .map(key)
+                .collect::<syn::Result<_>>()?;
+            Ok(Keys::List(keys, span))
+        }
+        Expr::Lit(literal) => Err(syn::Error::new_spanned(
+            literal,
+            "`keys` is a list, such as `keys = [\"account:{from}\", \"account:{to}\"]`; for one lock there is `key`",
+        )),
+        other => Ok(Keys::Expr(other)),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::args::{DurationArg, OnBusy, OnLost};
 use crate::capture::{Captures, borrowed, captures, identifiers};
 use crate::function::{Argument, Function};
 use crate::shape::Making;
-use crate::validate::{KeyPart, KeyPlan, Plan};
+use crate::validate::{KeyPart, KeyPlan, KeysPlan, Plan};
 
 /// The protected function.
 pub(crate) fn expand(plan: &Plan, function: &Function, body: &Group) -> TokenStream {
@@ -112,13 +112,13 @@ impl Parts<'_> {
             protected,
             ..
         } = self;
-        let name = internal("name");
+        let name = internal("names");
         let guard = internal("guard");
         let entered = internal("entered");
         let error = internal("error");
         let refuse = internal("refuse");
         let refusal = self.refusal();
-        let key = key_expression(plan, private);
+        let names = names(plan, private);
         let enter = self.enter(&name);
         let refused = self.refused(&refuse, &error);
         let lease = plan.guard.as_ref().map(|lease| match plan.when {
@@ -131,7 +131,7 @@ impl Parts<'_> {
         });
         quote! {
             let #refuse: fn(#private::LockError) -> #returns = #refusal;
-            let #name = { #borrow_for_key #key };
+            let #name = { #borrow_for_key #names };
             let #entered = {
                 #borrow_for_call
                 let #entered = #enter.await;
@@ -227,7 +227,7 @@ fn internal(name: &str) -> Ident {
 /// Names that the key uses: their arguments are not unused, whatever the body does.
 fn used_by_key(plan: &Plan) -> HashSet<String> {
     let mut used = HashSet::new();
-    match &plan.key {
+    let mut look = |key: &KeyPlan| match key {
         KeyPlan::Expr(expr) => identifiers(expr, &mut used),
         KeyPlan::Template(_, parts) => {
             for part in parts {
@@ -236,6 +236,11 @@ fn used_by_key(plan: &Plan) -> HashSet<String> {
                 }
             }
         }
+    };
+    match &plan.keys {
+        KeysPlan::One(key) => look(key),
+        KeysPlan::List(keys) => keys.iter().for_each(look),
+        KeysPlan::Expr(expr) => identifiers(expr, &mut used),
     }
     used
 }
@@ -255,8 +260,23 @@ fn used_by_call(plan: &Plan) -> HashSet<String> {
     used
 }
 
-fn key_expression(plan: &Plan, private: &TokenStream) -> TokenStream {
-    match &plan.key {
+/// The names of the locks.
+fn names(plan: &Plan, private: &TokenStream) -> TokenStream {
+    match &plan.keys {
+        KeysPlan::One(key) => {
+            let key = key_expression(key, private);
+            quote!(#private::Names::One(#key))
+        }
+        KeysPlan::List(keys) => {
+            let keys = keys.iter().map(|key| key_expression(key, private));
+            quote!(#private::Names::several([#(#keys),*]))
+        }
+        KeysPlan::Expr(expr) => quote_spanned!(expr.span()=> #private::Names::several(#expr)),
+    }
+}
+
+fn key_expression(key: &KeyPlan, private: &TokenStream) -> TokenStream {
+    match key {
         KeyPlan::Expr(expr) => quote_spanned!(expr.span()=> #private::name(#expr)),
         KeyPlan::Template(text, parts) => build_key(text, parts, private),
     }

@@ -45,6 +45,7 @@ mod validate;
 /// | option | default | unit or form | example |
 /// |---|---|---|---|
 /// | `key` | required | a template, or an expression that becomes a `LockName` | `key = "order:{id}"`, `key = name_of(order)` |
+/// | `keys` | instead of `key` | several keys, held as one: a list, or an expression that yields what becomes a `LockName` | `keys = ["account:{from}", "account:{to}"]` |
 /// | `wait` | the manager's, 10 s; with `on_busy = skip` zero | duration; `"0s"` tries once | `wait = "250ms"` |
 /// | `lease` | the manager's, 30 s | duration, 50 ms to 24 h, from 1 s up if renewed | `lease = "1m"` |
 /// | `auto_renew` | true | `bool`; `false`: the body is dropped when the lease is over | `auto_renew = false` |
@@ -79,6 +80,12 @@ mod validate;
 ///
 /// Stable Rust has no places inside a string literal: errors underline all of it and say which
 /// placeholder, at which byte, and which arguments there are.
+///
+/// # Several locks
+///
+/// `keys` takes all of its locks or none, in an order that cannot deadlock, whatever order they are listed in. A key
+/// that comes twice is one lock. The body's hold is lost as soon as one of them is lost; `guard` finds their tokens
+/// in `Lease::members`. See `LockManager::multi`.
 ///
 /// # Return type
 ///
@@ -166,8 +173,8 @@ mod validate;
 /// ```ignore
 /// async fn settle(order: &Order) -> Result<u64, LockError> {
 ///     let refuse: fn(LockError) -> Result<u64, LockError> = FromLockError::from_lock_error;
-///     let name = KeyBuilder::new("order:{order.id}").literal("order:").part(&order.id).finish();
-///     let entered = enter(None, name, Call { wait: Some(Duration::from_secs(2)), ..Call::default() }).await;
+///     let key = KeyBuilder::new("order:{order.id}").literal("order:").part(&order.id).finish();
+///     let entered = enter(None, Names::One(key), Call { wait: Some(Duration::from_secs(2)), ..Call::default() }).await;
 ///     match entered {
 ///         Ok(guard) => {
 ///             hold(guard, refuse, async move {

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use proc_macro2::Span;
+use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Ident, Lit, Path, Type, parse_quote};
 
-use crate::args::{Args, DurationArg, Key, OnBusy, OnLost, Seen};
+use crate::args::{Args, DurationArg, Key, Keys, OnBusy, OnLost, Seen};
 use crate::capture::identifiers;
 use crate::duration::display;
 use crate::errors::Errors;
@@ -22,7 +23,7 @@ const SHORTEST_RENEWED_LEASE: Duration = Duration::from_secs(1);
 /// What the expansion is made from; nothing in it can be wrong any more, types aside.
 pub(crate) struct Plan {
     pub(crate) shape: Shape,
-    pub(crate) key: KeyPlan,
+    pub(crate) keys: KeysPlan,
     pub(crate) wait: Option<DurationArg>,
     pub(crate) lease: Option<DurationArg>,
     pub(crate) auto_renew: Option<Expr>,
@@ -36,6 +37,13 @@ pub(crate) struct Plan {
     pub(crate) manager: Option<Expr>,
     pub(crate) guard: Option<Ident>,
     pub(crate) crate_path: Path,
+}
+
+pub(crate) enum KeysPlan {
+    One(KeyPlan),
+    List(Vec<KeyPlan>),
+    /// Anything that yields what becomes a `LockName`.
+    Expr(Expr),
 }
 
 pub(crate) enum KeyPlan {
@@ -73,25 +81,13 @@ pub(crate) fn check(
             format!("`guard = {guard}` would hide the argument `{guard}`: choose another name"),
         );
     }
-    let key = match args.key {
-        Some(Key::Template(literal)) => template_key(literal, function, errors),
-        Some(Key::Expr(expr)) => Some(KeyPlan::Expr(expr)),
-        None => {
-            if !seen.has("key") {
-                errors.at(
-                    Span::call_site(),
-                    "`key` is missing: #[distributed_lock(key = \"order:{id}\")]",
-                );
-            }
-            None
-        }
-    };
+    let keys = check_keys(args.key, args.keys, seen, function, errors);
     if !errors.is_empty() {
         return None;
     }
     Some(Plan {
         shape: shape?,
-        key: key?,
+        keys: keys?,
         wait: args.wait.or(match args.on_busy {
             // Whoever finds the work taken leaves it: waiting would do it a second time.
             OnBusy::Skip(span) => Some(DurationArg::Literal(Duration::ZERO, span)),
@@ -112,6 +108,48 @@ pub(crate) fn check(
             .crate_path
             .unwrap_or_else(|| parse_quote!(::lock_runtime)),
     })
+}
+
+fn check_keys(
+    one: Option<Key>,
+    several: Option<Keys>,
+    seen: &Seen,
+    function: &Function,
+    errors: &mut Errors,
+) -> Option<KeysPlan> {
+    let mut plan = |key| match key {
+        Key::Template(literal) => template_key(literal, function, errors),
+        Key::Expr(expr) => Some(KeyPlan::Expr(expr)),
+    };
+    match (one, several) {
+        (Some(key), None) => plan(key).map(KeysPlan::One),
+        (None, Some(Keys::Expr(expr))) => Some(KeysPlan::Expr(expr)),
+        (None, Some(Keys::List(keys, _))) => {
+            // All of them first: a mistake in one does not hide the next.
+            let plans: Vec<_> = keys.into_iter().map(plan).collect();
+            plans.into_iter().collect::<Option<_>>().map(KeysPlan::List)
+        }
+        (Some(_), Some(keys)) => {
+            let span = match keys {
+                Keys::List(_, span) => span,
+                Keys::Expr(expr) => expr.span(),
+            };
+            errors.at(
+                span,
+                "`key` and `keys` exclude each other: name all locks in `keys`",
+            );
+            None
+        }
+        (None, None) => {
+            if !seen.has("key") && !seen.has("keys") {
+                errors.at(
+                    Span::call_site(),
+                    "`key` is missing: #[distributed_lock(key = \"order:{id}\")]",
+                );
+            }
+            None
+        }
+    }
 }
 
 fn check_function(function: &Function, errors: &mut Errors) -> Option<Shape> {

@@ -12,6 +12,7 @@ use crate::custody::{Body, BodyOrValue, Custody, polled_after_completion};
 pub use crate::error::LockError;
 pub use crate::guard::LockGuard;
 use crate::manager::LockManager;
+use crate::multi::MultiRequest;
 pub use crate::name::{KeyPart, LockName};
 use crate::options::Overrides;
 use crate::request::LockRequest;
@@ -70,14 +71,38 @@ pub struct Call {
     pub min_hold: Option<Duration>,
 }
 
-/// Acquires the lock of an annotated function. `None`: through the global manager.
+/// What an annotated function locks.
+#[derive(Clone, Debug)]
+pub enum Names {
+    /// `key = ..`
+    One(LockName),
+    /// `keys = ..`
+    Several(Vec<LockName>),
+}
+
+impl Names {
+    /// The names of `keys = ..`.
+    pub fn several<N: Into<LockName>>(names: impl IntoIterator<Item = N>) -> Names {
+        Names::Several(names.into_iter().map(Into::into).collect())
+    }
+}
+
+/// Acquires the locks of an annotated function. `None`: through the global manager.
 pub fn enter(
     manager: Option<&LockManager>,
-    name: LockName,
+    names: Names,
     call: Call,
 ) -> Enter<impl Future<Output = Result<LockGuard, LockError>> + Send + use<>> {
-    let (acquiring, refused) = match request(manager, name, &call) {
-        Ok(request) => (Some(request.acquire()), None),
+    let acquiring = match names {
+        Names::One(name) => request(manager, name, &call).map(|request| Acquiring::One {
+            acquiring: request.acquire(),
+        }),
+        Names::Several(names) => several(manager, names, &call).map(|request| Acquiring::Several {
+            acquiring: Box::pin(request.acquire()),
+        }),
+    };
+    let (acquiring, refused) = match acquiring {
+        Ok(acquiring) => (Some(acquiring), None),
         Err(error) => (None, Some(error)),
     };
     Enter {
@@ -91,11 +116,11 @@ pub fn enter(
 pub fn enter_when(
     when: bool,
     manager: Option<&LockManager>,
-    name: LockName,
+    names: Names,
     call: Call,
 ) -> EnterWhen<impl Future<Output = Result<LockGuard, LockError>> + Send + use<>> {
     EnterWhen {
-        entering: when.then(|| enter(manager, name, call)),
+        entering: when.then(|| enter(manager, names, call)),
     }
 }
 
@@ -105,9 +130,40 @@ pin_project! {
     #[derive(Debug)]
     pub struct Enter<A> {
         #[pin]
-        acquiring: Option<A>,
+        acquiring: Option<Acquiring<A>>,
         refused: Option<LockError>,
         min_hold: Option<Duration>,
+    }
+}
+
+pin_project! {
+    #[project = AcquiringNow]
+    enum Acquiring<A> {
+        One {
+            #[pin]
+            acquiring: A,
+        },
+        // Boxed: a function with one key need not carry its size.
+        Several {
+            acquiring: Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>,
+        },
+    }
+}
+
+impl<A: Future<Output = Result<LockGuard, LockError>>> Future for Acquiring<A> {
+    type Output = A::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<A::Output> {
+        match self.project() {
+            AcquiringNow::One { acquiring } => acquiring.poll(cx),
+            AcquiringNow::Several { acquiring } => acquiring.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<A> std::fmt::Debug for Acquiring<A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Acquiring")
     }
 }
 
@@ -174,6 +230,15 @@ fn request(
         max_hold: call.max_hold,
         label: call.label,
     }))
+}
+
+fn several(
+    manager: Option<&LockManager>,
+    names: Vec<LockName>,
+    call: &Call,
+) -> Result<MultiRequest, LockError> {
+    let requests = names.into_iter().map(|name| request(manager, name, call));
+    Ok(MultiRequest::new(requests.collect::<Result<_, _>>()?))
 }
 
 /// A key given as an expression.

@@ -1,0 +1,26 @@
+use lock_runtime::{LockError, LockName, distributed_lock, key};
+
+struct Item {
+    id: u64,
+}
+
+#[distributed_lock(keys = ["account:{from}", "account:{to}"], wait = "1s")]
+async fn transfer(from: u64, to: u64) -> Result<u64, LockError> {
+    Ok(from + to)
+}
+
+#[distributed_lock(keys = [key!("order:{order}"), LockName::from("audit"), "item:{first.id}"], guard = lease)]
+async fn mixed(order: &str, first: &Item) -> Result<usize, LockError> {
+    Ok(lease.members().count())
+}
+
+#[distributed_lock(keys = items.iter().map(|item| key!("item:{item.id}")), on_busy = skip)]
+async fn all(items: &[Item]) -> Result<(), LockError> {
+    Ok(())
+}
+
+fn main() {
+    let _ = transfer(1, 2);
+    let _ = mixed("a", &Item { id: 1 });
+    let _ = all(&[Item { id: 1 }]);
+}
