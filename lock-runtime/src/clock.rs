@@ -46,7 +46,12 @@ pub(crate) fn wall_micros() -> u64 {
 impl Moment {
     /// True once either clock has reached this moment.
     pub(crate) fn has_passed(self) -> bool {
-        self.remaining().is_zero()
+        now().has_reached(self)
+    }
+
+    /// True if this moment is at or past `other` on either clock. Reads none.
+    pub(crate) fn has_reached(self, other: Moment) -> bool {
+        self.tokio >= other.tokio || self.boot >= other.boot
     }
 
     /// Time left on the clock that is further ahead; zero once it has passed.
@@ -56,9 +61,13 @@ impl Moment {
 
     /// Time since this moment on the clock that moved further.
     pub(crate) fn elapsed(self) -> Duration {
-        let now = now();
-        let tokio = now.tokio.saturating_duration_since(self.tokio);
-        tokio.max(now.boot.saturating_sub(self.boot))
+        now().since(self)
+    }
+
+    /// Time from `earlier` to this moment on the clock that moved further.
+    pub(crate) fn since(self, earlier: Moment) -> Duration {
+        let tokio = self.tokio.saturating_duration_since(earlier.tokio);
+        tokio.max(self.boot.saturating_sub(earlier.boot))
     }
 
     /// True if the machine was suspended since this moment: tokio's timers are then late by as much.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::{Backend, Claim, Stake};
+use crate::clock::Moment;
 use crate::gate::Gates;
 use crate::holder::{HolderId, HolderIds};
 use crate::key::Key;
@@ -43,13 +44,20 @@ impl Core {
         }
     }
 
-    /// A claim with the terms of a request, for one call.
-    pub(crate) fn claim<'a>(&self, key: &'a Key, holder: HolderId, terms: &Terms) -> Claim<'a> {
+    /// A claim with the terms of a request, for one call that is made now.
+    pub(crate) fn claim<'a>(
+        &self,
+        key: &'a Key,
+        holder: HolderId,
+        terms: &Terms,
+        now: Moment,
+    ) -> Claim<'a> {
         Claim {
             stake: Stake { key, holder },
             term: terms.term,
             fenced: terms.fenced,
             waits: None,
+            asked_at: now,
             timeout: terms.term.call_timeout(self.options.call_timeout),
         }
     }

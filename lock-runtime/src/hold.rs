@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::backend::{Granted, Renewal, Renewed, Stake};
-use crate::clock::Moment;
+use crate::clock::{self, Moment};
 use crate::error::{LockError, LostReason};
 use crate::fence::FencingToken;
 use crate::gate::Place;
@@ -64,7 +64,10 @@ pub(crate) enum Left {
     /// Others still share the hold.
     Shared,
     /// The hold was good: release it. With this process's turn at the key, if it owned that.
-    Good(Option<Place>),
+    Good {
+        place: Option<Place>,
+        left_at: Moment,
+    },
     /// The hold was lost before; whether this was its last sharer.
     Lost { reason: LostReason, last: bool },
 }
@@ -170,12 +173,17 @@ impl Hold {
 
     /// Why the hold was lost, if it was. The local deadline counts from here on: it needs no timer to be true.
     pub(crate) fn loss(&self) -> Option<LostReason> {
+        self.loss_at(clock::now())
+    }
+
+    /// As [`loss`](Hold::loss), for whoever has just read the clock.
+    fn loss_at(&self, now: Moment) -> Option<LostReason> {
         let state = self.state();
         match state.phase {
             Phase::Lost { reason, .. } => Some(reason),
             Phase::Ended => None,
             Phase::Held => {
-                let reason = self.overdue(&state)?;
+                let reason = self.overdue(&state, now)?;
                 drop(state);
                 self.lose(reason);
                 // Another reason may have come first.
@@ -187,10 +195,10 @@ impl Hold {
         }
     }
 
-    fn overdue(&self, state: &State) -> Option<LostReason> {
-        if self.max_until.is_some_and(Moment::has_passed) {
+    fn overdue(&self, state: &State, now: Moment) -> Option<LostReason> {
+        if self.max_until.is_some_and(|max| now.has_reached(max)) {
             Some(LostReason::MaxHold)
-        } else if state.deadline.has_passed() {
+        } else if now.has_reached(state.deadline) {
             Some(LostReason::Expired)
         } else {
             None
@@ -293,8 +301,8 @@ impl Hold {
     }
 
     /// Takes a sharer out.
-    pub(crate) fn leave(&self, renewed: bool) -> Left {
-        let loss = self.loss();
+    pub(crate) fn leave(&self, renewed: bool, now: Moment) -> Left {
+        let loss = self.loss_at(now);
         let mut state = self.state();
         state.sharers -= 1;
         state.renewers -= usize::from(renewed);
@@ -312,13 +320,16 @@ impl Hold {
         let also_told = std::mem::take(&mut state.also_told);
         drop(state);
         self.tell(also_told);
-        Left::Good(place)
+        Left::Good {
+            place,
+            left_at: now,
+        }
     }
 
     /// True while the hold is neither lost nor ended nor past its end. Changes nothing, unlike [`loss`](Hold::loss).
     pub(crate) fn is_good(&self) -> bool {
         let state = self.state();
-        state.phase == Phase::Held && self.overdue(&state).is_none()
+        state.phase == Phase::Held && self.overdue(&state, clock::now()).is_none()
     }
 
     /// What to ask of the store at the next renewal.

@@ -139,7 +139,8 @@ impl Key {
 
 fn hash_of(raw: &str, kind: Kind) -> u64 {
     static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    SEED.hash_one((raw, kind))
+    // Apart from each other, whatever the name hashes to.
+    SEED.hash_one(raw) ^ kind as u64
 }
 
 impl fmt::Debug for Key {

@@ -196,13 +196,14 @@ async fn acquire(
             Some(shares) => shares,
             None => one_by_one(&members, patience, &chain).await?,
         };
+        let now = clock::now();
         // A set of which one was lost, or nearly so, while the rest was waited for is no set.
         let mut set = shares.iter().zip(&members);
-        if !set.any(|(share, (_, order))| wait::came_too_late(share.hold(), order)) {
+        if !set.any(|(share, (_, order))| wait::came_too_late(share.hold(), order, now)) {
             let none = || config("one guard holds at least one lock");
             return Shares::joined(shares).ok_or_else(none);
         }
-        if patience.is_over() {
+        if patience.is_over_at(now) {
             for share in &shares {
                 share.hold().check()?;
             }
@@ -243,7 +244,7 @@ async fn at_once(
     let since = clock::now();
     let claims: Vec<Claim<'_>> = members
         .iter()
-        .map(|(_, order)| core.claim(&order.key, core.ids.fresh(), &order.terms))
+        .map(|(_, order)| core.claim(&order.key, core.ids.fresh(), &order.terms, since))
         .collect();
     let granted = match core.backend.acquire_all(&claims).await {
         Ok(AcquiredAll::Granted(granted)) => granted,

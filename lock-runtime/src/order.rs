@@ -40,7 +40,12 @@ impl Patience {
     }
 
     pub(crate) fn is_over(self) -> bool {
-        self.until.is_some_and(Moment::has_passed)
+        self.is_over_at(clock::now())
+    }
+
+    /// As [`is_over`](Patience::is_over), for whoever has just read the clock.
+    pub(crate) fn is_over_at(self, now: Moment) -> bool {
+        self.until.is_some_and(|until| now.has_reached(until))
     }
 
     /// Sleeps for `pause`, or until the patience ends.
@@ -50,18 +55,18 @@ impl Patience {
     }
 
     /// How long the caller goes on waiting after this attempt; `None` if it does not wait.
-    pub(crate) fn rest(self, wait: Option<Duration>) -> Option<Duration> {
+    pub(crate) fn rest(self, wait: Option<Duration>, now: Moment) -> Option<Duration> {
         if wait == Some(Duration::ZERO) {
             return None;
         }
-        Some(self.until.map_or(Duration::MAX, Moment::remaining))
+        Some(self.until.map_or(Duration::MAX, |until| until - now))
     }
 
     /// How long a call may take: its own timeout, cut to what is left of a wait.
-    pub(crate) fn cut(self, timeout: Duration) -> Duration {
+    pub(crate) fn cut(self, timeout: Duration, now: Moment) -> Duration {
         match self.until {
             // A request that does not wait still makes its one call.
-            Some(until) if !until.has_passed() => timeout.min(until.remaining().max(LEAST_CALL)),
+            Some(until) if !now.has_reached(until) => timeout.min((until - now).max(LEAST_CALL)),
             _ => timeout,
         }
     }

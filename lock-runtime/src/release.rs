@@ -35,16 +35,15 @@ impl Share {
 
     /// Leaves the hold; what is then to be done at the store, if this was the last share of a good one.
     fn end(&mut self) -> Result<Option<Departure>, LockError> {
-        let (core, hold) = (self.core(), self.hold());
-        let (core, hold, keep_until) = (core.clone(), hold.clone(), self.keep_until());
         let Some((left, _counted)) = self.leave() else {
             return Ok(None);
         };
+        let (core, hold) = (self.core().clone(), self.hold().clone());
         match left {
             Left::Shared => Ok(None),
-            Left::Good(place) => {
-                let departure = Departure::new(core, hold, place);
-                Ok(Some(departure.not_before(keep_until)))
+            Left::Good { place, left_at } => {
+                let departure = Departure::new(core, hold, place, left_at);
+                Ok(Some(departure.not_before(self.keep_until())))
             }
             Left::Lost { reason, last } => {
                 let error = hold.lost_error(reason, false);
@@ -96,12 +95,13 @@ struct Departure {
     in_background: bool,
     /// Keeps a shutdown waiting, whoever drives the departure: a caller's release is not cut off half-way.
     _under_way: Counted,
+    left_at: Moment,
     /// Until when the key stays taken.
     keep_until: Option<Moment>,
 }
 
 impl Departure {
-    fn new(core: Arc<Core>, hold: Arc<Hold>, place: Option<Place>) -> Departure {
+    fn new(core: Arc<Core>, hold: Arc<Hold>, place: Option<Place>, left_at: Moment) -> Departure {
         Departure {
             _under_way: core.life.background.enter(),
             core,
@@ -110,6 +110,7 @@ impl Departure {
             settled: false,
             unanswered: false,
             in_background: false,
+            left_at,
             keep_until: None,
         }
     }
@@ -149,7 +150,7 @@ impl Departure {
             };
         }
         let timeout = self.core.options.call_timeout;
-        let until = self.hold.deadline().earlier(clock::now() + timeout);
+        let until = self.hold.deadline().earlier(self.left_at + timeout);
         match self.settle(until).await {
             Ok(answer) => self.conclude(answer),
             Err(fault) if fault.is_passing() => Err(self.unconfirmed(timeout, &fault.to_string())),
@@ -267,7 +268,7 @@ impl Departure {
         let key = place.key().clone();
         let (from, to) = (self.hold.holder(), core.ids.fresh());
         let lease = heir.terms.term.ttl();
-        let claim = core.claim(&key, to, &heir.terms);
+        let claim = core.claim(&key, to, &heir.terms, clock::now());
         let stake = claim.stake;
         let fault = match core.backend.hand_over(from, claim).await {
             Ok(HandedOver::Done { granted, strangers }) => {
@@ -326,6 +327,7 @@ impl Drop for Departure {
             unanswered: self.unanswered,
             in_background: true,
             _under_way: self.core.life.background.enter(),
+            left_at: self.left_at,
             keep_until: self.keep_until,
         };
         let core = rest.core.clone();

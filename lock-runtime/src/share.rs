@@ -144,8 +144,8 @@ impl Share {
     /// waiting: until what is left to do at the store counts for itself.
     pub(crate) fn leave(&mut self) -> Option<(Left, Counted)> {
         let counted = self.counted.take()?;
-        let left = self.hold.leave(self.renewed);
-        if let Left::Good(_) = left {
+        let left = self.hold.leave(self.renewed, clock::now());
+        if let Left::Good { .. } = left {
             // Before the release is sent: nothing renews a hold that is being given back.
             self.core.watch.remove(&self.hold);
             observe::ended(self.hold.label(), self.hold.granted_at());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Acquired, Fault, Listen};
-use crate::clock;
+use crate::clock::{self, Moment};
 use crate::core::Core;
 use crate::error::{LockError, LostReason, StoreError};
 use crate::gate::{self, Entry, Place, Ticket, Turn};
@@ -47,21 +47,26 @@ pub(crate) async fn acquire(
     }
     // Behind the re-entry: a body that a shutdown lets finish may still nest.
     core.life.admit(&order.key)?;
+    // Read anew behind everything that may have taken time, and only there.
+    let mut now = patience.since;
     loop {
         let turn = match core.gates.enter(&order.key, order.terms)? {
             Entry::Head(place) => Turn::Head(place),
             Entry::Queued(ticket) => {
-                queue(ticket, &order, patience, core.options.call_timeout).await?
+                let turn = queue(ticket, &order, patience, core.options.call_timeout).await?;
+                now = clock::now();
+                turn
             }
         };
         let share = match turn {
             Turn::Held(share) => share,
-            Turn::Head(place) => at_the_head(&core, place, &order, patience).await?,
+            Turn::Head(place) => at_the_head(&core, place, &order, patience, now).await?,
         };
+        now = clock::now();
         // Dropping the share gives the lock back.
         core.life.admit(&order.key)?;
-        if came_too_late(share.hold(), &order) {
-            if !patience.is_over() {
+        if came_too_late(share.hold(), &order, now) {
+            if !patience.is_over_at(now) {
                 continue;
             }
             // A hold that was lost before its caller saw it is no hold.
@@ -74,8 +79,8 @@ pub(crate) async fn acquire(
 
 /// True if the hold has too little of its lease left, because this task was not run in time, or is lost already.
 /// Its `max_hold` does not count: a fresh one would be as short.
-pub(crate) fn came_too_late(hold: &Hold, order: &Order) -> bool {
-    hold.deadline().remaining() < order.terms.term.least_useful()
+pub(crate) fn came_too_late(hold: &Hold, order: &Order, now: Moment) -> bool {
+    hold.deadline() - now < order.terms.term.least_useful()
         || hold
             .known_loss()
             .is_some_and(|reason| reason != LostReason::MaxHold)
@@ -103,7 +108,7 @@ pub(crate) async fn try_acquire(
         return Ok(None);
     };
     let patience = Patience::new(order.wait);
-    match attempt(&core, place, &order, patience).await {
+    match attempt(&core, place, &order, patience, patience.since).await {
         Attempt::Held(share) => {
             core.life.admit(&order.key)?;
             // A hold that was lost before its caller saw it is no hold.
@@ -174,7 +179,13 @@ enum Attempt {
 }
 
 /// Asks the store once.
-async fn attempt(core: &Arc<Core>, place: Place, order: &Order, patience: Patience) -> Attempt {
+async fn attempt(
+    core: &Arc<Core>,
+    place: Place,
+    order: &Order,
+    patience: Patience,
+    now: Moment,
+) -> Attempt {
     // Until the grant counts as a guard: a shutdown in between would leave the lock to its lease.
     let _asking = core.life.guards.enter();
     if let Some(why) = core.life.closed() {
@@ -182,9 +193,9 @@ async fn attempt(core: &Arc<Core>, place: Place, order: &Order, patience: Patien
         return Attempt::Failed { place, fault };
     }
     let holder = core.ids.fresh();
-    let mut claim = core.claim(&order.key, holder, &order.terms);
-    claim.timeout = patience.cut(claim.timeout);
-    claim.waits = patience.rest(order.wait);
+    let mut claim = core.claim(&order.key, holder, &order.terms, now);
+    claim.timeout = patience.cut(claim.timeout, now);
+    claim.waits = patience.rest(order.wait, now);
     match core.backend.acquire(claim).await {
         Ok(Acquired::Granted(granted)) => {
             // Where the store may admit the next one as well, the turn goes on at once.
@@ -218,18 +229,20 @@ async fn at_the_head(
     place: Place,
     order: &Order,
     patience: Patience,
+    mut now: Moment,
 ) -> Result<Share, LockError> {
     if let Some(pause) = place
         .pace(|pace| pace.pause(core.backend.round_trip()))
         .flatten()
     {
         patience.pause(pause).await;
+        now = clock::now();
     }
     // Whoever comes to the head when its time is over makes no call any more; a request that does not wait makes one.
-    if patience.is_over() && order.wait != Some(Duration::ZERO) {
+    if patience.is_over_at(now) && order.wait != Some(Duration::ZERO) {
         return Err(gave_up(place.fault(), order, patience));
     }
-    match attempt(core, place, order, patience).await {
+    match attempt(core, place, order, patience, now).await {
         Attempt::Held(share) => Ok(share),
         // Boxed: the uncontended path, and the thousands that queue, need not carry its size.
         first => Box::pin(contend(core, order, patience, first)).await,
@@ -299,7 +312,8 @@ async fn contend(
         if fault.is_some() {
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        if patience.is_over() {
+        let now = clock::now();
+        if patience.is_over_at(now) {
             // No further call: its answer would come too late. What was known last is the answer.
             outcome = match fault {
                 Some(fault) => Attempt::Failed { place, fault },
@@ -310,7 +324,7 @@ async fn contend(
             };
             continue;
         }
-        outcome = attempt(core, place, order, patience).await;
+        outcome = attempt(core, place, order, patience, now).await;
     }
 }
 

@@ -92,6 +92,8 @@ pub(crate) struct Claim<'a> {
     pub(crate) fenced: bool,
     /// For how long the caller goes on waiting if the lock is busy; `None` if it does not wait at all.
     pub(crate) waits: Option<Duration>,
+    /// When the call was made: a moment ago. What is sent without waiting for anything counts as sent then.
+    pub(crate) asked_at: Moment,
     pub(crate) timeout: Duration,
 }
 

@@ -257,11 +257,10 @@ impl Drop for MemoryBackend {
 
 impl Backend for MemoryBackend {
     fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired> {
-        let sent_at = clock::now();
         self.op(move |state| {
             let at = At {
                 micros: self.store.micros(),
-                sent_at,
+                sent_at: claim.asked_at,
             };
             match claim.stake.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &claim, at),
@@ -289,11 +288,10 @@ impl Backend for MemoryBackend {
     }
 
     fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver> {
-        let sent_at = clock::now();
         self.op(move |state| {
             let at = At {
                 micros: self.store.micros(),
-                sent_at,
+                sent_at: to.asked_at,
             };
             Ok(match to.stake.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, at),

@@ -16,17 +16,16 @@ use crate::key::Key;
 use crate::kind::Kind;
 
 pub(super) async fn acquire(inner: &Arc<Inner>, claim: Claim<'_>) -> Result<Acquired, Fault> {
-    let deadline = clock::now() + claim.timeout;
-    let _permit = permit(inner, deadline).await?;
-    let live = inner.link.get(deadline).await?;
+    let deadline = claim.asked_at + claim.timeout;
+    let (_permit, now) = permit(inner, claim.asked_at, deadline).await?;
+    let (live, mut sent_at) = inner.link.get(now, deadline).await?;
 
     // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
     for _ in 0..2 {
-        let sent_at = clock::now();
-        let not_after = inner.link.clock().not_after(deadline - sent_at);
+        let not_after = inner.link.clock().not_after(sent_at, deadline);
         // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates.
         let undo = Undo::armed(inner, &live, &claim, not_after, deadline);
-        let reply = ask(inner, live.clone(), &claim, not_after, deadline).await;
+        let reply = ask(inner, live.clone(), &claim, not_after, sent_at, deadline).await;
         if !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
             undo.disarm();
         }
@@ -41,21 +40,30 @@ pub(super) async fn acquire(inner: &Arc<Inner>, claim: Claim<'_>) -> Result<Acqu
             }
             AcquireReply::Stale { time } => inner.link.clock().saw(time, sent_at),
         }
+        sent_at = clock::now();
     }
     Err(Fault::NotDone(StoreError::new(
         "the request reached the lock store too late",
     )))
 }
 
-/// Only so many are under way, so that renewals and releases, which take no permit, are never far behind.
-pub(super) async fn permit(inner: &Inner, deadline: Moment) -> Result<SemaphorePermit<'_>, Fault> {
-    let permit = tokio::time::timeout_at(deadline.tick(), inner.acquires.acquire()).await;
-    let Ok(Ok(permit)) = permit else {
-        return Err(Fault::NotDone(StoreError::new(
+/// Only so many acquires are under way, so that renewals and releases, which take no permit, are never far behind.
+/// With the time at which it was given: the wait for it is no part of the lease.
+pub(super) async fn permit(
+    inner: &Inner,
+    now: Moment,
+    deadline: Moment,
+) -> Result<(SemaphorePermit<'_>, Moment), Fault> {
+    // Overtakes nobody: what is given back while others wait goes to them.
+    if let Ok(permit) = inner.acquires.try_acquire() {
+        return Ok((permit, now));
+    }
+    match tokio::time::timeout_at(deadline.tick(), inner.acquires.acquire()).await {
+        Ok(Ok(permit)) => Ok((permit, clock::now())),
+        _ => Err(Fault::NotDone(StoreError::new(
             "too many acquires are under way",
-        )));
-    };
-    Ok(permit)
+        ))),
+    }
 }
 
 async fn ask(
@@ -63,11 +71,12 @@ async fn ask(
     live: Live,
     claim: &Claim<'_>,
     not_after: u64,
+    now: Moment,
     deadline: Moment,
 ) -> Result<AcquireReply, Fault> {
     match claim.stake.key.kind() {
         Kind::Mutex | Kind::Fenced => {
-            exclusive::acquire(inner, live, claim, not_after, deadline).await
+            exclusive::acquire(inner, live, claim, not_after, now, deadline).await
         }
     }
 }
@@ -151,15 +160,16 @@ impl Compensation {
         let mut first = Some(self.live.clone());
         let mut pause = Duration::from_millis(2);
         while !self.over.has_passed() {
-            let deadline = (clock::now() + self.inner.call_timeout).earlier(self.over);
+            let now = clock::now();
+            let deadline = (now + self.inner.call_timeout).earlier(self.over);
             let live = match first.take() {
-                Some(live) => Ok(live),
-                None => self.inner.link.get(deadline).await,
+                Some(live) => Ok((live, now)),
+                None => self.inner.link.get(now, deadline).await,
             };
             let answer = match live {
-                Ok(live) => {
+                Ok((live, now)) => {
                     let generation = live.generation;
-                    let answer = self.inner.release(live, stake, deadline).await;
+                    let answer = self.inner.release(live, stake, now, deadline).await;
                     answer.map(|answer| (answer, generation))
                 }
                 Err(fault) => Err(fault),

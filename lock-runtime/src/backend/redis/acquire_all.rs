@@ -22,18 +22,21 @@ pub(super) async fn acquire_all(
     let Some(timeout) = claims.iter().map(|claim| claim.timeout).min() else {
         return Ok(AcquiredAll::Granted(Vec::new()));
     };
-    let deadline = clock::now() + timeout;
-    let _permit = permit(inner, deadline).await?;
-    let live = inner.link.get(deadline).await?;
-    let sent_at = clock::now();
-    let not_after = inner.link.clock().not_after(deadline - sent_at);
+    let asked_at = clock::now();
+    let deadline = asked_at + timeout;
+    let (_permit, now) = permit(inner, asked_at, deadline).await?;
+    let (live, sent_at) = inner.link.get(now, deadline).await?;
+    let not_after = inner.link.clock().not_after(sent_at, deadline);
     let script = AcquireAll::new(claims, not_after);
     // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates each of them.
     let undo: Vec<Undo<'_>> = claims
         .iter()
         .map(|claim| Undo::armed(inner, &live, claim, not_after, deadline))
         .collect();
-    let reply = inner.link.call(live.clone(), &script, deadline).await;
+    let reply = inner
+        .link
+        .call(live.clone(), &script, sent_at, deadline)
+        .await;
     if !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
         undo.into_iter().for_each(Undo::disarm);
     }

@@ -150,7 +150,7 @@ impl Check {
             fence: Some(&fence),
             holder: &from,
             lease,
-            not_after: clock.not_after(self.timeout),
+            not_after: clock.not_after(sent_at, sent_at + self.timeout),
             counted: false,
         };
         match self.call(connection, &acquire).await? {

@@ -8,7 +8,7 @@ use super::scripts::{
 };
 use super::{GaveBack, Inner, channel};
 use crate::backend::{Claim, Fault, Granted, HandedOver, Renewal, Renewed, Stake};
-use crate::clock::{self, Moment};
+use crate::clock::Moment;
 use crate::holder::HolderId;
 use crate::kind::Kind;
 
@@ -18,6 +18,7 @@ pub(super) async fn acquire(
     live: Live,
     claim: &Claim<'_>,
     not_after: u64,
+    now: Moment,
     deadline: Moment,
 ) -> Result<AcquireReply, Fault> {
     let Stake { key, holder } = claim.stake;
@@ -30,7 +31,7 @@ pub(super) async fn acquire(
         not_after,
         counted: key.kind() == Kind::Fenced,
     };
-    inner.link.call(live, &script, deadline).await
+    inner.link.call(live, &script, now, deadline).await
 }
 
 /// Gives the lock back, on that connection.
@@ -38,6 +39,7 @@ pub(super) async fn release(
     inner: &Inner,
     live: Live,
     stake: Stake<'_>,
+    now: Moment,
     deadline: Moment,
 ) -> Result<GaveBack, Fault> {
     let (holder, channel) = (stake.holder.text(), channel(stake.key));
@@ -46,7 +48,7 @@ pub(super) async fn release(
         holder: &holder,
         channel: &channel,
     };
-    match inner.link.call(live, &script, deadline).await? {
+    match inner.link.call(live, &script, now, deadline).await? {
         ReleaseReply::Done => Ok(GaveBack::Done),
         ReleaseReply::Unpublished => {
             inner.publish(channel, RELEASED.to_owned());
@@ -61,12 +63,11 @@ pub(super) async fn hand_over(
     from: HolderId,
     to: Claim<'_>,
 ) -> Result<HandedOver, Fault> {
-    let deadline = clock::now() + to.timeout;
-    let live = inner.link.get(deadline).await?;
+    let deadline = to.asked_at + to.timeout;
+    let (live, sent_at) = inner.link.get(to.asked_at, deadline).await?;
     let Stake { key, holder } = to.stake;
     let fence = to.fenced.then(|| key.fence());
     let channel = channel(key);
-    let sent_at = clock::now();
     let script = HandOver {
         lock: key.raw(),
         fence: fence.as_deref(),
@@ -76,7 +77,7 @@ pub(super) async fn hand_over(
         channel: &channel,
         counted: key.kind() == Kind::Fenced,
     };
-    match inner.link.call(live, &script, deadline).await? {
+    match inner.link.call(live, &script, sent_at, deadline).await? {
         HandOverReply::Done {
             token,
             time,

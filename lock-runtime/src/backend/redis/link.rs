@@ -79,11 +79,15 @@ impl Link {
         link
     }
 
-    /// The live connection, waiting for one until `deadline`.
-    pub(super) async fn get(&self, deadline: Moment) -> Result<Live, Fault> {
-        if let State::Live(live) = &*self.state.borrow() {
-            return Ok(live.clone());
+    /// The live connection, waiting for one until `deadline`, and what time it is then: `now`, if there was one.
+    pub(super) async fn get(&self, now: Moment, deadline: Moment) -> Result<(Live, Moment), Fault> {
+        match self.live() {
+            Some(live) => Ok((live, now)),
+            None => Ok((self.wait(deadline).await?, clock::now())),
         }
+    }
+
+    async fn wait(&self, deadline: Moment) -> Result<Live, Fault> {
         let mut state = self.state.clone();
         let settled = state
             .wait_for(|state| !matches!(state, State::Down(Fault::NotDone(_) | Fault::Unknown(_))));
@@ -104,24 +108,24 @@ impl Link {
         }
     }
 
-    /// Runs a script on `live` until `deadline`.
+    /// Runs a script on `live`, sent now, until `deadline`.
     pub(super) async fn call<S: Script>(
         &self,
         mut live: Live,
         script: &S,
+        now: Moment,
         deadline: Moment,
     ) -> Result<S::Reply, Fault> {
-        if deadline.has_passed() {
+        if now.has_reached(deadline) {
             return Err(Fault::NotDone(StoreError::new(
                 "no time was left to send the request",
             )));
         }
-        // Every so often is enough for an average; a clock costs as much as the rest of the bookkeeping.
+        // Every so often is enough for an average.
         let sampled = self
             .calls
             .fetch_add(1, Ordering::Relaxed)
             .is_multiple_of(SAMPLED);
-        let sent_at = sampled.then(clock::now);
         // Pinned here: by value, its kilobyte and a half would be moved into the timeout.
         let call = pin!(script::run(&mut live.connection, script));
         match tokio::time::timeout_at(deadline.tick(), call).await {
@@ -134,8 +138,8 @@ impl Link {
                 })
             }
             Ok(answer) => {
-                if let Some(sent_at) = sent_at {
-                    self.learn_round_trip(sent_at.elapsed());
+                if sampled {
+                    self.learn_round_trip(now.elapsed());
                 }
                 answer
             }

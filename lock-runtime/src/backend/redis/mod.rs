@@ -226,9 +226,10 @@ impl Inner {
         script: &S,
         timeout: Duration,
     ) -> Result<S::Reply, Fault> {
-        let deadline = clock::now() + timeout;
-        let live = self.link.get(deadline).await?;
-        self.link.call(live, script, deadline).await
+        let asked_at = clock::now();
+        let deadline = asked_at + timeout;
+        let (live, now) = self.link.get(asked_at, deadline).await?;
+        self.link.call(live, script, now, deadline).await
     }
 
     /// Publishes what a script could not. In the background, once: a message is a hint.
@@ -248,10 +249,13 @@ impl Inner {
         &self,
         live: Live,
         stake: Stake<'_>,
+        now: Moment,
         deadline: Moment,
     ) -> Result<GaveBack, Fault> {
         match stake.key.kind() {
-            Kind::Mutex | Kind::Fenced => exclusive::release(self, live, stake, deadline).await,
+            Kind::Mutex | Kind::Fenced => {
+                exclusive::release(self, live, stake, now, deadline).await
+            }
         }
     }
 
@@ -288,9 +292,10 @@ impl Backend for RedisBackend {
 
     fn release<'a>(&'a self, stake: Stake<'a>, timeout: Duration) -> Reply<'a, Released> {
         Box::pin(async move {
-            let deadline = clock::now() + timeout;
-            let live = self.inner.link.get(deadline).await?;
-            match self.inner.release(live, stake, deadline).await? {
+            let asked_at = clock::now();
+            let deadline = asked_at + timeout;
+            let (live, now) = self.inner.link.get(asked_at, deadline).await?;
+            match self.inner.release(live, stake, now, deadline).await? {
                 GaveBack::Done => Ok(Released::Done),
                 GaveBack::NotHeld { .. } => Ok(Released::NotHeld),
             }

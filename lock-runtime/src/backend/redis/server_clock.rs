@@ -22,16 +22,16 @@ impl ServerClock {
         *self.reading() = Some(Reading { micros, sent_at });
     }
 
-    /// The server's time in `ahead` from now, in µs; late by a round trip at most, never early. Zero, which every
+    /// The server's time at `deadline`, as of now, in µs; late by a round trip at most, never early. Zero, which every
     /// server's clock has passed, if none was seen yet: the reply tells.
-    pub(super) fn not_after(&self, ahead: Duration) -> u64 {
+    pub(super) fn not_after(&self, now: Moment, deadline: Moment) -> u64 {
         let Some(reading) = *self.reading() else {
             return 0;
         };
         reading
             .micros
-            .saturating_add(micros(reading.sent_at.elapsed()))
-            .saturating_add(micros(ahead))
+            .saturating_add(micros(now.since(reading.sent_at)))
+            .saturating_add(micros(deadline - now))
     }
 
     fn reading(&self) -> MutexGuard<'_, Option<Reading>> {
@@ -52,16 +52,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_estimate_moves_with_the_local_clock_and_counts_from_the_sending() {
         let server = ServerClock::default();
-        assert_eq!(
-            server.not_after(Duration::from_secs(1)),
-            0,
-            "nothing seen yet"
-        );
+        let ahead = |time| {
+            let now = clock::now();
+            server.not_after(now, now + time)
+        };
+        assert_eq!(ahead(Duration::from_secs(1)), 0, "nothing seen yet");
         let sent_at = clock::now();
         tokio::time::advance(Duration::from_secs(3)).await;
         server.saw(1_000_000, sent_at);
         let expected = 1_000_000 + 3_000_000 + 500_000;
-        let estimate = server.not_after(Duration::from_millis(500));
+        let estimate = ahead(Duration::from_millis(500));
         assert!(
             (expected..expected + 100_000).contains(&estimate),
             "{estimate}"

@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use self::server::Server;
 use super::{RedisBackend, Settings, Target};
 use crate::backend::{Acquired, Claim, Event, Granted, Stake};
+use crate::clock;
 use crate::error::LockError;
 use crate::holder::HolderId;
 use crate::key::Key;
@@ -63,6 +64,7 @@ fn claim(key: &Key, holder: HolderId, lease_ms: u64) -> Claim<'_> {
         term,
         fenced: true,
         waits: None,
+        asked_at: clock::now(),
         timeout: CALL,
     }
 }
