@@ -25,7 +25,7 @@ pub(super) async fn acquire(inner: &Arc<Inner>, claim: Claim<'_>) -> Result<Acqu
         let not_after = inner.link.clock().not_after(sent_at, deadline);
         // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates.
         let undo = Undo::armed(inner, &live, &claim, not_after, deadline);
-        let reply = ask(inner, live.clone(), &claim, not_after, sent_at, deadline).await;
+        let reply = ask(inner, &live, &claim, not_after, sent_at, deadline).await;
         if !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
             undo.disarm();
         }
@@ -68,7 +68,7 @@ pub(super) async fn permit(
 
 async fn ask(
     inner: &Inner,
-    live: Live,
+    live: &Live,
     claim: &Claim<'_>,
     not_after: u64,
     now: Moment,
@@ -169,7 +169,7 @@ impl Compensation {
             let answer = match live {
                 Ok((live, now)) => {
                     let generation = live.generation;
-                    let answer = self.inner.release(live, stake, now, deadline).await;
+                    let answer = self.inner.release(&live, stake, now, deadline).await;
                     answer.map(|answer| (answer, generation))
                 }
                 Err(fault) => Err(fault),

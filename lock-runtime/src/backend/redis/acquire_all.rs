@@ -33,10 +33,7 @@ pub(super) async fn acquire_all(
         .iter()
         .map(|claim| Undo::armed(inner, &live, claim, not_after, deadline))
         .collect();
-    let reply = inner
-        .link
-        .call(live.clone(), &script, sent_at, deadline)
-        .await;
+    let reply = inner.link.call(&live, &script, sent_at, deadline).await;
     if !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
         undo.into_iter().for_each(Undo::disarm);
     }

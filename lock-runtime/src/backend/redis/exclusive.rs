@@ -15,7 +15,7 @@ use crate::kind::Kind;
 /// Asks once, on that connection.
 pub(super) async fn acquire(
     inner: &Inner,
-    live: Live,
+    live: &Live,
     claim: &Claim<'_>,
     not_after: u64,
     now: Moment,
@@ -37,7 +37,7 @@ pub(super) async fn acquire(
 /// Gives the lock back, on that connection.
 pub(super) async fn release(
     inner: &Inner,
-    live: Live,
+    live: &Live,
     stake: Stake<'_>,
     now: Moment,
     deadline: Moment,
@@ -77,7 +77,7 @@ pub(super) async fn hand_over(
         channel: &channel,
         counted: key.kind() == Kind::Fenced,
     };
-    match inner.link.call(live, &script, sent_at, deadline).await? {
+    match inner.link.call(&live, &script, sent_at, deadline).await? {
         HandOverReply::Done {
             token,
             time,

@@ -111,7 +111,7 @@ impl Link {
     /// Runs a script on `live`, sent now, until `deadline`.
     pub(super) async fn call<S: Script>(
         &self,
-        mut live: Live,
+        live: &Live,
         script: &S,
         now: Moment,
         deadline: Moment,
@@ -126,8 +126,9 @@ impl Link {
             .calls
             .fetch_add(1, Ordering::Relaxed)
             .is_multiple_of(SAMPLED);
+        let mut connection = live.connection.clone();
         // Pinned here: by value, its kilobyte and a half would be moved into the timeout.
-        let call = pin!(script::run(&mut live.connection, script));
+        let call = pin!(script::run(&mut connection, script));
         match tokio::time::timeout_at(deadline.tick(), call).await {
             Ok(Err(Fault::Unknown(source))) => {
                 self.suspicion.notify_one();

@@ -229,7 +229,7 @@ impl Inner {
         let asked_at = clock::now();
         let deadline = asked_at + timeout;
         let (live, now) = self.link.get(asked_at, deadline).await?;
-        self.link.call(live, script, now, deadline).await
+        self.link.call(&live, script, now, deadline).await
     }
 
     /// Publishes what a script could not. In the background, once: a message is a hint.
@@ -247,7 +247,7 @@ impl Inner {
     /// Gives back what a stake names, on that connection.
     async fn release(
         &self,
-        live: Live,
+        live: &Live,
         stake: Stake<'_>,
         now: Moment,
         deadline: Moment,
@@ -295,7 +295,7 @@ impl Backend for RedisBackend {
             let asked_at = clock::now();
             let deadline = asked_at + timeout;
             let (live, now) = self.inner.link.get(asked_at, deadline).await?;
-            match self.inner.release(live, stake, now, deadline).await? {
+            match self.inner.release(&live, stake, now, deadline).await? {
                 GaveBack::Done => Ok(Released::Done),
                 GaveBack::NotHeld { .. } => Ok(Released::NotHeld),
             }
