@@ -9,6 +9,7 @@
 //! | [`leftovers`] | proof that a test left no key, channel or client behind |
 //! | [`store`] | a store of either kind, and the macro that runs a behaviour on each |
 //! | [`process`] | a second process that contends, and can be killed |
+//! | [`java`] | a Java process with a Redisson client in it |
 //! | [`faults`] | futures dropped half-way, waiters that sleep, one script's traffic |
 //! | [`eventually`](mod@eventually) | waiting for a condition, in place of a fixed sleep |
 //!
@@ -19,6 +20,7 @@ pub mod conf;
 pub mod eventually;
 pub mod faults;
 pub mod history;
+pub mod java;
 pub mod leftovers;
 pub mod monitor;
 pub mod ports;
@@ -31,6 +33,7 @@ pub mod tls;
 
 pub use eventually::{eventually, eventually_within};
 pub use history::{History, Hold};
+pub use java::JavaPeer;
 pub use monitor::CommandStats;
 pub use process::Worker;
 pub use proxy::{Direction, FaultProxy, Then};

@@ -1,0 +1,72 @@
+# What the scripts share; sourced by them.
+
+say() { printf '%s\n' "$*" >&2; }
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+can_be_root() {
+    [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null
+}
+
+# The packages to install.
+install_with_apt() {
+    export DEBIAN_FRONTEND=noninteractive
+    local packages=(install -y --no-install-recommends "$@")
+    as_root apt-get "${packages[@]}" || { as_root apt-get update && as_root apt-get "${packages[@]}"; }
+}
+
+install_redis() {
+    say "No redis-server found: installing one."
+    if command -v apt-get >/dev/null && can_be_root; then
+        install_with_apt redis-server >&2
+    elif command -v brew >/dev/null; then
+        brew install redis >&2
+    else
+        return 1
+    fi
+}
+
+# Prints e.g. "7 0"; nothing when the binary does not tell.
+version_of() {
+    "$1" --version 2>/dev/null | sed -n 's/.*v=\([0-9]*\)\.\([0-9]*\).*/\1 \2/p'
+}
+
+find_server() {
+    local server=${REDIS_SERVER_BIN:-redis-server} major
+    if ! command -v "$server" >/dev/null && [ -z "${REDIS_SERVER_BIN:-}" ]; then
+        install_redis
+    fi
+    if ! command -v "$server" >/dev/null; then
+        say "The tests need a Redis server and found no \`$server\`."
+        say "Install one (apt-get install redis-server, dnf install redis, brew install redis)"
+        say "or name a binary: REDIS_SERVER_BIN=/path/to/redis-server $0"
+        return 1
+    fi
+    read -r major _ <<<"$(version_of "$server")"
+    if [ "${major:-7}" -lt 7 ]; then
+        say "$server is older than Redis 7.0, which is the oldest version supported."
+        say "Newer packages: https://redis.io/docs/latest/operate/oss_and_stack/install/"
+        say "or name another binary: REDIS_SERVER_BIN=/path/to/redis-server $0"
+        return 1
+    fi
+}
+
+# Passes on what `cargo test` says, and adds it up in a last line; takes the line's first words.
+summary() {
+    awk -v title="$1" '
+        { print; fflush() }
+        /test result:/ {
+            runs += 1
+            for (i = 2; i <= NF; i++) {
+                if ($i ~ /^passed/) passed += $(i - 1)
+                if ($i ~ /^failed/) failed += $(i - 1)
+                if ($i ~ /^ignored/) ignored += $(i - 1)
+            }
+        }
+        END {
+            printf "\n%s: %d passed, %d failed, %d ignored, in %d runs\n", title, passed, failed, ignored, runs
+        }
+    '
+}

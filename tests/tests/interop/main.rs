@@ -1,0 +1,9 @@
+//! Our locks beside a running Redisson client, on one Redis server. Run by `scripts/test-interop`.
+//!
+//! One file per kind of lock, and what they share in `pair.rs`.
+
+mod mutex;
+mod mutex_ends;
+mod mutex_names;
+mod pair;
+mod spin;

@@ -1,0 +1,240 @@
+//! `mutex` and `getLock`: who holds excludes the other, and who releases wakes the other.
+
+use std::time::Instant;
+
+use lock_runtime::LockManager;
+use tests::{JavaPeer, RedisServer};
+
+use crate::pair::{LONG, MS, ONE_PUSH, Pair, bare, mostly_within};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rust_waits_for_java_and_has_the_lock_within_one_push() {
+    let pair = Pair::start().await;
+    let mut times = Vec::new();
+    // Each time another name: our subscriptions linger for a while after a wait.
+    for name in ["k0", "k1", "k2", "k3", "k4"] {
+        let java = pair.java.mutex(name);
+        java.lock("a").await;
+        assert!(pair.rust.mutex(name).try_acquire().await.unwrap().is_none());
+        let waiting = tokio::spawn(pair.rust.mutex(name).wait(LONG).acquire());
+        pair.listeners(name, 1).await;
+        let asked = Instant::now();
+        java.unlock("a").await;
+        let guard = waiting.await.unwrap().unwrap();
+        times.push(asked.elapsed());
+        assert!(java.is_locked().await && !java.is_held("a").await);
+        guard.release().await.unwrap();
+        assert!(!java.is_locked().await);
+    }
+    mostly_within(ONE_PUSH, times);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_waits_for_rust_and_has_the_lock_within_one_push() {
+    let pair = Pair::start().await;
+    let java = pair.java.mutex("k");
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let guard = pair.rust.mutex("k").acquire().await.unwrap();
+        assert!(!java.try_lock("a").await);
+        let waiting = java.begin(LONG, "a");
+        pair.listeners("k", 1).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        assert_eq!(waiting.await.unwrap(), "true");
+        times.push(released.elapsed());
+        assert!(pair.rust.inspect("k").await.unwrap().held);
+        java.unlock("a").await;
+    }
+    mostly_within(ONE_PUSH, times);
+    assert_eq!(pair.java.complaints(), "", "Java could not read a message");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_times_the_lock_goes_to_and_fro() {
+    let pair = Pair::start().await;
+    let java = pair.java.mutex("k");
+    let mut times = Vec::new();
+    let mut guard = pair.rust.mutex("k").acquire().await.unwrap();
+    let mut token = guard.fencing_token().unwrap().get();
+    for _ in 0..500 {
+        let java_waits = java.begin(LONG, "a");
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        assert_eq!(java_waits.await.unwrap(), "true");
+        times.push(released.elapsed());
+
+        let rust_waits = tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire());
+        let released = Instant::now();
+        java.unlock("a").await;
+        guard = rust_waits.await.unwrap().unwrap();
+        times.push(released.elapsed());
+
+        let next = guard.fencing_token().unwrap().get();
+        assert!(next > token, "{next} after {token}");
+        token = next;
+    }
+    guard.release().await.unwrap();
+    assert_eq!(times.len(), 1_000);
+    // A message that Java missed would cost the rest of a lease, which is 30 s.
+    let slowest = times.iter().max().unwrap();
+    assert!(*slowest < 5_000 * MS, "{slowest:?}");
+    mostly_within(100 * MS, times);
+    assert_eq!(pair.java.complaints(), "");
+}
+
+/// Adds one to `counter` by reading and writing it, under the lock; how often somebody else was inside.
+async fn contend(locks: &LockManager, url: &str, times: usize, counter: &str) -> u64 {
+    let client = redis::Client::open(url).unwrap();
+    let mut store = client.get_multiplexed_async_connection().await.unwrap();
+    let inside = format!("{counter}:inside");
+    let mut overlaps = 0;
+    for _ in 0..times {
+        let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
+        let mut set = redis::cmd("SET");
+        let alone: Option<String> = set
+            .arg(&inside)
+            .arg("rust")
+            .arg("NX")
+            .query_async(&mut store)
+            .await
+            .unwrap();
+        overlaps += u64::from(alone.is_none());
+        let old: Option<u64> = redis::cmd("GET")
+            .arg(counter)
+            .query_async(&mut store)
+            .await
+            .unwrap();
+        let new = old.unwrap_or(0) + 1;
+        let () = redis::cmd("SET")
+            .arg(counter)
+            .arg(new)
+            .query_async(&mut store)
+            .await
+            .unwrap();
+        let () = redis::cmd("DEL")
+            .arg(&inside)
+            .query_async(&mut store)
+            .await
+            .unwrap();
+        guard.release().await.unwrap();
+    }
+    overlaps
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_sides_at_once_are_never_inside_together() {
+    let pair = Pair::start().await;
+    let second = JavaPeer::start(&pair.server).await;
+    let other = bare(&pair.server).await;
+    let mut in_java = Vec::new();
+    for (peer, thread) in [(&pair.java, "a"), (&pair.java, "b"), (&second, "c")] {
+        in_java.push(peer.mutex("k").contend(200, "counter", thread));
+    }
+    let mut in_rust = Vec::new();
+    for locks in [&pair.rust, &pair.rust, &pair.rust, &other] {
+        let (locks, url) = (locks.clone(), pair.server.url());
+        in_rust.push(tokio::spawn(async move {
+            contend(&locks, &url, 150, "counter").await
+        }));
+    }
+    for task in in_rust {
+        assert_eq!(task.await.unwrap(), 0, "Rust met somebody inside");
+    }
+    for answer in in_java {
+        assert_eq!(answer.await.unwrap(), "0", "Java met somebody inside");
+    }
+    assert_eq!(
+        pair.server.query::<u64>(&["GET", "counter"]),
+        3 * 200 + 4 * 150
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_full_of_rust_waiters_lets_java_in() {
+    let pair = Pair::start().await;
+    let java = pair.java.mutex("k");
+    let tasks: Vec<_> = (0..32)
+        .map(|_| {
+            let locks = pair.rust.clone();
+            tokio::spawn(async move {
+                loop {
+                    let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
+                    tokio::task::yield_now().await;
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let mut times = Vec::new();
+    for _ in 0..20 {
+        let asked = Instant::now();
+        assert_eq!(java.begin(LONG, "a").await.unwrap(), "true");
+        times.push(asked.elapsed());
+        java.unlock("a").await;
+    }
+    for task in tasks {
+        task.abort();
+    }
+    mostly_within(1_000 * MS, times);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn javas_re_entries_are_counted_and_left_alone() {
+    let pair = Pair::start().await;
+    let java = pair.java.mutex("k");
+    java.lock("a").await;
+    java.lock("a").await;
+    let info = pair.rust.inspect("k").await.unwrap();
+    assert_eq!((info.held, info.count), (true, 2));
+    let thread = pair.java.ask("thread-id @a").await;
+    let expected = format!("{}…:{thread}", &pair.java.client_id()[..8]);
+    assert_eq!(info.holder.unwrap().to_string(), expected);
+
+    let waiting = tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire());
+    pair.listeners("k", 1).await;
+    java.unlock("a").await;
+    // Java's first unlock publishes nothing; whoever asks now still finds it held, once.
+    assert!(
+        bare(&pair.server)
+            .await
+            .mutex("k")
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert_eq!(java.hold_count("a").await, 1);
+    assert_eq!(pair.rust.inspect("k").await.unwrap().count, 1);
+    assert!(!waiting.is_finished());
+    java.unlock("a").await;
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_thread_of_javas_client_is_a_stranger_to_our_hold() {
+    let pair = Pair::start().await;
+    let java = pair.java.mutex("k");
+    let guard = pair.rust.mutex("k").acquire().await.unwrap();
+    for thread in ["a", "b"] {
+        assert!(!java.try_lock(thread).await);
+        java.unlock_is_refused(thread).await;
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_are_shared_without_a_namespace_and_with_it_as_a_part_of_them() {
+    let server = RedisServer::start();
+    let java = JavaPeer::start(&server).await;
+    let spaced = LockManager::connect(&server.url()).await.unwrap();
+    java.mutex("k").lock("a").await;
+    let guard = spaced.mutex("k").try_acquire().await.unwrap();
+    guard
+        .expect("`lock:k` is another lock than `k`")
+        .release()
+        .await
+        .unwrap();
+    java.mutex("lock:k").lock("a").await;
+    assert!(spaced.mutex("k").try_acquire().await.unwrap().is_none());
+}

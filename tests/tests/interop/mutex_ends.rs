@@ -1,0 +1,185 @@
+//! How a mutex's hold ends other than by its release: expiry, crashes, force; and how renewal keeps it.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::{LockError, LostReason};
+use tests::{Worker, eventually};
+
+use crate::pair::{LONG, MS, ONE_PUSH, Pair};
+
+const WORKER: &str = env!("CARGO_BIN_EXE_worker");
+
+/// Asserts that a wait that began now ended with the lease: `left` is what the store said of it.
+fn with_the_lease(since: Instant, left: Duration) {
+    let waited = since.elapsed();
+    assert!(
+        waited + 10 * MS >= left,
+        "{waited:?} of {left:?}: too early"
+    );
+    assert!(
+        waited < left + 1_000 * MS,
+        "{waited:?} of {left:?}: too late"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rust_has_the_lock_when_javas_fixed_lease_is_over() {
+    let pair = Pair::start().await;
+    let java = pair.java.mutex("k");
+    java.lock_for(2_000 * MS, "a").await;
+    let (since, left) = (Instant::now(), left(&pair));
+    let guard = pair.rust.mutex("k").wait(LONG).acquire().await.unwrap();
+    with_the_lease(since, left);
+    // Java comes late, and does no harm.
+    java.unlock_is_refused("a").await;
+    assert_eq!(java.hold_count("a").await, 0);
+    guard.renew(LONG).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_has_the_lock_when_our_fixed_lease_is_over() {
+    let pair = Pair::start().await;
+    let java = pair.java.mutex("k");
+    let request = pair.rust.mutex("k").lease(2_000 * MS).auto_renew(false);
+    let guard = request.acquire().await.unwrap();
+    let (since, left) = (Instant::now(), left(&pair));
+    assert_eq!(java.begin(LONG, "a").await.unwrap(), "true");
+    with_the_lease(since, left);
+    assert!(!guard.is_held());
+    assert_eq!(guard.lost().wait().await, LostReason::Expired);
+    assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
+    assert_eq!(java.hold_count("a").await, 1);
+    java.unlock("a").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rust_has_the_lock_when_a_killed_java_clients_lease_is_over() {
+    let mut pair = Pair::with_watchdog(3_000 * MS).await;
+    pair.java.mutex("k").lock("a").await;
+    let waiting = tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire());
+    pair.listeners("k", 1).await;
+    pair.java.kill9();
+    let (since, left) = (Instant::now(), left(&pair));
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    with_the_lease(since, left);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_has_the_lock_when_a_killed_rust_processs_lease_is_over() {
+    let pair = Pair::start().await;
+    // The process uses the default namespace.
+    let mut worker = Worker::start(WORKER, &["hang", &pair.server.url(), "k", "3000"]);
+    assert!(worker.line().unwrap().starts_with("held "));
+    let waiting = pair.java.mutex("lock:k").begin(LONG, "a");
+    pair.listeners("lock:k", 1).await;
+    worker.kill9();
+    let since = Instant::now();
+    let left = Duration::from_millis(pair.server.pttl("lock:k").unsigned_abs());
+    assert_eq!(waiting.await.unwrap(), "true");
+    with_the_lease(since, left);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_java_client_killed_while_it_waits_leaves_nothing_in_the_way() {
+    let mut pair = Pair::start().await;
+    let guard = pair.rust.mutex("k").acquire().await.unwrap();
+    let waiting = pair.java.mutex("k").begin(LONG, "a");
+    pair.listeners("k", 1).await;
+    pair.java.kill9();
+    waiting.await.unwrap_err();
+    guard.release().await.unwrap();
+    let next = pair.rust.mutex("k").try_acquire().await.unwrap();
+    next.expect("free").release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_guard_is_told_by_its_next_check_that_java_forced_the_lock() {
+    let pair = Pair::start().await;
+    for (name, renews) in [("renewed", true), ("fixed", false)] {
+        let request = pair.rust.mutex(name).lease(1_500 * MS).auto_renew(renews);
+        let guard = request.acquire().await.unwrap();
+        let (java, forced) = (pair.java.mutex(name), Instant::now());
+        assert!(java.force_unlock().await);
+        assert_eq!(guard.lost().wait().await, LostReason::Refused);
+        assert!(forced.elapsed() < 1_400 * MS, "{:?}", forced.elapsed());
+        assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
+        assert!(!java.force_unlock().await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_java_forces_wakes_our_waiter_within_one_push() {
+    let pair = Pair::start().await;
+    let java = pair.java.mutex("k");
+    java.lock("a").await;
+    let waiting = tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire());
+    pair.listeners("k", 1).await;
+    let forced = Instant::now();
+    assert!(java.force_unlock().await);
+    let guard = waiting.await.unwrap().unwrap();
+    assert!(forced.elapsed() < ONE_PUSH, "{:?}", forced.elapsed());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn javas_hold_is_gone_and_its_waiter_woken_when_we_force_the_lock() {
+    let pair = Pair::start().await;
+    let java = pair.java.mutex("k");
+    java.lock("a").await;
+    java.lock("a").await;
+    let waiting = java.begin(LONG, "b");
+    pair.listeners("k", 1).await;
+    let forced = Instant::now();
+    assert!(pair.rust.force_release("k").await.unwrap());
+    assert_eq!(waiting.await.unwrap(), "true");
+    assert!(forced.elapsed() < 2_000 * MS, "{:?}", forced.elapsed());
+    assert!(!java.is_held("a").await);
+    assert_eq!(java.hold_count("a").await, 0);
+    java.unlock_is_refused("a").await;
+    assert!(java.is_held("b").await);
+    java.unlock("b").await;
+    assert!(!pair.rust.force_release("k").await.unwrap());
+    assert_eq!(pair.java.complaints(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn javas_watchdog_keeps_us_out_and_shows_in_inspect() {
+    let pair = Pair::with_watchdog(1_500 * MS).await;
+    let java = pair.java.mutex("k");
+    java.lock("a").await;
+    let busy = pair.rust.mutex("k").wait(4_000 * MS).acquire().await;
+    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    let mut last = Duration::MAX;
+    eventually("the lease grows", async || {
+        let ttl = pair.rust.inspect("k").await.unwrap().ttl.unwrap();
+        let grew = ttl > last.saturating_add(200 * MS);
+        last = ttl;
+        grew
+    })
+    .await;
+    java.unlock("a").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_watchdog_keeps_java_out() {
+    let pair = Pair::start().await;
+    let guard = pair
+        .rust
+        .mutex("k")
+        .lease(1_000 * MS)
+        .acquire()
+        .await
+        .unwrap();
+    assert_eq!(
+        pair.java.mutex("k").begin(3_500 * MS, "a").await.unwrap(),
+        "false"
+    );
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    assert!(pair.java.mutex("k").try_lock("a").await);
+}
+
+fn left(pair: &Pair) -> Duration {
+    Duration::from_millis(pair.server.pttl("k").unsigned_abs())
+}
