@@ -2,6 +2,7 @@
 //!
 //! One file per kind of lock, and what they share in `pair.rs`.
 
+mod fenced;
 mod mutex;
 mod mutex_ends;
 mod mutex_names;
