@@ -16,8 +16,9 @@ async fn rust_waits_for_java_and_has_the_lock_within_one_push() {
         let java = pair.java.mutex(name);
         java.lock("a").await;
         assert!(pair.rust.mutex(name).try_acquire().await.unwrap().is_none());
-        let waiting = tokio::spawn(pair.rust.mutex(name).wait(LONG).acquire());
-        pair.listeners(name, 1).await;
+        let waiting = pair
+            .asleep(|| tokio::spawn(pair.rust.mutex(name).wait(LONG).acquire()))
+            .await;
         let asked = Instant::now();
         java.unlock("a").await;
         let guard = waiting.await.unwrap().unwrap();
@@ -37,8 +38,7 @@ async fn java_waits_for_rust_and_has_the_lock_within_one_push() {
     for _ in 0..5 {
         let guard = pair.rust.mutex("k").acquire().await.unwrap();
         assert!(!java.try_lock("a").await);
-        let waiting = java.begin(LONG, "a");
-        pair.listeners("k", 1).await;
+        let waiting = pair.asleep(|| java.begin(LONG, "a")).await;
         let released = Instant::now();
         guard.release().await.unwrap();
         assert_eq!(waiting.await.unwrap(), "true");
@@ -54,17 +54,31 @@ async fn java_waits_for_rust_and_has_the_lock_within_one_push() {
 async fn a_thousand_times_the_lock_goes_to_and_fro() {
     let pair = Pair::start().await;
     let java = pair.java.mutex("k");
-    let mut times = Vec::new();
+    let (mut pushed, mut raced) = (Vec::new(), Vec::new());
     let mut guard = pair.rust.mutex("k").acquire().await.unwrap();
     let mut token = guard.fencing_token().unwrap().get();
-    for _ in 0..500 {
-        let java_waits = java.begin(LONG, "a");
+    for round in 0..500 {
+        // Every other time the release meets the waiter somewhere on its way to sleep.
+        let asleep = round % 2 == 0;
+        let times = if asleep { &mut pushed } else { &mut raced };
+
+        let begin = || java.begin(LONG, "a");
+        let java_waits = if asleep {
+            pair.asleep(begin).await
+        } else {
+            begin()
+        };
         let released = Instant::now();
         guard.release().await.unwrap();
         assert_eq!(java_waits.await.unwrap(), "true");
         times.push(released.elapsed());
 
-        let rust_waits = tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire());
+        let begin = || tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire());
+        let rust_waits = if asleep {
+            pair.asleep(begin).await
+        } else {
+            begin()
+        };
         let released = Instant::now();
         java.unlock("a").await;
         guard = rust_waits.await.unwrap().unwrap();
@@ -75,11 +89,11 @@ async fn a_thousand_times_the_lock_goes_to_and_fro() {
         token = next;
     }
     guard.release().await.unwrap();
-    assert_eq!(times.len(), 1_000);
-    // A message that Java missed would cost the rest of a lease, which is 30 s.
-    let slowest = times.iter().max().unwrap();
+    // A message that was missed costs us up to 1.2 s, and Java the rest of a lease, which is 30 s.
+    let slowest = pushed.iter().chain(&raced).max().unwrap();
     assert!(*slowest < 5_000 * MS, "{slowest:?}");
-    mostly_within(100 * MS, times);
+    mostly_within(ONE_PUSH / 4, pushed);
+    mostly_within(ONE_PUSH / 4, raced);
     assert_eq!(pair.java.complaints(), "");
 }
 
@@ -191,8 +205,9 @@ async fn javas_re_entries_are_counted_and_left_alone() {
     let expected = format!("{}…:{thread}", &pair.java.client_id()[..8]);
     assert_eq!(info.holder.unwrap().to_string(), expected);
 
-    let waiting = tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire());
-    pair.listeners("k", 1).await;
+    let waiting = pair
+        .asleep(|| tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire()))
+        .await;
     java.unlock("a").await;
     // Java's first unlock publishes nothing; whoever asks now still finds it held, once.
     assert!(

@@ -57,8 +57,9 @@ async fn java_has_the_lock_when_our_fixed_lease_is_over() {
 async fn rust_has_the_lock_when_a_killed_java_clients_lease_is_over() {
     let mut pair = Pair::with_watchdog(3_000 * MS).await;
     pair.java.mutex("k").lock("a").await;
-    let waiting = tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire());
-    pair.listeners("k", 1).await;
+    let waiting = pair
+        .asleep(|| tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire()))
+        .await;
     pair.java.kill9();
     let (since, left) = (Instant::now(), left(&pair));
     waiting.await.unwrap().unwrap().release().await.unwrap();
@@ -71,8 +72,9 @@ async fn java_has_the_lock_when_a_killed_rust_processs_lease_is_over() {
     // The process uses the default namespace.
     let mut worker = Worker::start(WORKER, &["hang", &pair.server.url(), "k", "3000"]);
     assert!(worker.line().unwrap().starts_with("held "));
-    let waiting = pair.java.mutex("lock:k").begin(LONG, "a");
-    pair.listeners("lock:k", 1).await;
+    let waiting = pair
+        .asleep(|| pair.java.mutex("lock:k").begin(LONG, "a"))
+        .await;
     worker.kill9();
     let since = Instant::now();
     let left = Duration::from_millis(pair.server.pttl("lock:k").unsigned_abs());
@@ -84,8 +86,7 @@ async fn java_has_the_lock_when_a_killed_rust_processs_lease_is_over() {
 async fn a_java_client_killed_while_it_waits_leaves_nothing_in_the_way() {
     let mut pair = Pair::start().await;
     let guard = pair.rust.mutex("k").acquire().await.unwrap();
-    let waiting = pair.java.mutex("k").begin(LONG, "a");
-    pair.listeners("k", 1).await;
+    let waiting = pair.asleep(|| pair.java.mutex("k").begin(LONG, "a")).await;
     pair.java.kill9();
     waiting.await.unwrap_err();
     guard.release().await.unwrap();
@@ -113,8 +114,9 @@ async fn a_lock_that_java_forces_wakes_our_waiter_within_one_push() {
     let pair = Pair::start().await;
     let java = pair.java.mutex("k");
     java.lock("a").await;
-    let waiting = tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire());
-    pair.listeners("k", 1).await;
+    let waiting = pair
+        .asleep(|| tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire()))
+        .await;
     let forced = Instant::now();
     assert!(java.force_unlock().await);
     let guard = waiting.await.unwrap().unwrap();
@@ -128,8 +130,7 @@ async fn javas_hold_is_gone_and_its_waiter_woken_when_we_force_the_lock() {
     let java = pair.java.mutex("k");
     java.lock("a").await;
     java.lock("a").await;
-    let waiting = java.begin(LONG, "b");
-    pair.listeners("k", 1).await;
+    let waiting = pair.asleep(|| java.begin(LONG, "b")).await;
     let forced = Instant::now();
     assert!(pair.rust.force_release("k").await.unwrap());
     assert_eq!(waiting.await.unwrap(), "true");

@@ -30,16 +30,16 @@ async fn any_name_is_one_lock_with_one_channel() {
             pair.rust.mutex(name).try_acquire().await.unwrap().is_none(),
             "{name}"
         );
-        let rust_waits = tokio::spawn(pair.rust.mutex(name).wait(LONG).acquire());
-        pair.listeners(name, 1).await;
+        let rust_waits = pair
+            .asleep(|| tokio::spawn(pair.rust.mutex(name).wait(LONG).acquire()))
+            .await;
         let released = Instant::now();
         java.unlock("a").await;
         let guard = rust_waits.await.unwrap().unwrap();
         times.push(released.elapsed());
 
         assert!(!java.try_lock("a").await, "{name}");
-        let java_waits = java.begin(LONG, "a");
-        pair.listeners(name, 2).await;
+        let java_waits = pair.asleep(|| java.begin(LONG, "a")).await;
         let released = Instant::now();
         guard.release().await.unwrap();
         assert_eq!(java_waits.await.unwrap(), "true", "{name}");

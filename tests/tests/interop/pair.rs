@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_runtime::LockManager;
-use tests::{JavaPeer, RedisServer, eventually};
+use tests::{CommandStats, JavaPeer, RedisServer, eventually};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 /// A wait that only a failing test spends.
@@ -32,9 +32,17 @@ impl Pair {
         Self { java, rust, server }
     }
 
-    /// Waits until so many clients listen for a release of this mutex.
-    pub(crate) async fn listeners(&self, name: &str, wanted: i64) {
-        listeners(&self.server, &mutex_channel(name), wanted).await;
+    /// Begins a wait for a held lock, and returns when the waiter sleeps: only a message or the time wakes it.
+    pub(crate) async fn asleep<T>(&self, begin: impl FnOnce() -> T) -> T {
+        // Either side asks, subscribes, and asks again; a refusal reads the TTL. Nobody else may be refused meanwhile.
+        let refusals = || CommandStats::of(&self.server).calls("pttl");
+        let before = refusals();
+        let waiter = begin();
+        eventually("the waiter was refused twice", async || {
+            refusals() >= before + 2
+        })
+        .await;
+        waiter
     }
 }
 
@@ -42,24 +50,6 @@ impl Pair {
 pub(crate) async fn bare(server: &RedisServer) -> LockManager {
     let builder = LockManager::builder().namespace("");
     builder.connect(&server.url()).await.expect("connect")
-}
-
-/// Where releases of a mutex are announced: said a second time here, for the first is in the code under test.
-pub(crate) fn mutex_channel(name: &str) -> String {
-    if name.contains('{') {
-        format!("redisson_lock__channel:{name}")
-    } else {
-        format!("redisson_lock__channel:{{{name}}}")
-    }
-}
-
-/// Waits until the channel has exactly so many subscribers.
-pub(crate) async fn listeners(server: &RedisServer, channel: &str, wanted: i64) {
-    eventually(&format!("{wanted} listen on {channel}"), async || {
-        let (_, now): (String, i64) = server.query(&["PUBSUB", "NUMSUB", channel]);
-        now == wanted
-    })
-    .await;
 }
 
 /// Whether every second time was within the bound: a busy machine spoils one, a missed message all of them.

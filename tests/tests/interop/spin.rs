@@ -12,8 +12,9 @@ async fn rust_has_the_lock_within_its_cap_after_a_spin_lock_was_unlocked() {
     let pair = Pair::start().await;
     let java = pair.java.lock_of("spin", "k");
     java.lock("a").await;
-    let waiting = tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire());
-    pair.listeners("k", 1).await;
+    let waiting = pair
+        .asleep(|| tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire()))
+        .await;
     let released = Instant::now();
     java.unlock("a").await;
     let guard = waiting.await.unwrap().unwrap();
