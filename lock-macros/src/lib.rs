@@ -111,8 +111,9 @@ mod validate;
 ///
 /// `min_hold` is for jobs that must run once per tick on many hosts, whose clocks differ: the key
 /// outlives the body, also if the call is dropped. Before the call returns, the store is told to keep the
-/// key for the rest, so the process may end; a shutdown does not wait for it. It is counted from the
-/// grant, and asks nothing of a hold that is lost. A nested call leaves it to the outer one.
+/// key for the rest, so the process may end; a shutdown does not wait for it. A process that dies
+/// inside the body leaves the key to its lease: the work was not done. It is counted from the grant, and
+/// asks nothing of a hold that is lost. A nested call leaves it to the outer one.
 ///
 /// # What happens when
 ///
@@ -141,8 +142,9 @@ mod validate;
 /// method without a body: put it on each `impl`.
 ///
 /// Above `#[tokio::test]` and `#[tokio::main]`, not below: they leave no `async fn` behind.
-/// `#[tracing::instrument]` may stand on either side. Under `#[async_trait]` the methods of the `impl` may
-/// carry it; a name inside an argument's pattern can then not be used in the key.
+/// `#[tracing::instrument]` and `#[axum::debug_handler]` may stand on either side. Under `#[async_trait]`
+/// the methods of the `impl` may carry it; a name inside an argument's pattern can then not be used in the
+/// key.
 ///
 /// Also on functions that return `impl Future`, `Pin<Box<dyn Future>>` or `BoxFuture`. Their *whole* body
 /// is deferred: what it does before it makes the future runs when the call is first polled, under the

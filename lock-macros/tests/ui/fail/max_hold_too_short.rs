@@ -1,6 +1,6 @@
 use lock_runtime::{LockError, distributed_lock};
 
-#[distributed_lock(key = "a", max_hold = "0ms")]
+#[distributed_lock(key = "a", max_hold = "49ms")]
 async fn settle() -> Result<(), LockError> {
     Ok(())
 }

@@ -1,0 +1,92 @@
+//! The attribute's bounds of durations are the runtime's: a literal just inside both accept, just outside both
+//! refuse. What the attribute refuses is in `lock-macros/tests/ui/fail`: `lease_too_short`, `lease_too_long`,
+//! `lease_too_short_to_renew`, `min_hold_too_long` and `max_hold_too_short` are one millisecond outside.
+
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager, distributed_lock};
+
+const MS: Duration = Duration::from_millis(1);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[distributed_lock(key = "a", manager = locks, lease = "50ms", auto_renew = false)]
+async fn shortest(locks: &LockManager) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", manager = locks, lease = "1s")]
+async fn shortest_renewed(locks: &LockManager) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", manager = locks, lease = "24h")]
+async fn longest(locks: &LockManager) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "kept {name}", manager = locks, min_hold = "50ms")]
+async fn kept_shortest(locks: &LockManager, name: &str) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "kept {name}", manager = locks, min_hold = "24h")]
+async fn kept_longest(locks: &LockManager, name: &str) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", manager = locks, max_hold = "50ms")]
+async fn held_shortest(locks: &LockManager) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn durations_that_the_attribute_accepts_are_accepted() {
+    let locks = LockManager::in_memory();
+    shortest(&locks).await.unwrap();
+    shortest_renewed(&locks).await.unwrap();
+    longest(&locks).await.unwrap();
+    held_shortest(&locks).await.unwrap();
+    kept_shortest(&locks, "a").await.unwrap();
+    kept_longest(&locks, "b").await.unwrap();
+}
+
+#[distributed_lock(key = "a", manager = locks, lease = lease, auto_renew = renewed)]
+async fn leased(locks: &LockManager, lease: Duration, renewed: bool) -> Result<(), LockError> {
+    panic!("the body must not run");
+}
+
+#[distributed_lock(key = "a", manager = locks, min_hold = least)]
+async fn kept(locks: &LockManager, least: Duration) -> Result<(), LockError> {
+    panic!("the body must not run");
+}
+
+#[distributed_lock(key = "a", manager = locks, max_hold = longest)]
+async fn held(locks: &LockManager, longest: Duration) -> Result<(), LockError> {
+    panic!("the body must not run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn durations_that_the_attribute_refuses_are_refused() {
+    let locks = LockManager::in_memory();
+    for (lease, renewed) in [
+        (49 * MS, false),
+        (999 * MS, true),
+        (DAY + MS, true),
+        (DAY + MS, false),
+    ] {
+        let error = leased(&locks, lease, renewed).await.unwrap_err();
+        assert!(matches!(error, LockError::InvalidLease { .. }), "{error:?}");
+    }
+    for least in [49 * MS, DAY + MS] {
+        let error = kept(&locks, least).await.unwrap_err();
+        assert!(
+            matches!(error, LockError::InvalidConfig { .. }),
+            "{error:?}"
+        );
+    }
+    let error = held(&locks, 49 * MS).await.unwrap_err();
+    assert!(
+        matches!(error, LockError::InvalidConfig { .. }),
+        "{error:?}"
+    );
+}

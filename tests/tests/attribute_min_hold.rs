@@ -1,0 +1,93 @@
+//! `min_hold` on Redis: the server keeps the key, whatever becomes of the process that asked for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lock_runtime::{LockError, LockManager, distributed_lock};
+use tests::{RedisServer, eventually};
+use tokio::sync::Notify;
+
+const LEAST: Duration = Duration::from_secs(3);
+const KEY: &str = "lock:tick";
+
+#[distributed_lock(key = "tick", manager = locks, on_busy = skip, lease = "1s", min_hold = LEAST)]
+async fn tick(locks: &LockManager) -> Result<Option<()>, LockError> {
+    Ok(Some(()))
+}
+
+/// Until the key can be taken again; asks in between whether it is taken.
+async fn taken_for(server: &RedisServer, since: Instant) -> Duration {
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    assert_eq!(
+        tick(&other).await.unwrap(),
+        None,
+        "a second run in the same tick"
+    );
+    let guard = other.mutex("tick").acquire().await.unwrap();
+    let taken = since.elapsed();
+    guard.release().await.unwrap();
+    taken
+}
+
+#[tokio::test]
+async fn the_key_stays_taken_after_the_body_ended() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let before = Instant::now();
+    tick(&locks).await.unwrap().expect("the first run");
+    assert!(before.elapsed() < LEAST, "the call does not wait for it");
+    let taken = taken_for(&server, before).await;
+    assert!(taken >= LEAST, "{taken:?}");
+    assert!(
+        taken < 2 * LEAST,
+        "given back when the time is over: {taken:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_key_stays_taken_when_the_process_ends_after_the_call() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let before = Instant::now();
+    // Guards, manager and runtime go at once; only what the server was told is left.
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let locks = LockManager::connect(&url).await.unwrap();
+            tick(&locks).await.unwrap().expect("the first run");
+        });
+        runtime.shutdown_background();
+    })
+    .join()
+    .unwrap();
+    eventually("the process is gone", async || server.clients().is_empty()).await;
+    assert!(server.pttl(KEY) > 1_000, "longer than its lease");
+    let taken = taken_for(&server, before).await;
+    assert!(taken >= LEAST, "{taken:?}");
+    assert!(taken < 2 * LEAST, "{taken:?}");
+}
+
+#[distributed_lock(key = "tick", manager = locks, lease = "1s", min_hold = LEAST)]
+async fn endless(locks: &LockManager, started: &Notify) -> Result<(), LockError> {
+    started.notify_one();
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn the_key_stays_taken_when_the_call_and_the_manager_are_dropped() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let started = Arc::new(Notify::new());
+    let before = Instant::now();
+    let call = tokio::spawn({
+        let started = started.clone();
+        async move { endless(&locks, &started).await }
+    });
+    started.notified().await;
+    // The last handle to the manager is in the call.
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    let taken = taken_for(&server, before).await;
+    assert!(taken >= LEAST, "{taken:?}");
+    assert!(taken < 2 * LEAST, "{taken:?}");
+}
