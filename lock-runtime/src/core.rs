@@ -53,7 +53,11 @@ impl Core {
         now: Moment,
     ) -> Claim<'a> {
         Claim {
-            stake: Stake { key, holder },
+            stake: Stake {
+                key,
+                holder,
+                permits: terms.permits,
+            },
             term: terms.term,
             fenced: terms.fenced,
             waits: None,

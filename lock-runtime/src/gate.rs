@@ -267,7 +267,11 @@ impl Drop for Place {
             let mut state = self.gates.state();
             let next = Gates::pop(&mut state, &self.key);
             match (&next, state.gates.get_mut(&*self.key)) {
-                (Some(_), Some(gate)) => gate.held_by = None,
+                (Some(_), Some(gate)) => {
+                    gate.held_by = None;
+                    // The one before may have been admitted: what the store says to the next one is news.
+                    gate.heard &= self.key.kind().is_exclusive();
+                }
                 _ => drop(state.gates.remove(&*self.key)),
             }
             next

@@ -30,7 +30,7 @@ impl LockGuard {
         self.shares.held().name()
     }
 
-    /// The hold's fencing token. `None` where the manager was told to do without, and for several locks that are
+    /// The hold's fencing token. `None` where the manager was told to do without, for permits of a semaphore, and for several locks that are
     /// held as one: see [`members`](LockGuard::members).
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.shares.held().token()
@@ -40,6 +40,12 @@ impl LockGuard {
     /// in which they were taken.
     pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
         members(self.shares.held())
+    }
+
+    /// How many permits of a semaphore are held; 1 for a lock, and the sum for several that are held as one.
+    pub fn permits(&self) -> u32 {
+        let holds = self.shares.held().holds().iter();
+        holds.map(|hold| hold.permits()).sum()
     }
 
     /// True while no other holder can have been admitted. Answered from the local deadline, without I/O.

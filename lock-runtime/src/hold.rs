@@ -23,6 +23,7 @@ pub(crate) struct Hold {
     key: Arc<Key>,
     holder: HolderId,
     token: Option<FencingToken>,
+    permits: u32,
     label: &'static str,
     granted_at: Moment,
     max_until: Option<Moment>,
@@ -94,6 +95,7 @@ impl Hold {
             key,
             holder,
             token: granted.token,
+            permits: terms.permits,
             label: terms.label,
             granted_at: granted.sent_at,
             max_until: terms.max_hold.map(|longest| granted.sent_at + longest),
@@ -115,11 +117,16 @@ impl Hold {
         Stake {
             key: &self.key,
             holder: self.holder,
+            permits: self.permits,
         }
     }
 
     pub(crate) fn token(&self) -> Option<FencingToken> {
         self.token
+    }
+
+    pub(crate) fn permits(&self) -> u32 {
+        self.permits
     }
 
     pub(crate) fn label(&self) -> &'static str {
@@ -339,6 +346,7 @@ impl Hold {
         Renewal {
             key: self.key.clone(),
             holder: self.holder,
+            permits: self.permits,
             term,
         }
     }

@@ -23,6 +23,16 @@ impl HolderId {
         self.number
     }
 
+    /// The id of one of the holder's permits in a semaphore's leases: 16 bytes, as Redisson's are. It follows from the
+    /// holder, so that a request that is sent twice names the same permits.
+    #[cfg(feature = "redis")]
+    pub(crate) fn permit(self, index: u32) -> [u8; 16] {
+        let digest = sha1_smol::Sha1::from(format!("{}:{index}", self.text())).digest();
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest.bytes()[..16]);
+        id
+    }
+
     /// The id as the store knows it. Without the machinery of `fmt`: every call to a store needs one.
     pub(crate) fn text(self) -> String {
         let mut client = [0; Hyphenated::LENGTH];

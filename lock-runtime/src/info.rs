@@ -9,17 +9,23 @@ use crate::backend::Seen;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// True if somebody held the lock.
+    /// True if somebody held the lock, or leased permits of the semaphore.
     pub held: bool,
-    /// Who held it.
+    /// Who held it. `None` for a semaphore: its leases do not say whose they are.
     pub holder: Option<HolderInfo>,
-    /// How the lock was held: `exclusive`. `None` if it was free.
+    /// How the lock was held: `exclusive`. `None` if it was free. For what counts instead: `semaphore` while permits
+    /// are leased, else `counter`, because a plain semaphore, one whose permits are all free, and a latch look the
+    /// same in the store.
     pub mode: Option<&'static str>,
     /// How often its holder had entered. Re-entries of this library are local and count once; a Redisson holder's
-    /// count in the store.
+    /// count in the store. For a semaphore, how many permits are leased.
     pub count: u64,
-    /// What was left of the lease. `None` if the lock was free, or has no expiry, which this library never makes.
+    /// What was left of the lease, for a semaphore of the one that ends first. `None` if the lock was free, or has no
+    /// expiry, which this library never makes.
     pub ttl: Option<Duration>,
+    /// The free permits of a semaphore, or the count of a latch; `None` for a lock. Below zero if more permits were
+    /// taken away than were free.
+    pub available: Option<i64>,
     /// How many callers of this process wait for it. Those of other processes are not known to the store.
     pub local_waiters: usize,
 }
@@ -27,11 +33,12 @@ pub struct LockInfo {
 impl LockInfo {
     pub(crate) fn new(seen: Option<Seen>, local_waiters: usize) -> LockInfo {
         LockInfo {
-            held: seen.is_some(),
-            mode: seen.as_ref().map(|_| "exclusive"),
+            held: seen.as_ref().is_some_and(|seen| seen.count > 0),
+            mode: seen.as_ref().map(|seen| seen.mode),
             count: seen.as_ref().map_or(0, |seen| seen.count),
             ttl: seen.as_ref().and_then(|seen| seen.left),
-            holder: seen.map(|seen| HolderInfo::new(&seen.holder)),
+            available: seen.as_ref().and_then(|seen| seen.available),
+            holder: seen.and_then(|seen| Some(HolderInfo::new(&seen.holder?))),
             local_waiters,
         }
     }

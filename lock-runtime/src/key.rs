@@ -123,6 +123,16 @@ impl Key {
         }
     }
 
+    /// Redisson's `suffixName(raw, suffix)`: `raw:suffix` if the raw name holds a `{`, else `{raw}:suffix`.
+    #[cfg(any(feature = "redis", test))]
+    pub(crate) fn suffixed(&self, suffix: &str) -> String {
+        if self.raw.contains('{') {
+            [&self.raw, ":", suffix].concat()
+        } else {
+            ["{", &self.raw, "}:", suffix].concat()
+        }
+    }
+
     /// The key that holds the last fencing token: of every lock in this key's slot, or, for a fenced lock, of this one.
     #[cfg(any(feature = "redis", test))]
     pub(crate) fn fence(&self) -> String {
@@ -274,6 +284,8 @@ mod tests {
         assert_eq!(key("", "order:1").prefixed("p"), "p:{order:1}");
         assert_eq!(key("", "a{b}c").prefixed("p"), "p:a{b}c");
         assert_eq!(key("lock:", "x").prefixed("p"), "p:{lock:x}");
+        assert_eq!(key("lock:", "x").suffixed("timeout"), "{lock:x}:timeout");
+        assert_eq!(key("", "a{b}c").suffixed("timeout"), "a{b}c:timeout");
     }
 
     #[test]

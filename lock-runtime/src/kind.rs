@@ -8,10 +8,12 @@ pub(crate) enum Kind {
     Mutex,
     /// A mutex whose tokens come from Redisson's counter of that lock: `RFencedLock`.
     Fenced,
+    /// Permits of a semaphore, leased to their holder: Redisson's `RPermitExpirableSemaphore`.
+    Permits,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 2] = [Kind::Mutex, Kind::Fenced];
+    pub(crate) const ALL: [Kind; 3] = [Kind::Mutex, Kind::Fenced, Kind::Permits];
 
     /// Whether the store keeps it as a mutex.
     pub(crate) fn is_mutex(self) -> bool {
@@ -22,6 +24,15 @@ impl Kind {
     pub(crate) fn is_exclusive(self) -> bool {
         match self {
             Kind::Mutex | Kind::Fenced => true,
+            Kind::Permits => false,
+        }
+    }
+
+    /// Whether a request under an ancestor's hold of the same key shares that hold.
+    pub(crate) fn is_reentrant(self) -> bool {
+        match self {
+            Kind::Mutex | Kind::Fenced => true,
+            Kind::Permits => false,
         }
     }
 }

@@ -92,6 +92,7 @@ mod builder;
 mod clock;
 mod convert;
 mod core;
+mod counter;
 mod custody;
 mod decimal;
 mod error;
@@ -119,6 +120,7 @@ mod release;
 mod request;
 mod run;
 mod scope;
+mod semaphore;
 mod share;
 mod term;
 mod view;
@@ -139,6 +141,7 @@ pub use multi::MultiRequest;
 pub use name::{KeyPart, LockName};
 pub use request::LockRequest;
 pub use scope::{Outcome, Protect, Scope};
+pub use semaphore::Semaphore;
 pub use view::{Lease, Lost, Member};
 
 #[doc(hidden)]

@@ -15,6 +15,7 @@ use crate::multi::MultiRequest;
 use crate::name::LockName;
 use crate::options::{Options, config};
 use crate::request::LockRequest;
+use crate::semaphore::Semaphore;
 use crate::watchdog::Watch;
 
 /// How long a shutdown waits for releases under way.
@@ -112,7 +113,12 @@ impl LockManager {
         MultiRequest::new(members.into_iter().collect())
     }
 
-    /// Asks the store who holds the lock.
+    /// The semaphore of that name, whose permits are leased to their holders: see [`Semaphore`].
+    pub fn semaphore(&self, name: impl Into<LockName>) -> Semaphore {
+        Semaphore::new(self.core.clone(), name.into())
+    }
+
+    /// Asks the store who holds the lock, or how many permits of a semaphore are leased.
     ///
     /// # Errors
     /// [`LockError::InvalidName`], [`LockError::ForeignKey`], [`LockError::Unavailable`], [`LockError::Denied`].
@@ -134,6 +140,9 @@ impl LockManager {
     ///
     /// A holder that uses this library is told at once ([`LostReason::ForceReleased`]); another learns of it at its
     /// next renewal. Either may act on the lock until then: that is what force means.
+    ///
+    /// Of a semaphore, every leased permit is given back; true if there was one. Plain permits and a latch have no
+    /// holder to take them from: false, and nothing is changed.
     ///
     /// # Errors
     /// As [`inspect`](LockManager::inspect). After [`LockError::Unavailable`] it may have happened or not.

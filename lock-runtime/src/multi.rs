@@ -9,6 +9,7 @@ use crate::core::Core;
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::joint::Shares;
+use crate::kind::Kind;
 use crate::lineage::Chain;
 use crate::observe;
 use crate::options::{check_wait, config};
@@ -33,7 +34,8 @@ const MOST: usize = 128;
 /// A free set of mutexes of one store is taken by one script, in one round trip. Otherwise the locks are taken one
 /// by one; those that are had already are kept, and renewed, while the next one is waited for.
 ///
-/// A lock that is named twice is taken once, on the terms of its first request. One [`LockGuard`] holds all of them,
+/// A lock that is named twice is taken once, on the terms of its first request; permits of one semaphore are asked for
+/// together. One [`LockGuard`] holds all of them,
 /// with one fencing token per [member](LockGuard::members); it is lost as soon as one of them is lost.
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until it is acquired or run"]
@@ -83,7 +85,15 @@ impl MultiRequest {
             };
             match members.iter().find(same_name) {
                 None => members.push((core, order)),
-                Some((_, known)) if known.key == order.key => {}
+                Some((_, known)) if known.key == order.key => {
+                    if known.key.kind() == Kind::Permits {
+                        let name = order.key.name();
+                        let why = format!(
+                            "permits of `{name}` are asked for twice: ask for them together"
+                        );
+                        return Err(config(why));
+                    }
+                }
                 Some(_) => {
                     let name = order.key.name();
                     let why = format!("`{name}` is asked for twice, as locks of two kinds");

@@ -87,6 +87,8 @@ pub(crate) struct Terms {
     pub(crate) renewed: bool,
     pub(crate) fenced: bool,
     pub(crate) max_hold: Option<Duration>,
+    /// How many permits of a semaphore; 1 of anything else.
+    pub(crate) permits: u32,
     /// What logs and metrics call this lock.
     pub(crate) label: &'static str,
 }
@@ -119,6 +121,7 @@ impl Overrides {
             renewed,
             fenced: options.fencing,
             max_hold: self.max_hold,
+            permits: 1,
             label: self.label.unwrap_or("(unlabelled)"),
         })
     }

@@ -15,10 +15,12 @@ use crate::options::{Overrides, check_wait};
 use crate::order::Order;
 use crate::run::{Run, ValueOrLoss};
 use crate::scope::Outcome;
+use crate::semaphore::check_permits;
 use crate::view::Lease;
 use crate::wait;
 
-/// A request for an exclusive, reentrant lock: made by [`LockManager::mutex`](crate::LockManager::mutex), sent by
+/// A request for a lock, exclusive and reentrant, made by [`LockManager::mutex`](crate::LockManager::mutex), or for
+/// permits of a semaphore, made by [`Semaphore::permits`](crate::Semaphore::permits), which never re-enters. Sent by
 /// [`acquire`](LockRequest::acquire), [`try_acquire`](LockRequest::try_acquire) or [`run`](LockRequest::run).
 ///
 /// # Re-entry
@@ -35,6 +37,7 @@ pub struct LockRequest {
     name: LockName,
     kind: Kind,
     reentrant: bool,
+    permits: u32,
     overrides: Overrides,
 }
 
@@ -46,10 +49,19 @@ impl LockRequest {
             name,
             kind,
             reentrant: true,
+            permits: 1,
             overrides: Overrides {
                 label,
                 ..Overrides::default()
             },
+        }
+    }
+
+    /// A request for so many permits of a semaphore, all or none.
+    pub(crate) fn permits(core: Arc<Core>, name: LockName, permits: u32) -> LockRequest {
+        LockRequest {
+            permits,
+            ..LockRequest::new(core, name, Kind::Permits)
         }
     }
 
@@ -123,13 +135,19 @@ impl LockRequest {
         let mut terms = self.overrides.terms(key.name(), options)?;
         // A kind that is chosen for its tokens has them, whatever the manager does with the others.
         terms.fenced |= self.kind == Kind::Fenced;
+        if self.kind == Kind::Permits {
+            check_permits(self.permits)?;
+            terms.permits = self.permits;
+            // Several hold at once: a token would order nobody.
+            terms.fenced = false;
+        }
         let wait = self.overrides.wait.unwrap_or(options.wait);
         check_wait(wait)?;
         Ok(Order {
             key: Arc::new(key),
             terms,
             wait,
-            reentrant: self.reentrant,
+            reentrant: self.reentrant && self.kind.is_reentrant(),
         })
     }
 

@@ -104,11 +104,16 @@ pub(crate) async fn try_acquire(
         }
     }
     core.life.admit(&order.key)?;
-    let Some(place) = core.gates.try_enter(&order.key) else {
-        return Ok(None);
-    };
     let patience = Patience::new(order.wait);
-    match attempt(&core, place, &order, patience, patience.since).await {
+    let (place, now) = match core.gates.try_enter(&order.key) {
+        Some(place) => (place, patience.since),
+        None if order.key.kind().is_exclusive() => return Ok(None),
+        None => match short_queue(&core, &order, patience).await? {
+            Some(place) => (place, clock::now()),
+            None => return Ok(None),
+        },
+    };
+    match attempt(&core, place, &order, patience, now).await {
         Attempt::Held(share) => {
             core.life.admit(&order.key)?;
             // A hold that was lost before its caller saw it is no hold.
@@ -118,6 +123,24 @@ pub(crate) async fn try_acquire(
         }
         Attempt::Busy { .. } => Ok(None),
         Attempt::Failed { fault, .. } => Err(fault.into_error(order.key.name())),
+    }
+}
+
+/// The turn of somebody who does not wait, at a key that may admit several: near, unless the one at the head has
+/// to wait itself.
+async fn short_queue(
+    core: &Core,
+    order: &Order,
+    patience: Patience,
+) -> Result<Option<Place>, LockError> {
+    let turn = match core.gates.enter(&order.key, order.terms)? {
+        Entry::Head(place) => return Ok(Some(place)),
+        Entry::Queued(ticket) => queue(ticket, order, patience, core.options.call_timeout).await,
+    };
+    match turn {
+        Ok(Turn::Head(place)) => Ok(Some(place)),
+        Ok(Turn::Held(_)) | Err(LockError::Busy { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

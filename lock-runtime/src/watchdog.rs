@@ -23,6 +23,7 @@ use crate::backend::{Backend, Event, Fault, Renewal, Renewed, Victim};
 use crate::clock::{self, Moment};
 use crate::error::LostReason;
 use crate::hold::Hold;
+use crate::kind::Kind;
 use crate::lifecycle::Lifecycle;
 use crate::observe;
 
@@ -93,17 +94,23 @@ impl Schedule {
         self.queue.insert((watched.next, number));
     }
 
-    /// Takes out the hold of a victim. One that is not here may still come: the grant and the news of its forced
+    /// Takes out the holds of a victim. One that is not here may still come: the grant and the news of its forced
     /// release travel on different connections, and either may be first.
-    fn take(&mut self, victim: Victim) -> Option<Arc<Hold>> {
-        let mut holds = self.holds.values().map(|watched| &watched.hold);
-        if let Some(hold) = holds.find(|hold| victim.is(hold.holder())) {
-            let number = hold.holder().number();
-            return self.remove(number);
+    fn take(&mut self, victim: Victim) -> Vec<Arc<Hold>> {
+        let holds = self.holds.values().map(|watched| watched.hold.holder());
+        let named: Vec<_> = holds.filter(|holder| victim.is(*holder)).collect();
+        let mut taken = Vec::with_capacity(named.len());
+        taken.extend(
+            named
+                .into_iter()
+                .filter_map(|holder| self.remove(holder.number())),
+        );
+        if !taken.is_empty() && victim.is_one() {
+            return taken;
         }
         self.unmatched.truncate(MOST_UNMATCHED - 1);
         self.unmatched.push_front((clock::now(), victim));
-        None
+        taken
     }
 
     /// Whether a hold that only now comes to be watched was released by force before.
@@ -190,9 +197,9 @@ impl Watch {
     pub(crate) fn hear(&self, event: Event) {
         match event {
             Event::ForceReleased(victim) => {
-                let hold = self.schedule().take(victim);
+                let holds = self.schedule().take(victim);
                 // Unlocked: a loss wakes waiters.
-                if let Some(hold) = hold {
+                for hold in holds {
                     hold.lose(LostReason::ForceReleased);
                 }
             }
@@ -204,8 +211,9 @@ impl Watch {
     fn collect(&self, batch: usize, all: bool) -> Vec<Vec<Arc<Hold>>> {
         let now = clock::now().tick();
         let (mut over, mut moved) = (Vec::new(), Vec::new());
-        // By lease, in powers of two: a call's timeout follows its shortest lease, and must suit all of them.
-        let mut due: HashMap<u32, Vec<Arc<Hold>>> = HashMap::new();
+        // By kind: each has its script. By lease, in powers of two: a call's timeout follows its shortest lease, and must
+        // suit all of them.
+        let mut due: HashMap<(Kind, u32), Vec<Arc<Hold>>> = HashMap::new();
         let mut schedule = self.schedule();
         let mut horizon = now;
         for &(at, number) in &schedule.queue {
@@ -230,7 +238,8 @@ impl Watch {
                 continue;
             }
             let term = watched.hold.term();
-            let group = due.entry(term.millis().ilog2()).or_default();
+            let group = (watched.hold.key().kind(), term.millis().ilog2());
+            let group = due.entry(group).or_default();
             if at <= now {
                 // Those that are due soon fill the batch that goes out anyway, but start none.
                 horizon = horizon.max(now + term.early());

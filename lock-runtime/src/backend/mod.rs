@@ -1,5 +1,7 @@
 //! What a store must be able to do. Everything above this trait is the same for every backend.
 
+#[cfg(feature = "redis")]
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -13,10 +15,13 @@ use crate::holder::HolderId;
 use crate::key::Key;
 use crate::term::Term;
 
+mod counters;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod topic;
+
+pub(crate) use self::counters::{Counters, Sort, Tally};
 
 /// Boxed because a manager holds its backend as `dyn`: one allocation beside a network round trip.
 pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
@@ -25,7 +30,7 @@ pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + S
 ///
 /// Every operation has the effect of once when it is sent twice, because it names its [`HolderId`], which is
 /// never reused. `timeout` bounds the whole call, waiting for a connection included.
-pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Backend: Counters + fmt::Debug + Send + Sync + 'static {
     /// Takes the lock for `holder` if nobody has it.
     ///
     /// Cancel safety is the backend's duty: when the future is dropped or ends in [`Fault::Unknown`], the
@@ -81,6 +86,8 @@ pub(crate) trait Listen: Send + Sync {
 pub(crate) struct Stake<'a> {
     pub(crate) key: &'a Key,
     pub(crate) holder: HolderId,
+    /// How many permits of a semaphore; 1 of anything else.
+    pub(crate) permits: u32,
 }
 
 /// Who wants which lock for how long.
@@ -143,6 +150,7 @@ pub(crate) enum HandedOver {
 pub(crate) struct Renewal {
     pub(crate) key: Arc<Key>,
     pub(crate) holder: HolderId,
+    pub(crate) permits: u32,
     /// The lease to extend to; `None` only checks that the hold is there.
     pub(crate) term: Option<Term>,
 }
@@ -156,13 +164,18 @@ pub(crate) enum Renewed {
     Unknown,
 }
 
-/// What `inspect` saw of a held lock.
+/// What `inspect` saw of a held lock, or of a counter.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// The holder's id as text. Redacted before it leaves the crate.
-    pub(crate) holder: String,
+    pub(crate) mode: &'static str,
+    /// The holder's id as text. Redacted before it leaves the crate. A semaphore names none.
+    pub(crate) holder: Option<String>,
+    /// Of a semaphore: how many permits are leased.
     pub(crate) count: u64,
+    /// Of a semaphore, until the first of its leases is over.
     pub(crate) left: Option<Duration>,
+    /// The permits that are free; `None` for a lock.
+    pub(crate) available: Option<i64>,
 }
 
 /// Something the store says without being asked.
@@ -178,9 +191,23 @@ pub(crate) enum Victim {
     Id(HolderId),
     #[cfg(feature = "redis")]
     Sha1(String),
+    /// Permits of a semaphore, by their ids: several holders.
+    #[cfg(feature = "redis")]
+    Permits(Arc<HashSet<[u8; 16]>>),
 }
 
 impl Victim {
+    /// Whether it names one holder at most.
+    pub(crate) fn is_one(&self) -> bool {
+        match self {
+            Victim::Id(_) => true,
+            #[cfg(feature = "redis")]
+            Victim::Sha1(_) => true,
+            #[cfg(feature = "redis")]
+            Victim::Permits(_) => false,
+        }
+    }
+
     pub(crate) fn is(&self, holder: HolderId) -> bool {
         match self {
             Victim::Id(id) => *id == holder,
@@ -188,6 +215,9 @@ impl Victim {
             Victim::Sha1(hash) => {
                 *hash == sha1_smol::Sha1::from(holder.text()).digest().to_string()
             }
+            // A set of permits is given back as a whole: its first one stands for it.
+            #[cfg(feature = "redis")]
+            Victim::Permits(ids) => ids.contains(&holder.permit(0)),
         }
     }
 }
@@ -210,6 +240,8 @@ pub(crate) enum Fault {
     Denied(StoreError),
     /// The key exists and is something else.
     Foreign { key: String, why: String },
+    /// It cannot be served as things are set up, however long one waits.
+    Impossible(String),
     /// The backend was closed, or its runtime is gone.
     Closed(&'static str),
 }
@@ -221,6 +253,7 @@ impl fmt::Display for Fault {
                 source.fmt(f)
             }
             Fault::Foreign { key, why } => write!(f, "key `{key}`: {why}"),
+            Fault::Impossible(why) => f.write_str(why),
             Fault::Closed(why) => f.write_str(why),
         }
     }
@@ -232,6 +265,16 @@ impl Fault {
         matches!(self, Fault::NotDone(_) | Fault::Unknown(_))
     }
 
+    /// A semaphore has fewer permits in all than a request wants; `None` if none were ever set.
+    pub(crate) fn too_few(name: &str, all: Option<i64>) -> Fault {
+        Fault::Impossible(match all {
+            Some(all) => format!("the semaphore `{name}` has {all} permits in all: too few"),
+            None => format!(
+                "the semaphore `{name}` has no permits: they were not set (`try_set_permits`), or the store lost them"
+            ),
+        })
+    }
+
     pub(crate) fn into_error(self, name: &str) -> LockError {
         let name = name.to_owned();
         match self {
@@ -240,6 +283,7 @@ impl Fault {
             }
             Fault::Denied(source) => LockError::Denied { name, source },
             Fault::Foreign { key, why } => LockError::ForeignKey { key, why },
+            Fault::Impossible(why) => LockError::InvalidConfig { why },
             Fault::Closed(why) => LockError::ShuttingDown { name, why },
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{At, Entry, State};
+use super::{At, Entry, State, foreign};
 use crate::backend::{
     Acquired, AcquiredAll, Claim, Fault, Granted, HandedOver, Released, Renewal, Renewed, Seen,
     Stake,
@@ -32,9 +32,11 @@ impl Exclusive {
 
     pub(super) fn seen(&self) -> Seen {
         Seen {
-            holder: self.holder.text(),
+            mode: "exclusive",
+            holder: Some(self.holder.text()),
             count: 1,
             left: Some(self.left()),
+            available: None,
         }
     }
 }
@@ -43,10 +45,12 @@ impl Exclusive {
 fn hold<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut Exclusive> {
     match state.live(key)? {
         Entry::Exclusive(hold) => Some(hold),
+        Entry::Permits(_) => None,
     }
 }
 
 pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Acquired, Fault> {
+    refuse_foreign(state, claim.stake.key)?;
     if let Some(hold) = other_hold(state, claim.stake) {
         let left = Some(hold.left());
         return Ok(Acquired::Busy { left });
@@ -60,6 +64,7 @@ pub(super) fn acquire_all(
     at: At,
 ) -> Result<AcquiredAll, Fault> {
     for claim in claims {
+        refuse_foreign(state, claim.stake.key)?;
         if other_hold(state, claim.stake).is_some() {
             return Ok(AcquiredAll::Busy);
         }
@@ -68,13 +73,20 @@ pub(super) fn acquire_all(
     Ok(AcquiredAll::Granted(granted.collect()))
 }
 
+fn refuse_foreign(state: &mut State, key: &Key) -> Result<(), Fault> {
+    match state.live(key) {
+        None | Some(Entry::Exclusive(_)) => Ok(()),
+        Some(Entry::Permits(_)) => Err(foreign(key, "it holds no lock")),
+    }
+}
+
 /// The hold that is in the way.
 fn other_hold<'a>(state: &'a mut State, stake: Stake<'_>) -> Option<&'a mut Exclusive> {
     hold(state, stake.key).filter(|hold| hold.holder != stake.holder)
 }
 
 fn grant(state: &mut State, claim: &Claim<'_>, at: At) -> Granted {
-    let Stake { key, holder } = claim.stake;
+    let Stake { key, holder, .. } = claim.stake;
     state.put(key, Exclusive::entry(holder, claim.term));
     Granted {
         token: state.token(claim, at.micros),
@@ -92,7 +104,7 @@ pub(super) fn release(state: &mut State, stake: Stake<'_>) -> Released {
 }
 
 pub(super) fn hand_over(state: &mut State, from: HolderId, to: &Claim<'_>, at: At) -> HandedOver {
-    let Stake { key, holder } = to.stake;
+    let Stake { key, holder, .. } = to.stake;
     if hold(state, key).is_none_or(|hold| hold.holder != from && hold.holder != holder) {
         return HandedOver::NotHeld;
     }

@@ -3,7 +3,9 @@
 //! Its clock is tokio's, so leases follow a paused clock. As in Redis, expiry tells nobody: waiters learn of it
 //! by their own timers.
 
+mod counters;
 mod exclusive;
+mod permits;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,6 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::exclusive::Exclusive;
+use self::permits::Permits;
 use super::topic::{Ear, Topic};
 use super::{
     Acquired, AcquiredAll, Backend, Claim, Event, EventSink, Fault, HandedOver, Listen, Released,
@@ -62,6 +65,7 @@ struct State {
 /// What stands at a key.
 enum Entry {
     Exclusive(Exclusive),
+    Permits(Permits),
 }
 
 impl Entry {
@@ -69,19 +73,23 @@ impl Entry {
     fn expires(&self) -> Instant {
         match self {
             Entry::Exclusive(hold) => hold.expires,
+            // As long as anything: a counter has no lease, only its permits do.
+            Entry::Permits(_) => Instant::now() + FOR_EVER,
         }
     }
 
     fn seen(&self) -> Seen {
         match self {
             Entry::Exclusive(hold) => hold.seen(),
+            Entry::Permits(permits) => permits.seen(),
         }
     }
 
-    /// Everybody who holds it.
-    fn holders(&self) -> Vec<HolderId> {
+    /// Whether somebody holds it.
+    fn is_held(&self) -> bool {
         match self {
-            Entry::Exclusive(hold) => vec![hold.holder],
+            Entry::Exclusive(hold) => hold.expires > Instant::now(),
+            Entry::Permits(permits) => permits.is_held(),
         }
     }
 }
@@ -124,17 +132,16 @@ impl MemoryStore {
             .clone()
     }
 
-    /// How many locks are held now.
+    /// How many locks are held now, and semaphores with a leased permit.
     pub fn held(&self) -> usize {
-        let now = Instant::now();
         self.lock()
             .locks
             .values()
-            .filter(|entry| entry.expires() > now)
+            .filter(|entry| entry.is_held())
             .count()
     }
 
-    /// Forgets every lock, as `FLUSHALL` would. Holders learn of it at their next renewal; tokens go on rising.
+    /// Forgets every lock and counter, as `FLUSHALL` would. Holders learn of it at their next renewal; tokens go on rising.
     pub fn clear(&self) {
         self.lock().locks.clear();
     }
@@ -209,6 +216,17 @@ impl State {
     }
 }
 
+/// Longer than any process lives.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// The fault of a key that is something else.
+fn foreign(key: &Key, why: &str) -> Fault {
+    Fault::Foreign {
+        key: key.raw().to_owned(),
+        why: why.to_owned(),
+    }
+}
+
 /// When an operation is carried out, and when it was asked for.
 #[derive(Clone, Copy)]
 struct At {
@@ -234,6 +252,22 @@ impl MemoryBackend {
             attachment
         };
         MemoryBackend { store, attachment }
+    }
+
+    fn listen_at(&self, key: &Arc<Key>) -> Box<dyn Listen> {
+        let mut state = self.store.lock();
+        let topic = state.topic(key).unwrap_or_else(|| {
+            let topic = Arc::new(Topic::default());
+            state
+                .topics
+                .insert(key.raw().into(), Arc::downgrade(&topic));
+            topic
+        });
+        Box::new(Listener {
+            ear: Ear::new(topic),
+            key: key.clone(),
+            store: self.store.clone(),
+        })
     }
 
     /// Runs one operation on the state, as a store runs one script. It is ready at once, so it takes part in
@@ -264,6 +298,7 @@ impl Backend for MemoryBackend {
             };
             match claim.stake.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &claim, at),
+                Kind::Permits => permits::acquire(state, &claim, at),
             }
         })
     }
@@ -283,6 +318,7 @@ impl Backend for MemoryBackend {
         self.op(move |state| {
             Ok(match stake.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::release(state, stake),
+                Kind::Permits => permits::release(state, stake),
             })
         })
     }
@@ -295,6 +331,8 @@ impl Backend for MemoryBackend {
             };
             Ok(match to.stake.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, at),
+                // Nobody owns the turn at a semaphore, so nobody hands it over.
+                Kind::Permits => HandedOver::NotHeld,
             })
         })
     }
@@ -303,6 +341,7 @@ impl Backend for MemoryBackend {
         self.op(move |state| {
             let renew = |renewal: &Renewal| match renewal.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::renew(state, renewal),
+                Kind::Permits => permits::renew(state, renewal),
             };
             Ok(batch.iter().map(renew).collect())
         })
@@ -315,8 +354,20 @@ impl Backend for MemoryBackend {
                 let Some(entry) = state.live(key) else {
                     return Ok(false);
                 };
-                let victims = entry.holders();
-                state.locks.remove(key.raw());
+                let victims = match entry {
+                    Entry::Exclusive(hold) => {
+                        let victims = vec![hold.holder];
+                        state.locks.remove(key.raw());
+                        victims
+                    }
+                    Entry::Permits(permits) => {
+                        permits.reclaim();
+                        permits.give_back_all()
+                    }
+                };
+                if victims.is_empty() {
+                    return Ok(false);
+                }
                 state.wake(key);
                 (victims, state.attached.clone())
             };
@@ -330,23 +381,18 @@ impl Backend for MemoryBackend {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, Option<Seen>> {
-        self.op(move |state| Ok(state.live(key).map(|entry| entry.seen())))
+        self.op(move |state| {
+            Ok(state.live(key).map(|entry| {
+                if let Entry::Permits(permits) = entry {
+                    permits.reclaim();
+                }
+                entry.seen()
+            }))
+        })
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        let mut state = self.store.lock();
-        let topic = state.topic(key).unwrap_or_else(|| {
-            let topic = Arc::new(Topic::default());
-            state
-                .topics
-                .insert(key.raw().into(), Arc::downgrade(&topic));
-            topic
-        });
-        Box::new(Listener {
-            ear: Ear::new(topic),
-            key: key.clone(),
-            store: self.store.clone(),
-        })
+        self.listen_at(key)
     }
 
     fn renew_batch(&self) -> usize {

@@ -7,7 +7,7 @@ use tokio::sync::SemaphorePermit;
 
 use super::link::Live;
 use super::scripts::AcquireReply;
-use super::{GaveBack, Inner, exclusive};
+use super::{GaveBack, Inner, exclusive, permits};
 use crate::backend::{Acquired, Claim, Fault, Granted, Stake};
 use crate::clock::{self, Moment};
 use crate::error::StoreError;
@@ -78,6 +78,7 @@ async fn ask(
         Kind::Mutex | Kind::Fenced => {
             exclusive::acquire(inner, live, claim, not_after, now, deadline).await
         }
+        Kind::Permits => permits::acquire(inner, live, claim, not_after, now, deadline).await,
     }
 }
 
@@ -124,6 +125,7 @@ impl Drop for Undo<'_> {
             live: self.live.clone(),
             key: self.claim.stake.key.clone(),
             holder: self.claim.stake.holder,
+            permits: self.claim.stake.permits,
             not_after: self.not_after,
             over: self.deadline + self.claim.term.ttl() + SLACK,
         };
@@ -145,6 +147,7 @@ pub(super) struct Compensation {
     pub(super) live: Live,
     pub(super) key: Key,
     pub(super) holder: HolderId,
+    pub(super) permits: u32,
     pub(super) not_after: u64,
     /// When the lease, had it been granted at the last moment, has ended by itself.
     pub(super) over: Moment,
@@ -156,6 +159,7 @@ impl Compensation {
         let stake = Stake {
             key: &self.key,
             holder: self.holder,
+            permits: self.permits,
         };
         let mut first = Some(self.live.clone());
         let mut pause = Duration::from_millis(2);

@@ -21,7 +21,7 @@ pub(super) async fn acquire(
     now: Moment,
     deadline: Moment,
 ) -> Result<AcquireReply, Fault> {
-    let Stake { key, holder } = claim.stake;
+    let Stake { key, holder, .. } = claim.stake;
     let fence = claim.fenced.then(|| key.fence());
     let script = Acquire {
         lock: key.raw(),
@@ -65,7 +65,7 @@ pub(super) async fn hand_over(
 ) -> Result<HandedOver, Fault> {
     let deadline = to.asked_at + to.timeout;
     let (live, sent_at) = inner.link.get(to.asked_at, deadline).await?;
-    let Stake { key, holder } = to.stake;
+    let Stake { key, holder, .. } = to.stake;
     let fence = to.fenced.then(|| key.fence());
     let channel = channel(key);
     let script = HandOver {

@@ -10,15 +10,19 @@
 //! | `acquire`, `server_clock` | acquire, dated in server time, and its compensation |
 //! | `acquire_all` | several locks by one script |
 //! | `exclusive` | what mutex and fenced lock send |
+//! | `permits`, `counters`, `permit_scripts` | leased permits; plain permits and latches; their part of the script table |
 //! | `topics`, `subscribe` | who listens; the pub/sub connection and its supervisor |
 
 mod acquire;
 mod acquire_all;
 mod check;
+mod counters;
 mod dial;
 mod exclusive;
 mod faults;
 mod link;
+mod permit_scripts;
+mod permits;
 mod reply;
 mod script;
 mod scripts;
@@ -256,6 +260,7 @@ impl Inner {
             Kind::Mutex | Kind::Fenced => {
                 exclusive::release(self, live, stake, now, deadline).await
             }
+            Kind::Permits => permits::release(self, live, stake, now, deadline).await,
         }
     }
 
@@ -263,7 +268,25 @@ impl Inner {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        exclusive::renew(self, batch, timeout).await
+        // The watchdog groups by kind.
+        match batch.first().map(|item| item.key.kind()) {
+            None => Ok(Vec::new()),
+            Some(Kind::Mutex | Kind::Fenced) => exclusive::renew(self, batch, timeout).await,
+            Some(Kind::Permits) => permits::renew(self, batch, timeout).await,
+        }
+    }
+
+    async fn inspect(&self, key: &Key, timeout: Duration) -> Result<Option<Seen>, Fault> {
+        match self.call(&Inspect { lock: key.raw() }, timeout).await {
+            // No hash: it may be a counter.
+            Err(Fault::Foreign { key: foreign, why }) => {
+                match permits::inspect(self, key, timeout).await {
+                    Err(Fault::Foreign { .. }) => Err(Fault::Foreign { key: foreign, why }),
+                    answer => answer,
+                }
+            }
+            answer => answer,
+        }
     }
 
     async fn force_release(&self, key: &Key, timeout: Duration) -> Result<bool, Fault> {
@@ -273,7 +296,16 @@ impl Inner {
             channel: &channel,
             control: &self.control,
         };
-        let reply = self.call(&script, timeout).await?;
+        let reply = match self.call(&script, timeout).await {
+            // No hash: it may be a semaphore.
+            Err(Fault::Foreign { key: foreign, why }) => {
+                return match permits::force_release(self, key, timeout).await {
+                    Err(Fault::Foreign { .. }) => Err(Fault::Foreign { key: foreign, why }),
+                    answer => answer,
+                };
+            }
+            reply => reply?,
+        };
         for (channel, payload) in reply.unpublished {
             self.publish(channel, payload);
         }
@@ -306,6 +338,8 @@ impl Backend for RedisBackend {
         Box::pin(async move {
             match to.stake.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::hand_over(&self.inner, from, to).await,
+                // Nobody owns the turn at a semaphore, so nobody hands it over.
+                Kind::Permits => Ok(HandedOver::NotHeld),
             }
         })
     }
@@ -319,7 +353,7 @@ impl Backend for RedisBackend {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Seen>> {
-        Box::pin(async move { self.inner.call(&Inspect { lock: key.raw() }, timeout).await })
+        Box::pin(self.inner.inspect(key, timeout))
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
@@ -366,5 +400,6 @@ enum GaveBack {
 fn channel(key: &Key) -> String {
     match key.kind() {
         Kind::Mutex | Kind::Fenced => key.prefixed("redisson_lock__channel"),
+        Kind::Permits => counters::channel_of_permits(key),
     }
 }

@@ -262,28 +262,33 @@ impl Script for Renew<'_> {
     }
 
     fn read(&self, reply: Value) -> Option<Result<Vec<Renewed>, Fault>> {
-        let mut items = Items::of(reply)?;
-        let mut answers = Vec::with_capacity(self.items.len());
-        let mut failed = None;
-        for _ in self.items {
-            answers.push(match items.value()? {
-                Value::Int(1) => Renewed::Held,
-                Value::Int(0) => Renewed::NotHeld,
-                error => {
-                    failed.get_or_insert(faults::of_text(&text(error)?));
-                    Renewed::Unknown
-                }
-            });
-        }
-        // One bad key is its own trouble; if all of them fail, it is the call that failed.
-        if let Some(fault) = failed {
-            if answers.iter().all(|answer| *answer == Renewed::Unknown) {
-                return Some(Err(fault));
-            }
-            tracing::warn!(%fault, "some keys of a renewal failed; they are renewed again");
-        }
-        items.end(Ok(answers))
+        read_renewals(self.items.len(), reply)
     }
+}
+
+/// Reads one answer for each of so many items.
+pub(super) fn read_renewals(expected: usize, reply: Value) -> Option<Result<Vec<Renewed>, Fault>> {
+    let mut items = Items::of(reply)?;
+    let mut answers = Vec::with_capacity(expected);
+    let mut failed = None;
+    for _ in 0..expected {
+        answers.push(match items.value()? {
+            Value::Int(1) => Renewed::Held,
+            Value::Int(0) => Renewed::NotHeld,
+            error => {
+                failed.get_or_insert(faults::of_text(&text(error)?));
+                Renewed::Unknown
+            }
+        });
+    }
+    // One bad key is its own trouble; if all of them fail, it is the call that failed.
+    if let Some(fault) = failed {
+        if answers.iter().all(|answer| *answer == Renewed::Unknown) {
+            return Some(Err(fault));
+        }
+        tracing::warn!(%fault, "some keys of a renewal failed; they are renewed again");
+    }
+    items.end(Ok(answers))
 }
 
 pub(super) struct ForceRelease<'a> {
@@ -374,9 +379,11 @@ impl Script for Inspect<'_> {
                 let (holder, count) = (items.text()?, items.digits()?);
                 let left = items.expiry()?;
                 items.end(Ok(Some(Seen {
-                    holder,
+                    mode: "exclusive",
+                    holder: Some(holder),
                     count,
                     left,
+                    available: None,
                 })))
             }
             "FOREIGN" => foreign(items, self.lock, None),

@@ -5,6 +5,7 @@
 //! cut a slow subscriber without cutting the commands. It speaks RESP3: messages reach the topics in the callback
 //! of the connection's task and are counted there, so no queue can grow.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,11 +119,30 @@ fn deliver(push: &PushInfo, topics: &Topics, control: &str, events: &EventSink) 
     }
 }
 
-/// The SHA-1 of a holder's id in 40 hex digits. Anything else on the control channel is not ours.
+/// The SHA-1 of a holder's id in 40 hex digits, or ids of permits in 32 each. Anything else on the control channel is
+/// not ours.
 fn victim(payload: &[u8]) -> Option<Victim> {
+    if let Some(ids) = payload.strip_prefix(b"permits:") {
+        return permits(ids);
+    }
     let hex = payload.len() == 40 && payload.iter().all(u8::is_ascii_hexdigit);
     let text = std::str::from_utf8(payload).ok()?;
     hex.then(|| Victim::Sha1(text.to_ascii_lowercase()))
+}
+
+fn permits(hex: &[u8]) -> Option<Victim> {
+    const DIGITS: usize = 32;
+    if hex.is_empty() || !hex.len().is_multiple_of(DIGITS) {
+        return None;
+    }
+    let id = |digits: &[u8]| {
+        let digits = std::str::from_utf8(digits).ok()?;
+        let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let number = u128::from_str_radix(digits, 16).ok()?;
+        plain.then(|| number.to_be_bytes())
+    };
+    let ids: Option<HashSet<_>> = hex.chunks(DIGITS).map(id).collect();
+    Some(Victim::Permits(Arc::new(ids?)))
 }
 
 /// Warned once of each, however many channels and connections it concerns.
@@ -281,5 +301,23 @@ mod tests {
             assert!(victim(bad.as_bytes()).is_none(), "{bad}");
         }
         assert!(victim(&[0xff; 40]).is_none());
+    }
+
+    #[test]
+    fn permits_are_named_by_thirty_two_hex_digits_each() {
+        let ids = crate::holder::HolderIds::new();
+        let (mine, other) = (ids.fresh(), ids.fresh());
+        let hex = format!("{:032x}", u128::from_be_bytes(mine.permit(0)));
+        let more = format!("permits:{}{hex}", "0".repeat(32));
+        let named = victim(more.as_bytes()).unwrap();
+        assert!(named.is(mine) && !named.is(other));
+        for bad in [
+            "permits:",
+            "permits:1",
+            &more[..more.len() - 1],
+            &more.replace('0', "+"),
+        ] {
+            assert!(victim(bad.as_bytes()).is_none(), "{bad}");
+        }
     }
 }

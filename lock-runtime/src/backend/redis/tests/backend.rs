@@ -19,6 +19,7 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
     let batch = [(a, term), (a, None), (other, term)].map(|(holder, term)| Renewal {
         key: key.clone(),
         holder,
+        permits: 1,
         term,
     });
     let renewed = backend.renew(&batch, CALL).await.unwrap();
@@ -38,7 +39,7 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
     assert!(server.integer("PTTL lock:order:1").await <= 5_000);
 
     let seen = backend.inspect(&key, CALL).await.unwrap().unwrap();
-    assert_eq!((seen.holder, seen.count), (b.text(), 1));
+    assert_eq!((seen.holder, seen.count), (Some(b.text()), 1));
     assert_eq!(
         backend.release(stake(&key, a), CALL).await.unwrap(),
         Released::NotHeld

@@ -70,7 +70,11 @@ fn claim(key: &Key, holder: HolderId, lease_ms: u64) -> Claim<'_> {
 }
 
 fn stake(key: &Key, holder: HolderId) -> Stake<'_> {
-    Stake { key, holder }
+    Stake {
+        key,
+        holder,
+        permits: 1,
+    }
 }
 
 fn granted(acquired: Acquired) -> Granted {

@@ -119,6 +119,7 @@ async fn a_late_acquire_on_a_lost_connection_is_undone_from_another_one() {
         live,
         key: Key::clone(&key),
         holder,
+        permits: 1,
         not_after,
         over: clock::now() + Duration::from_secs(60),
     };
@@ -266,6 +267,7 @@ async fn renewals_are_answered_while_acquires_flood_the_connection() {
     let batch = [Renewal {
         key: held.clone(),
         holder,
+        permits: 1,
         term,
     }];
     let renewed = backend

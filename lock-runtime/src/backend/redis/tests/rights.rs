@@ -5,8 +5,9 @@ use crate::backend::{Backend, Fault};
 use crate::holder::HolderIds;
 
 /// The least that a user needs under the default namespace: what the documentation says.
-const LEAST: &str = "-@all ~lock:* &lock:control:* &redisson_lock__channel:* \
+const LEAST: &str = "-@all ~lock:* ~{lock:* &lock:control:* &redisson_lock__channel:* &redisson_sc:* \
      +evalsha +script|load +time +get +set +hlen +hexists +hset +hdel +hgetall +del +pexpire +pttl \
+     +incrby +zadd +zcard +zcount +zrange +zrem +zremrangebyscore +zscore \
      +publish +subscribe +unsubscribe +pubsub|numsub +ping +info";
 
 #[test]

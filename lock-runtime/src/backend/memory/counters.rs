@@ -1,0 +1,61 @@
+//! What is asked of counters beside leasing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::permits::{self, Permits};
+use super::{Entry, MemoryBackend};
+use crate::backend::{Counters, Fault, Listen, Reply, Sort, Tally};
+use crate::key::Key;
+
+impl Counters for MemoryBackend {
+    fn set<'a>(&'a self, tally: Tally<'a>, value: u64, _: Duration) -> Reply<'a, bool> {
+        self.op(move |state| {
+            let key = tally.key;
+            if permits::permits(state, key)?.is_some() {
+                return Ok(false);
+            }
+            let value = i64::try_from(value).unwrap_or(i64::MAX);
+            state.put(key, Entry::Permits(Permits::new(value)));
+            state.wake(key);
+            Ok(true)
+        })
+    }
+
+    fn read<'a>(&'a self, tally: Tally<'a>, _: Duration) -> Reply<'a, Option<i64>> {
+        self.op(move |state| {
+            let permits = permits::permits(state, tally.key)?;
+            Ok(permits.map(|permits| permits.free))
+        })
+    }
+
+    fn add<'a>(&'a self, key: &'a Key, by: i64, _: Duration) -> Reply<'a, ()> {
+        self.op(move |state| {
+            let Some(permits) = permits::permits(state, key)? else {
+                return Err(Fault::too_few(key.name(), None));
+            };
+            permits.free += by;
+            if permits.free > 0 {
+                state.wake(key);
+            }
+            Ok(())
+        })
+    }
+
+    fn delete<'a>(&'a self, tally: Tally<'a>, _: Duration) -> Reply<'a, bool> {
+        self.op(move |state| {
+            let stood = permits::permits(state, tally.key)?.is_some();
+            if stood {
+                state.locks.remove(tally.key.raw());
+            }
+            if stood && tally.sort == Sort::Latch {
+                state.wake(tally.key);
+            }
+            Ok(stood)
+        })
+    }
+
+    fn listen_to(&self, tally: Tally<'_>) -> Box<dyn Listen> {
+        self.listen_at(&Arc::new(tally.key.clone()))
+    }
+}

@@ -1,0 +1,154 @@
+//! Semaphores: free permits, and those that are leased.
+
+use std::collections::HashMap;
+
+use tokio::time::Instant;
+
+use super::{At, Entry, State, foreign};
+use crate::backend::{Acquired, Claim, Fault, Granted, Released, Renewal, Renewed, Seen, Stake};
+use crate::holder::HolderId;
+use crate::key::Key;
+
+#[derive(Default)]
+pub(super) struct Permits {
+    /// Below zero if more were taken away than were free.
+    pub(super) free: i64,
+    leases: HashMap<HolderId, Leased>,
+}
+
+struct Leased {
+    permits: u32,
+    expires: Instant,
+}
+
+impl Permits {
+    pub(super) fn new(free: i64) -> Permits {
+        Permits {
+            free,
+            ..Permits::default()
+        }
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        let now = Instant::now();
+        self.leases.values().any(|lease| lease.expires > now)
+    }
+
+    /// Takes back the permits whose lease is over. True if there were any.
+    pub(super) fn reclaim(&mut self) -> bool {
+        let now = Instant::now();
+        let before = self.leases.len();
+        let free = &mut self.free;
+        self.leases.retain(|_, lease| {
+            let kept = lease.expires > now;
+            if !kept {
+                *free += i64::from(lease.permits);
+            }
+            kept
+        });
+        self.leases.len() < before
+    }
+
+    fn leased(&self) -> i64 {
+        self.leases
+            .values()
+            .map(|lease| i64::from(lease.permits))
+            .sum()
+    }
+
+    fn first_end(&self) -> Option<Instant> {
+        self.leases.values().map(|lease| lease.expires).min()
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        let leased = self.leased();
+        Seen {
+            mode: if leased > 0 { "semaphore" } else { "counter" },
+            holder: None,
+            count: u64::try_from(leased).unwrap_or(0),
+            left: self
+                .first_end()
+                .map(|end| end.saturating_duration_since(Instant::now())),
+            available: Some(self.free),
+        }
+    }
+
+    /// Gives every leased permit back; who had them.
+    pub(super) fn give_back_all(&mut self) -> Vec<HolderId> {
+        self.free += self.leased();
+        self.leases.drain().map(|(holder, _)| holder).collect()
+    }
+}
+
+/// The semaphore at the key, if one was set up.
+pub(super) fn permits<'a>(
+    state: &'a mut State,
+    key: &Key,
+) -> Result<Option<&'a mut Permits>, Fault> {
+    match state.live(key) {
+        None => Ok(None),
+        Some(Entry::Permits(permits)) => {
+            permits.reclaim();
+            Ok(Some(permits))
+        }
+        Some(_) => Err(foreign(key, "it holds no number")),
+    }
+}
+
+pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Acquired, Fault> {
+    let Stake {
+        key,
+        holder,
+        permits: wanted,
+    } = claim.stake;
+    let Some(permits) = permits(state, key)? else {
+        return Err(Fault::too_few(key.name(), None));
+    };
+    let need = i64::from(wanted);
+    if need > permits.free {
+        let all = permits.free + permits.leased();
+        if need > all {
+            return Err(Fault::too_few(key.name(), Some(all)));
+        }
+        let now = Instant::now();
+        let left = permits
+            .first_end()
+            .map(|end| end.saturating_duration_since(now));
+        return Ok(Acquired::Busy { left });
+    }
+    permits.free -= need;
+    let lease = Leased {
+        permits: wanted,
+        expires: Instant::now() + claim.term.ttl(),
+    };
+    permits.leases.insert(holder, lease);
+    Ok(Acquired::Granted(Granted {
+        token: None,
+        sent_at: at.sent_at,
+    }))
+}
+
+pub(super) fn release(state: &mut State, stake: Stake<'_>) -> Released {
+    let Ok(Some(permits)) = permits(state, stake.key) else {
+        return Released::NotHeld;
+    };
+    let Some(lease) = permits.leases.remove(&stake.holder) else {
+        return Released::NotHeld;
+    };
+    permits.free += i64::from(lease.permits);
+    state.wake(stake.key);
+    Released::Done
+}
+
+pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {
+    let Ok(Some(permits)) = permits(state, &renewal.key) else {
+        return Renewed::NotHeld;
+    };
+    let Some(lease) = permits.leases.get_mut(&renewal.holder) else {
+        return Renewed::NotHeld;
+    };
+    if let Some(term) = renewal.term {
+        lease.expires = lease.expires.max(Instant::now() + term.ttl());
+    }
+    Renewed::Held
+}

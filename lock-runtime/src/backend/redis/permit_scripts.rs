@@ -1,0 +1,461 @@
+//! The scripts of semaphores and counters: keys, arguments and replies, as in `scripts`.
+
+use redis::{Cmd, Value};
+
+use super::reply::{Items, text};
+use super::script::{Script, Source};
+use super::scripts::{AcquireReply, ReleaseReply};
+use crate::backend::{Fault, Renewed, Seen};
+
+/// A semaphore's two keys: the free permits, and the leased ones with the ends of their leases.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keys<'a> {
+    pub(super) count: &'a str,
+    pub(super) leases: &'a str,
+}
+
+impl Keys<'_> {
+    fn write(self, command: &mut Cmd) {
+        command.arg(self.count).arg(self.leases);
+    }
+
+    /// The rest of a `{'FOREIGN', …}` reply.
+    fn foreign<T>(self, mut items: Items) -> Option<Result<T, Fault>> {
+        let key = match items.text()?.as_str() {
+            "lock" => self.count,
+            "leases" => self.leases,
+            _ => return None,
+        };
+        let why = items.text()?;
+        items.end(Err(Fault::Foreign {
+            key: key.to_owned(),
+            why,
+        }))
+    }
+}
+
+/// The rest of a `{'SHORT', …}` reply.
+fn too_few<T>(mut items: Items, name: &str) -> Option<Result<T, Fault>> {
+    let all = match items.text()?.as_str() {
+        "" => None,
+        all => Some(all.parse().ok()?),
+    };
+    items.end(Err(Fault::too_few(name, all)))
+}
+
+/// 0 or 1.
+fn flag(items: &mut Items) -> Option<bool> {
+    match items.integer()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+pub(super) struct AcquirePermits<'a> {
+    pub(super) keys: Keys<'a>,
+    /// As the user knows the semaphore.
+    pub(super) name: &'a str,
+    /// 16 bytes for each permit.
+    pub(super) ids: &'a [u8],
+    pub(super) lease: u64,
+    /// In µs of the server's TIME.
+    pub(super) not_after: u64,
+    pub(super) channel: &'a str,
+}
+
+impl Script for AcquirePermits<'_> {
+    type Reply = AcquireReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["permits, leases", "ids, lease_ms, not_after_us, channel"];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source =
+            Source::new("acquire_permits", include_str!("lua/acquire_permits.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        2
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        self.keys.write(command);
+        command
+            .arg(self.ids)
+            .arg(self.lease)
+            .arg(self.not_after)
+            .arg(self.channel);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<AcquireReply, Fault>> {
+        let mut items = Items::of(reply)?;
+        let reply = match items.text()?.as_str() {
+            "OK" => AcquireReply::Granted {
+                token: None,
+                time: items.digits()?,
+            },
+            "BUSY" => AcquireReply::Busy {
+                left: items.expiry()?,
+                time: items.digits()?,
+            },
+            "STALE" => AcquireReply::Stale {
+                time: items.digits()?,
+            },
+            "SHORT" => return too_few(items, self.name),
+            "FOREIGN" => return self.keys.foreign(items),
+            _ => return None,
+        };
+        items.end(Ok(reply))
+    }
+}
+
+pub(super) struct ReleasePermits<'a> {
+    pub(super) keys: Keys<'a>,
+    pub(super) ids: &'a [u8],
+    pub(super) channel: &'a str,
+}
+
+/// How it went, and what to publish if the script could not.
+#[derive(Debug)]
+pub(super) struct ReleasePermitsReply {
+    pub(super) released: ReleaseReply,
+    pub(super) unpublished: Option<String>,
+}
+
+impl Script for ReleasePermits<'_> {
+    type Reply = ReleasePermitsReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["permits, leases", "ids, channel"];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source =
+            Source::new("release_permits", include_str!("lua/release_permits.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        2
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        self.keys.write(command);
+        command.arg(self.ids).arg(self.channel);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<ReleasePermitsReply, Fault>> {
+        let mut items = Items::of(reply)?;
+        let code = items.integer()?;
+        let said = items.text()?;
+        let (released, unpublished) = match code {
+            1 => (ReleaseReply::Done, None),
+            2 => (ReleaseReply::Unpublished, Some(said)),
+            0 => {
+                let time = said.parse().ok()?;
+                (ReleaseReply::NotHeld { time }, None)
+            }
+            _ => return None,
+        };
+        items.end(Ok(ReleasePermitsReply {
+            released,
+            unpublished,
+        }))
+    }
+}
+
+pub(super) struct RenewPermits<'a> {
+    /// Key of the leases, ids, ttl in ms (0 only looks).
+    pub(super) items: &'a [(String, Vec<u8>, u64)],
+}
+
+impl Script for RenewPermits<'_> {
+    type Reply = Vec<Renewed>;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["leases...", "(ids, ttl_ms)..."];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("renew_permits", include_str!("lua/renew_permits.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        self.items.len()
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        for (leases, _, _) in self.items {
+            command.arg(leases);
+        }
+        for (_, ids, ttl) in self.items {
+            command.arg(ids.as_slice()).arg(*ttl);
+        }
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<Vec<Renewed>, Fault>> {
+        super::scripts::read_renewals(self.items.len(), reply)
+    }
+}
+
+pub(super) struct ForcePermits<'a> {
+    pub(super) keys: Keys<'a>,
+    pub(super) channel: &'a str,
+    pub(super) control: &'a str,
+}
+
+#[derive(Debug)]
+pub(super) struct ForcePermitsReply {
+    pub(super) permits: i64,
+    /// Channel and payload of what could not be published.
+    pub(super) unpublished: Vec<(String, String)>,
+}
+
+impl Script for ForcePermits<'_> {
+    type Reply = ForcePermitsReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["permits, leases", "channel, control_channel"];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("force_permits", include_str!("lua/force_permits.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        2
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        self.keys.write(command);
+        command.arg(self.channel).arg(self.control);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<ForcePermitsReply, Fault>> {
+        let mut items = Items::of(reply)?;
+        match items.text()?.as_str() {
+            "OK" => {}
+            "FOREIGN" => return self.keys.foreign(items),
+            _ => return None,
+        }
+        let permits = items.integer().filter(|permits| *permits >= 0)?;
+        let mut unpublished = Vec::new();
+        while let Some(channel) = items.value() {
+            unpublished.push((text(channel)?, items.text()?));
+        }
+        Some(Ok(ForcePermitsReply {
+            permits,
+            unpublished,
+        }))
+    }
+}
+
+pub(super) struct ReadCounter<'a> {
+    pub(super) keys: Keys<'a>,
+}
+
+/// A counter that is set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    value: i64,
+    live: u64,
+    ended: u64,
+    left: Option<std::time::Duration>,
+}
+
+impl Reading {
+    /// What is free, with what the next acquire takes back.
+    pub(super) fn free(self) -> i64 {
+        self.value
+            .saturating_add(i64::try_from(self.ended).unwrap_or(i64::MAX))
+    }
+
+    pub(super) fn seen(self) -> Seen {
+        Seen {
+            mode: if self.live > 0 {
+                "semaphore"
+            } else {
+                "counter"
+            },
+            holder: None,
+            count: self.live,
+            left: self.left,
+            available: Some(self.free()),
+        }
+    }
+}
+
+impl Script for ReadCounter<'_> {
+    type Reply = Option<Reading>;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["counter, leases", ""];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("read_counter", include_str!("lua/read_counter.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        2
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        self.keys.write(command);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<Option<Reading>, Fault>> {
+        let mut items = Items::of(reply)?;
+        match items.text()?.as_str() {
+            "NONE" => items.end(Ok(None)),
+            "COUNT" => {
+                let reading = Reading {
+                    value: items.text()?.parse().ok()?,
+                    live: u64::try_from(items.integer()?).ok()?,
+                    ended: u64::try_from(items.integer()?).ok()?,
+                    left: items.expiry()?,
+                };
+                items.end(Ok(Some(reading)))
+            }
+            "FOREIGN" => self.keys.foreign(items),
+            _ => None,
+        }
+    }
+}
+
+/// Whether something was done, and what to publish if the script could not.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) done: bool,
+    pub(super) unpublished: Option<String>,
+}
+
+pub(super) struct SetCounter<'a> {
+    pub(super) keys: Keys<'a>,
+    pub(super) value: u64,
+    pub(super) channel: &'a str,
+    /// `None` publishes the value.
+    pub(super) payload: Option<&'a str>,
+}
+
+impl Script for SetCounter<'_> {
+    type Reply = Done;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["counter, leases", "value, channel, payload"];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("set_counter", include_str!("lua/set_counter.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        2
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        self.keys.write(command);
+        command
+            .arg(self.value)
+            .arg(self.channel)
+            .arg(self.payload.unwrap_or(""));
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<Done, Fault>> {
+        let mut items = Items::of(reply)?;
+        match items.text()?.as_str() {
+            "OK" => {
+                let done = flag(&mut items)?;
+                let payload = self.payload.map_or(self.value.to_string(), str::to_owned);
+                let unpublished = (!flag(&mut items)?).then_some(payload);
+                items.end(Ok(Done { done, unpublished }))
+            }
+            "FOREIGN" => self.keys.foreign(items),
+            _ => None,
+        }
+    }
+}
+
+pub(super) struct AddPermits<'a> {
+    pub(super) count: &'a str,
+    pub(super) name: &'a str,
+    pub(super) by: i64,
+    pub(super) channel: &'a str,
+}
+
+impl Script for AddPermits<'_> {
+    type Reply = Done;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["permits", "how_many, channel"];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("add_permits", include_str!("lua/add_permits.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        1
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command.arg(self.count).arg(self.by).arg(self.channel);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<Done, Fault>> {
+        let mut items = Items::of(reply)?;
+        match items.text()?.as_str() {
+            "OK" => {
+                let free = items.text()?;
+                let _: i64 = free.parse().ok()?;
+                let unpublished = (!flag(&mut items)?).then_some(free);
+                items.end(Ok(Done {
+                    done: true,
+                    unpublished,
+                }))
+            }
+            "SHORT" => too_few(items, self.name),
+            "FOREIGN" => {
+                let (count, leases) = (self.count, self.count);
+                Keys { count, leases }.foreign(items)
+            }
+            _ => None,
+        }
+    }
+}
+
+pub(super) struct DeleteCounter<'a> {
+    pub(super) keys: Keys<'a>,
+    pub(super) channel: &'a str,
+    /// `None` tells nobody.
+    pub(super) payload: Option<&'a str>,
+}
+
+impl Script for DeleteCounter<'_> {
+    type Reply = Done;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["counter, leases", "channel, payload"];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source =
+            Source::new("delete_counter", include_str!("lua/delete_counter.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        2
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        self.keys.write(command);
+        command.arg(self.channel).arg(self.payload.unwrap_or(""));
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<Done, Fault>> {
+        let mut items = Items::of(reply)?;
+        match items.text()?.as_str() {
+            "OK" => {
+                let done = flag(&mut items)?;
+                let payload = self.payload.unwrap_or("").to_owned();
+                let unpublished = (!flag(&mut items)?).then_some(payload);
+                items.end(Ok(Done { done, unpublished }))
+            }
+            "FOREIGN" => self.keys.foreign(items),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Leased permits: Redisson's `RPermitExpirableSemaphore`, and what inspects and forces counters.
+
+use std::time::Duration;
+
+use super::link::Live;
+use super::permit_scripts::{
+    AcquirePermits, ForcePermits, Keys, ReadCounter, ReleasePermits, RenewPermits,
+};
+use super::scripts::{AcquireReply, ReleaseReply};
+use super::{GaveBack, Inner, channel};
+use crate::backend::{Claim, Fault, Renewal, Renewed, Seen, Stake};
+use crate::clock::{self, Moment};
+use crate::holder::HolderId;
+use crate::key::Key;
+
+/// Permits in one renewal script: about 2 µs of the server's time each.
+const IN_ONE_SCRIPT: usize = 512;
+
+/// The key of a semaphore's leases.
+pub(super) fn leases(key: &Key) -> String {
+    key.suffixed("timeout")
+}
+
+fn ids(holder: HolderId, permits: u32) -> Vec<u8> {
+    (0..permits)
+        .flat_map(|index| holder.permit(index))
+        .collect()
+}
+
+/// Asks once, on that connection.
+pub(super) async fn acquire(
+    inner: &Inner,
+    live: &Live,
+    claim: &Claim<'_>,
+    not_after: u64,
+    now: Moment,
+    deadline: Moment,
+) -> Result<AcquireReply, Fault> {
+    let Stake {
+        key,
+        holder,
+        permits,
+    } = claim.stake;
+    let script = AcquirePermits {
+        keys: Keys {
+            count: key.raw(),
+            leases: &leases(key),
+        },
+        name: key.name(),
+        ids: &ids(holder, permits),
+        lease: claim.term.millis(),
+        not_after,
+        channel: &channel(key),
+    };
+    inner.link.call(live, &script, now, deadline).await
+}
+
+/// Gives the permits back, on that connection.
+pub(super) async fn release(
+    inner: &Inner,
+    live: &Live,
+    stake: Stake<'_>,
+    now: Moment,
+    deadline: Moment,
+) -> Result<GaveBack, Fault> {
+    let channel = channel(stake.key);
+    let script = ReleasePermits {
+        keys: Keys {
+            count: stake.key.raw(),
+            leases: &leases(stake.key),
+        },
+        ids: &ids(stake.holder, stake.permits),
+        channel: &channel,
+    };
+    let reply = inner.link.call(live, &script, now, deadline).await?;
+    if let Some(payload) = reply.unpublished {
+        inner.publish(channel, payload);
+    }
+    Ok(match reply.released {
+        ReleaseReply::Done | ReleaseReply::Unpublished => GaveBack::Done,
+        ReleaseReply::NotHeld { time } => GaveBack::NotHeld { time },
+    })
+}
+
+/// Renews sets of permits, so many to a script that none blocks the server. What one script is not answered says
+/// nothing about the others.
+pub(super) async fn renew(
+    inner: &Inner,
+    batch: &[Renewal],
+    timeout: Duration,
+) -> Result<Vec<Renewed>, Fault> {
+    let deadline = clock::now() + timeout;
+    let mut answers = Vec::with_capacity(batch.len());
+    let mut failed = None;
+    for part in parts(batch) {
+        let items: Vec<_> = part
+            .iter()
+            .map(|item| {
+                let ttl = item.term.map_or(0, |term| term.millis());
+                (leases(&item.key), ids(item.holder, item.permits), ttl)
+            })
+            .collect();
+        let script = RenewPermits { items: &items };
+        match inner.call(&script, deadline.remaining()).await {
+            Ok(part) => answers.extend(part),
+            Err(fault) => {
+                failed = Some(fault);
+                answers.extend(std::iter::repeat_n(Renewed::Unknown, part.len()));
+            }
+        }
+    }
+    match failed {
+        Some(fault) if answers.iter().all(|answer| *answer == Renewed::Unknown) => Err(fault),
+        _ => Ok(answers),
+    }
+}
+
+/// Cuts a batch so that each part has one set, or sets of so many permits together.
+fn parts(batch: &[Renewal]) -> Vec<&[Renewal]> {
+    let mut parts = Vec::new();
+    let (mut from, mut permits) = (0, 0);
+    for (at, item) in batch.iter().enumerate() {
+        let more = usize::try_from(item.permits).unwrap_or(usize::MAX);
+        if at > from && permits + more > IN_ONE_SCRIPT {
+            parts.push(&batch[from..at]);
+            (from, permits) = (at, 0);
+        }
+        permits += more;
+    }
+    if from < batch.len() {
+        parts.push(&batch[from..]);
+    }
+    parts
+}
+
+/// Looks at a key that holds no hash. `None` if it is no counter either.
+pub(super) async fn inspect(
+    inner: &Inner,
+    key: &Key,
+    timeout: Duration,
+) -> Result<Option<Seen>, Fault> {
+    let script = ReadCounter {
+        keys: Keys {
+            count: key.raw(),
+            leases: &leases(key),
+        },
+    };
+    let reading = inner.call(&script, timeout).await?;
+    Ok(reading.map(|reading| reading.seen()))
+}
+
+/// Gives all leased permits back at a key that holds no hash. True if there were any.
+pub(super) async fn force_release(
+    inner: &Inner,
+    key: &Key,
+    timeout: Duration,
+) -> Result<bool, Fault> {
+    let channel = super::counters::channel_of_permits(key);
+    let script = ForcePermits {
+        keys: Keys {
+            count: key.raw(),
+            leases: &leases(key),
+        },
+        channel: &channel,
+        control: &inner.control,
+    };
+    let reply = inner.call(&script, timeout).await?;
+    for (channel, payload) in reply.unpublished {
+        inner.publish(channel, payload);
+    }
+    Ok(reply.permits > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::holder::HolderIds;
+    use crate::kind::Kind;
+    use crate::name::LockName;
+
+    #[test]
+    fn a_renewal_is_cut_so_that_no_script_is_long() {
+        let ids = HolderIds::new();
+        let key = Key::new("", &LockName::from("k"), Kind::Permits).unwrap();
+        let key = Arc::new(key);
+        let sizes = |permits: &[u32]| -> Vec<usize> {
+            let batch: Vec<_> = permits
+                .iter()
+                .map(|&permits| Renewal {
+                    key: key.clone(),
+                    holder: ids.fresh(),
+                    permits,
+                    term: None,
+                })
+                .collect();
+            parts(&batch).iter().map(|part| part.len()).collect()
+        };
+        assert_eq!(sizes(&[]), [0; 0]);
+        assert_eq!(
+            sizes(&[1; 128]),
+            [128],
+            "a full batch of single permits is one script"
+        );
+        assert_eq!(sizes(&[256, 256, 1, 1_000, 1_000, 3]), [2, 1, 1, 1, 1]);
+    }
+}

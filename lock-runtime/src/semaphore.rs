@@ -1,0 +1,154 @@
+//! Semaphores whose permits are leased.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::backend::Sort;
+use crate::core::Core;
+use crate::counter::Counter;
+use crate::error::LockError;
+use crate::name::LockName;
+use crate::options::config;
+use crate::request::LockRequest;
+
+/// What one script takes in a millisecond of the server's time.
+const MOST_PERMITS: u32 = 1_000;
+/// What a counter holds at most: a double tells it from its neighbours, and sums do not overflow.
+const MOST_IN_ALL: u64 = 1_000_000_000_000;
+
+pub(crate) fn check_permits(permits: u32) -> Result<(), LockError> {
+    if (1..=MOST_PERMITS).contains(&permits) {
+        return Ok(());
+    }
+    Err(config(format!(
+        "a request takes 1 to {MOST_PERMITS} permits, not {permits}"
+    )))
+}
+
+pub(crate) fn check_count(what: &str, count: u64) -> Result<(), LockError> {
+    if count <= MOST_IN_ALL {
+        return Ok(());
+    }
+    Err(config(format!(
+        "{what} is {MOST_IN_ALL} at most, not {count}"
+    )))
+}
+
+/// A semaphore by its name: so many permits for all processes together. Made by
+/// [`LockManager::semaphore`](crate::LockManager::semaphore); cheap to clone; holds nothing itself.
+///
+/// Permits are *leased*: a guard's permits are renewed while it lives, come back when it is released or dropped, and
+/// come back by themselves when a crashed holder's lease is over. This is the semaphore for new code; on Redis it is
+/// Redisson's `RPermitExpirableSemaphore`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = lock_runtime::LockManager::in_memory();
+/// let uploads = locks.semaphore("uploads");
+/// uploads.try_set_permits(10).await?; // the first process sets it up, the others find it
+///
+/// let two = uploads.permits(2).acquire().await?;
+/// assert_eq!((two.permits(), uploads.available().await?), (2, 8));
+/// drop(two); // or: two.release().await?
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Semaphore {
+    core: Arc<Core>,
+    name: LockName,
+}
+
+impl Semaphore {
+    pub(crate) fn new(core: Arc<Core>, name: LockName) -> Semaphore {
+        Semaphore { core, name }
+    }
+
+    fn counter(&self) -> Result<Counter<'_>, LockError> {
+        Counter::new(&self.core, &self.name, Sort::Semaphore)
+    }
+
+    /// A request for so many permits, 1 to 1,000, all or none: waited for, leased, renewed and run under like a lock,
+    /// with the same defaults.
+    ///
+    /// Callers of one process are served in the order in which they asked, so a request for many permits is not
+    /// overtaken by later ones for few; between processes there is no order. Requests never re-enter: two of one call
+    /// chain take two sets, and wait for each other if there are too few. The guards carry no fencing token.
+    ///
+    /// Acquiring fails with [`LockError::InvalidConfig`], at once or while it waits, if the semaphore has fewer
+    /// permits in all than the request wants, none because they were never set, or because the store lost them.
+    pub fn permits(&self, permits: u32) -> LockRequest {
+        LockRequest::permits(self.core.clone(), self.name.clone(), permits)
+    }
+
+    /// Sets how many permits there are, if that is not set yet. False if it was; the number is then as it was.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidName`], [`LockError::InvalidConfig`] for more than 10^12,
+    /// [`LockError::ForeignKey`], [`LockError::Unavailable`] (it may have been set or not: ask again),
+    /// [`LockError::Denied`], [`LockError::ShuttingDown`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it set or not.
+    pub async fn try_set_permits(&self, permits: u64) -> Result<bool, LockError> {
+        check_count("the number of permits", permits)?;
+        let counter = self.counter()?;
+        counter
+            .once(|core, tally, timeout| core.backend.set(tally, permits, timeout))
+            .await
+    }
+
+    /// How many permits are free now, those of crashed holders included whose lease is over. Below zero if more were
+    /// taken away than were free; 0 if none were ever set.
+    ///
+    /// # Errors
+    /// As [`try_set_permits`](Semaphore::try_set_permits).
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn available(&self) -> Result<i64, LockError> {
+        let counter = self.counter()?;
+        let read = counter.once(|core, tally, timeout| core.backend.read(tally, timeout));
+        Ok(read.await?.unwrap_or(0))
+    }
+
+    /// Adds permits, or takes some away with a number below zero: holders keep theirs, and fewer come back.
+    ///
+    /// # Errors
+    /// As [`try_set_permits`](Semaphore::try_set_permits), and [`LockError::InvalidConfig`] if no permits were set.
+    /// After [`LockError::Unavailable`] they may have been added or not; it is not tried twice.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it done or not done.
+    pub async fn add_permits(&self, permits: i64) -> Result<(), LockError> {
+        check_count("a change of permits", permits.unsigned_abs())?;
+        let counter = self.counter()?;
+        counter
+            .once(|core, tally, timeout| core.backend.add(tally.key, permits, timeout))
+            .await
+    }
+
+    /// Deletes the semaphore. False if there was none. Holders learn of it at their next renewal, waiters at their
+    /// next look; [`force_release`](crate::LockManager::force_release) before it tells holders at once.
+    ///
+    /// # Errors
+    /// As [`try_set_permits`](Semaphore::try_set_permits).
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it done or not done.
+    pub async fn delete(&self) -> Result<bool, LockError> {
+        let counter = self.counter()?;
+        counter
+            .once(|core, tally, timeout| core.backend.delete(tally, timeout))
+            .await
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,372 @@
+//! Leased permits: never more than there are, all or none, first come first served, back when their holder is gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockGuard, LockManager, LostReason, Semaphore};
+use tests::{Store, eventually};
+use tokio::time::{Instant, sleep};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(60);
+
+async fn semaphore(locks: &LockManager, permits: u64) -> Semaphore {
+    let semaphore = locks.semaphore("s");
+    semaphore.try_set_permits(permits).await.unwrap();
+    semaphore
+}
+
+async fn waiting(locks: &LockManager, callers: usize) {
+    eventually("they wait", async || {
+        locks.inspect("s").await.unwrap().local_waiters == callers
+    })
+    .await;
+}
+
+fn is_config<T: std::fmt::Debug>(answer: Result<T, LockError>) -> bool {
+    match answer {
+        Err(LockError::InvalidConfig { .. }) => true,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn back(semaphore: &Semaphore, permits: i64) {
+    eventually("the permits are back", async || {
+        semaphore.available().await.unwrap() == permits
+    })
+    .await;
+}
+
+tests::suite! {
+    async fn the_first_to_set_the_permits_wins_and_all_see_them(store: &mut Store) {
+        let (a, b) = (store.manager().await, store.manager().await);
+        let (one, other) = (a.semaphore("s"), b.semaphore("s"));
+        assert_eq!(one.available().await.unwrap(), 0);
+        assert!(one.try_set_permits(3).await.unwrap());
+        assert!(!other.try_set_permits(5).await.unwrap());
+        assert_eq!(other.available().await.unwrap(), 3);
+        assert!(one.delete().await.unwrap());
+        assert!(!one.delete().await.unwrap());
+    }
+
+    async fn a_guard_has_its_permits_and_gives_them_back(store: &mut Store) {
+        let locks = store.manager().await;
+        let semaphore = semaphore(&locks, 5).await;
+        let three = semaphore.permits(3).acquire().await.unwrap();
+        assert_eq!((three.permits(), three.fencing_token()), (3, None));
+        assert!(three.is_held());
+        assert_eq!(semaphore.available().await.unwrap(), 2);
+        let two = semaphore.permits(2).try_acquire().await.unwrap().unwrap();
+        assert!(semaphore.permits(1).try_acquire().await.unwrap().is_none());
+        two.release().await.unwrap();
+        assert_eq!(semaphore.available().await.unwrap(), 2);
+        drop(three);
+        back(&semaphore, 5).await;
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn permits_are_taken_all_or_none(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let semaphore = semaphore(&locks, 4).await;
+        let two = semaphore.permits(2).acquire().await.unwrap();
+        let three = tokio::spawn(other.semaphore("s").permits(3).wait(LONG).acquire());
+        waiting(&other, 0).await;
+        sleep(300 * MS).await;
+        assert_eq!(semaphore.available().await.unwrap(), 2, "none were put aside");
+        two.release().await.unwrap();
+        let three = three.await.unwrap().unwrap();
+        assert_eq!(semaphore.available().await.unwrap(), 1);
+        three.release().await.unwrap();
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn never_more_permits_than_there_are(store: &mut Store) {
+        let managers = [store.manager().await, store.manager().await, store.manager().await];
+        let semaphore = semaphore(&managers[0], 5).await;
+        let taken = Arc::new(AtomicU32::new(0));
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..24 {
+            let (locks, taken) = (managers[task % 3].clone(), taken.clone());
+            tasks.spawn(async move {
+                for round in 0..10 {
+                    let permits = u32::try_from((task + round) % 3 + 1).unwrap();
+                    let guard = locks.semaphore("s").permits(permits).wait(LONG).acquire().await.unwrap();
+                    let now = taken.fetch_add(permits, Ordering::SeqCst) + permits;
+                    assert!(now <= 5, "{now} permits are out");
+                    sleep(MS).await;
+                    taken.fetch_sub(permits, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+        while let Some(task) = tasks.join_next().await {
+            task.unwrap();
+        }
+        assert_eq!(semaphore.available().await.unwrap(), 5);
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn callers_of_one_process_are_served_in_their_order(store: &mut Store) {
+        let locks = store.manager().await;
+        let semaphore = semaphore(&locks, 2).await;
+        let both = semaphore.permits(2).acquire().await.unwrap();
+        let (tell, mut served) = tokio::sync::mpsc::unbounded_channel();
+        for caller in 0..6_u32 {
+            // The second wants all of them, and is not overtaken by those behind it.
+            let request = semaphore.permits(if caller == 1 { 2 } else { 1 }).wait(LONG);
+            let tell = tell.clone();
+            tokio::spawn(async move {
+                let guard = request.acquire().await.unwrap();
+                tell.send(caller).unwrap();
+                sleep(20 * MS).await;
+                guard.release().await.unwrap();
+            });
+            // The first one is at the head, not in the queue.
+            waiting(&locks, caller as usize).await;
+        }
+        both.release().await.unwrap();
+        let mut order = Vec::new();
+        for _ in 0..6 {
+            order.push(served.recv().await.unwrap());
+        }
+        assert_eq!(order[..2], [0, 1], "{order:?}");
+        back(&semaphore, 2).await;
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn a_waiter_is_woken_by_a_release_elsewhere(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let semaphore = semaphore(&locks, 1).await;
+        for _ in 0..5 {
+            let guard = semaphore.permits(1).acquire().await.unwrap();
+            let waiter = tokio::spawn(other.semaphore("s").permits(1).wait(LONG).acquire());
+            sleep(200 * MS).await;
+            let released = Instant::now();
+            guard.release().await.unwrap();
+            let guard = waiter.await.unwrap().unwrap();
+            assert!(released.elapsed() < 500 * MS, "{:?}", released.elapsed());
+            guard.release().await.unwrap();
+        }
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn added_permits_wake_waiters_and_permits_can_be_taken_away(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let semaphore = semaphore(&locks, 1).await;
+        let guard = semaphore.permits(1).acquire().await.unwrap();
+        let waiter = tokio::spawn(other.semaphore("s").permits(1).wait(LONG).acquire());
+        sleep(200 * MS).await;
+        let added = Instant::now();
+        semaphore.add_permits(1).await.unwrap();
+        let second = waiter.await.unwrap().unwrap();
+        assert!(added.elapsed() < 500 * MS, "{:?}", added.elapsed());
+        semaphore.add_permits(-1).await.unwrap();
+        assert_eq!(semaphore.available().await.unwrap(), -1);
+        guard.release().await.unwrap();
+        assert!(semaphore.permits(1).try_acquire().await.unwrap().is_none());
+        second.release().await.unwrap();
+        assert_eq!(semaphore.available().await.unwrap(), 1);
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn what_cannot_be_served_is_refused_and_not_waited_for(store: &mut Store) {
+        let locks = store.manager().await;
+        let none = locks.semaphore("s");
+        assert!(is_config(none.permits(1).wait(LONG).acquire().await), "never set");
+        assert!(is_config(none.add_permits(1).await));
+        let semaphore = semaphore(&locks, 3).await;
+        for permits in [0, 1_001, u32::MAX, 4] {
+            let started = Instant::now();
+            assert!(is_config(semaphore.permits(permits).wait(LONG).acquire().await));
+            assert!(is_config(semaphore.permits(permits).try_acquire().await));
+            assert!(started.elapsed() < 1_000 * MS);
+        }
+        assert!(is_config(semaphore.try_set_permits(u64::MAX).await));
+        assert!(is_config(semaphore.add_permits(i64::MIN).await));
+        assert_eq!(semaphore.available().await.unwrap(), 3);
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn leases_are_renewed_while_their_guard_lives(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let semaphore = semaphore(&locks, 2).await;
+        let guard = semaphore.permits(2).lease(1_000 * MS).acquire().await.unwrap();
+        let until = Instant::now() + 2_500 * MS;
+        while Instant::now() < until {
+            assert!(guard.is_held());
+            assert!(other.semaphore("s").permits(1).try_acquire().await.unwrap().is_none());
+            sleep(100 * MS).await;
+        }
+        guard.release().await.unwrap();
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn permits_of_a_fixed_lease_come_back_when_it_is_over(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let semaphore = semaphore(&locks, 2).await;
+        let request = semaphore.permits(2).lease(400 * MS).auto_renew(false);
+        let started = Instant::now();
+        let guard = request.acquire().await.unwrap();
+        let next = other.semaphore("s").permits(2).wait(LONG).acquire().await.unwrap();
+        assert!(started.elapsed() >= 390 * MS && started.elapsed() < 900 * MS, "{:?}", started.elapsed());
+        assert!(!guard.is_held());
+        assert_eq!(guard.lost().wait().await, LostReason::Expired);
+        drop(guard);
+        sleep(100 * MS).await;
+        assert!(next.is_held());
+        assert_eq!(semaphore.available().await.unwrap(), 0, "the late one gave nothing back");
+        next.release().await.unwrap();
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn lost_permits_are_told(store: &mut Store) {
+        let locks = store.manager().await;
+        let semaphore = semaphore(&locks, 2).await;
+        let request = semaphore.permits(1).lease(1_500 * MS);
+        let started = Instant::now();
+        let (tell, running) = tokio::sync::oneshot::channel();
+        let body = tokio::spawn(request.run(|_| async move {
+            tell.send(()).unwrap();
+            sleep(LONG).await;
+        }));
+        running.await.unwrap();
+        store.flush();
+        match body.await.unwrap() {
+            Err(LockError::Lost { reason: LostReason::Refused, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        assert!(started.elapsed() < 1_400 * MS, "{:?}", started.elapsed());
+        assert!(is_config(semaphore.permits(1).acquire().await), "the store forgot them");
+    }
+
+    async fn two_requests_of_one_chain_take_two_sets(store: &mut Store) {
+        let locks = store.manager().await;
+        let semaphore = semaphore(&locks, 3).await;
+        let free = semaphore
+            .permits(1)
+            .run(async |_| {
+                let nested = semaphore.permits(2).acquire().await.unwrap();
+                let free = semaphore.available().await.unwrap();
+                assert!(semaphore.permits(1).try_acquire().await.unwrap().is_none());
+                nested.release().await.unwrap();
+                free
+            })
+            .await
+            .unwrap();
+        assert_eq!(free, 0);
+        assert_eq!(semaphore.available().await.unwrap(), 3);
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn tries_at_one_instant_get_all_the_permits_there_are(store: &mut Store) {
+        let locks = store.manager().await;
+        let semaphore = semaphore(&locks, 8).await;
+        let tries: Vec<_> = (0..12).map(|_| tokio::spawn(semaphore.permits(1).try_acquire())).collect();
+        let mut guards: Vec<LockGuard> = Vec::new();
+        for tried in tries {
+            guards.extend(tried.await.unwrap().unwrap());
+        }
+        assert_eq!(guards.len(), 8);
+        drop(guards);
+        back(&semaphore, 8).await;
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn a_waiter_that_leaves_takes_nothing_along(store: &mut Store) {
+        let locks = store.manager().await;
+        let semaphore = semaphore(&locks, 1).await;
+        let guard = semaphore.permits(1).acquire().await.unwrap();
+        match semaphore.permits(1).wait(100 * MS).acquire().await {
+            Err(LockError::Busy { retry_after, .. }) => {
+                assert!(retry_after.is_some_and(|left| left <= Duration::from_secs(30)));
+            }
+            other => panic!("{other:?}"),
+        }
+        let dropped = tokio::spawn(semaphore.permits(1).wait(LONG).acquire());
+        let next = tokio::spawn(semaphore.permits(1).wait(LONG).acquire());
+        waiting(&locks, 1).await;
+        dropped.abort();
+        guard.release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
+        back(&semaphore, 1).await;
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn a_forced_release_gives_all_leased_permits_back_and_tells_their_holders(store: &mut Store) {
+        let (a, b) = (store.manager().await, store.manager().await);
+        let operator = store.manager().await;
+        let semaphore = semaphore(&a, 10).await;
+        let mut victims = Vec::new();
+        for permits in 1..=3 {
+            victims.push(a.semaphore("s").permits(permits).acquire().await.unwrap());
+        }
+        victims.push(b.semaphore("s").permits(1).acquire().await.unwrap());
+        let lock = a.mutex("other").acquire().await.unwrap();
+        let forced = Instant::now();
+        assert!(operator.force_release("s").await.unwrap());
+        assert!(!operator.force_release("s").await.unwrap());
+        for victim in &victims {
+            assert_eq!(victim.lost().wait().await, LostReason::ForceReleased);
+        }
+        assert!(forced.elapsed() < 1_000 * MS, "{:?}", forced.elapsed());
+        drop(victims);
+        assert!(lock.is_held());
+        lock.release().await.unwrap();
+        sleep(100 * MS).await;
+        assert_eq!(semaphore.available().await.unwrap(), 10, "given back once");
+        let next = semaphore.permits(10).acquire().await.unwrap();
+        assert!(next.is_held());
+        next.release().await.unwrap();
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn an_operator_sees_what_is_free_and_what_is_leased(store: &mut Store) {
+        let locks = store.manager().await;
+        let semaphore = semaphore(&locks, 10).await;
+        let info = locks.inspect("s").await.unwrap();
+        assert_eq!((info.held, info.mode, info.count), (false, Some("counter"), 0));
+        assert_eq!((info.available, info.ttl), (Some(10), None));
+        let guard = semaphore.permits(3).acquire().await.unwrap();
+        let info = locks.inspect("s").await.unwrap();
+        assert_eq!((info.held, info.mode, info.count), (true, Some("semaphore"), 3));
+        assert_eq!((info.available, info.holder), (Some(7), None));
+        assert!(info.ttl.unwrap() <= Duration::from_secs(30) && info.ttl.unwrap() > Duration::from_secs(20));
+        guard.release().await.unwrap();
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn a_lock_and_a_semaphore_of_one_name_refuse_each_other(store: &mut Store) {
+        let locks = store.manager().await;
+        let semaphore = semaphore(&locks, 1).await;
+        let refused = locks.mutex("s").acquire().await.unwrap_err();
+        assert!(matches!(refused, LockError::ForeignKey { .. }), "{refused:?}");
+        semaphore.delete().await.unwrap();
+        let lock = locks.mutex("s").acquire().await.unwrap();
+        for refused in [
+            semaphore.try_set_permits(1).await.unwrap_err(),
+            semaphore.available().await.unwrap_err(),
+            semaphore.add_permits(1).await.unwrap_err(),
+            semaphore.delete().await.unwrap_err(),
+            semaphore.permits(1).acquire().await.unwrap_err(),
+        ] {
+            assert!(matches!(refused, LockError::ForeignKey { .. }), "{refused:?}");
+        }
+        assert!(lock.is_held());
+        lock.release().await.unwrap();
+    }
+
+    async fn a_shutdown_gives_permits_back(store: &mut Store) {
+        let other = store.manager().await;
+        let semaphore = semaphore(&other, 2).await;
+        let locks = store.connect(LockManager::builder().shutdown_grace(100 * MS)).await;
+        let guard = locks.semaphore("s").permits(2).acquire().await.unwrap();
+        let (guarded, late) = (guard.lease(), tokio::spawn(guard.protect(sleep(LONG))));
+        locks.shutdown().await;
+        assert!(guarded.lost().is_lost());
+        drop(late.await.unwrap());
+        assert_eq!(semaphore.available().await.unwrap(), 2);
+        assert!(matches!(locks.semaphore("s").available().await, Err(LockError::ShuttingDown { .. })));
+        semaphore.delete().await.unwrap();
+    }
+}
