@@ -3,6 +3,7 @@
 mod acquire;
 mod acquire_all;
 mod holding;
+mod permits;
 mod refusals;
 mod table;
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::backend::redis::acquire_all::{AcquireAll, AcquireAllReply};
+use crate::backend::redis::permit_scripts::{ReadCounter, RenewPermits};
 
 #[test]
 fn every_header_names_what_its_caller_sends() {
@@ -83,6 +84,23 @@ fn every_header_names_what_its_caller_sends() {
     check(&AcquireAll::new(&claims, 1), 1);
     check(&force(), 1);
     check(&Inspect { lock: LOCK }, 1);
+    check(&permits::lease(&[1; 16]), 1);
+    check(&permits::give(&[1; 16]), 1);
+    let sets = [
+        (LOCK.to_owned(), vec![1; 16], 1),
+        (LOCK.to_owned(), vec![2; 16], 0),
+    ];
+    check(&RenewPermits { items: &sets }, 2);
+    check(&permits::force(), 1);
+    check(&permits::set(1), 1);
+    check(&permits::add(1), 1);
+    check(&permits::delete(), 1);
+    check(
+        &ReadCounter {
+            keys: permits::KEYS,
+        },
+        1,
+    );
 }
 
 #[test]
@@ -99,7 +117,7 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
         Value::BulkString(vec![0xff; 1 << 20]),
     ];
     for word in [
-        "OK", "BUSY", "STALE", "FOREIGN", "LOST", "FREE", "HELD", "x",
+        "OK", "BUSY", "STALE", "FOREIGN", "LOST", "FREE", "HELD", "SHORT", "NONE", "COUNT", "x",
     ] {
         for rest in [
             Value::Nil,
@@ -150,6 +168,36 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
             !matches!(forced, Some(Ok(reply)) if reply.released),
             "{said}"
         );
+        let leased = permits::lease(&[1; 16]).read(reply.clone());
+        assert!(
+            !matches!(leased, Some(Ok(AcquireReply::Granted { .. }))),
+            "{said}"
+        );
+        let given = permits::give(&[1; 16]).read(reply.clone());
+        assert!(!matches!(given, Some(Ok(_))), "{said}");
+        let sets = [
+            (LOCK.to_owned(), vec![1; 16], 1),
+            (LOCK.to_owned(), vec![2; 16], 0),
+        ];
+        let renewed = RenewPermits { items: &sets }.read(reply.clone());
+        assert!(!matches!(renewed, Some(Ok(_))), "{said}");
+        let forced = permits::force().read(reply.clone());
+        assert!(
+            !matches!(forced, Some(Ok(reply)) if reply.permits > 0),
+            "{said}"
+        );
+        for done in [
+            permits::set(1).read(reply.clone()),
+            permits::add(1).read(reply.clone()),
+            permits::delete().read(reply.clone()),
+        ] {
+            assert!(!matches!(done, Some(Ok(reply)) if reply.done), "{said}");
+        }
+        let read = ReadCounter {
+            keys: permits::KEYS,
+        }
+        .read(reply.clone());
+        assert!(!matches!(read, Some(Ok(Some(_)))), "{said}");
         let _ = Inspect { lock: LOCK }.read(reply);
     }
 }

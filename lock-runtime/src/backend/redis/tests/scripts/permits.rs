@@ -1,0 +1,465 @@
+//! The scripts of semaphores: never more permits than there are, none lost, copies that change nothing.
+
+use super::*;
+use crate::backend::redis::permit_scripts::*;
+
+const COUNT: &str = "lock:s";
+const LEASES: &str = "{lock:s}:timeout";
+const TOLD: &str = "redisson_sc:{lock:s}";
+pub(super) const KEYS: Keys<'static> = Keys {
+    count: COUNT,
+    leases: LEASES,
+};
+
+/// Ids of so many permits of one holder.
+pub(super) fn ids(holder: u8, permits: usize) -> Vec<u8> {
+    (0..permits)
+        .flat_map(|index| {
+            let mut id = [holder; 16];
+            // Bytes that text could not hold.
+            id[0] = 0xff;
+            id[15] = u8::try_from(index % 256).unwrap();
+            id[14] = u8::try_from(index / 256).unwrap();
+            id
+        })
+        .collect()
+}
+
+pub(super) fn lease(ids: &[u8]) -> AcquirePermits<'_> {
+    AcquirePermits {
+        keys: KEYS,
+        name: "s",
+        ids,
+        lease: LEASE,
+        not_after: FAR,
+        channel: TOLD,
+    }
+}
+
+pub(super) fn give(ids: &[u8]) -> ReleasePermits<'_> {
+    ReleasePermits {
+        keys: KEYS,
+        ids,
+        channel: TOLD,
+    }
+}
+
+pub(super) fn force() -> ForcePermits<'static> {
+    ForcePermits {
+        keys: KEYS,
+        channel: TOLD,
+        control: CONTROL,
+    }
+}
+
+pub(super) fn set(value: u64) -> SetCounter<'static> {
+    SetCounter {
+        keys: KEYS,
+        value,
+        channel: TOLD,
+        payload: None,
+    }
+}
+
+pub(super) fn add(by: i64) -> AddPermits<'static> {
+    AddPermits {
+        count: COUNT,
+        name: "s",
+        by,
+        channel: TOLD,
+    }
+}
+
+pub(super) fn delete() -> DeleteCounter<'static> {
+    DeleteCounter {
+        keys: KEYS,
+        channel: TOLD,
+        payload: None,
+    }
+}
+
+impl Bench {
+    async fn with_permits(permits: u64) -> Bench {
+        let bench = Bench::new().await;
+        assert!(bench.call(set(permits)).await.unwrap().done);
+        bench
+    }
+
+    async fn leases(&self, ids: &[u8]) -> bool {
+        match self.call(lease(ids)).await.unwrap() {
+            AcquireReply::Granted { token: None, .. } => true,
+            AcquireReply::Busy { .. } => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Free permits and leases.
+    async fn stands(&self) -> (String, i64) {
+        let free = self.text("GET lock:s").await.unwrap_or_default();
+        (free, self.server.integer("ZCARD {lock:s}:timeout").await)
+    }
+
+    async fn renews(&self, ids: &[u8], ttl: u64) -> Renewed {
+        let items = [(LEASES.to_owned(), ids.to_vec(), ttl)];
+        self.call(RenewPermits { items: &items }).await.unwrap()[0]
+    }
+
+    async fn score(&self, id: &[u8]) -> Option<u64> {
+        let mut ask = redis::cmd("ZSCORE");
+        ask.arg(LEASES).arg(id);
+        let score = server::run(&mut self.connection.clone(), ask)
+            .await
+            .unwrap();
+        reply::text(score).map(|score| score.parse().unwrap())
+    }
+
+    /// Makes every lease one that ended so long ago.
+    async fn expire(&self) {
+        let now = self.server.time().await / 1_000;
+        let script = "for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do \
+                      redis.call('ZADD', KEYS[1], ARGV[1], id) end";
+        let mut expire = redis::cmd("EVAL");
+        expire.arg(script).arg(1).arg(LEASES).arg(now - 1);
+        server::run(&mut self.connection.clone(), expire)
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn permits_are_leased_once_until_the_servers_own_date() {
+    let bench = Bench::with_permits(3).await;
+    let before = bench.server.time().await / 1_000;
+    let two = ids(1, 2);
+    // The second is a copy of the first.
+    for _ in 0..2 {
+        assert!(bench.leases(&two).await);
+        assert_eq!(bench.stands().await, ("1".to_owned(), 2));
+    }
+    for id in two.chunks(16) {
+        let until = bench.score(id).await.unwrap();
+        assert!((before + LEASE..before + LEASE + 5_000).contains(&until));
+    }
+    let shorter = AcquirePermits {
+        lease: 1_000,
+        ..lease(&two)
+    };
+    bench.call(shorter).await.unwrap();
+    assert!(
+        bench.score(&two[..16]).await.unwrap() >= before + LEASE,
+        "never shortened"
+    );
+    let three = ids(2, 3);
+    let AcquireReply::Busy { left, .. } = bench.call(lease(&three)).await.unwrap() else {
+        panic!()
+    };
+    assert!(
+        left.unwrap() <= Duration::from_millis(LEASE) && left.unwrap() > Duration::from_secs(20)
+    );
+    assert!(bench.leases(&ids(3, 1)).await);
+    assert_eq!(bench.stands().await, ("0".to_owned(), 3));
+}
+
+#[tokio::test]
+async fn a_lease_that_comes_too_late_or_asks_for_nonsense_changes_nothing() {
+    let bench = Bench::with_permits(3).await;
+    let one = ids(1, 1);
+    let now = bench.server.time().await;
+    let late = AcquirePermits {
+        not_after: now - 1,
+        ..lease(&one)
+    };
+    assert!(matches!(bench.call(late).await.unwrap(), AcquireReply::Stale { time } if time >= now));
+    for lease_ms in ["0", "-1", "1.5", "abc", "", "nan", "inf", "86400001"] {
+        let far = FAR.to_string();
+        let text = "0123456789abcdef";
+        let tried = bench
+            .raw(
+                AcquirePermits::source(),
+                &[COUNT, LEASES],
+                &[text, lease_ms, &far, TOLD],
+            )
+            .await;
+        assert!(tried.is_err(), "{lease_ms}");
+        let tried = bench
+            .raw(RenewPermits::source(), &[LEASES], &[text, lease_ms])
+            .await;
+        assert!(tried.is_err() || lease_ms == "0", "{lease_ms}");
+    }
+    for odd in [&b""[..], b"0123456789abcde", &[7; 17], &[7; 16 * 1_001]] {
+        assert!(bench.call(lease(odd)).await.is_err());
+        assert!(bench.call(give(odd)).await.is_err());
+    }
+    for value in ["-1", "1.5", "x", "", "1e15", "nan"] {
+        let tried = bench
+            .raw(SetCounter::source(), &["other", LEASES], &[value, TOLD, ""])
+            .await;
+        assert!(tried.is_err(), "{value}");
+        let tried = bench
+            .raw(AddPermits::source(), &[COUNT], &[value, TOLD])
+            .await;
+        assert!(tried.is_err() || value == "-1", "{value}");
+    }
+    assert_eq!(
+        bench.stands().await,
+        ("2".to_owned(), 0),
+        "one was taken away"
+    );
+    let most = ids(1, 1_000);
+    bench.call(add(998)).await.unwrap();
+    assert!(bench.leases(&most).await);
+    assert_eq!(bench.renews(&most, LEASE).await, Renewed::Held);
+    assert!(matches!(
+        bench.call(give(&most)).await.unwrap().released,
+        ReleaseReply::Done
+    ));
+    assert_eq!(bench.stands().await, ("1000".to_owned(), 0));
+}
+
+#[tokio::test]
+async fn permits_come_back_once_and_are_told() {
+    let bench = Bench::with_permits(3).await;
+    let mut messages = bench.server.listen(&[TOLD]).await;
+    let (two, other) = (ids(1, 2), ids(2, 1));
+    assert!(bench.leases(&two).await);
+    assert!(bench.leases(&other).await);
+    let given = bench.call(give(&two)).await.unwrap();
+    assert!(matches!(given.released, ReleaseReply::Done));
+    assert_eq!(
+        messages.recv().await.unwrap(),
+        (TOLD.to_owned(), "2".to_owned())
+    );
+    for _ in 0..2 {
+        let again = bench.call(give(&two)).await.unwrap();
+        assert!(matches!(again.released, ReleaseReply::NotHeld { .. }));
+        assert_eq!(bench.stands().await, ("2".to_owned(), 1));
+    }
+    assert_eq!(bench.renews(&two, LEASE).await, Renewed::NotHeld);
+    assert_eq!(bench.stands().await.1, 1, "a renewal makes no lease");
+    assert_eq!(bench.renews(&other, LEASE).await, Renewed::Held);
+    bench.call(add(-10)).await.unwrap();
+    bench.call(give(&other)).await.unwrap();
+    assert_eq!(bench.stands().await, ("-7".to_owned(), 0));
+    bench.call(add(17)).await.unwrap();
+    assert_eq!(
+        messages.recv().await.unwrap().1,
+        "10",
+        "nothing below 1 was told"
+    );
+}
+
+#[tokio::test]
+async fn leases_that_are_over_are_taken_back_and_told_and_cannot_be_renewed() {
+    let bench = Bench::with_permits(4).await;
+    let (gone, mine) = (ids(1, 3), ids(2, 2));
+    assert!(bench.leases(&gone).await);
+    assert!(!bench.leases(&mine).await);
+    bench.expire().await;
+    let reading = bench
+        .call(ReadCounter { keys: KEYS })
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!((reading.free(), reading.seen().count), (4, 0));
+    assert_eq!(
+        bench.stands().await,
+        ("1".to_owned(), 3),
+        "looking changes nothing"
+    );
+    assert_eq!(bench.renews(&gone, LEASE).await, Renewed::NotHeld);
+    let mut messages = bench.server.listen(&[TOLD]).await;
+    assert!(bench.leases(&mine).await);
+    assert_eq!(bench.stands().await, ("2".to_owned(), 2));
+    assert_eq!(
+        messages.recv().await.unwrap().1,
+        "2",
+        "what is left for others"
+    );
+    let late = bench.call(give(&gone)).await.unwrap();
+    assert!(matches!(late.released, ReleaseReply::NotHeld { .. }));
+    assert_eq!(
+        bench.stands().await,
+        ("2".to_owned(), 2),
+        "the late release gives nothing back"
+    );
+}
+
+#[tokio::test]
+async fn a_set_that_lost_one_permit_is_not_held_and_the_rest_comes_back() {
+    let bench = Bench::with_permits(3).await;
+    let three = ids(1, 3);
+    assert!(bench.leases(&three).await);
+    // Redisson takes ended permits back one by one.
+    let mut remove = redis::cmd("ZREM");
+    remove.arg(LEASES).arg(&three[16..32]);
+    server::run(&mut bench.connection.clone(), remove)
+        .await
+        .unwrap();
+    bench.run("INCRBY lock:s 1").await;
+    assert_eq!(bench.renews(&three, LEASE).await, Renewed::NotHeld);
+    let given = bench.call(give(&three)).await.unwrap();
+    assert!(matches!(given.released, ReleaseReply::NotHeld { .. }));
+    assert_eq!(bench.stands().await, ("3".to_owned(), 0));
+}
+
+#[tokio::test]
+async fn what_waiting_cannot_help_is_said() {
+    let bench = Bench::new().await;
+    let impossible = async |permits| {
+        let ids = ids(9, permits);
+        match bench.call(lease(&ids)).await {
+            Err(Fault::Impossible(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(impossible(1).await.contains("not set"));
+    assert!(matches!(
+        bench.call(add(1)).await,
+        Err(Fault::Impossible(_))
+    ));
+    assert_eq!(
+        bench.server.integer("EXISTS lock:s").await,
+        0,
+        "nobody set it"
+    );
+    bench.call(set(3)).await.unwrap();
+    assert!(bench.leases(&ids(1, 2)).await);
+    assert!(impossible(4).await.contains("3 permits"));
+    // A semaphore that lost its count does not come back by a release, but by being set: to what the leases leave.
+    bench.run("DEL lock:s").await;
+    bench.call(give(&ids(1, 1))).await.unwrap();
+    assert_eq!(bench.stands().await, (String::new(), 1));
+    assert!(bench.call(set(3)).await.unwrap().done);
+    assert!(!bench.call(set(9)).await.unwrap().done);
+    assert_eq!(bench.stands().await, ("2".to_owned(), 1));
+}
+
+#[tokio::test]
+async fn a_forced_release_gives_back_all_that_is_leased_and_names_it() {
+    let bench = Bench::with_permits(600).await;
+    let many = ids(1, 300);
+    assert_eq!(bench.call(force()).await.unwrap().permits, 0);
+    assert!(bench.leases(&many).await);
+    let mut messages = bench.server.listen(&[TOLD, CONTROL]).await;
+    assert_eq!(bench.call(force()).await.unwrap().permits, 300);
+    assert_eq!(bench.stands().await, ("600".to_owned(), 0));
+    let mut named = String::new();
+    for digits in [256 * 32, 44 * 32] {
+        let (channel, payload) = messages.recv().await.unwrap();
+        let hex = payload.strip_prefix("permits:").unwrap();
+        assert_eq!((channel.as_str(), hex.len()), (CONTROL, digits));
+        named.push_str(hex);
+    }
+    let hex: String = many[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert!(named.contains(&hex));
+    assert_eq!(
+        messages.recv().await.unwrap(),
+        (TOLD.to_owned(), "600".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn other_values_are_foreign_and_stay_as_they_are() {
+    let bench = Bench::new().await;
+    let one = ids(1, 1);
+    for (make, key) in [
+        ("HSET lock:s a 1", COUNT),
+        ("SET lock:s x", COUNT),
+        ("SET lock:s 1.5", COUNT),
+        ("SET lock:s 9999999999999999", COUNT),
+        ("SET {lock:s}:timeout x", LEASES),
+    ] {
+        bench.run("FLUSHALL").await;
+        if key == LEASES {
+            bench.call(set(2)).await.unwrap();
+        }
+        bench.run(make).await;
+        let before = bench.run(&format!("DUMP {key}")).await;
+        assert!(is_foreign(bench.call(lease(&one)).await, key), "{make}");
+        assert!(is_foreign(bench.call(force()).await, key), "{make}");
+        assert!(
+            is_foreign(bench.call(ReadCounter { keys: KEYS }).await, key),
+            "{make}"
+        );
+        assert!(is_foreign(bench.call(delete()).await, key), "{make}");
+        if key == COUNT {
+            assert!(is_foreign(bench.call(set(1)).await, key), "{make}");
+            assert!(is_foreign(bench.call(add(1)).await, key), "{make}");
+        }
+        let given = bench.call(give(&one)).await.unwrap();
+        assert!(
+            matches!(given.released, ReleaseReply::NotHeld { .. }),
+            "{make}"
+        );
+        assert_eq!(bench.renews(&one, LEASE).await, Renewed::NotHeld, "{make}");
+        assert_eq!(bench.run(&format!("DUMP {key}")).await, before, "{make}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_half_way_neither_loses_nor_makes_permits() {
+    let bench = Bench::with_permits(5).await;
+    let (held, more) = (ids(1, 2), ids(2, 1));
+    for refused in ["get", "incrby", "zadd", "zcount", "zscore", "time"] {
+        let mut limited = bench.user(&format!("-{refused}")).await;
+        let answer = run(&mut limited, &lease(&more)).await;
+        assert!(
+            matches!(answer, Err(Fault::Denied(_))),
+            "{refused}: {answer:?}"
+        );
+        assert_eq!(bench.stands().await, ("5".to_owned(), 0), "{refused}");
+    }
+    assert!(bench.leases(&held).await);
+    bench.expire().await;
+    for refused in ["incrby", "zremrangebyscore"] {
+        let mut limited = bench.user(&format!("-{refused}")).await;
+        let answer = run(&mut limited, &lease(&more)).await;
+        assert!(
+            matches!(answer, Err(Fault::Denied(_))),
+            "{refused}: {answer:?}"
+        );
+        assert_eq!(bench.stands().await, ("3".to_owned(), 2), "{refused}");
+    }
+    for refused in ["get", "incrby", "zrem", "zscore"] {
+        let mut limited = bench.user(&format!("-{refused}")).await;
+        let answer = run(&mut limited, &give(&held)).await;
+        assert!(
+            matches!(answer, Err(Fault::Denied(_))),
+            "{refused}: {answer:?}"
+        );
+        assert_eq!(bench.stands().await, ("3".to_owned(), 2), "{refused}");
+    }
+    for refused in ["incrby", "zrange", "del"] {
+        let mut limited = bench.user(&format!("-{refused}")).await;
+        let answer = run(&mut limited, &force()).await;
+        assert!(
+            matches!(answer, Err(Fault::Denied(_))),
+            "{refused}: {answer:?}"
+        );
+        assert_eq!(bench.stands().await, ("3".to_owned(), 2), "{refused}");
+    }
+    let mut deaf = bench.user("-publish").await;
+    let given = run(&mut deaf, &give(&held)).await.unwrap();
+    assert!(matches!(given.released, ReleaseReply::Unpublished));
+    assert_eq!(given.unpublished.as_deref(), Some("5"));
+    assert_eq!(bench.stands().await, ("5".to_owned(), 0));
+}
+
+#[tokio::test]
+async fn permits_come_back_and_are_renewed_when_the_memory_is_full() {
+    let bench = Bench::with_permits(5).await;
+    let two = ids(1, 2);
+    assert!(bench.leases(&two).await);
+    bench.run("CONFIG SET maxmemory 1").await;
+    assert!(matches!(
+        bench.call(lease(&ids(2, 1))).await,
+        Err(Fault::NotDone(_))
+    ));
+    assert_eq!(bench.renews(&two, LEASE).await, Renewed::Held);
+    let given = bench.call(give(&two)).await.unwrap();
+    assert!(matches!(given.released, ReleaseReply::Done));
+    assert_eq!(bench.stands().await, ("5".to_owned(), 0));
+}
