@@ -46,6 +46,23 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 "#
 )]
 //!
+//! # Semaphores
+//!
+//! A [`Semaphore`] lets so many in at a time, over all processes. Its permits are leased: they are renewed while their
+//! guard lives, and a crashed holder's come back.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), lock_runtime::LockError> {
+//! # let locks = lock_runtime::LockManager::in_memory();
+//! let exports = locks.semaphore("exports");
+//! exports.try_set_permits(4).await?; // in every process: the first one sets it
+//! let file = exports.permits(1).run(async |_| "export.csv").await?;
+//! # assert_eq!((file, exports.available().await?), ("export.csv", 4));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What a lock promises
 //!
 //! A lock here is a *lease*: the key has a TTL, and the holder renews it every third of that.

@@ -62,6 +62,15 @@ async fn the_documented_rights_are_enough_for_everything() {
     while let Some(task) = tasks.join_next().await {
         task.unwrap();
     }
+    let semaphore = other.semaphore("permits");
+    assert!(semaphore.try_set_permits(3).await.unwrap());
+    let leased = semaphore.permits(2).lease(1_000 * MS).acquire().await;
+    let leased = leased.unwrap();
+    let short = semaphore.permits(1).lease(100 * MS).auto_renew(false);
+    let short = short.acquire().await.unwrap();
+    let waited = locks.semaphore("permits").permits(1).wait(LONG);
+    waited.acquire().await.unwrap().release().await.unwrap();
+    semaphore.add_permits(1).await.unwrap();
     let _: Value = server.query(&["SCRIPT", "FLUSH"]);
     let forced = locks.mutex("forced").acquire().await.unwrap();
     assert!(other.inspect("forced").await.unwrap().held);
@@ -76,11 +85,18 @@ async fn the_documented_rights_are_enough_for_everything() {
     .await;
     eventually("it is renewed", async || renewed.remaining() > 900 * MS).await;
     renewed.release().await.unwrap();
+    assert!(leased.is_held());
+    assert!(other.inspect("permits").await.unwrap().held);
+    assert!(other.force_release("permits").await.unwrap());
+    assert_eq!(leased.lost().wait().await, LostReason::ForceReleased);
+    drop((leased, short));
+    assert_eq!(semaphore.available().await.unwrap(), 4);
+    assert!(semaphore.delete().await.unwrap());
     drop(forced);
     locks.shutdown().await;
     let refused: Vec<Value> = server.query(&["ACL", "LOG"]);
     assert!(refused.is_empty(), "{refused:?}");
-    drop((locks, other));
+    drop((locks, other, semaphore));
     server.assert_deserted().await;
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use lock_runtime::{
     FencingToken, HolderInfo, Lease, LockError, LockGuard, LockInfo, LockManager,
     LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member, MemoryStore, MultiRequest,
-    Outcome, Protect, Scope, StoreError,
+    Outcome, Protect, Scope, Semaphore, StoreError,
 };
 
 type Body = std::future::Ready<()>;
@@ -26,18 +26,18 @@ fn public_types_are_send_sync_and_debug() {
         FencingToken, HolderInfo, Lease, LockError, LockGuard, LockInfo, LockManager,
         LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
         MultiRequest, Outcome<()>,
-        Scope<Body>, StoreError,
+        Scope<Body>, Semaphore, StoreError,
     );
     each!(shown:
         FencingToken, HolderInfo, Lease, LockError, LockGuard, LockInfo, LockManager,
         LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
         MultiRequest, Outcome<()>,
-        Protect<Body>, Scope<Body>, StoreError,
+        Protect<Body>, Scope<Body>, Semaphore, StoreError,
     );
     each!(cloned:
         FencingToken, HolderInfo, Lease, LockError, LockInfo, LockManager, LockManagerBuilder,
         LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, Outcome<()>,
-        StoreError,
+        Semaphore, StoreError,
     );
     each!(an_error: LockError, StoreError);
 }
@@ -56,6 +56,12 @@ async fn futures_are_send() {
     sent(&locks.inspect("k"));
     sent(&locks.force_release("k"));
     sent(&locks.shutdown());
+    let semaphore = locks.semaphore("s");
+    sent(&semaphore.permits(1).acquire());
+    sent(&semaphore.try_set_permits(1));
+    sent(&semaphore.available());
+    sent(&semaphore.add_permits(1));
+    sent(&semaphore.delete());
     let guard = request().acquire().await.unwrap();
     sent(&guard.renew(std::time::Duration::from_secs(30)));
     sent(&guard.lost().wait());

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Listen, Reply};
+use super::Reply;
 use crate::key::Key;
 
 /// What a counter counts.
@@ -35,7 +35,4 @@ pub(crate) trait Counters {
 
     /// Deletes the counter and its leases. False if there was none.
     fn delete<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, bool>;
-
-    /// As [`Backend::listen`](super::Backend::listen).
-    fn listen_to(&self, tally: Tally<'_>) -> Box<dyn Listen>;
 }

@@ -19,6 +19,7 @@ pub(crate) fn run() {
     runtime.block_on(async {
         let locks = LockManager::connect(&server.url()).await.unwrap();
         held(&server, &locks).await;
+        leased(&server, &locks).await;
         waiting(&server, &locks).await;
     });
 }
@@ -47,6 +48,33 @@ async fn held(server: &RedisServer, locks: &LockManager) {
     for guard in guards {
         guard.release().await.unwrap();
     }
+}
+
+async fn leased(server: &RedisServer, locks: &LockManager) {
+    let semaphore = locks.semaphore("leased");
+    semaphore.try_set_permits(MANY as u64).await.unwrap();
+    let before = resident();
+    let mut guards = Vec::with_capacity(MANY);
+    for _ in 0..MANY {
+        guards.push(semaphore.permits(1).lease(LEASE).acquire().await.unwrap());
+    }
+    let bytes = resident().saturating_sub(before) / MANY;
+    let cadence = LEASE / 3;
+    tokio::time::sleep(cadence).await;
+    let stats = CommandStats::of(server);
+    tokio::time::sleep(cadence * 3).await;
+    let calls = CommandStats::of(server).since(&stats).scripts() as f64 / 3.0;
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    println!("{MANY} leased permits of one semaphore");
+    println!("  memory           {bytes:7} bytes per leased permit");
+    println!(
+        "  renewal          {calls:7.1} script calls per cadence, {:.0} permits each",
+        MANY as f64 / calls
+    );
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    semaphore.delete().await.unwrap();
 }
 
 async fn waiting(server: &RedisServer, locks: &LockManager) {

@@ -3,6 +3,7 @@
 //! `holder step URL KEY LEASE_MILLIS` runs a body under the lock. Two witnesses report with the machine's clock: the
 //! body's steps (`step NANOS`), and a thread that asks the lease without the runtime (`sure NANOS`, once `over NANOS`).
 //! It says `held TOKEN` first, and at its end `ended` and what `run` returned.
+//! `holder permits URL SEMAPHORE PERMITS LEASE_MILLIS` leases permits, says `held` and keeps them.
 //! `holder connect URL` connects, takes a lock, releases it, and says `ok` or `error` and the error.
 //!
 //! Ends when its input closes, so that none outlives the test that started it.
@@ -24,6 +25,16 @@ async fn main() -> ExitCode {
             let lease = Duration::from_millis(lease.parse().expect("milliseconds"));
             end_with_the_input();
             step(url, key, lease).await;
+        }
+        ["permits", url, name, permits, lease] => {
+            let lease = Duration::from_millis(lease.parse().expect("milliseconds"));
+            end_with_the_input();
+            let locks = LockManager::connect(url).await.expect("connect");
+            let permits = permits.parse().expect("a number");
+            let request = locks.semaphore(name).permits(permits).lease(lease);
+            let _guard = request.acquire().await.expect("the permits");
+            println!("held");
+            std::future::pending::<()>().await;
         }
         ["connect", url] => match connect(url).await {
             Ok(()) => println!("ok"),

@@ -1,11 +1,10 @@
 //! What is asked of counters beside leasing.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::permits::{self, Permits};
 use super::{Entry, MemoryBackend};
-use crate::backend::{Counters, Fault, Listen, Reply, Sort, Tally};
+use crate::backend::{Counters, Fault, Reply, Sort, Tally};
 use crate::key::Key;
 
 impl Counters for MemoryBackend {
@@ -53,9 +52,5 @@ impl Counters for MemoryBackend {
             }
             Ok(stood)
         })
-    }
-
-    fn listen_to(&self, tally: Tally<'_>) -> Box<dyn Listen> {
-        self.listen_at(&Arc::new(tally.key.clone()))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::permit_scripts::{AddPermits, DeleteCounter, Done, Keys, ReadCounter, SetCounter};
 use super::permits::leases;
 use super::{Inner, RedisBackend};
-use crate::backend::{Counters, Fault, Listen, Reply, Sort, Tally};
+use crate::backend::{Counters, Fault, Reply, Sort, Tally};
 use crate::key::Key;
 
 /// What Redisson publishes when a latch has a new count, or none any more.
@@ -105,9 +105,5 @@ impl Counters for RedisBackend {
 
     fn delete<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, bool> {
         Box::pin(self.inner.delete(tally, timeout))
-    }
-
-    fn listen_to(&self, tally: Tally<'_>) -> Box<dyn Listen> {
-        Box::new(self.inner.topics.listen(channel(tally)))
     }
 }

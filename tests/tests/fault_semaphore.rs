@@ -1,0 +1,267 @@
+//! Leased permits when holders die, replies and messages are lost, futures are dropped; renewals in batches.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::{LockManager, LostReason, Semaphore};
+use tests::faults::{LEAVES, asleep, behind_a_proxy, poll_times, took};
+use tests::{CommandStats, Direction, RedisServer, Then, Worker, eventually, eventually_within};
+
+const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+/// A sleep is 1 s give or take a fifth; the rest is this machine's.
+const CAP: Duration = Duration::from_millis(1_200 + 300);
+const LEASES: &str = "{lock:s}:timeout";
+
+async fn semaphore(locks: &LockManager, permits: u64) -> Semaphore {
+    let semaphore = locks.semaphore("s");
+    semaphore.try_set_permits(permits).await.unwrap();
+    semaphore
+}
+
+fn leased(server: &RedisServer) -> i64 {
+    server.query(&["ZCARD", LEASES])
+}
+
+/// A script that leases permits, or gives them back, told by its keys and its number of arguments.
+fn is_call(args: &[&[u8]], arguments: usize) -> bool {
+    let leases = args.get(4).is_some_and(|key| *key == LEASES.as_bytes());
+    leases && args[0] == b"EVALSHA" && args.len() == 5 + arguments
+}
+
+fn is_acquire(args: &[&[u8]]) -> bool {
+    is_call(args, 4)
+}
+
+fn is_release(args: &[&[u8]]) -> bool {
+    is_call(args, 2) && args[5].len().is_multiple_of(16) && args[5].len() < 48
+}
+
+#[tokio::test]
+async fn a_killed_holders_permits_come_back_when_its_lease_is_over() {
+    let server = RedisServer::start();
+    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
+    let semaphore = semaphore(&locks, 3).await;
+    let mut holder = Worker::start(HOLDER, &["permits", &server.url(), "s", "2", "1500"]);
+    holder.expect_line("held");
+    assert_eq!(semaphore.available().await.unwrap(), 1);
+    let waiting = asleep(&proxy, semaphore.permits(3).wait(LONG).acquire()).await;
+    holder.kill9();
+    let killed = Instant::now();
+    let guard = waiting.await.unwrap().unwrap();
+    // Renewed every third of the lease: at least two thirds were left.
+    let waited = killed.elapsed();
+    assert!(
+        waited > 900 * MS && waited < 1_500 * MS + 250 * MS,
+        "{waited:?}"
+    );
+    assert_eq!((guard.permits(), leased(&server)), (3, 3));
+    guard.release().await.unwrap();
+    assert_eq!(semaphore.available().await.unwrap(), 3);
+    semaphore.delete().await.unwrap();
+    drop((locks, semaphore));
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn futures_dropped_at_each_of_their_polls_leave_no_permit_taken() {
+    let server = RedisServer::start();
+    let (proxy, locks) =
+        behind_a_proxy(&server, LockManager::builder().call_timeout(600 * MS)).await;
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    let semaphore = semaphore(&other, 3).await;
+    proxy.delay(Direction::Requests, 2 * MS);
+    proxy.delay(Direction::Replies, 2 * MS);
+    for leave in LEAVES {
+        for busy in [false, true] {
+            for polls in 0.. {
+                let in_the_way = match busy {
+                    true => Some(semaphore.permits(2).acquire().await.unwrap()),
+                    false => None,
+                };
+                let cycle = async {
+                    let request = locks.semaphore("s").permits(2).wait(LONG);
+                    let guard = request.acquire().await.unwrap();
+                    guard.release().await.unwrap();
+                };
+                let releasing = async {
+                    tokio::time::sleep(20 * MS).await;
+                    drop(in_the_way);
+                };
+                let (done, ()) = tokio::join!(poll_times(cycle, polls, leave), releasing);
+                eventually_within(1_000 * MS, "all permits are free", async || {
+                    semaphore.available().await.unwrap() == 3 && leased(&server) == 0
+                })
+                .await;
+                assert_eq!(locks.inspect("s").await.unwrap().local_waiters, 0);
+                if done.is_some() {
+                    assert!(
+                        polls >= 2,
+                        "only {polls} polls: nothing was dropped half-way"
+                    );
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_whose_reply_is_lost_takes_its_permits_once() {
+    let server = RedisServer::start();
+    for then in [Then::Cut, Then::Silence] {
+        let (proxy, locks) =
+            behind_a_proxy(&server, LockManager::builder().call_timeout(300 * MS)).await;
+        let semaphore = semaphore(&locks, 3).await;
+        proxy.lose_reply_to(is_acquire, then);
+        let guard = semaphore.permits(2).wait(LONG).acquire().await.unwrap();
+        assert!(proxy.trap_sprung());
+        eventually("what nobody was told of came back", async || {
+            semaphore.available().await.unwrap() == 1 && leased(&server) == 2
+        })
+        .await;
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+        assert_eq!(semaphore.available().await.unwrap(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_release_whose_reply_is_lost_gives_its_permits_back_once() {
+    let server = RedisServer::start();
+    for then in [Then::Cut, Then::Silence] {
+        let (proxy, locks) =
+            behind_a_proxy(&server, LockManager::builder().call_timeout(300 * MS)).await;
+        let semaphore = semaphore(&locks, 3).await;
+        let guard = semaphore.permits(2).acquire().await.unwrap();
+        let kept = semaphore.permits(1).acquire().await.unwrap();
+        proxy.lose_reply_to(is_release, then);
+        drop(guard);
+        eventually("the reply was lost", async || proxy.trap_sprung()).await;
+        locks.shutdown().await;
+        drop(kept);
+        let other = LockManager::connect(&server.url()).await.unwrap();
+        let free = other.semaphore("s").available().await.unwrap();
+        assert_eq!(free + leased(&server), 3);
+        assert!(free >= 2);
+        other.semaphore("s").delete().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn permits_that_come_back_without_a_message_cost_no_more_than_the_cap() {
+    let server = RedisServer::start();
+    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    let semaphore = semaphore(&other, 1).await;
+    let guard = semaphore.permits(1).acquire().await.unwrap();
+    let waiting = asleep(&proxy, locks.semaphore("s").permits(1).wait(LONG).acquire()).await;
+    let _: i64 = server.query(&["INCRBY", "lock:s", "1"]);
+    let (next, waited) = took(waiting).await;
+    assert!(waited < CAP, "{waited:?}");
+    next.unwrap().unwrap().release().await.unwrap();
+    proxy.lose_messages(true);
+    let second = semaphore.permits(1).acquire().await.unwrap();
+    let waiting = asleep(&proxy, locks.semaphore("s").permits(1).wait(LONG).acquire()).await;
+    guard.release().await.unwrap();
+    let (next, waited) = took(waiting).await;
+    assert!(waited < CAP, "{waited:?}");
+    next.unwrap().unwrap().release().await.unwrap();
+    second.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn permits_that_redisson_leased_are_respected_until_their_lease_is_over() {
+    let server = RedisServer::start();
+    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
+    let semaphore = semaphore(&locks, 2).await;
+    let time: Vec<u64> = server.query(&["TIME"]);
+    let (soon, never) = (
+        time[0] * 1_000 + time[1] / 1_000 + 900,
+        922_337_203_685_477_u64,
+    );
+    let _: i64 = server.query(&["DECRBY", "lock:s", "2"]);
+    let _: i64 = server.query(&["ZADD", LEASES, &never.to_string(), "aaaaaaaaaaaaaaaa"]);
+    let _: i64 = server.query(&["ZADD", LEASES, &soon.to_string(), "bbbbbbbbbbbbbbbb"]);
+    let info = locks.inspect("s").await.unwrap();
+    assert_eq!((info.count, info.available), (2, Some(0)));
+    assert!(info.ttl.unwrap() <= 900 * MS);
+    let started = Instant::now();
+    let waiting = asleep(&proxy, semaphore.permits(1).wait(LONG).acquire()).await;
+    let guard = waiting.await.unwrap().unwrap();
+    let waited = started.elapsed();
+    assert!(waited > 700 * MS && waited < 1_300 * MS, "{waited:?}");
+    assert!(semaphore.permits(1).try_acquire().await.unwrap().is_none());
+    assert_eq!(locks.inspect("s").await.unwrap().count, 2);
+    guard.release().await.unwrap();
+    semaphore.delete().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_outage_longer_than_the_lease_loses_the_permits_and_nobody_gets_too_many() {
+    let server = RedisServer::start();
+    let (proxy, locks) =
+        behind_a_proxy(&server, LockManager::builder().call_timeout(200 * MS)).await;
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    let semaphore = semaphore(&other, 2).await;
+    let guard = locks
+        .semaphore("s")
+        .permits(2)
+        .lease(1_000 * MS)
+        .acquire()
+        .await
+        .unwrap();
+    proxy.go_down();
+    let next = semaphore.permits(2).wait(LONG).acquire().await.unwrap();
+    assert!(!guard.is_held(), "it knew before anybody else was admitted");
+    assert_eq!(guard.lost().wait().await, LostReason::Expired);
+    proxy.refuse(false);
+    drop(guard);
+    drop(locks);
+    eventually("the late release has come and gone", async || {
+        proxy.open_connections() == 0
+    })
+    .await;
+    assert!(next.is_held());
+    assert_eq!(
+        (semaphore.available().await.unwrap(), leased(&server)),
+        (0, 2)
+    );
+    next.release().await.unwrap();
+    assert_eq!(semaphore.available().await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn leased_permits_are_renewed_in_full_batches() {
+    const MANY: u64 = 1_024;
+    const LEASE: Duration = Duration::from_secs(6);
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let semaphore = semaphore(&locks, MANY).await;
+    let mut guards = Vec::new();
+    for _ in 0..MANY {
+        guards.push(semaphore.permits(1).lease(LEASE).acquire().await.unwrap());
+    }
+    let before = CommandStats::of(&server);
+    let mut seen = before.clone();
+    // A renewal of one permit is one ZADD: so many of them are two cadences, whenever they begin.
+    eventually_within(LONG, "each was renewed twice", async || {
+        seen = CommandStats::of(&server);
+        seen.since(&before).calls("zadd") >= 2 * MANY
+    })
+    .await;
+    let done = seen.since(&before);
+    // 16 if every batch is full. The last batches of a cadence may be cut short by when their holds began.
+    let scripts = done.scripts();
+    assert!(
+        (16..=24).contains(&scripts),
+        "{scripts} scripts for two renewals of {MANY}"
+    );
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    drop(guards);
+    eventually("all came back", async || {
+        semaphore.available().await.unwrap() == MANY as i64
+    })
+    .await;
+    semaphore.delete().await.unwrap();
+}
