@@ -144,7 +144,8 @@ pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {
     let Ok(Some(permits)) = permits(state, &renewal.key) else {
         return Renewed::NotHeld;
     };
-    let Some(lease) = permits.leases.get_mut(&renewal.holder) else {
+    let lease = permits.leases.get_mut(&renewal.holder);
+    let Some(lease) = lease.filter(|lease| lease.permits == renewal.permits) else {
         return Renewed::NotHeld;
     };
     if let Some(term) = renewal.term {
