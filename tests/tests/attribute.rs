@@ -358,6 +358,50 @@ async fn a_dropped_call_releases() {
         .unwrap();
 }
 
+#[distributed_lock(key = "panic", manager = locks)]
+async fn panics(locks: &LockManager, _witness: Witness) -> Result<(), LockError> {
+    tokio::task::yield_now().await;
+    panic!("as planned");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_panics_is_dropped_under_the_lock_which_is_then_released() {
+    let locks = LockManager::in_memory();
+    let (witness, seen) = Witness::new(&locks, "panic");
+    let task = tokio::spawn({
+        let locks = locks.clone();
+        async move { panics(&locks, witness).await }
+    });
+    assert!(task.await.unwrap_err().is_panic());
+    assert_eq!(seen.load(Ordering::SeqCst), HELD);
+    let guard = locks.mutex("panic").acquire().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[async_trait::async_trait]
+trait Closing {
+    async fn close(&self, witness: Witness) -> Result<bool, LockError>;
+}
+
+#[async_trait::async_trait]
+impl Closing for LockManager {
+    #[distributed_lock(key = "closing", manager = self)]
+    async fn close(&self, _witness: Witness) -> Result<bool, LockError> {
+        tokio::task::yield_now().await;
+        Ok(is_held(self, "closing").await)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_method_under_async_trait_runs_under_the_lock_and_drops_its_arguments_there() {
+    let locks = LockManager::in_memory();
+    let (witness, seen) = Witness::new(&locks, "closing");
+    let closing: &dyn Closing = &locks;
+    assert!(closing.close(witness).await.unwrap());
+    assert_eq!(seen.load(Ordering::SeqCst), HELD);
+    assert!(!is_held(&locks, "closing").await);
+}
+
 struct Reply(&'static str);
 
 impl FromLockError for Reply {

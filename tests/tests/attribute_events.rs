@@ -1,0 +1,102 @@
+//! What the attribute leaves in the log, where no return value can tell it.
+
+use std::sync::{Arc, Mutex};
+
+use lock_runtime::{LockError, LockManager, distributed_lock};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+/// Keeps the crate's events.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<(Level, String)>>>);
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.push_str(&format!("{field}={value:?} "));
+    }
+}
+
+impl Subscriber for Events {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.target().starts_with("lock_runtime")
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        let mut events = self.0.lock().unwrap();
+        events.push((*event.metadata().level(), text.0));
+    }
+}
+
+impl Events {
+    fn of(&self, level: Level) -> Vec<String> {
+        let events = self.0.lock().unwrap();
+        let of_level = events.iter().filter(|(of, _)| *of == level);
+        of_level.map(|(_, text)| text.clone()).collect()
+    }
+}
+
+#[distributed_lock(key = "job", manager = locks, on_busy = skip)]
+async fn in_silence(locks: &LockManager) {}
+
+#[distributed_lock(key = "job", manager = locks, on_busy = skip)]
+async fn with_value(locks: &LockManager) -> Option<u32> {
+    Some(7)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_skip_cannot_return_is_an_error_in_the_log_and_busy_is_none() {
+    let events = Events::default();
+    let _log = tracing::subscriber::set_default(events.clone());
+    let locks = LockManager::in_memory();
+    let guard = locks.mutex("job").acquire().await.unwrap();
+    in_silence(&locks).await;
+    assert_eq!(with_value(&locks).await, None);
+    assert!(events.of(Level::ERROR).is_empty(), "busy is no failure");
+    guard.release().await.unwrap();
+    assert_eq!(with_value(&locks).await, Some(7));
+
+    locks.shutdown().await;
+    in_silence(&locks).await;
+    assert_eq!(with_value(&locks).await, None, "not run");
+    let errors = events.of(Level::ERROR);
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    for error in errors {
+        assert!(
+            error.contains("did not run") && error.contains("shut"),
+            "{error}"
+        );
+    }
+}
+
+#[distributed_lock(key = "order:{id}", manager = locks)]
+async fn by_template(locks: &LockManager, id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "order:{id}", manager = locks, label = "settle")]
+async fn by_label(locks: &LockManager, id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn logs_call_a_lock_by_its_template_or_its_label() {
+    let events = Events::default();
+    let _log = tracing::subscriber::set_default(events.clone());
+    let locks = LockManager::in_memory();
+    by_template(&locks, 7).await.unwrap();
+    by_label(&locks, 8).await.unwrap();
+    let acquired = events.of(Level::DEBUG);
+    let with = |part: &str| acquired.iter().filter(|text| text.contains(part)).count();
+    assert!(with("label=\"order:{id}\"") > 0, "{acquired:?}");
+    assert!(with("label=\"settle\"") > 0, "{acquired:?}");
+}
