@@ -29,6 +29,9 @@ pub(crate) struct Gates {
 #[derive(Debug, Default)]
 struct State {
     gates: KeyMap<Gate>,
+    /// Callers per key that wait in the store's queue instead of one of these.
+    in_line: KeyMap<usize>,
+    /// In all queues, the store's included.
     waiting: usize,
     closed: bool,
 }
@@ -126,19 +129,7 @@ impl Gates {
                 key: key.clone(),
             }));
         };
-        let too_many = |limit, scope| {
-            Err(LockError::TooManyWaiters {
-                name: key.name().to_owned(),
-                limit,
-                scope,
-            })
-        };
-        if gate.queue.len() >= self.max_per_key {
-            return too_many(self.max_per_key, "for this key");
-        }
-        if state.waiting >= self.max_in_all {
-            return too_many(self.max_in_all, "in all");
-        }
+        self.check_caps(key, gate.queue.len(), state.waiting)?;
         state.waiting += 1;
         let number = gate.next_ticket;
         gate.next_ticket += 1;
@@ -152,28 +143,64 @@ impl Gates {
         }))
     }
 
+    /// Counts a caller who waits in the store's queue, if the caps allow one more.
+    pub(crate) fn join_line(self: &Arc<Gates>, key: &Arc<Key>) -> Result<Waiting, LockError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        if state.closed {
+            return Err(closed(key));
+        }
+        let in_line = state.in_line.get(key).copied().unwrap_or(0);
+        self.check_caps(key, in_line, state.waiting)?;
+        state.waiting += 1;
+        state.in_line.insert(key.clone(), in_line + 1);
+        Ok(Waiting {
+            gates: self.clone(),
+            key: key.clone(),
+        })
+    }
+
+    /// Whether nobody of this process waits for the key in the store's queue.
+    pub(crate) fn line_is_empty(&self, key: &Key) -> bool {
+        !self.state().in_line.contains_key(key)
+    }
+
+    fn check_caps(&self, key: &Key, for_key: usize, in_all: usize) -> Result<(), LockError> {
+        let (limit, scope) = if for_key >= self.max_per_key {
+            (self.max_per_key, "for this key")
+        } else if in_all >= self.max_in_all {
+            (self.max_in_all, "in all")
+        } else {
+            return Ok(());
+        };
+        Err(LockError::TooManyWaiters {
+            name: key.name().to_owned(),
+            limit,
+            scope,
+        })
+    }
+
     /// How many local callers queue for the name of `key`, whatever the kind.
     pub(crate) fn waiters(&self, key: &Key) -> usize {
         let state = self.state();
         let queued = |kind| {
-            state
-                .gates
-                .get(&key.as_kind(kind))
-                .map(|gate| gate.queue.len())
+            let key = key.as_kind(kind);
+            let here = state.gates.get(&key).map_or(0, |gate| gate.queue.len());
+            here + state.in_line.get(&key).copied().unwrap_or(0)
         };
-        Kind::ALL.into_iter().filter_map(queued).sum()
+        Kind::ALL.into_iter().map(queued).sum()
     }
 
     /// Sends every waiter away and admits no more.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
-        state.waiting = 0;
         let queues: Vec<_> = state
             .gates
             .values_mut()
             .map(|gate| std::mem::take(&mut gate.queue))
             .collect();
+        state.waiting -= queues.iter().map(BTreeMap::len).sum::<usize>();
         drop(state);
         // Each waiter's channel closes: it answers `ShuttingDown`.
         drop(queues);
@@ -290,6 +317,26 @@ impl Drop for Place {
 impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Place").field(&self.key).finish()
+    }
+}
+
+/// One caller who waits in the store's queue, counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    gates: Arc<Gates>,
+    key: Arc<Key>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut state = self.gates.state();
+        state.waiting -= 1;
+        if let Some(in_line) = state.in_line.get_mut(&self.key) {
+            *in_line -= 1;
+            if *in_line == 0 {
+                state.in_line.remove(&self.key);
+            }
+        }
     }
 }
 

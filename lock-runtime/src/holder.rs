@@ -57,10 +57,11 @@ pub(crate) struct HolderIds {
 }
 
 impl HolderIds {
-    /// A client id from the operating system's random generator.
+    /// A client id from the operating system's random generator. Its version is 8, for Redisson's are of version 4:
+    /// in a queue of both, the scripts must tell whose waiters ask again by themselves.
     pub(crate) fn new() -> HolderIds {
         HolderIds {
-            client: Uuid::new_v4(),
+            client: uuid::Builder::from_custom_bytes(Uuid::new_v4().into_bytes()).into_uuid(),
             next: AtomicU64::new(1),
         }
     }
@@ -97,6 +98,7 @@ mod tests {
         assert_eq!(client.len(), 36);
         assert_eq!(client, client.to_lowercase());
         assert!(number.parse::<i64>().is_ok(), "a Java long");
+        assert_eq!(&a[14..15], "8", "none of Redisson's");
     }
 
     #[test]

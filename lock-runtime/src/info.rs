@@ -13,9 +13,10 @@ pub struct LockInfo {
     pub held: bool,
     /// Who held it. `None` for a semaphore: its leases do not say whose they are.
     pub holder: Option<HolderInfo>,
-    /// How the lock was held: `exclusive`. `None` if it was free. For what counts instead: `semaphore` while permits
-    /// are leased, else `counter`, because a plain semaphore, one whose permits are all free, and a latch look the
-    /// same in the store.
+    /// How the lock was held: `exclusive`, or `fair` if there is a queue for it in the store; a fair lock that nobody
+    /// waits for looks like any other. `None` if it was free. For what counts instead: `semaphore` while permits are
+    /// leased, else `counter`, because a plain semaphore, one whose permits are all free, and a latch look the same in
+    /// the store.
     pub mode: Option<&'static str>,
     /// How often its holder had entered. Re-entries of this library are local and count once; a Redisson holder's
     /// count in the store. For a semaphore, how many permits are leased.
@@ -26,7 +27,10 @@ pub struct LockInfo {
     /// The free permits of a semaphore, or the count of a latch; `None` for a lock. Below zero if more permits were
     /// taken away than were free.
     pub available: Option<i64>,
-    /// How many callers of this process wait for it. Those of other processes are not known to the store.
+    /// How many wait for it in the queue of a fair lock, those of all processes. Zero if it was free; the waiters of
+    /// other locks are not known to the store.
+    pub waiters: u64,
+    /// How many callers of this process wait for it.
     pub local_waiters: usize,
 }
 
@@ -36,6 +40,7 @@ impl LockInfo {
             held: seen.as_ref().is_some_and(|seen| seen.count > 0),
             mode: seen.as_ref().map(|seen| seen.mode),
             count: seen.as_ref().map_or(0, |seen| seen.count),
+            waiters: seen.as_ref().map_or(0, |seen| seen.queued),
             ttl: seen.as_ref().and_then(|seen| seen.left),
             available: seen.as_ref().and_then(|seen| seen.available),
             holder: seen.and_then(|seen| Some(HolderInfo::new(&seen.holder?))),

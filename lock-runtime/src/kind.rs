@@ -10,10 +10,12 @@ pub(crate) enum Kind {
     Fenced,
     /// Permits of a semaphore, leased to their holder: Redisson's `RPermitExpirableSemaphore`.
     Permits,
+    /// A mutex that serves its waiters in the order in which they asked, whatever their process: `RFairLock`.
+    Fair,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 3] = [Kind::Mutex, Kind::Fenced, Kind::Permits];
+    pub(crate) const ALL: [Kind; 4] = [Kind::Mutex, Kind::Fenced, Kind::Permits, Kind::Fair];
 
     /// Whether the store keeps it as a mutex.
     pub(crate) fn is_mutex(self) -> bool {
@@ -23,7 +25,7 @@ impl Kind {
     /// Whether one hold at a time is admitted, so that it owns this process's turn at the key and hands it on.
     pub(crate) fn is_exclusive(self) -> bool {
         match self {
-            Kind::Mutex | Kind::Fenced => true,
+            Kind::Mutex | Kind::Fenced | Kind::Fair => true,
             Kind::Permits => false,
         }
     }
@@ -31,7 +33,7 @@ impl Kind {
     /// Whether a request under an ancestor's hold of the same key shares that hold.
     pub(crate) fn is_reentrant(self) -> bool {
         match self {
-            Kind::Mutex | Kind::Fenced => true,
+            Kind::Mutex | Kind::Fenced | Kind::Fair => true,
             Kind::Permits => false,
         }
     }

@@ -113,6 +113,7 @@ mod counter;
 mod custody;
 mod decimal;
 mod error;
+mod fair;
 mod fence;
 mod gate;
 mod guard;

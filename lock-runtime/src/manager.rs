@@ -118,6 +118,18 @@ impl LockManager {
         Semaphore::new(self.core.clone(), name.into())
     }
 
+    /// A request for the exclusive, reentrant lock of that name, which serves its waiters in the order in which they
+    /// asked the store, whatever their process. Redisson's `RFairLock`: use one kind for a name everywhere.
+    ///
+    /// Each waiter has its own place in a queue in the store, and asks again every 1.6 s at the latest to keep it: the
+    /// place of one that was killed is passed over after 5 s. A fair lock is not handed over inside a process, so each
+    /// change of hands costs a message and a round trip; prefer [`mutex`](LockManager::mutex) where order between
+    /// processes does not matter. [`try_acquire`](LockRequest::try_acquire) does not queue, and is refused while
+    /// others do.
+    pub fn fair(&self, name: impl Into<LockName>) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into(), Kind::Fair)
+    }
+
     /// Asks the store who holds the lock, or how many permits of a semaphore are leased.
     ///
     /// # Errors

@@ -336,7 +336,7 @@ impl Drop for Departure {
 }
 
 /// Deletes what a hold that was lost, or never confirmed, may have left in the store.
-async fn undo(core: &Core, stake: Stake<'_>, until: Moment) {
+pub(crate) async fn undo(core: &Core, stake: Stake<'_>, until: Moment) {
     let mut unanswered = true;
     let _ = settle(core, stake, until, &mut unanswered).await;
 }

@@ -10,8 +10,13 @@ use crate::backend::{Acquired, Fault, Listen};
 use crate::clock::{self, Moment};
 use crate::core::Core;
 use crate::error::{LockError, LostReason, StoreError};
+use crate::fair::InLine;
 use crate::gate::{self, Entry, Place, Ticket, Turn};
 use crate::hold::Hold;
+use crate::holder::HolderId;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::lifecycle::Counted;
 use crate::lineage::Chain;
 use crate::observe;
 use crate::order::{Order, Patience};
@@ -50,17 +55,12 @@ pub(crate) async fn acquire(
     // Read anew behind everything that may have taken time, and only there.
     let mut now = patience.since;
     loop {
-        let turn = match core.gates.enter(&order.key, order.terms)? {
-            Entry::Head(place) => Turn::Head(place),
-            Entry::Queued(ticket) => {
-                let turn = queue(ticket, &order, patience, core.options.call_timeout).await?;
-                now = clock::now();
-                turn
+        let share = match order.key.kind() {
+            Kind::Fair => {
+                let seat = InLine::new(&core, &order.key)?;
+                until_held(&core, seat, &order, patience, now).await?
             }
-        };
-        let share = match turn {
-            Turn::Held(share) => share,
-            Turn::Head(place) => at_the_head(&core, place, &order, patience, now).await?,
+            _ => through_the_gate(&core, &order, patience, now).await?,
         };
         now = clock::now();
         // Dropping the share gives the lock back.
@@ -74,6 +74,27 @@ pub(crate) async fn acquire(
         }
         observe::acquired(order.terms.label, order.key.name(), patience.since);
         return Ok(share.under(head.cloned()));
+    }
+}
+
+/// Queues behind the others of this process, then deals with the store for all of them.
+async fn through_the_gate(
+    core: &Arc<Core>,
+    order: &Order,
+    patience: Patience,
+    mut now: Moment,
+) -> Result<Share, LockError> {
+    let turn = match core.gates.enter(&order.key, order.terms)? {
+        Entry::Head(place) => Turn::Head(place),
+        Entry::Queued(ticket) => {
+            let turn = queue(ticket, order, patience, core.options.call_timeout).await?;
+            now = clock::now();
+            turn
+        }
+    };
+    match turn {
+        Turn::Held(share) => Ok(share),
+        Turn::Head(place) => at_the_head(core, place, order, patience, now).await,
     }
 }
 
@@ -105,24 +126,32 @@ pub(crate) async fn try_acquire(
     }
     core.life.admit(&order.key)?;
     let patience = Patience::new(order.wait);
-    let (place, now) = match core.gates.try_enter(&order.key) {
-        Some(place) => (place, patience.since),
-        None if order.key.kind().is_exclusive() => return Ok(None),
-        None => match short_queue(&core, &order, patience).await? {
-            Some(place) => (place, clock::now()),
-            None => return Ok(None),
-        },
+    let asked = if order.key.kind() == Kind::Fair {
+        let Some(mut seat) = InLine::alone(&core, &order.key) else {
+            return Ok(None);
+        };
+        seat.ask(&core, &order, patience, patience.since).await
+    } else {
+        let (place, now) = match core.gates.try_enter(&order.key) {
+            Some(place) => (place, patience.since),
+            None if order.key.kind().is_exclusive() => return Ok(None),
+            None => match short_queue(&core, &order, patience).await? {
+                Some(place) => (place, clock::now()),
+                None => return Ok(None),
+            },
+        };
+        Head(Some(place)).ask(&core, &order, patience, now).await
     };
-    match attempt(&core, place, &order, patience, now).await {
-        Attempt::Held(share) => {
+    match asked {
+        Asked::Held(share) => {
             core.life.admit(&order.key)?;
             // A hold that was lost before its caller saw it is no hold.
             share.hold().check()?;
             observe::acquired(order.terms.label, order.key.name(), patience.since);
             Ok(Some(share.under(head.cloned())))
         }
-        Attempt::Busy { .. } => Ok(None),
-        Attempt::Failed { fault, .. } => Err(fault.into_error(order.key.name())),
+        Asked::Busy(_) => Ok(None),
+        Asked::Failed(fault) => Err(fault.into_error(order.key.name())),
     }
 }
 
@@ -189,61 +218,111 @@ async fn queue(
     }
 }
 
-enum Attempt {
+/// What one question to the store gave.
+pub(crate) enum Asked {
     Held(Share),
-    Busy {
-        place: Place,
-        left: Option<Duration>,
-    },
-    Failed {
-        place: Place,
-        fault: Fault,
-    },
+    /// What is left of the lease.
+    Busy(Option<Duration>),
+    Failed(Fault),
 }
 
-/// Asks the store once.
-async fn attempt(
-    core: &Arc<Core>,
-    place: Place,
+/// From where somebody deals with the store: the head of a local queue, or a place in the store's own. Dropped, it is
+/// given up.
+pub(crate) trait Seat {
+    /// Asks the store once. The seat of whoever is granted the lock is theirs no more.
+    fn ask(
+        &mut self,
+        core: &Arc<Core>,
+        order: &Order,
+        patience: Patience,
+        now: Moment,
+    ) -> impl Future<Output = Asked> + Send;
+
+    /// Listens for what makes it worth while to ask again.
+    fn listen(&self, core: &Core, key: &Arc<Key>) -> Box<dyn Listen>;
+
+    /// How long to sleep at most, given what was left of the lease.
+    fn nap(&self, left: Option<Duration>) -> Duration;
+}
+
+/// Asks the store once as `holder`. The count is to be kept until a grant counts as a guard: a shutdown in between
+/// would leave the lock to its lease.
+pub(crate) async fn ask_as(
+    core: &Core,
     order: &Order,
     patience: Patience,
+    holder: HolderId,
     now: Moment,
-) -> Attempt {
-    // Until the grant counts as a guard: a shutdown in between would leave the lock to its lease.
-    let _asking = core.life.guards.enter();
+) -> (Counted, Result<Acquired, Fault>) {
+    let asking = core.life.guards.enter();
     if let Some(why) = core.life.closed() {
-        let fault = Fault::Closed(why);
-        return Attempt::Failed { place, fault };
+        return (asking, Err(Fault::Closed(why)));
     }
-    let holder = core.ids.fresh();
     let mut claim = core.claim(&order.key, holder, &order.terms, now);
     claim.timeout = patience.cut(claim.timeout, now);
     claim.waits = patience.rest(order.wait, now);
-    match core.backend.acquire(claim).await {
-        Ok(Acquired::Granted(granted)) => {
-            // Where the store may admit the next one as well, the turn goes on at once.
-            let place = order.key.kind().is_exclusive().then_some(place);
-            Attempt::Held(Share::admit(
-                core,
-                &order.key,
-                place,
-                holder,
-                order.terms,
-                granted,
-            ))
-        }
-        Ok(Acquired::Busy { left }) => {
-            place.heard_from_store(None);
-            place.pace(crate::pace::Pace::saw_another);
-            Attempt::Busy { place, left }
-        }
-        Err(fault) => {
-            if let Fault::NotDone(source) | Fault::Unknown(source) = &fault {
-                place.heard_from_store(Some(source));
-            }
-            Attempt::Failed { place, fault }
+    let answer = core.backend.acquire(claim).await;
+    (asking, answer)
+}
+
+/// The head of a local queue, who deals with the store for everybody in this process who wants the key.
+struct Head(Option<Place>);
+
+impl Head {
+    fn note(&self, note: impl FnOnce(&Place)) {
+        if let Some(place) = &self.0 {
+            note(place);
         }
     }
+}
+
+impl Seat for Head {
+    async fn ask(
+        &mut self,
+        core: &Arc<Core>,
+        order: &Order,
+        patience: Patience,
+        now: Moment,
+    ) -> Asked {
+        let holder = core.ids.fresh();
+        match ask_as(core, order, patience, holder, now).await {
+            (_asking, Ok(Acquired::Granted(granted))) => {
+                // Where the store may admit the next one as well, the turn goes on at once.
+                let place = self.0.take();
+                let place = place.filter(|_| order.key.kind().is_exclusive());
+                let (key, terms) = (&order.key, order.terms);
+                Asked::Held(Share::admit(core, key, place, holder, terms, granted))
+            }
+            (_, Ok(Acquired::Busy { left } | Acquired::Queued { left, .. })) => {
+                self.note(|place| {
+                    place.heard_from_store(None);
+                    place.pace(crate::pace::Pace::saw_another);
+                });
+                Asked::Busy(left)
+            }
+            (_, Err(fault)) => {
+                if let Fault::NotDone(source) | Fault::Unknown(source) = &fault {
+                    self.note(|place| place.heard_from_store(Some(source)));
+                }
+                Asked::Failed(fault)
+            }
+        }
+    }
+
+    fn listen(&self, core: &Core, key: &Arc<Key>) -> Box<dyn Listen> {
+        core.backend.listen(key)
+    }
+
+    fn nap(&self, left: Option<Duration>) -> Duration {
+        nap(left)
+    }
+}
+
+/// Until the lease's end or the cap.
+pub(crate) fn nap(left: Option<Duration>) -> Duration {
+    let cap = CAP.mul_f64(0.8 + fastrand::f64() * 0.4);
+    // A millisecond past the lease's end, or the store has not noticed it yet.
+    left.map_or(cap, |left| (left + Duration::from_millis(1)).min(cap))
 }
 
 /// Deals with the store for everybody in this process who wants the key.
@@ -265,19 +344,31 @@ async fn at_the_head(
     if patience.is_over_at(now) && order.wait != Some(Duration::ZERO) {
         return Err(gave_up(place.fault(), order, patience));
     }
-    match attempt(core, place, order, patience, now).await {
-        Attempt::Held(share) => Ok(share),
+    until_held(core, Head(Some(place)), order, patience, now).await
+}
+
+/// Asks from a seat until the lock is held or the patience ends.
+pub(crate) async fn until_held<S: Seat>(
+    core: &Arc<Core>,
+    mut seat: S,
+    order: &Order,
+    patience: Patience,
+    now: Moment,
+) -> Result<Share, LockError> {
+    match seat.ask(core, order, patience, now).await {
+        Asked::Held(share) => Ok(share),
         // Boxed: the uncontended path, and the thousands that queue, need not carry its size.
-        first => Box::pin(contend(core, order, patience, first)).await,
+        first => Box::pin(contend(core, seat, order, patience, first)).await,
     }
 }
 
-/// Waits for the key at the head of the queue, after a first attempt that did not get it.
-async fn contend(
+/// Waits after a first attempt that did not get the lock.
+async fn contend<S: Seat>(
     core: &Arc<Core>,
+    mut seat: S,
     order: &Order,
     patience: Patience,
-    first: Attempt,
+    first: Asked,
 ) -> Result<Share, LockError> {
     let mut outcome = first;
     let mut listener: Option<Box<dyn Listen>> = None;
@@ -285,17 +376,17 @@ async fn contend(
     // The last definite answer decides what the caller is told in the end; `Some(left)` was one.
     let mut answer: Option<Option<Duration>> = None;
     loop {
-        let (place, fault) = match outcome {
-            Attempt::Held(share) => return Ok(share),
-            Attempt::Busy { place, left } => {
+        let fault = match outcome {
+            Asked::Held(share) => return Ok(share),
+            Asked::Busy(left) => {
                 answer = Some(left);
                 pause = FIRST_PAUSE;
-                (place, None)
+                None
             }
-            Attempt::Failed { fault, .. } if !fault.is_passing() => {
+            Asked::Failed(fault) if !fault.is_passing() => {
                 return Err(fault.into_error(order.key.name()));
             }
-            Attempt::Failed { place, fault } => (place, Some(fault)),
+            Asked::Failed(fault) => Some(fault),
         };
         if patience.is_over() {
             return Err(match (answer, fault) {
@@ -311,19 +402,16 @@ async fn contend(
                 }
                 (None, None) => {
                     // A release between the attempt and the subscription would be missed: ask again after it.
-                    let listener = listener.insert(core.backend.listen(&order.key));
+                    let listener = listener.insert(seat.listen(core, &order.key));
                     tokio::select! {
                         () = listener.ready() => {}
                         () = patience.pause(CAP) => {}
                     }
                 }
                 (None, Some(listener)) => {
-                    let cap = CAP.mul_f64(0.8 + fastrand::f64() * 0.4);
-                    // A millisecond past the lease's end, or the store has not noticed it yet.
-                    let left = answer.flatten().map(|left| left + Duration::from_millis(1));
                     tokio::select! {
                         () = listener.heard() => {}
-                        () = patience.pause(left.map_or(cap, |left| left.min(cap))) => {}
+                        () = patience.pause(seat.nap(answer.flatten())) => {}
                     }
                 }
             }
@@ -339,15 +427,12 @@ async fn contend(
         if patience.is_over_at(now) {
             // No further call: its answer would come too late. What was known last is the answer.
             outcome = match fault {
-                Some(fault) => Attempt::Failed { place, fault },
-                None => Attempt::Busy {
-                    place,
-                    left: answer.flatten(),
-                },
+                Some(fault) => Asked::Failed(fault),
+                None => Asked::Busy(answer.flatten()),
             };
             continue;
         }
-        outcome = attempt(core, place, order, patience, now).await;
+        outcome = seat.ask(core, order, patience, now).await;
     }
 }
 

@@ -92,6 +92,25 @@ async fn the_documented_rights_are_enough_for_everything() {
     drop((leased, short));
     assert_eq!(semaphore.available().await.unwrap(), 4);
     assert!(semaphore.delete().await.unwrap());
+    let fair = locks.fair("fair").acquire().await.unwrap();
+    let next = tokio::spawn(other.fair("fair").wait(LONG).acquire());
+    let queued = async |count| {
+        let seen = async || locks.inspect("fair").await.unwrap().waiters == count;
+        eventually("they queue", seen).await;
+    };
+    queued(1).await;
+    let leaving = tokio::spawn(other.fair("fair").wait(LONG).acquire());
+    queued(2).await;
+    leaving.abort();
+    queued(1).await;
+    // Half of its queue is lost, and mended by the next question.
+    server.query::<Value>(&["DEL", "redisson_lock_timeout:{lock:fair}"]);
+    eventually("it asks again", async || {
+        server.exists("redisson_lock_timeout:{lock:fair}")
+    })
+    .await;
+    fair.release().await.unwrap();
+    next.await.unwrap().unwrap().release().await.unwrap();
     drop(forced);
     locks.shutdown().await;
     let refused: Vec<Value> = server.query(&["ACL", "LOG"]);

@@ -34,7 +34,8 @@ pub(crate) trait Backend: Counters + fmt::Debug + Send + Sync + 'static {
     /// Takes the lock for `holder` if nobody has it.
     ///
     /// Cancel safety is the backend's duty: when the future is dropped or ends in [`Fault::Unknown`], the
-    /// backend undoes the acquisition in the background, should it have happened or still happen.
+    /// backend undoes the acquisition in the background, should it have happened or still happen. Only of a fair
+    /// lock an unknown outcome is left to the caller, who asks again as the same holder: it has a place in a queue.
     fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired>;
 
     /// Takes all of the locks, which are mutexes, or none of them. Cancel safe as [`acquire`](Backend::acquire).
@@ -57,6 +58,9 @@ pub(crate) trait Backend: Counters + fmt::Debug + Send + Sync + 'static {
 
     /// Starts listening for releases of `key`. Never fails: where there is no push, the waiter's cap decides.
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen>;
+
+    /// As [`listen`](Backend::listen), for one waiter of a kind that wakes them one by one.
+    fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen>;
 
     /// How many keys one [`renew`](Backend::renew) call may carry.
     fn renew_batch(&self) -> usize;
@@ -111,6 +115,12 @@ pub(crate) enum Acquired {
     Busy {
         left: Option<Duration>,
     },
+    /// As busy, and the caller has a place in the store's queue, which it keeps while it goes on asking.
+    Queued {
+        left: Option<Duration>,
+        /// Nobody is before it.
+        first: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -120,6 +130,9 @@ pub(crate) enum AcquiredAll {
     /// Somebody has one of them.
     Busy,
 }
+
+/// How long a waiter keeps its place in a fair lock's queue without asking.
+pub(crate) const QUEUE_LIFE: Duration = Duration::from_secs(5);
 
 /// A hold that the store has just confirmed.
 #[derive(Clone, Copy, Debug)]
@@ -176,6 +189,8 @@ pub(crate) struct Seen {
     pub(crate) left: Option<Duration>,
     /// The permits that are free; `None` for a lock.
     pub(crate) available: Option<i64>,
+    /// How many wait for it in the store's queue, which fair locks have.
+    pub(crate) queued: u64,
 }
 
 /// Something the store says without being asked.

@@ -37,12 +37,13 @@ impl Exclusive {
             count: 1,
             left: Some(self.left()),
             available: None,
+            queued: 0,
         }
     }
 }
 
 /// Who holds the key, if it is held exclusively.
-fn hold<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut Exclusive> {
+pub(super) fn hold<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut Exclusive> {
     match state.live(key)? {
         Entry::Exclusive(hold) => Some(hold),
         Entry::Permits(_) => None,
@@ -111,7 +112,7 @@ pub(super) fn hand_over(state: &mut State, from: HolderId, to: &Claim<'_>, at: A
     let granted = grant(state, to, at);
     // Nobody of this manager listens while it holds the key itself.
     let strangers = state
-        .topic(key)
+        .topic(key.raw())
         .map_or(0, |topic| Arc::strong_count(&topic) - 1);
     HandedOver::Done {
         granted,

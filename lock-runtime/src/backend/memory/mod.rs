@@ -5,6 +5,7 @@
 
 mod counters;
 mod exclusive;
+mod fair;
 mod permits;
 
 use std::collections::HashMap;
@@ -51,6 +52,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     locks: HashMap<Box<str>, Entry>,
+    /// Who waits for each fair lock. None is empty.
+    queues: HashMap<Box<str>, fair::Queue>,
     /// The last token of each fenced lock.
     counters: HashMap<Box<str>, FencingToken>,
     /// When the map has this many entries, the expired ones are swept out.
@@ -143,7 +146,9 @@ impl MemoryStore {
 
     /// Forgets every lock and counter, as `FLUSHALL` would. Holders learn of it at their next renewal; tokens go on rising.
     pub fn clear(&self) {
-        self.lock().locks.clear();
+        let mut state = self.lock();
+        state.locks.clear();
+        state.queues.clear();
     }
 
     // Nothing below panics while the lock is held, so a poisoned state is still whole.
@@ -204,15 +209,29 @@ impl State {
         Some(token)
     }
 
-    fn topic(&self, key: &Key) -> Option<Arc<Topic>> {
-        self.topics.get(key.raw()).and_then(Weak::upgrade)
+    fn topic(&self, name: &str) -> Option<Arc<Topic>> {
+        self.topics.get(name).and_then(Weak::upgrade)
     }
 
     /// Wakes whoever listens at the key.
     fn wake(&self, key: &Key) {
-        if let Some(topic) = self.topic(key) {
+        self.wake_at(key.raw());
+    }
+
+    /// Wakes whoever listens there: to a key, or for one waiter.
+    fn wake_at(&self, name: &str) {
+        if let Some(topic) = self.topic(name) {
             topic.raise();
         }
+    }
+
+    fn listen(&mut self, name: &str) -> Ear {
+        let topic = self.topic(name).unwrap_or_else(|| {
+            let topic = Arc::new(Topic::default());
+            self.topics.insert(name.into(), Arc::downgrade(&topic));
+            topic
+        });
+        Ear::new(topic)
     }
 }
 
@@ -255,19 +274,7 @@ impl MemoryBackend {
     }
 
     fn listen_at(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        let mut state = self.store.lock();
-        let topic = state.topic(key).unwrap_or_else(|| {
-            let topic = Arc::new(Topic::default());
-            state
-                .topics
-                .insert(key.raw().into(), Arc::downgrade(&topic));
-            topic
-        });
-        Box::new(Listener {
-            ear: Ear::new(topic),
-            key: key.clone(),
-            store: self.store.clone(),
-        })
+        Box::new(Listener::new(&self.store, key.raw()))
     }
 
     /// Runs one operation on the state, as a store runs one script. It is ready at once, so it takes part in
@@ -299,6 +306,7 @@ impl Backend for MemoryBackend {
             match claim.stake.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &claim, at),
                 Kind::Permits => permits::acquire(state, &claim, at),
+                Kind::Fair => fair::acquire(state, &claim, at),
             }
         })
     }
@@ -319,6 +327,7 @@ impl Backend for MemoryBackend {
             Ok(match stake.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::release(state, stake),
                 Kind::Permits => permits::release(state, stake),
+                Kind::Fair => fair::release(state, stake),
             })
         })
     }
@@ -333,6 +342,8 @@ impl Backend for MemoryBackend {
                 Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, at),
                 // Nobody owns the turn at a semaphore, so nobody hands it over.
                 Kind::Permits => HandedOver::NotHeld,
+                // Its heir is the first in the store's queue.
+                Kind::Fair => HandedOver::NotHeld,
             })
         })
     }
@@ -340,7 +351,7 @@ impl Backend for MemoryBackend {
     fn renew<'a>(&'a self, batch: &'a [Renewal], _: Duration) -> Reply<'a, Vec<Renewed>> {
         self.op(move |state| {
             let renew = |renewal: &Renewal| match renewal.key.kind() {
-                Kind::Mutex | Kind::Fenced => exclusive::renew(state, renewal),
+                Kind::Mutex | Kind::Fenced | Kind::Fair => exclusive::renew(state, renewal),
                 Kind::Permits => permits::renew(state, renewal),
             };
             Ok(batch.iter().map(renew).collect())
@@ -369,6 +380,7 @@ impl Backend for MemoryBackend {
                     return Ok(false);
                 }
                 state.wake(key);
+                fair::wake_first(&mut state, key);
                 (victims, state.attached.clone())
             };
             for (_, sink) in sinks {
@@ -382,17 +394,31 @@ impl Backend for MemoryBackend {
 
     fn inspect<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, Option<Seen>> {
         self.op(move |state| {
+            let queued = fair::queued(state, key);
             Ok(state.live(key).map(|entry| {
                 if let Entry::Permits(permits) = entry {
                     permits.reclaim();
                 }
-                entry.seen()
+                let mode = if queued > 0 {
+                    "fair"
+                } else {
+                    entry.seen().mode
+                };
+                Seen {
+                    mode,
+                    queued,
+                    ..entry.seen()
+                }
             }))
         })
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
         self.listen_at(key)
+    }
+
+    fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
+        Box::new(Listener::new(&self.store, &fair::own_topic(key, holder)))
     }
 
     fn renew_batch(&self) -> usize {
@@ -417,8 +443,19 @@ impl Backend for MemoryBackend {
 
 struct Listener {
     ear: Ear,
-    key: Arc<Key>,
+    name: Box<str>,
     store: MemoryStore,
+}
+
+impl Listener {
+    fn new(store: &MemoryStore, name: &str) -> Listener {
+        let ear = store.lock().listen(name);
+        Listener {
+            ear,
+            name: name.into(),
+            store: store.clone(),
+        }
+    }
 }
 
 impl Listen for Listener {
@@ -436,7 +473,7 @@ impl Drop for Listener {
         let mut state = self.store.lock();
         // New listeners take the store's lock as well, so a count of one is this listener alone.
         if Arc::strong_count(self.ear.topic()) == 1 {
-            state.topics.remove(self.key.raw());
+            state.topics.remove(&self.name);
         }
     }
 }

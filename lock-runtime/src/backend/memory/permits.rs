@@ -69,6 +69,7 @@ impl Permits {
             left: self
                 .first_end()
                 .map(|end| end.saturating_duration_since(Instant::now())),
+            queued: 0,
             available: Some(self.free),
         }
     }

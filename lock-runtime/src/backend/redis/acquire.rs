@@ -7,7 +7,7 @@ use tokio::sync::SemaphorePermit;
 
 use super::link::Live;
 use super::scripts::AcquireReply;
-use super::{GaveBack, Inner, exclusive, permits};
+use super::{GaveBack, Inner, exclusive, fair, permits};
 use crate::backend::{Acquired, Claim, Fault, Granted, Stake};
 use crate::clock::{self, Moment};
 use crate::error::StoreError;
@@ -26,7 +26,9 @@ pub(super) async fn acquire(inner: &Arc<Inner>, claim: Claim<'_>) -> Result<Acqu
         // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates.
         let undo = Undo::armed(inner, &live, &claim, not_after, deadline);
         let reply = ask(inner, &live, &claim, not_after, sent_at, deadline).await;
-        if !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
+        // Who waits for a fair lock and got no answer asks again as the same holder: only a drop ends that.
+        let asks_again = claim.stake.key.kind() == Kind::Fair;
+        if asks_again || !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
             undo.disarm();
         }
         match reply? {
@@ -37,6 +39,10 @@ pub(super) async fn acquire(inner: &Arc<Inner>, claim: Claim<'_>) -> Result<Acqu
             AcquireReply::Busy { left, time } => {
                 inner.link.clock().saw(time, sent_at);
                 return Ok(Acquired::Busy { left });
+            }
+            AcquireReply::Queued { left, first, time } => {
+                inner.link.clock().saw(time, sent_at);
+                return Ok(Acquired::Queued { left, first });
             }
             AcquireReply::Stale { time } => inner.link.clock().saw(time, sent_at),
         }
@@ -79,6 +85,7 @@ async fn ask(
             exclusive::acquire(inner, live, claim, not_after, now, deadline).await
         }
         Kind::Permits => permits::acquire(inner, live, claim, not_after, now, deadline).await,
+        Kind::Fair => fair::acquire(inner, live, claim, not_after, now, deadline).await,
     }
 }
 

@@ -155,7 +155,9 @@ impl Check {
         };
         match self.call(connection, &acquire).await? {
             AcquireReply::Granted { time, .. } => clock.saw(time, sent_at),
-            AcquireReply::Busy { .. } => return Err(self.senseless("acquire")),
+            AcquireReply::Busy { .. } | AcquireReply::Queued { .. } => {
+                return Err(self.senseless("acquire"));
+            }
             AcquireReply::Stale { .. } => {
                 let why = "the lock store's clock jumped";
                 return Err(Refusal::Fault(Fault::NotDone(StoreError::new(why))));

@@ -11,6 +11,7 @@
 //! | `acquire_all` | several locks by one script |
 //! | `exclusive` | what mutex and fenced lock send |
 //! | `permits`, `counters`, `permit_scripts` | leased permits; plain permits and latches; their part of the script table |
+//! | `fair` | what a fair lock sends: its queue |
 //! | `topics`, `subscribe` | who listens; the pub/sub connection and its supervisor |
 
 mod acquire;
@@ -19,6 +20,7 @@ mod check;
 mod counters;
 mod dial;
 mod exclusive;
+mod fair;
 mod faults;
 mod link;
 mod permit_scripts;
@@ -261,6 +263,7 @@ impl Inner {
                 exclusive::release(self, live, stake, now, deadline).await
             }
             Kind::Permits => permits::release(self, live, stake, now, deadline).await,
+            Kind::Fair => fair::release(self, live, stake, now, deadline).await,
         }
     }
 
@@ -271,13 +274,20 @@ impl Inner {
         // The watchdog groups by kind.
         match batch.first().map(|item| item.key.kind()) {
             None => Ok(Vec::new()),
-            Some(Kind::Mutex | Kind::Fenced) => exclusive::renew(self, batch, timeout).await,
+            Some(Kind::Mutex | Kind::Fenced | Kind::Fair) => {
+                exclusive::renew(self, batch, timeout).await
+            }
             Some(Kind::Permits) => permits::renew(self, batch, timeout).await,
         }
     }
 
     async fn inspect(&self, key: &Key, timeout: Duration) -> Result<Option<Seen>, Fault> {
-        match self.call(&Inspect { lock: key.raw() }, timeout).await {
+        let [queue, _] = fair::queue_keys(key);
+        let script = Inspect {
+            lock: key.raw(),
+            queue: &queue,
+        };
+        match self.call(&script, timeout).await {
             // No hash: it may be a counter.
             Err(Fault::Foreign { key: foreign, why }) => {
                 match permits::inspect(self, key, timeout).await {
@@ -291,8 +301,10 @@ impl Inner {
 
     async fn force_release(&self, key: &Key, timeout: Duration) -> Result<bool, Fault> {
         let channel = channel(key);
+        let [queue, _] = fair::queue_keys(key);
         let script = ForceRelease {
             lock: key.raw(),
+            queue: &queue,
             channel: &channel,
             control: &self.control,
         };
@@ -340,6 +352,8 @@ impl Backend for RedisBackend {
                 Kind::Mutex | Kind::Fenced => exclusive::hand_over(&self.inner, from, to).await,
                 // Nobody owns the turn at a semaphore, so nobody hands it over.
                 Kind::Permits => Ok(HandedOver::NotHeld),
+                // Its heir is the first in the store's queue.
+                Kind::Fair => Ok(HandedOver::NotHeld),
             }
         })
     }
@@ -358,6 +372,10 @@ impl Backend for RedisBackend {
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
         Box::new(self.inner.topics.listen(channel(key)))
+    }
+
+    fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
+        Box::new(self.inner.topics.listen(fair::own_channel(key, holder)))
     }
 
     fn renew_batch(&self) -> usize {
@@ -399,7 +417,7 @@ enum GaveBack {
 /// Where releases of a key are published.
 fn channel(key: &Key) -> String {
     match key.kind() {
-        Kind::Mutex | Kind::Fenced => key.prefixed("redisson_lock__channel"),
+        Kind::Mutex | Kind::Fenced | Kind::Fair => key.prefixed("redisson_lock__channel"),
         Kind::Permits => counters::channel_of_permits(key),
     }
 }

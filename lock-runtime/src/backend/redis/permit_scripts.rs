@@ -277,6 +277,7 @@ impl Reading {
             holder: None,
             count: self.live,
             left: self.left,
+            queued: 0,
             available: Some(self.free()),
         }
     }

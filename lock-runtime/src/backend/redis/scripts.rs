@@ -57,6 +57,12 @@ pub(super) enum AcquireReply {
         left: Option<Duration>,
         time: u64,
     },
+    /// Only of a fair lock.
+    Queued {
+        left: Option<Duration>,
+        first: bool,
+        time: u64,
+    },
     Stale {
         time: u64,
     },
@@ -293,6 +299,7 @@ pub(super) fn read_renewals(expected: usize, reply: Value) -> Option<Result<Vec<
 
 pub(super) struct ForceRelease<'a> {
     pub(super) lock: &'a str,
+    pub(super) queue: &'a str,
     pub(super) channel: &'a str,
     pub(super) control: &'a str,
 }
@@ -307,7 +314,7 @@ pub(super) struct ForceReleaseReply {
 impl Script for ForceRelease<'_> {
     type Reply = ForceReleaseReply;
     #[cfg(test)]
-    const SHAPE: [&'static str; 2] = ["lock", "channel, payload, control_channel"];
+    const SHAPE: [&'static str; 2] = ["lock, queue", "channel, payload, control_channel"];
 
     fn source() -> &'static Source {
         static SOURCE: Source = Source::new("force_release", include_str!("lua/force_release.lua"));
@@ -315,12 +322,13 @@ impl Script for ForceRelease<'_> {
     }
 
     fn keys(&self) -> usize {
-        1
+        2
     }
 
     fn write(&self, command: &mut Cmd) {
         command
             .arg(self.lock)
+            .arg(self.queue)
             .arg(self.channel)
             .arg(RELEASED)
             .arg(self.control);
@@ -351,12 +359,13 @@ impl Script for ForceRelease<'_> {
 
 pub(super) struct Inspect<'a> {
     pub(super) lock: &'a str,
+    pub(super) queue: &'a str,
 }
 
 impl Script for Inspect<'_> {
     type Reply = Option<Seen>;
     #[cfg(test)]
-    const SHAPE: [&'static str; 2] = ["lock", ""];
+    const SHAPE: [&'static str; 2] = ["lock, queue", ""];
 
     fn source() -> &'static Source {
         static SOURCE: Source = Source::new("inspect", include_str!("lua/inspect.lua"));
@@ -364,11 +373,11 @@ impl Script for Inspect<'_> {
     }
 
     fn keys(&self) -> usize {
-        1
+        2
     }
 
     fn write(&self, command: &mut Cmd) {
-        command.arg(self.lock);
+        command.arg(self.lock).arg(self.queue);
     }
 
     fn read(&self, reply: Value) -> Option<Result<Option<Seen>, Fault>> {
@@ -378,12 +387,14 @@ impl Script for Inspect<'_> {
             "HELD" => {
                 let (holder, count) = (items.text()?, items.digits()?);
                 let left = items.expiry()?;
+                let queued = u64::try_from(items.integer()?).ok()?;
                 items.end(Ok(Some(Seen {
-                    mode: "exclusive",
+                    mode: if queued > 0 { "fair" } else { "exclusive" },
                     holder: Some(holder),
                     count,
                     left,
                     available: None,
+                    queued,
                 })))
             }
             "FOREIGN" => foreign(items, self.lock, None),

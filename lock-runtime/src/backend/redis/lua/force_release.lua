@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Deletes a lock whoever holds it, wakes a waiter and tells the holder.
+-- Deletes a lock whoever holds it, wakes a waiter, the first in the queue of a fair lock too, and tells the holder.
 --
--- Keys: lock
+-- Keys: lock, queue
 -- Args: channel, payload, control_channel
 -- Returns: {'OK', 0 | 1 released, (channel, payload of a message that could not be published)...}
 --          | {'FOREIGN', 'lock', why}
 -- Why: Only a hash of exactly one counted holder is a lock of this kind; anything else is left as it is. The
---      victim is named by a hash, because everybody may read the control channel.
+--      victim is named by a hash, because everybody may read the control channel. The queue stays as it is.
 
 local lock = KEYS[1]
 local fields = redis.pcall('HLEN', lock)
@@ -37,4 +37,8 @@ local function publish(channel, payload)
 end
 publish(ARGV[3], redis.sha1hex(victim[1]))
 publish(ARGV[1], ARGV[2])
+local first = redis.pcall('LINDEX', KEYS[2], 0)
+if type(first) == 'string' then
+  publish(ARGV[1] .. ':' .. first, ARGV[2])
+end
 return reply

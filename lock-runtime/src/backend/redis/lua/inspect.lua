@@ -1,9 +1,9 @@
 #!lua flags=no-writes
 -- Looks at a lock without touching it.
 --
--- Keys: lock
+-- Keys: lock, queue
 -- Args:
--- Returns: {'FREE'} | {'HELD', holder, count, pttl_ms} | {'FOREIGN', 'lock', why}
+-- Returns: {'FREE'} | {'HELD', holder, count, pttl_ms, queued} | {'FOREIGN', 'lock', why}
 -- Why: One answer from one moment; no-writes, so that it also runs on a replica or a full disk.
 
 local lock = KEYS[1]
@@ -24,4 +24,5 @@ local hold = redis.call('HGETALL', lock)
 if not string.match(hold[2], '^%d+$') then
   return {'FOREIGN', 'lock', 'it holds a hash without a count'}
 end
-return {'HELD', hold[1], hold[2], redis.call('PTTL', lock)}
+local queued = redis.pcall('LLEN', KEYS[2])
+return {'HELD', hold[1], hold[2], redis.call('PTTL', lock), type(queued) == 'number' and queued or 0}

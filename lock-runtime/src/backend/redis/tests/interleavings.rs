@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 
 use super::super::script::run;
 use super::super::scripts::*;
-use super::scripts::{CHANNEL, FENCE, LOCK};
+use super::scripts::{CHANNEL, FENCE, LOCK, QUEUE};
 use super::server::{self, Server};
 use crate::backend::Renewed;
 
@@ -230,6 +230,7 @@ impl Run {
                         }
                         left.ok_or("busy without an expiry")?;
                     }
+                    AcquireReply::Queued { .. } => return Err("a mutex has no queue".to_owned()),
                     AcquireReply::Stale { time } if time > not_after => {}
                     AcquireReply::Stale { .. } => return Err("refused in time".to_owned()),
                 }
@@ -292,6 +293,7 @@ impl Run {
             Request::ForceRelease => {
                 let script = ForceRelease {
                     lock: LOCK,
+                    queue: QUEUE,
                     channel: CHANNEL,
                     control: "control",
                 };

@@ -80,7 +80,7 @@ fn stake(key: &Key, holder: HolderId) -> Stake<'_> {
 fn granted(acquired: Acquired) -> Granted {
     match acquired {
         Acquired::Granted(granted) => granted,
-        Acquired::Busy { .. } => panic!("busy"),
+        Acquired::Busy { .. } | Acquired::Queued { .. } => panic!("busy"),
     }
 }
 

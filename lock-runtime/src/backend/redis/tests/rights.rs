@@ -5,9 +5,11 @@ use crate::backend::{Backend, Fault};
 use crate::holder::HolderIds;
 
 /// The least that a user needs under the default namespace: what the documentation says.
-const LEAST: &str = "-@all ~lock:* ~{lock:* &lock:control:* &redisson_lock__channel:* &redisson_sc:* \
+const LEAST: &str = "-@all ~lock:* ~{lock:* ~redisson_lock_queue:* ~redisson_lock_timeout:* \
+     &lock:control:* &redisson_lock__channel:* &redisson_sc:* \
      +evalsha +script|load +time +get +set +hlen +hexists +hset +hdel +hgetall +del +pexpire +pttl \
-     +incrby +zadd +zcard +zcount +zrange +zrem +zremrangebyscore +zscore \
+     +zadd +zcard +zcount +zrem +zscore +incrby +zrange +zremrangebyscore \
+     +exists +llen +lindex +lrange +lpos +lpop +lrem +rpush \
      +publish +subscribe +unsubscribe +pubsub|numsub +ping +info";
 
 #[test]

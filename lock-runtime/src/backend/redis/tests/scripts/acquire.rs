@@ -131,10 +131,7 @@ async fn a_key_that_is_something_else_is_named_and_left_alone() {
         let before = bench.run("DUMP lock:k").await;
         assert!(is_foreign(bench.call(acquire("a")).await, LOCK), "{make}");
         assert!(is_foreign(bench.call(force()).await, LOCK), "{make}");
-        assert!(
-            is_foreign(bench.call(Inspect { lock: LOCK }).await, LOCK),
-            "{make}"
-        );
+        assert!(is_foreign(bench.call(inspect()).await, LOCK), "{make}");
         assert!(matches!(
             bench.call(release("a")).await,
             Ok(ReleaseReply::NotHeld { .. })
@@ -154,7 +151,7 @@ async fn a_key_that_is_something_else_is_named_and_left_alone() {
     bench.run("DEL lock:k").await;
     bench.run("HSET lock:k field text").await;
     assert!(is_foreign(bench.call(force()).await, LOCK));
-    assert!(is_foreign(bench.call(Inspect { lock: LOCK }).await, LOCK));
+    assert!(is_foreign(bench.call(inspect()).await, LOCK));
 }
 
 #[tokio::test]

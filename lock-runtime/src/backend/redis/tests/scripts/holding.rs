@@ -164,14 +164,14 @@ async fn a_forced_release_tells_waiters_and_the_holder() {
 #[tokio::test]
 async fn an_inspection_sees_foreign_holders_and_writes_nothing() {
     let bench = Bench::new().await;
-    assert!(bench.call(Inspect { lock: LOCK }).await.unwrap().is_none());
+    assert!(bench.call(inspect()).await.unwrap().is_none());
     bench.run("HSET lock:k uuid:7 3").await;
-    let seen = bench.call(Inspect { lock: LOCK }).await.unwrap().unwrap();
+    let seen = bench.call(inspect()).await.unwrap().unwrap();
     assert_eq!(
         (seen.holder.as_deref(), seen.count, seen.left),
         (Some("uuid:7"), 3, None)
     );
     bench.run("PEXPIRE lock:k 5000").await;
-    let seen = bench.call(Inspect { lock: LOCK }).await.unwrap().unwrap();
+    let seen = bench.call(inspect()).await.unwrap().unwrap();
     assert!(seen.left.is_some_and(|left| left <= Duration::from_secs(5)));
 }

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod acquire_all;
+mod fair;
 mod holding;
 mod permits;
 mod refusals;
@@ -21,6 +22,7 @@ use crate::backend::{Fault, Renewed};
 pub(super) const LOCK: &str = "lock:k";
 pub(super) const FENCE: &str = "lock:fence:{1}";
 pub(super) const CHANNEL: &str = "redisson_lock__channel:{lock:k}";
+pub(super) const QUEUE: &str = "redisson_lock_queue:{lock:k}";
 const CONTROL: &str = "lock:control:lock:";
 const LEASE: u64 = 30_000;
 const FAR: u64 = 1 << 52;
@@ -122,8 +124,16 @@ fn hand_over<'a>(from: &'a str, to: &'a str) -> HandOver<'a> {
 fn force() -> ForceRelease<'static> {
     ForceRelease {
         lock: LOCK,
+        queue: QUEUE,
         channel: CHANNEL,
         control: CONTROL,
+    }
+}
+
+fn inspect() -> Inspect<'static> {
+    Inspect {
+        lock: LOCK,
+        queue: QUEUE,
     }
 }
 

@@ -120,5 +120,5 @@ async fn a_demoted_server_says_so_and_never_that_the_lock_was_lost() {
     assert!(bench.call(release("a")).await.is_err_and(read_only));
     assert!(bench.call(hand_over("a", "b")).await.is_err_and(read_only));
     assert!(bench.call(force()).await.is_err_and(read_only));
-    assert!(bench.call(Inspect { lock: LOCK }).await.unwrap().is_some());
+    assert!(bench.call(inspect()).await.unwrap().is_some());
 }

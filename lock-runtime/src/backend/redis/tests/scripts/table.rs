@@ -1,5 +1,6 @@
 //! The script table against the script files, and against replies that make no sense.
 
+use super::fair::{fair_acquire, fair_release, queue};
 use super::*;
 use crate::backend::redis::acquire_all::{AcquireAll, AcquireAllReply};
 use crate::backend::redis::permit_scripts::{ReadCounter, RenewPermits};
@@ -83,7 +84,9 @@ fn every_header_names_what_its_caller_sends() {
     let claims = [claim(&key, crate::holder::HolderIds::new().fresh(), LEASE)];
     check(&AcquireAll::new(&claims, 1), 1);
     check(&force(), 1);
-    check(&Inspect { lock: LOCK }, 1);
+    check(&fair_acquire("a", &queue()), 1);
+    check(&fair_release("a", &queue()), 1);
+    check(&inspect(), 1);
     check(&permits::lease(&[1; 16]), 1);
     check(&permits::give(&[1; 16]), 1);
     let sets = [
@@ -198,6 +201,6 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
         }
         .read(reply.clone());
         assert!(!matches!(read, Some(Ok(Some(_)))), "{said}");
-        let _ = Inspect { lock: LOCK }.read(reply);
+        let _ = inspect().read(reply);
     }
 }

@@ -1,0 +1,119 @@
+//! One holder at a time, served in the order in which they asked.
+
+use std::collections::VecDeque;
+
+use tokio::time::Instant;
+
+use super::{At, State, exclusive};
+use crate::backend::{Acquired, Claim, Fault, QUEUE_LIFE, Released, Stake};
+use crate::holder::HolderId;
+use crate::key::Key;
+
+/// Somebody in a queue.
+pub(super) struct Waiter {
+    holder: HolderId,
+    /// Taken for dead at the head of the queue from then on, unless it asks again.
+    dead_at: Instant,
+}
+
+/// Who waits for a key, in order.
+pub(super) type Queue = VecDeque<Waiter>;
+
+/// What one listens to who waits for its turn.
+pub(super) fn own_topic(key: &Key, holder: HolderId) -> String {
+    [key.raw(), "\0", &holder.text()].concat()
+}
+
+pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Acquired, Fault> {
+    let Stake { key, holder, .. } = claim.stake;
+    let swept = sweep(state, key, Some(holder));
+    let head = first(state, key);
+    let mut left = exclusive::hold(state, key).map(|hold| hold.left());
+    let own = exclusive::hold(state, key).is_some_and(|hold| hold.holder == holder);
+    if own || head.is_none_or(|head| head == holder) {
+        match exclusive::acquire(state, claim, at)? {
+            Acquired::Busy { left: rest } => left = rest,
+            granted => {
+                leave(state, key, holder);
+                return Ok(granted);
+            }
+        }
+    }
+    if claim.waits.is_none() {
+        return Ok(Acquired::Busy { left });
+    }
+    let dead_at = Instant::now() + QUEUE_LIFE;
+    let queue = state.queues.entry(key.raw().into()).or_default();
+    match queue.iter_mut().find(|waiter| waiter.holder == holder) {
+        Some(waiter) => waiter.dead_at = dead_at,
+        None => queue.push_back(Waiter { holder, dead_at }),
+    }
+    if swept {
+        wake_first(state, key);
+    }
+    Ok(Acquired::Queued {
+        left,
+        first: first(state, key) == Some(holder),
+    })
+}
+
+pub(super) fn release(state: &mut State, stake: Stake<'_>) -> Released {
+    let released = exclusive::release(state, stake);
+    let led = first(state, stake.key) == Some(stake.holder);
+    let left = leave(state, stake.key, stake.holder);
+    if released == Released::Done || led {
+        sweep(state, stake.key, None);
+        wake_first(state, stake.key);
+    }
+    if left { Released::Done } else { released }
+}
+
+/// How many wait in the store's queue.
+pub(super) fn queued(state: &State, key: &Key) -> u64 {
+    state
+        .queues
+        .get(key.raw())
+        .map_or(0, |queue| queue.len() as u64)
+}
+
+/// Wakes whoever is next, if the lock is free.
+pub(super) fn wake_first(state: &mut State, key: &Key) {
+    if state.live(key).is_none()
+        && let Some(holder) = first(state, key)
+    {
+        state.wake_at(&own_topic(key, holder));
+    }
+}
+
+fn first(state: &State, key: &Key) -> Option<HolderId> {
+    Some(state.queues.get(key.raw())?.front()?.holder)
+}
+
+/// Takes dead waiters from the head; whoever asks is alive.
+fn sweep(state: &mut State, key: &Key, alive: Option<HolderId>) -> bool {
+    let now = Instant::now();
+    let mut swept = false;
+    while let Some(queue) = state.queues.get_mut(key.raw())
+        && let Some(head) = queue.front()
+        && head.dead_at <= now
+        && Some(head.holder) != alive
+    {
+        let holder = head.holder;
+        swept = leave(state, key, holder);
+    }
+    swept
+}
+
+/// True if the holder was in the queue.
+fn leave(state: &mut State, key: &Key, holder: HolderId) -> bool {
+    let Some(queue) = state.queues.get_mut(key.raw()) else {
+        return false;
+    };
+    let before = queue.len();
+    queue.retain(|waiter| waiter.holder != holder);
+    let left = queue.len() < before;
+    if queue.is_empty() {
+        state.queues.remove(key.raw());
+    }
+    left
+}

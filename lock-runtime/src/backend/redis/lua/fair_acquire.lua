@@ -1,0 +1,152 @@
+#!lua
+-- Takes a fair lock for the first in its queue. Whoever else waits gets a place there, or keeps the one it has.
+--
+-- Keys: lock, queue, timeouts, fence?
+-- Args: holder, lease_ms, not_after_us, waits, channel
+-- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'QUEUED', pttl_ms, 0 | 1 first, time_us}
+--          | {'STALE', time_us} | {'FOREIGN', 'lock' or 'fence' or 'queue' or 'timeouts', why}
+-- Why: As acquire.lua, with Redisson's queue: a list of holders, and the time at which each is taken for dead, which
+--      counts only at the head. Redisson adds each waiter's whole wait to the score before it, and takes a waiter's
+--      wait off everybody when that waiter gets the lock or gives up. We ask again and again, so ours live for LIFE
+--      from their last question by the server's time, and nobody has to be moved when one of them goes: no operation
+--      touches more than the ends of the queue. Only behind a Java waiter ours are parked PARK beyond its score, or
+--      what it takes off would make them look dead; the first to look once they are at the head brings them back to
+--      LIFE. MOST keeps scores from growing in a queue that is never empty. A uuid of version 8 tells ours from
+--      Redisson's random ones. Whoever removes a dead head while the lock is free wakes the next.
+
+local lock, queue, timeouts, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local holder, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local waits, channel = ARGV[4] == '1', ARGV[5]
+local LIFE, PARK, MOST = 5000, 300000, 3600000
+
+local function digits(number)
+  return string.format('%.0f', number)
+end
+
+if not (lease and lease >= 1 and lease <= 86400000 and lease % 1 == 0) then
+  return redis.error_reply('ERR lock lease out of range')
+end
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+if not (not_after and now <= not_after) then
+  return {'STALE', digits(now)}
+end
+
+local token = ''
+if fence then
+  local last = redis.pcall('GET', fence)
+  if type(last) == 'table' then
+    if string.find(last.err, 'WRONGTYPE', 1, true) then
+      return {'FOREIGN', 'fence', 'it holds no string'}
+    end
+    return last
+  end
+  local next = now
+  if last then
+    if #last > 16 or not string.match(last, '^%d+$') or tonumber(last) >= 9007199254740991 then
+      return {'FOREIGN', 'fence', 'it holds no fencing token'}
+    end
+    next = math.max(tonumber(last) + 1, next)
+  end
+  token = digits(next)
+end
+
+local sizes = {}
+for i, look in ipairs({{'HLEN', lock, 'lock', 'hash'}, {'LLEN', queue, 'queue', 'list'}, {'ZCARD', timeouts, 'timeouts', 'sorted set'}}) do
+  sizes[i] = redis.pcall(look[1], look[2])
+  if type(sizes[i]) == 'table' then
+    if string.find(sizes[i].err, 'WRONGTYPE', 1, true) then
+      return {'FOREIGN', look[3], 'it holds no ' .. look[4]}
+    end
+    return sizes[i]
+  end
+end
+local fields = sizes[1]
+
+if fields > 0 and redis.call('HEXISTS', lock, holder) == 1 then
+  if fence then
+    redis.call('SET', fence, token)
+  end
+  if redis.call('PEXPIRE', lock, digits(lease), 'GT') == 0 and redis.call('PTTL', lock) == -1 then
+    redis.call('PEXPIRE', lock, digits(lease))
+  end
+  return {'OK', token, digits(now)}
+end
+if fields > 1 then
+  return {'FOREIGN', 'lock', 'it holds a hash of several fields'}
+end
+
+local ms = math.floor(now / 1000)
+
+-- Whoever asks is alive, whatever its score says.
+local head, swept
+for _ = 1, 1000 do
+  head = redis.call('LINDEX', queue, 0)
+  if not head or head == holder then
+    break
+  end
+  local dead_at = tonumber(redis.call('ZSCORE', timeouts, head))
+  if dead_at and dead_at <= ms then
+    redis.call('ZREM', timeouts, head)
+    redis.call('LPOP', queue)
+    swept = true
+  else
+    if not dead_at or (string.sub(head, 15, 15) == '8' and dead_at > ms + LIFE) then
+      redis.call('ZADD', timeouts, digits(ms + LIFE), head)
+    end
+    break
+  end
+end
+
+if fields == 0 and (not head or head == holder) then
+  if head then
+    redis.call('LPOP', queue)
+  end
+  redis.call('ZREM', timeouts, holder)
+  if fence then
+    redis.call('SET', fence, token)
+  end
+  redis.call('HSET', lock, holder, 1)
+  local expires = redis.pcall('PEXPIRE', lock, digits(lease))
+  if expires ~= 1 then
+    redis.call('DEL', lock)
+    return type(expires) == 'table' and expires or redis.error_reply('ERR lock could not be given a lease')
+  end
+  return {'OK', token, digits(now)}
+end
+
+local left = redis.call('PTTL', lock)
+if not waits then
+  return {'BUSY', left, digits(now)}
+end
+
+local known = redis.call('ZSCORE', timeouts, holder)
+if redis.call('LLEN', queue) ~= redis.call('ZCARD', timeouts) then
+  -- One of the two was lost.
+  known = redis.call('LPOS', queue, holder)
+end
+local first = not head or head == holder
+local dead_at = ms + LIFE
+if not first and redis.call('ZCOUNT', timeouts, '(' .. digits(dead_at), '+inf') > 0 then
+  local java
+  for _, waiter in ipairs(redis.call('LRANGE', queue, 0, -1)) do
+    if waiter == holder then
+      break
+    elseif string.sub(waiter, 15, 15) ~= '8' then
+      java = waiter
+    end
+  end
+  if java then
+    local before = tonumber(redis.call('ZSCORE', timeouts, java)) or ms
+    dead_at = math.min(math.max(before, ms) + PARK + LIFE, ms + MOST)
+  end
+end
+redis.call('ZADD', timeouts, digits(dead_at), holder)
+if not known then
+  redis.call('RPUSH', queue, holder)
+end
+if swept and fields == 0 then
+  redis.pcall('PUBLISH', channel .. ':' .. head, '0')
+end
+return {'QUEUED', left, first and 1 or 0, digits(now)}

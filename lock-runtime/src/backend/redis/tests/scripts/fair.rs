@@ -1,0 +1,360 @@
+//! The fair lock's queue, beside Redisson's own steps.
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::*;
+use crate::backend::redis::fair::{FairAcquire, FairRelease, FairReleaseReply};
+
+const TIMEOUTS: &str = "redisson_lock_timeout:{lock:k}";
+const OURS: [&str; 4] = [
+    "0a2b6a5e-0000-8000-8000-000000000001:1",
+    "0a2b6a5e-0000-8000-8000-000000000001:2",
+    "0a2b6a5e-0000-8000-8000-000000000001:3",
+    "0a2b6a5e-0000-8000-8000-000000000001:4",
+];
+const JAVA: [&str; 2] = [
+    "6f1c1a9e-0000-4000-8000-000000000001:71",
+    "6f1c1a9e-0000-4000-8000-000000000001:72",
+];
+
+/// Redisson's waiting acquire, from its published logic; lock, queue, timeouts; lease, holder, wait, now.
+const JAVA_ACQUIRE: &str = "while true do local first = redis.call('lindex', KEYS[2], 0); if first == false then break; end; \
+     local timeout = redis.call('zscore', KEYS[3], first); \
+     if timeout ~= false and tonumber(timeout) <= tonumber(ARGV[4]) then \
+     redis.call('zrem', KEYS[3], first); redis.call('lpop', KEYS[2]); else break; end; end; \
+     if redis.call('exists', KEYS[1]) == 0 and (redis.call('exists', KEYS[2]) == 0 or redis.call('lindex', KEYS[2], 0) == ARGV[2]) then \
+     redis.call('lpop', KEYS[2]); redis.call('zrem', KEYS[3], ARGV[2]); \
+     for _, key in ipairs(redis.call('zrange', KEYS[3], 0, -1)) do redis.call('zincrby', KEYS[3], -tonumber(ARGV[3]), key); end; \
+     redis.call('hset', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; \
+     if redis.call('zscore', KEYS[3], ARGV[2]) ~= false then return math.max(0, redis.call('pttl', KEYS[1])); end; \
+     local last = redis.call('lindex', KEYS[2], -1); local ttl; \
+     if last ~= false and last ~= ARGV[2] and redis.call('zscore', KEYS[3], last) ~= false then \
+     ttl = tonumber(redis.call('zscore', KEYS[3], last)) - tonumber(ARGV[4]); else ttl = redis.call('pttl', KEYS[1]); end; \
+     if redis.call('zadd', KEYS[3], ttl + tonumber(ARGV[3]) + tonumber(ARGV[4]), ARGV[2]) == 1 then \
+     redis.call('rpush', KEYS[2], ARGV[2]); end; return ttl";
+
+pub(super) fn queue() -> [String; 2] {
+    [QUEUE.to_owned(), TIMEOUTS.to_owned()]
+}
+
+pub(super) fn fair_acquire<'a>(holder: &'a str, queue: &'a [String; 2]) -> FairAcquire<'a> {
+    FairAcquire {
+        lock: LOCK,
+        queue,
+        fence: Some(FENCE),
+        holder,
+        lease: LEASE,
+        not_after: FAR,
+        waits: true,
+        channel: CHANNEL,
+    }
+}
+
+pub(super) fn fair_release<'a>(holder: &'a str, queue: &'a [String; 2]) -> FairRelease<'a> {
+    FairRelease {
+        lock: LOCK,
+        queue,
+        holder,
+        channel: CHANNEL,
+    }
+}
+
+impl Bench {
+    async fn ask(&self, holder: &str) -> AcquireReply {
+        self.call(fair_acquire(holder, &queue())).await.unwrap()
+    }
+
+    async fn is_granted(&self, holder: &str) -> bool {
+        matches!(self.ask(holder).await, AcquireReply::Granted { .. })
+    }
+
+    async fn is_first(&self, holder: &str) -> bool {
+        match self.ask(holder).await {
+            AcquireReply::Queued { first, .. } => first,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn leave(&self, holder: &str) -> bool {
+        let reply = self.call(fair_release(holder, &queue())).await.unwrap();
+        reply == FairReleaseReply::Done
+    }
+
+    async fn listen(&self) -> UnboundedReceiver<(String, String)> {
+        let channels = OURS.map(|holder| format!("{CHANNEL}:{holder}"));
+        self.server
+            .listen(&channels.each_ref().map(String::as_str))
+            .await
+    }
+
+    async fn line(&self) -> Vec<String> {
+        match self.run(&format!("LRANGE {QUEUE} 0 -1")).await {
+            Value::Array(items) => items
+                .into_iter()
+                .map(|item| reply::text(item).unwrap())
+                .collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// How long a waiter is taken for alive, in ms from now.
+    async fn life(&self, holder: &str) -> i64 {
+        let score = self.text(&format!("ZSCORE {TIMEOUTS} {holder}")).await;
+        let score: f64 = score.unwrap().parse().unwrap();
+        score as i64 - self.server.time().await as i64 / 1_000
+    }
+
+    async fn set_life(&self, holder: &str, millis: i64) {
+        let score = self.server.time().await as i64 / 1_000 + millis;
+        self.run(&format!("ZADD {TIMEOUTS} XX {score} {holder}"))
+            .await;
+    }
+
+    /// True if it got the lock.
+    async fn java(&self, holder: &str, wait: u64) -> bool {
+        let now = self.server.time().await / 1_000;
+        let mut command = redis::cmd("EVAL");
+        command.arg(JAVA_ACQUIRE).arg(3);
+        command.arg(LOCK).arg(QUEUE).arg(TIMEOUTS);
+        command.arg(LEASE).arg(holder).arg(wait).arg(now);
+        let reply = server::run(&mut self.connection.clone(), command).await;
+        reply.unwrap() == Value::Nil
+    }
+}
+
+#[tokio::test]
+async fn waiters_are_served_in_the_order_of_their_first_question() {
+    let bench = Bench::new().await;
+    let [a, b, c, d] = OURS;
+    assert!(bench.is_granted(a).await);
+    assert!(bench.is_first(b).await);
+    assert!(!bench.is_first(c).await);
+    assert!(!bench.is_first(d).await && !bench.is_first(c).await);
+    assert_eq!(bench.line().await, [b, c, d]);
+    assert!(bench.leave(a).await);
+    assert!(!bench.is_first(c).await, "the lock is free, and b is first");
+    assert!(bench.is_granted(b).await);
+    assert!(bench.is_granted(b).await, "a second copy");
+    assert!(bench.is_first(c).await);
+    assert_eq!(bench.line().await, [c, d]);
+    assert_eq!(bench.text(&format!("HGET {LOCK} {b}")).await.unwrap(), "1");
+}
+
+#[tokio::test]
+async fn a_try_is_refused_while_others_queue_and_leaves_no_trace() {
+    let bench = Bench::new().await;
+    let [a, b, c, _] = OURS;
+    assert!(bench.is_granted(a).await);
+    assert!(bench.is_first(b).await);
+    let queue = queue();
+    let attempt = || FairAcquire {
+        waits: false,
+        ..fair_acquire(c, &queue)
+    };
+    for _ in 0..2 {
+        let busy = bench.call(attempt()).await.unwrap();
+        assert!(matches!(busy, AcquireReply::Busy { .. }), "{busy:?}");
+        assert_eq!(bench.line().await, [b]);
+        bench.leave(a).await;
+    }
+    bench.leave(b).await;
+    let granted = bench.call(attempt()).await.unwrap();
+    assert!(matches!(granted, AcquireReply::Granted { .. }));
+}
+
+#[tokio::test]
+async fn whoever_leaves_takes_only_its_own_away_and_a_second_copy_nothing() {
+    let bench = Bench::new().await;
+    let [a, b, c, d] = OURS;
+    for holder in OURS {
+        bench.ask(holder).await;
+    }
+    assert!(bench.leave(c).await, "from the middle");
+    assert_eq!(bench.line().await, [b, d]);
+    assert!(!bench.leave(c).await);
+    assert!(bench.leave(a).await);
+    assert!(!bench.leave(a).await);
+    assert_eq!(bench.line().await, [b, d]);
+    assert!(bench.leave(d).await && bench.leave(b).await);
+    let keys = bench.run("KEYS redisson*").await;
+    assert_eq!(keys, Value::Array(vec![]), "an empty queue is no key");
+}
+
+#[tokio::test]
+async fn only_the_first_is_told_and_only_when_the_lock_is_free() {
+    let bench = Bench::new().await;
+    let [a, b, c, d] = OURS;
+    for holder in OURS {
+        bench.ask(holder).await;
+    }
+    let mut heard = bench.listen().await;
+    bench.leave(c).await;
+    bench.leave(b).await;
+    bench.run(&format!("PUBLISH {CHANNEL}:{c} marker")).await;
+    assert_eq!(heard.recv().await.unwrap().1, "marker", "it is held");
+    bench.leave(a).await;
+    assert_eq!(
+        heard.recv().await.unwrap(),
+        (format!("{CHANNEL}:{d}"), "0".into())
+    );
+    bench.ask(a).await;
+    bench.leave(d).await;
+    assert_eq!(
+        heard.recv().await.unwrap().0,
+        format!("{CHANNEL}:{a}"),
+        "the first has left"
+    );
+}
+
+#[tokio::test]
+async fn a_deserted_place_is_passed_over_and_the_next_is_told() {
+    let bench = Bench::new().await;
+    let [a, b, c, d] = OURS;
+    for holder in OURS {
+        bench.ask(holder).await;
+    }
+    let mut heard = bench.listen().await;
+    for holder in [b, c] {
+        let life = bench.life(holder).await;
+        assert!((4_000..=5_000).contains(&life), "{life}");
+        bench.set_life(holder, -1).await;
+    }
+    bench.leave(a).await;
+    assert_eq!(heard.recv().await.unwrap().0, format!("{CHANNEL}:{d}"));
+    assert_eq!(bench.line().await, [d]);
+    // Whoever comes by finds the place of d deserted, too, and there is nobody else.
+    bench.set_life(d, -1).await;
+    assert!(bench.is_granted(a).await);
+}
+
+#[tokio::test]
+async fn a_question_that_removes_a_dead_head_wakes_the_next() {
+    let bench = Bench::new().await;
+    let [a, b, c, d] = OURS;
+    for holder in OURS {
+        bench.ask(holder).await;
+    }
+    bench.leave(a).await;
+    let mut heard = bench.listen().await;
+    bench.set_life(b, -1).await;
+    assert!(!bench.is_first(d).await);
+    assert_eq!(heard.recv().await.unwrap().0, format!("{CHANNEL}:{c}"));
+    // Whoever asks is alive, whatever its score says.
+    bench.set_life(c, -1_000_000).await;
+    assert!(bench.is_granted(c).await);
+}
+
+#[tokio::test]
+async fn half_a_queue_is_mended() {
+    let bench = Bench::new().await;
+    let [_, b, c, d] = OURS;
+    for holder in OURS {
+        bench.ask(holder).await;
+    }
+    bench.run(&format!("DEL {TIMEOUTS}")).await;
+    for holder in [d, b, c] {
+        bench.ask(holder).await;
+    }
+    assert_eq!(bench.line().await, [b, c, d], "nobody is twice in it");
+    bench.run(&format!("DEL {QUEUE}")).await;
+    for holder in [b, c, d] {
+        bench.ask(holder).await;
+    }
+    assert_eq!(bench.line().await, [b, c, d]);
+    bench.run(&format!("ZREM {TIMEOUTS} {b}")).await;
+    bench.ask(d).await;
+    assert!(bench.life(b).await <= 5_000, "no head is without an end");
+}
+
+#[tokio::test]
+async fn keys_of_another_type_are_named_and_left_alone() {
+    for (wrong, command) in [(QUEUE, "SET"), (TIMEOUTS, "SET")] {
+        let bench = Bench::new().await;
+        bench.run(&format!("{command} {wrong} v")).await;
+        let answer = bench.call(fair_acquire("a", &queue())).await;
+        assert!(is_foreign(answer, wrong), "{wrong}");
+        assert_eq!(
+            bench
+                .server
+                .integer(&format!("EXISTS {LOCK} {FENCE}"))
+                .await,
+            0
+        );
+        bench.run(&format!("HSET {LOCK} a 1")).await;
+        assert!(bench.leave("a").await, "a hold is given back all the same");
+    }
+}
+
+#[tokio::test]
+async fn java_and_our_waiters_keep_their_order_whoever_came_first() {
+    for order in 0..4 {
+        let bench = Bench::new().await;
+        bench.ask(OURS[0]).await;
+        let mixed = match order {
+            0 => [OURS[1], JAVA[0], OURS[2], JAVA[1], OURS[3]],
+            1 => [JAVA[0], OURS[1], JAVA[1], OURS[2], OURS[3]],
+            2 => [JAVA[0], JAVA[1], OURS[1], OURS[2], OURS[3]],
+            _ => [OURS[1], OURS[2], JAVA[0], JAVA[1], OURS[3]],
+        };
+        let is_java = |holder: &str| JAVA.contains(&holder);
+        for holder in mixed {
+            let granted = if is_java(holder) {
+                bench.java(holder, 300_000).await
+            } else {
+                bench.is_granted(holder).await
+            };
+            assert!(!granted);
+        }
+        assert_eq!(bench.line().await, mixed);
+        let mut last = OURS[0];
+        for (served, holder) in mixed.into_iter().enumerate() {
+            // Java's end of a hold: the lock is deleted, and the head, if it is not dead, is told.
+            if is_java(last) {
+                bench.run(&format!("DEL {LOCK}")).await;
+            } else {
+                bench.leave(last).await;
+            }
+            for behind in &mixed[served + 1..] {
+                let jumped = if is_java(behind) {
+                    bench.java(behind, 300_000).await
+                } else {
+                    bench.is_granted(behind).await
+                };
+                assert!(!jumped, "order {order}: {behind} before {holder}");
+            }
+            let granted = if is_java(holder) {
+                bench.java(holder, 300_000).await
+            } else {
+                bench.is_granted(holder).await
+            };
+            assert!(
+                granted,
+                "order {order}: {holder}, of {:?}",
+                bench.line().await
+            );
+            last = holder;
+        }
+    }
+}
+
+#[tokio::test]
+async fn ours_behind_a_java_waiter_survive_what_it_takes_off_and_no_longer() {
+    let bench = Bench::new().await;
+    let [a, b, c, d] = OURS;
+    bench.ask(a).await;
+    assert!(!bench.java(JAVA[0], 300_000).await);
+    bench.ask(b).await;
+    bench.ask(c).await;
+    assert!(bench.life(b).await > 300_000);
+    bench.leave(a).await;
+    assert!(bench.java(JAVA[0], 300_000).await);
+    for holder in [b, c] {
+        assert!(bench.life(holder).await > 0, "{holder}");
+    }
+    // b is dead, and at the head now: whoever comes by gives it a life like any other.
+    bench.ask(c).await;
+    assert!(bench.life(b).await <= 5_000);
+    assert!(bench.life(c).await <= 5_000, "no Java waiter is before it");
+    bench.ask(d).await;
+    assert!(bench.life(d).await <= 5_000);
+}
