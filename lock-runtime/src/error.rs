@@ -15,6 +15,7 @@ use std::time::Duration;
 /// | [`Denied`](LockError::Denied) | login, ACL or TLS refused | no |
 /// | [`ForeignKey`](LockError::ForeignKey) | the key holds something that is not this kind of lock | no |
 /// | [`InvalidName`](LockError::InvalidName), [`InvalidLease`](LockError::InvalidLease), [`InvalidConfig`](LockError::InvalidConfig) | bad input, refused before any I/O | no |
+/// | [`Upgrade`](LockError::Upgrade) | a write was asked for under a read of the same lock | no |
 /// | [`ShuttingDown`](LockError::ShuttingDown), [`NotInstalled`](LockError::NotInstalled) | the manager is gone, or there is none | no |
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -97,6 +98,16 @@ pub enum LockError {
         key: String,
         /// What was found there.
         why: String,
+    },
+    /// A write was asked for inside a read hold of the same lock. It would wait for itself: ask for the write first;
+    /// a read nested in it may outlive it.
+    #[error(
+        "lock `{name}` is held for reading by the same call chain: a write cannot be nested in a read"
+    )]
+    #[non_exhaustive]
+    Upgrade {
+        /// The lock's name.
+        name: String,
     },
     /// More callers wait in this process than its caps allow.
     #[error("too many waiters for lock `{name}`: {limit} {scope} already wait in this process")]

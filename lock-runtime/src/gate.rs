@@ -33,6 +33,8 @@ struct State {
     in_line: KeyMap<usize>,
     /// In all queues, the store's included.
     waiting: usize,
+    /// Never given twice: a ticket may outlive the gate that it was for.
+    next_ticket: u64,
     closed: bool,
 }
 
@@ -41,7 +43,6 @@ struct State {
 struct Gate {
     /// By ticket number, so the order is that of arrival.
     queue: BTreeMap<u64, Waiter>,
-    next_ticket: u64,
     pace: Pace,
     /// What the store last failed with while a head asked it; `None` after any answer.
     fault: Option<StoreError>,
@@ -76,6 +77,8 @@ pub(crate) enum Turn {
     Head(Place),
     /// A hold, handed over by the one before.
     Held(Share),
+    /// The store admits readers: each asks for itself, without a place.
+    Go,
 }
 
 pub(crate) enum Entry {
@@ -131,8 +134,8 @@ impl Gates {
         };
         self.check_caps(key, gate.queue.len(), state.waiting)?;
         state.waiting += 1;
-        let number = gate.next_ticket;
-        gate.next_ticket += 1;
+        let number = state.next_ticket;
+        state.next_ticket += 1;
         let (turn, given) = oneshot::channel();
         gate.queue.insert(number, Waiter { turn, terms });
         Ok(Entry::Queued(Ticket {
@@ -178,6 +181,11 @@ impl Gates {
             limit,
             scope,
         })
+    }
+
+    /// Whether somebody in this process deals with the key.
+    pub(crate) fn is_open(&self, key: &Key) -> bool {
+        self.state().gates.contains_key(key)
     }
 
     /// How many local callers queue for the name of `key`, whatever the kind.
@@ -263,6 +271,24 @@ impl Place {
             gate.warned = false;
             gate.heard_from_store(None);
         });
+    }
+
+    /// Lets everybody go who waits: the store admits them together.
+    pub(crate) fn admit_all(self) {
+        let queue = {
+            let mut state = self.gates.state();
+            let queue = state
+                .gates
+                .get_mut(&self.key)
+                .map(|gate| std::mem::take(&mut gate.queue));
+            let queue = queue.unwrap_or_default();
+            state.waiting -= queue.len();
+            queue
+        };
+        for (_, waiter) in queue {
+            // Who has just left needs nothing.
+            let _ = waiter.turn.send(Turn::Go);
+        }
     }
 
     /// The waiter to hand the hold over to: the next one, if there is one and the budget allows.

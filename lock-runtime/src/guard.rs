@@ -30,8 +30,8 @@ impl LockGuard {
         self.shares.held().name()
     }
 
-    /// The hold's fencing token. `None` where the manager was told to do without, for permits of a semaphore, and for several locks that are
-    /// held as one: see [`members`](LockGuard::members).
+    /// The hold's fencing token. `None` where the manager was told to do without, for reads, for permits of a
+    /// semaphore, and for several locks that are held as one: see [`members`](LockGuard::members).
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.shares.held().token()
     }

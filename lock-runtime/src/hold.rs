@@ -1,7 +1,7 @@
 //! One hold of one lock: what guards share, what the watchdog renews, what a loss ends.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -14,6 +14,7 @@ use crate::fence::FencingToken;
 use crate::gate::Place;
 use crate::holder::HolderId;
 use crate::key::Key;
+use crate::kind::Kind;
 use crate::observe;
 use crate::options::Terms;
 use crate::term::Term;
@@ -21,6 +22,8 @@ use crate::term::Term;
 /// A hold from the store's grant to its end. Shared by the guards of one lineage, their views and the watchdog.
 pub(crate) struct Hold {
     key: Arc<Key>,
+    /// The key as that of a read lock, once a write hold has become one. Set under the state's lock.
+    downgraded: OnceLock<Arc<Key>>,
     holder: HolderId,
     token: Option<FencingToken>,
     permits: u32,
@@ -40,6 +43,8 @@ struct State {
     /// How many guards share the hold, and how many of them want it renewed.
     sharers: usize,
     renewers: usize,
+    /// How many of them write: when the last of these leaves the others, they go on as readers.
+    writers: usize,
     /// A nested request asked for a longer lease: the next renewal extends it even if nobody renews.
     lengthen: bool,
     /// Who else is told when the hold is over: guards that hold several locks as one.
@@ -64,6 +69,8 @@ enum Phase {
 pub(crate) enum Left {
     /// Others still share the hold.
     Shared,
+    /// The last writer left, and readers still share the hold: downgrade it. With this process's turn at the key.
+    Reading(Option<Place>),
     /// The hold was good: release it. With this process's turn at the key, if it owned that.
     Good {
         place: Option<Place>,
@@ -87,12 +94,14 @@ impl Hold {
             deadline: granted.sent_at + terms.term.trusted(),
             sharers: 1,
             renewers: usize::from(terms.renewed),
+            writers: usize::from(key.kind() == Kind::Write),
             lengthen: false,
             also_told: Vec::new(),
             place,
         };
         Arc::new(Hold {
             key,
+            downgraded: OnceLock::new(),
             holder,
             token: granted.token,
             permits: terms.permits,
@@ -104,8 +113,9 @@ impl Hold {
         })
     }
 
+    /// The key, as of the kind that the hold has now.
     pub(crate) fn key(&self) -> &Arc<Key> {
-        &self.key
+        self.downgraded.get().unwrap_or(&self.key)
     }
 
     pub(crate) fn holder(&self) -> HolderId {
@@ -115,14 +125,15 @@ impl Hold {
     /// What to give back to the store in the end.
     pub(crate) fn stake(&self) -> Stake<'_> {
         Stake {
-            key: &self.key,
+            key: self.key(),
             holder: self.holder,
             permits: self.permits,
         }
     }
 
+    /// The token of an exclusive hold. A write that has become a read has none any more.
     pub(crate) fn token(&self) -> Option<FencingToken> {
-        self.token
+        self.token.filter(|_| self.downgraded.get().is_none())
     }
 
     pub(crate) fn permits(&self) -> u32 {
@@ -291,12 +302,13 @@ impl Hold {
     ///
     /// # Errors
     /// [`LockError::Lost`] if the hold is lost.
-    pub(crate) fn share(&self, terms: Terms) -> Result<Option<bool>, LockError> {
+    pub(crate) fn share(&self, terms: Terms, kind: Kind) -> Result<Option<bool>, LockError> {
         self.check()?;
         let mut state = self.state();
-        if state.phase != Phase::Held {
+        if state.phase != Phase::Held || (kind == Kind::Write && state.writers == 0) {
             return Ok(None);
         }
+        state.writers += usize::from(kind == Kind::Write);
         state.sharers += 1;
         state.renewers += usize::from(terms.renewed);
         let longer = terms.term > state.term;
@@ -308,11 +320,12 @@ impl Hold {
     }
 
     /// Takes a sharer out.
-    pub(crate) fn leave(&self, renewed: bool, now: Moment) -> Left {
+    pub(crate) fn leave(&self, kind: Kind, renewed: bool, now: Moment) -> Left {
         let loss = self.loss_at(now);
         let mut state = self.state();
         state.sharers -= 1;
         state.renewers -= usize::from(renewed);
+        state.writers -= usize::from(kind == Kind::Write);
         if let Phase::Lost { reason, .. } = state.phase {
             return Left::Lost {
                 reason: loss.unwrap_or(reason),
@@ -320,6 +333,11 @@ impl Hold {
             };
         }
         if state.sharers > 0 {
+            if kind == Kind::Write && state.writers == 0 {
+                // From here on it is renewed and released as a read, which knows both forms in the store.
+                let _ = self.downgraded.set(Arc::new(self.key.as_kind(Kind::Read)));
+                return Left::Reading(state.place.take());
+            }
             return Left::Shared;
         }
         state.phase = Phase::Ended;
@@ -344,7 +362,7 @@ impl Hold {
         let state = self.state();
         let term = (state.renewers > 0 || state.lengthen).then_some(state.term);
         Renewal {
-            key: self.key.clone(),
+            key: self.key().clone(),
             holder: self.holder,
             permits: self.permits,
             term,
@@ -367,9 +385,11 @@ impl Hold {
     }
 
     /// Takes in the answer to a renewal that was sent at `sent_at`.
-    pub(crate) fn renewed(&self, asked: Option<Term>, answer: Renewed, sent_at: Moment) {
+    pub(crate) fn renewed(&self, asked: &Renewal, answer: Renewed, sent_at: Moment) {
         match answer {
             Renewed::Held => {}
+            // It was asked for as a write and meanwhile became a read.
+            Renewed::NotHeld if asked.key.kind() != self.key().kind() => return,
             Renewed::NotHeld => return self.lose(LostReason::Refused),
             Renewed::Unknown => return,
         }
@@ -378,7 +398,7 @@ impl Hold {
             return;
         }
         let mut state = self.state();
-        if let Some(term) = asked {
+        if let Some(term) = asked.term {
             state.deadline = state.deadline.later(sent_at + term.trusted());
             if term >= state.term {
                 state.lengthen = false;

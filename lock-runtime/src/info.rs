@@ -11,13 +11,15 @@ use crate::backend::Seen;
 pub struct LockInfo {
     /// True if somebody held the lock, or leased permits of the semaphore.
     pub held: bool,
-    /// Who held it. `None` for a semaphore: its leases do not say whose they are.
+    /// Who held it; of several readers, one. `None` for a semaphore: its leases do not say whose they are.
     pub holder: Option<HolderInfo>,
     /// How the lock was held: `exclusive`, or `fair` if there is a queue for it in the store; a fair lock that nobody
-    /// waits for looks like any other. `None` if it was free. For what counts instead: `semaphore` while permits are
-    /// leased, else `counter`, because a plain semaphore, one whose permits are all free, and a latch look the same in
-    /// the store.
+    /// waits for looks like any other. A read/write lock: `read` or `write`. `None` if it was free. For what counts
+    /// instead: `semaphore` while permits are leased, else `counter`, because a plain semaphore, one whose permits are
+    /// all free, and a latch look the same in the store.
     pub mode: Option<&'static str>,
+    /// How many readers held it. Zero in any mode but `read`.
+    pub readers: u64,
     /// How often its holder had entered. Re-entries of this library are local and count once; a Redisson holder's
     /// count in the store. For a semaphore, how many permits are leased.
     pub count: u64,
@@ -39,6 +41,7 @@ impl LockInfo {
         LockInfo {
             held: seen.as_ref().is_some_and(|seen| seen.count > 0),
             mode: seen.as_ref().map(|seen| seen.mode),
+            readers: seen.as_ref().map_or(0, |seen| seen.readers),
             count: seen.as_ref().map_or(0, |seen| seen.count),
             waiters: seen.as_ref().map_or(0, |seen| seen.queued),
             ttl: seen.as_ref().and_then(|seen| seen.left),

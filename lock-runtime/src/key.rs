@@ -13,6 +13,9 @@ use crate::name::{LockName, MAX_BYTES, invalid};
 /// What every fence key starts with, whatever the namespace.
 const FENCE_PREFIX: &str = "lock:fence:{";
 
+/// What the keys start with that a waiting writer keeps, whatever the namespace.
+const WRITER_WAITS: &str = "lock:rw:waiting";
+
 /// A checked name under its namespace: what the store knows as the lock's key.
 #[derive(Clone)]
 pub(crate) struct Key {
@@ -81,6 +84,15 @@ impl Key {
                 "keys that start with `lock:fence:{` hold fencing tokens",
             ));
         }
+        if raw
+            .strip_prefix(WRITER_WAITS)
+            .is_some_and(|rest| rest.starts_with(':'))
+        {
+            return Err(invalid(
+                text,
+                "keys that start with `lock:rw:waiting:` say that a writer waits",
+            ));
+        }
         Ok(Key {
             hash: hash_of(&raw, kind),
             kind,
@@ -108,6 +120,11 @@ impl Key {
         &self.raw[self.namespace..]
     }
 
+    /// Whether both name the same lock, though perhaps different sides of it.
+    pub(crate) fn is_of_one_lock_with(&self, other: &Key) -> bool {
+        self == other || (self.kind.is_of_one_lock_with(other.kind) && self.raw == other.raw)
+    }
+
     /// What sort of lock it is.
     pub(crate) fn kind(&self) -> Kind {
         self.kind
@@ -131,6 +148,12 @@ impl Key {
         } else {
             ["{", &self.raw, "}:", suffix].concat()
         }
+    }
+
+    /// The key that says, while it lives, that a writer of this library waits for readers to leave.
+    #[cfg(any(feature = "redis", test))]
+    pub(crate) fn writer_waits(&self) -> String {
+        self.prefixed(WRITER_WAITS)
     }
 
     /// The key that holds the last fencing token: of every lock in this key's slot, or, for a fenced lock, of this one.
@@ -286,6 +309,8 @@ mod tests {
         assert_eq!(key("lock:", "x").prefixed("p"), "p:{lock:x}");
         assert_eq!(key("lock:", "x").suffixed("timeout"), "{lock:x}:timeout");
         assert_eq!(key("", "a{b}c").suffixed("timeout"), "a{b}c:timeout");
+        assert_eq!(key("", "order:1").suffixed("s"), "{order:1}:s");
+        assert_eq!(key("", "a{b}c").suffixed("s"), "a{b}c:s");
     }
 
     #[test]
@@ -297,5 +322,7 @@ mod tests {
         assert!(refused("lock:", "fence:{7}"));
         assert!(refused("", "lock:fence:{7}"));
         assert!(!refused("lock:", "fence:7"));
+        assert!(refused("lock:", "rw:waiting:{x}"));
+        assert!(!refused("lock:", "rw:waiting"));
     }
 }

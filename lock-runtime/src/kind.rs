@@ -12,10 +12,21 @@ pub(crate) enum Kind {
     Permits,
     /// A mutex that serves its waiters in the order in which they asked, whatever their process: `RFairLock`.
     Fair,
+    /// The shared side of Redisson's `RReadWriteLock`.
+    Read,
+    /// Its exclusive side.
+    Write,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 4] = [Kind::Mutex, Kind::Fenced, Kind::Permits, Kind::Fair];
+    pub(crate) const ALL: [Kind; 6] = [
+        Kind::Mutex,
+        Kind::Fenced,
+        Kind::Permits,
+        Kind::Fair,
+        Kind::Read,
+        Kind::Write,
+    ];
 
     /// Whether the store keeps it as a mutex.
     pub(crate) fn is_mutex(self) -> bool {
@@ -25,16 +36,22 @@ impl Kind {
     /// Whether one hold at a time is admitted, so that it owns this process's turn at the key and hands it on.
     pub(crate) fn is_exclusive(self) -> bool {
         match self {
-            Kind::Mutex | Kind::Fenced | Kind::Fair => true,
-            Kind::Permits => false,
+            Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => true,
+            Kind::Permits | Kind::Read => false,
         }
     }
 
     /// Whether a request under an ancestor's hold of the same key shares that hold.
     pub(crate) fn is_reentrant(self) -> bool {
         match self {
-            Kind::Mutex | Kind::Fenced | Kind::Fair => true,
+            Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Read | Kind::Write => true,
             Kind::Permits => false,
         }
+    }
+
+    /// Whether two kinds are sides of one lock: a request for one may be nested in a hold of the other.
+    pub(crate) fn is_of_one_lock_with(self, other: Kind) -> bool {
+        let read_write = |kind| matches!(kind, Kind::Read | Kind::Write);
+        self == other || (read_write(self) && read_write(other))
     }
 }

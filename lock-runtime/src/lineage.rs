@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::Id;
 
 use crate::hold::Hold;
+use crate::kind::Kind;
 
 tokio::task_local! {
     static CHAIN: Chain;
@@ -19,19 +20,31 @@ tokio::task_local! {
 #[derive(Debug)]
 pub(crate) struct Level {
     pub(crate) hold: Arc<Hold>,
+    /// As what it was acquired: a read may share a write hold.
+    pub(crate) kind: Kind,
     /// The level that this one was acquired under.
     parent: Option<Arc<Level>>,
-    /// One permit: a level admits one nested path at a time, the others wait for it in the order they came.
+    /// A level admits one nested path at a time, or several that only read; the others wait for it in the order they
+    /// came.
     pub(crate) turn: Arc<Semaphore>,
 }
 
+/// What a level's turn is divided into.
+const WHOLE_TURN: u32 = 1 << 20;
+
 impl Level {
-    pub(crate) fn new(hold: Arc<Hold>, parent: Option<Arc<Level>>) -> Arc<Level> {
+    pub(crate) fn new(hold: Arc<Hold>, kind: Kind, parent: Option<Arc<Level>>) -> Arc<Level> {
         Arc::new(Level {
             hold,
+            kind,
             parent,
-            turn: Arc::new(Semaphore::new(1)),
+            turn: Arc::new(Semaphore::new(WHOLE_TURN as usize)),
         })
+    }
+
+    /// How much of a level's turn a nested request takes.
+    pub(crate) fn part_of_turn(kind: Kind) -> u32 {
+        if kind == Kind::Read { 1 } else { WHOLE_TURN }
     }
 
     /// This level and its ancestors, nearest first.

@@ -130,6 +130,28 @@ impl LockManager {
         LockRequest::new(self.core.clone(), name.into(), Kind::Fair)
     }
 
+    /// A request for the shared side of the read/write lock of that name: any number of readers hold it together,
+    /// and no writer beside them. It is Redisson's `RReadWriteLock`.
+    ///
+    /// A read hold has no fencing token. While a writer of this library waits, further readers of this library wait
+    /// behind it, so that a stream of readers does not keep it out: ask for a second read in the call chain of the
+    /// first ([`run`](LockRequest::run), [`scope`](crate::LockGuard::scope)), where it is a re-entry and never waits
+    /// for a writer. Nested in a write hold, a read shares that hold and shows its token; if it outlives the write,
+    /// the hold is downgraded, and the token is gone.
+    pub fn read(&self, name: impl Into<LockName>) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into(), Kind::Read)
+    }
+
+    /// A request for the exclusive side of the read/write lock of that name: reentrant, with a fencing token, as
+    /// [`mutex`](LockManager::mutex), and no reader beside it.
+    ///
+    /// It waits for the readers who are there, not for those who come later: while it waits, no further reader of
+    /// this library is admitted. Readers of other clients are. Nested in a read hold of the same lock it is refused
+    /// at once ([`LockError::Upgrade`]): ask for the write first, and for the read inside it.
+    pub fn write(&self, name: impl Into<LockName>) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into(), Kind::Write)
+    }
+
     /// Asks the store who holds the lock, or how many permits of a semaphore are leased.
     ///
     /// # Errors

@@ -232,7 +232,7 @@ async fn at_once(
     let head = chain.as_ref().and_then(Chain::head);
     let goes = |order: &Order| {
         order.key.kind().is_mutex()
-            && head.is_none_or(|head| ancestor_with(core, order, head).is_none())
+            && head.is_none_or(|head| matches!(ancestor_with(core, order, head), Ok(None)))
     };
     if others.is_empty()
         || !others.iter().all(|(other, _)| Arc::ptr_eq(core, other))

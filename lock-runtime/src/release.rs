@@ -12,9 +12,12 @@ use tokio::sync::oneshot;
 use crate::backend::{Fault, HandedOver, Released, Renewal, Stake};
 use crate::clock::{self, Moment};
 use crate::core::Core;
+use crate::downgrade::Downgrade;
 use crate::error::{LockError, LostReason, StoreError};
 use crate::gate::{Heir, Place, Turn};
 use crate::hold::{Hold, Left};
+use crate::key::Key;
+use crate::kind::Kind;
 use crate::lifecycle::Counted;
 use crate::observe;
 use crate::share::Share;
@@ -28,22 +31,24 @@ impl Share {
     pub(crate) fn release(mut self) -> Ending {
         match self.end() {
             Ok(None) => Box::pin(std::future::ready(Ok(()))),
-            Ok(Some(departure)) => Box::pin(departure.explicit()),
+            Ok(Some(Next::Depart(departure))) => Box::pin(departure.explicit()),
+            Ok(Some(Next::Downgrade(downgrade))) => Box::pin(downgrade.explicit()),
             Err(lost) => Box::pin(std::future::ready(Err(lost))),
         }
     }
 
     /// Leaves the hold; what is then to be done at the store, if this was the last share of a good one.
-    fn end(&mut self) -> Result<Option<Departure>, LockError> {
+    fn end(&mut self) -> Result<Option<Next>, LockError> {
         let Some((left, _counted)) = self.leave() else {
             return Ok(None);
         };
         let (core, hold) = (self.core().clone(), self.hold().clone());
         match left {
             Left::Shared => Ok(None),
+            Left::Reading(place) => Ok(Some(Next::Downgrade(Downgrade::new(core, hold, place)))),
             Left::Good { place, left_at } => {
                 let departure = Departure::new(core, hold, place, left_at);
-                Ok(Some(departure.not_before(self.keep_until())))
+                Ok(Some(Next::Depart(departure.not_before(self.keep_until()))))
             }
             Left::Lost { reason, last } => {
                 let error = hold.lost_error(reason, false);
@@ -58,9 +63,18 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        // A departure that is dropped goes on in the background. An error was told to whoever watches for loss.
-        drop(self.end());
+        match self.end() {
+            Ok(Some(Next::Downgrade(downgrade))) => downgrade.in_background(),
+            // A departure that is dropped goes on in the background. An error was told to whoever watches for loss.
+            other => drop(other),
+        }
     }
+}
+
+/// What is to be done at the store when a share has left its hold.
+enum Next {
+    Depart(Departure),
+    Downgrade(Downgrade),
 }
 
 /// A lost hold may still stand in the store under its id. Now that nobody acts on it any more, others need not wait
@@ -76,8 +90,8 @@ fn clean_up(core: Arc<Core>, hold: Arc<Hold>, reason: LostReason) {
 }
 
 /// The pauses between two tries of a release that got no answer.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A good hold whose last sharer has left.
 #[derive(Debug)]
@@ -272,6 +286,7 @@ impl Departure {
         let stake = claim.stake;
         let fault = match core.backend.hand_over(from, claim).await {
             Ok(HandedOver::Done { granted, strangers }) => {
+                let strangers = strangers.map(|others| others + readers_of(&core, &key));
                 place.pace(|pace| pace.handed_over(strangers));
                 observe::handed_over(heir.terms.label);
                 self.settled = true;
@@ -333,6 +348,11 @@ impl Drop for Departure {
         let core = rest.core.clone();
         core.life.spawn(rest.in_background(None));
     }
+}
+
+/// One if readers of this process wait beside the writers: they are in another queue, and no less strangers there.
+fn readers_of(core: &Core, key: &Key) -> u64 {
+    u64::from(key.kind() == Kind::Write && core.gates.is_open(&key.as_kind(Kind::Read)))
 }
 
 /// Deletes what a hold that was lost, or never confirmed, may have left in the store.

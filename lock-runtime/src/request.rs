@@ -141,6 +141,8 @@ impl LockRequest {
             // Several hold at once: a token would order nobody.
             terms.fenced = false;
         }
+        // Readers hold together: no number could tell the later from the earlier.
+        terms.fenced &= self.kind != Kind::Read;
         let wait = self.overrides.wait.unwrap_or(options.wait);
         check_wait(wait)?;
         Ok(Order {

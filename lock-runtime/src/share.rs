@@ -14,6 +14,7 @@ use crate::gate::Place;
 use crate::hold::{Hold, Left};
 use crate::holder::HolderId;
 use crate::key::Key;
+use crate::kind::Kind;
 use crate::lifecycle::Counted;
 use crate::lineage::Level;
 use crate::observe;
@@ -24,6 +25,8 @@ use crate::term::Term;
 pub(crate) struct Share {
     core: Arc<Core>,
     hold: Arc<Hold>,
+    /// As what it shares the hold: a read may share a write hold.
+    kind: Kind,
     renewed: bool,
     /// The level that this share was acquired under.
     parent: Option<Arc<Level>>,
@@ -52,22 +55,24 @@ impl Share {
         }
         let hold = Hold::new(key.clone(), place, holder, terms, granted);
         core.watch.insert(&hold, granted.sent_at);
-        Share::new(core.clone(), hold, terms.renewed, None)
+        Share::new(core.clone(), hold, key.kind(), terms.renewed, None)
     }
 
     /// A further share of a hold that an ancestor has. The hold counts it already.
     pub(crate) fn nested(
         core: Arc<Core>,
         hold: Arc<Hold>,
+        kind: Kind,
         renewed: bool,
         turn: OwnedSemaphorePermit,
     ) -> Share {
-        Share::new(core, hold, renewed, Some(turn))
+        Share::new(core, hold, kind, renewed, Some(turn))
     }
 
     fn new(
         core: Arc<Core>,
         hold: Arc<Hold>,
+        kind: Kind,
         renewed: bool,
         turn: Option<OwnedSemaphorePermit>,
     ) -> Share {
@@ -76,6 +81,7 @@ impl Share {
         Share {
             core,
             hold,
+            kind,
             renewed,
             parent,
             level,
@@ -110,7 +116,7 @@ impl Share {
 
     pub(crate) fn level(&self) -> &Arc<Level> {
         self.level
-            .get_or_init(|| Level::new(self.hold.clone(), self.parent.clone()))
+            .get_or_init(|| Level::new(self.hold.clone(), self.kind, self.parent.clone()))
     }
 
     /// Extends the lease to `term` from now, if that is longer than what is left.
@@ -130,7 +136,7 @@ impl Share {
             .await
             .map_err(|fault| fault.into_error(hold.key().name()))?;
         let answer = answers.first().copied().unwrap_or(Renewed::Unknown);
-        hold.renewed(Some(term), answer, sent_at);
+        hold.renewed(&renewal, answer, sent_at);
         if answer == Renewed::Unknown {
             return Err(LockError::Unavailable {
                 name: hold.key().name().to_owned(),
@@ -144,7 +150,7 @@ impl Share {
     /// waiting: until what is left to do at the store counts for itself.
     pub(crate) fn leave(&mut self) -> Option<(Left, Counted)> {
         let counted = self.counted.take()?;
-        let left = self.hold.leave(self.renewed, clock::now());
+        let left = self.hold.leave(self.kind, self.renewed, clock::now());
         if let Left::Good { .. } = left {
             // Before the release is sent: nothing renews a hold that is being given back.
             self.core.watch.remove(&self.hold);

@@ -30,8 +30,8 @@ impl Lease {
         self.held.name()
     }
 
-    /// The hold's fencing token. `None` where the manager was told to do without, and for several locks that are
-    /// held as one: see [`members`](Lease::members).
+    /// The hold's fencing token. `None` for a read, where the manager was told to do without, and for several locks
+    /// that are held as one: see [`members`](Lease::members).
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.held.token()
     }

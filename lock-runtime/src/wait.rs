@@ -20,7 +20,8 @@ use crate::lifecycle::Counted;
 use crate::lineage::Chain;
 use crate::observe;
 use crate::order::{Order, Patience};
-use crate::reentry::{ancestor_with, enter_nested, nested};
+use crate::readers;
+use crate::reentry::{ancestor_with, enter_nested, nested, turn_now};
 use crate::share::Share;
 
 /// How long a head sleeps at most before it looks for itself, give or take a fifth.
@@ -40,11 +41,12 @@ pub(crate) async fn acquire(
     core.start();
     let patience = Patience::new(order.wait);
     let head = chain.as_ref().and_then(Chain::head);
-    if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order, head)) {
-        let share = match ancestor.turn.clone().try_acquire_owned() {
-            Ok(turn) => enter_nested(&core, ancestor, &order, turn)?,
+    let ancestor = head.map(|head| ancestor_with(&core, &order, head));
+    if let Some(ancestor) = ancestor.transpose()?.flatten() {
+        let share = match turn_now(ancestor, &order) {
+            Some(turn) => enter_nested(&core, ancestor, &order, turn)?,
             // Boxed: those who are not nested need not carry its size.
-            Err(_) => Box::pin(nested(&core, ancestor, &order, patience)).await?,
+            None => Box::pin(nested(&core, ancestor, &order, patience)).await?,
         };
         if let Some(share) = share {
             return Ok(share.under(head.cloned()));
@@ -60,6 +62,8 @@ pub(crate) async fn acquire(
                 let seat = InLine::new(&core, &order.key)?;
                 until_held(&core, seat, &order, patience, now).await?
             }
+            // Boxed: the others need not carry its size.
+            Kind::Read => Box::pin(readers::acquire(&core, &order, patience)).await?,
             _ => through_the_gate(&core, &order, patience, now).await?,
         };
         now = clock::now();
@@ -84,17 +88,21 @@ async fn through_the_gate(
     patience: Patience,
     mut now: Moment,
 ) -> Result<Share, LockError> {
-    let turn = match core.gates.enter(&order.key, order.terms)? {
-        Entry::Head(place) => Turn::Head(place),
-        Entry::Queued(ticket) => {
-            let turn = queue(ticket, order, patience, core.options.call_timeout).await?;
-            now = clock::now();
-            turn
+    loop {
+        let turn = match core.gates.enter(&order.key, order.terms)? {
+            Entry::Head(place) => Turn::Head(place),
+            Entry::Queued(ticket) => {
+                let turn = queue(ticket, order, patience, core.options.call_timeout).await?;
+                now = clock::now();
+                turn
+            }
+        };
+        match turn {
+            Turn::Held(share) => return Ok(share),
+            Turn::Head(place) => return at_the_head(core, place, order, patience, now).await,
+            // Said to readers alone.
+            Turn::Go => {}
         }
-    };
-    match turn {
-        Turn::Held(share) => Ok(share),
-        Turn::Head(place) => at_the_head(core, place, order, patience, now).await,
     }
 }
 
@@ -116,8 +124,9 @@ pub(crate) async fn try_acquire(
     core.start();
     order.wait = Some(Duration::ZERO);
     let head = chain.as_ref().and_then(Chain::head);
-    if let Some(ancestor) = head.and_then(|head| ancestor_with(&core, &order, head)) {
-        let Ok(turn) = ancestor.turn.clone().try_acquire_owned() else {
+    let ancestor = head.map(|head| ancestor_with(&core, &order, head));
+    if let Some(ancestor) = ancestor.transpose()?.flatten() {
+        let Some(turn) = turn_now(ancestor, &order) else {
             return Ok(None);
         };
         if let Some(share) = enter_nested(&core, ancestor, &order, turn)? {
@@ -131,6 +140,9 @@ pub(crate) async fn try_acquire(
             return Ok(None);
         };
         seat.ask(&core, &order, patience, patience.since).await
+    } else if order.key.kind() == Kind::Read {
+        // Other readers of this process are not in its way.
+        Box::pin(readers::ask(&core, &order, patience)).await
     } else {
         let (place, now) = match core.gates.try_enter(&order.key) {
             Some(place) => (place, patience.since),
@@ -168,13 +180,13 @@ async fn short_queue(
     };
     match turn {
         Ok(Turn::Head(place)) => Ok(Some(place)),
-        Ok(Turn::Held(_)) | Err(LockError::Busy { .. }) => Ok(None),
+        Ok(Turn::Held(_) | Turn::Go) | Err(LockError::Busy { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 /// Waits in the local queue.
-async fn queue(
+pub(crate) async fn queue(
     mut ticket: Ticket,
     order: &Order,
     patience: Patience,
@@ -266,7 +278,7 @@ pub(crate) async fn ask_as(
 }
 
 /// The head of a local queue, who deals with the store for everybody in this process who wants the key.
-struct Head(Option<Place>);
+pub(crate) struct Head(pub(crate) Option<Place>);
 
 impl Head {
     fn note(&self, note: impl FnOnce(&Place)) {
@@ -288,8 +300,11 @@ impl Seat for Head {
         match ask_as(core, order, patience, holder, now).await {
             (_asking, Ok(Acquired::Granted(granted))) => {
                 // Where the store may admit the next one as well, the turn goes on at once.
-                let place = self.0.take();
-                let place = place.filter(|_| order.key.kind().is_exclusive());
+                let mut place = self.0.take();
+                match order.key.kind() {
+                    Kind::Read => place.take().into_iter().for_each(Place::admit_all),
+                    kind => place = place.filter(|_| kind.is_exclusive()),
+                }
                 let (key, terms) = (&order.key, order.terms);
                 Asked::Held(Share::admit(core, key, place, holder, terms, granted))
             }
@@ -326,7 +341,7 @@ pub(crate) fn nap(left: Option<Duration>) -> Duration {
 }
 
 /// Deals with the store for everybody in this process who wants the key.
-async fn at_the_head(
+pub(crate) async fn at_the_head(
     core: &Arc<Core>,
     place: Place,
     order: &Order,
@@ -363,7 +378,7 @@ pub(crate) async fn until_held<S: Seat>(
 }
 
 /// Waits after a first attempt that did not get the lock.
-async fn contend<S: Seat>(
+pub(crate) async fn contend<S: Seat>(
     core: &Arc<Core>,
     mut seat: S,
     order: &Order,

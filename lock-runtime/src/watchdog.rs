@@ -308,7 +308,7 @@ impl Watch {
                 Ok(answers) => match answers.get(index) {
                     Some(Renewed::Unknown) | None => clock::now() + hold.term().retry_pause(),
                     Some(answer) => {
-                        hold.renewed(renewal.term, *answer, *sent_at);
+                        hold.renewed(renewal, *answer, *sent_at);
                         next_renewal(hold, *sent_at)
                     }
                 },

@@ -72,6 +72,21 @@ async fn the_documented_rights_are_enough_for_everything() {
     waited.acquire().await.unwrap().release().await.unwrap();
     semaphore.add_permits(1).await.unwrap();
     let _: Value = server.query(&["SCRIPT", "FLUSH"]);
+    let reader = locks.read("shared").acquire().await.unwrap();
+    let writing = tokio::spawn(other.write("shared").wait(LONG).acquire());
+    eventually("the writer waits", async || {
+        locks.read("shared").try_acquire().await.unwrap().is_none()
+    })
+    .await;
+    reader.release().await.unwrap();
+    let writer = writing.await.unwrap().unwrap();
+    assert_eq!(other.inspect("shared").await.unwrap().mode, Some("write"));
+    let nested = writer.scope(async { other.read("shared").acquire().await });
+    let nested = nested.await.unwrap();
+    writer.release().await.unwrap();
+    assert!(other.force_release("shared").await.unwrap());
+    assert_eq!(nested.lost().wait().await, LostReason::ForceReleased);
+    drop(nested);
     let forced = locks.mutex("forced").acquire().await.unwrap();
     assert!(other.inspect("forced").await.unwrap().held);
     assert!(other.force_release("forced").await.unwrap());

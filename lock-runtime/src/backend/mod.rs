@@ -22,6 +22,11 @@ pub(crate) mod redis;
 pub(crate) mod topic;
 
 pub(crate) use self::counters::{Counters, Sort, Tally};
+/// For how long one question of a waiting writer keeps further readers out. Longer than the pause between two of
+/// its questions, so that it does so for as long as it waits; short, because nobody takes it back when it is killed.
+pub(crate) const LONGEST_PREFERENCE: Duration = Duration::from_millis(1_500);
+/// For how long it does so once the last reader has left and the writer has been told: it may be gone.
+pub(crate) const TIME_TO_COME: Duration = Duration::from_millis(300);
 
 /// Boxed because a manager holds its backend as `dyn`: one allocation beside a network round trip.
 pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
@@ -46,6 +51,15 @@ pub(crate) trait Backend: Counters + fmt::Debug + Send + Sync + 'static {
 
     /// Makes `to` the holder if `from` is, and counts who else may be waiting. Wakes nobody.
     fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver>;
+
+    /// Makes a writer a reader, and wakes who may read beside it. `stake` is that of the read; nothing is held if it
+    /// is neither.
+    fn downgrade<'a>(
+        &'a self,
+        stake: Stake<'a>,
+        term: Term,
+        timeout: Duration,
+    ) -> Reply<'a, Released>;
 
     /// Extends each lease to its term, never shortening one. The answers are in the order of the items.
     fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>>;
@@ -191,6 +205,8 @@ pub(crate) struct Seen {
     pub(crate) available: Option<i64>,
     /// How many wait for it in the store's queue, which fair locks have.
     pub(crate) queued: u64,
+    /// How many read.
+    pub(crate) readers: u64,
 }
 
 /// Something the store says without being asked.

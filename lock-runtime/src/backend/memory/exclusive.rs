@@ -1,7 +1,5 @@
 //! One holder at a time: mutex and fenced lock.
 
-use std::sync::Arc;
-
 use tokio::time::Instant;
 
 use super::{At, Entry, State, foreign};
@@ -38,6 +36,7 @@ impl Exclusive {
             left: Some(self.left()),
             available: None,
             queued: 0,
+            readers: 0,
         }
     }
 }
@@ -46,17 +45,17 @@ impl Exclusive {
 pub(super) fn hold<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut Exclusive> {
     match state.live(key)? {
         Entry::Exclusive(hold) => Some(hold),
-        Entry::Permits(_) => None,
+        _ => None,
     }
 }
 
 pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Acquired, Fault> {
-    refuse_foreign(state, claim.stake.key)?;
-    if let Some(hold) = other_hold(state, claim.stake) {
-        let left = Some(hold.left());
-        return Ok(Acquired::Busy { left });
+    match other_hold(state, claim.stake)? {
+        Some(hold) => Ok(Acquired::Busy {
+            left: Some(hold.left()),
+        }),
+        None => Ok(Acquired::Granted(grant(state, claim, at))),
     }
-    Ok(Acquired::Granted(grant(state, claim, at)))
 }
 
 pub(super) fn acquire_all(
@@ -65,8 +64,7 @@ pub(super) fn acquire_all(
     at: At,
 ) -> Result<AcquiredAll, Fault> {
     for claim in claims {
-        refuse_foreign(state, claim.stake.key)?;
-        if other_hold(state, claim.stake).is_some() {
+        if other_hold(state, claim.stake)?.is_some() {
             return Ok(AcquiredAll::Busy);
         }
     }
@@ -74,16 +72,16 @@ pub(super) fn acquire_all(
     Ok(AcquiredAll::Granted(granted.collect()))
 }
 
-fn refuse_foreign(state: &mut State, key: &Key) -> Result<(), Fault> {
-    match state.live(key) {
-        None | Some(Entry::Exclusive(_)) => Ok(()),
-        Some(Entry::Permits(_)) => Err(foreign(key, "it holds no lock")),
-    }
-}
-
 /// The hold that is in the way.
-fn other_hold<'a>(state: &'a mut State, stake: Stake<'_>) -> Option<&'a mut Exclusive> {
-    hold(state, stake.key).filter(|hold| hold.holder != stake.holder)
+fn other_hold<'a>(
+    state: &'a mut State,
+    stake: Stake<'_>,
+) -> Result<Option<&'a mut Exclusive>, Fault> {
+    match state.live(stake.key) {
+        None => Ok(None),
+        Some(Entry::Exclusive(hold)) => Ok(Some(hold).filter(|hold| hold.holder != stake.holder)),
+        Some(_) => Err(foreign(stake.key, "it holds a lock of another kind")),
+    }
 }
 
 fn grant(state: &mut State, claim: &Claim<'_>, at: At) -> Granted {
@@ -110,13 +108,10 @@ pub(super) fn hand_over(state: &mut State, from: HolderId, to: &Claim<'_>, at: A
         return HandedOver::NotHeld;
     }
     let granted = grant(state, to, at);
-    // Nobody of this manager listens while it holds the key itself.
-    let strangers = state
-        .topic(key.raw())
-        .map_or(0, |topic| Arc::strong_count(&topic) - 1);
     HandedOver::Done {
         granted,
-        strangers: u64::try_from(strangers).ok(),
+        // Nobody of this manager listens while it holds the key itself.
+        strangers: state.strangers(key),
     }
 }
 

@@ -7,6 +7,7 @@ mod counters;
 mod exclusive;
 mod fair;
 mod permits;
+mod read_write;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 
 use self::exclusive::Exclusive;
 use self::permits::Permits;
+use self::read_write::ReadWrite;
 use super::topic::{Ear, Topic};
 use super::{
     Acquired, AcquiredAll, Backend, Claim, Event, EventSink, Fault, HandedOver, Listen, Released,
@@ -28,6 +30,7 @@ use crate::fence::FencingToken;
 use crate::holder::HolderId;
 use crate::key::Key;
 use crate::kind::Kind;
+use crate::term::Term;
 
 /// A lock store in this process. Clones share the same locks, so several managers can contend on one store.
 ///
@@ -56,6 +59,8 @@ struct State {
     queues: HashMap<Box<str>, fair::Queue>,
     /// The last token of each fenced lock.
     counters: HashMap<Box<str>, FencingToken>,
+    /// Until when a waiting writer keeps further readers out.
+    writers_waiting: HashMap<Box<str>, Instant>,
     /// When the map has this many entries, the expired ones are swept out.
     sweep_at: usize,
     /// The last token given. One counter for all keys: it increases per key all the more.
@@ -69,6 +74,7 @@ struct State {
 enum Entry {
     Exclusive(Exclusive),
     Permits(Permits),
+    ReadWrite(ReadWrite),
 }
 
 impl Entry {
@@ -78,13 +84,15 @@ impl Entry {
             Entry::Exclusive(hold) => hold.expires,
             // As long as anything: a counter has no lease, only its permits do.
             Entry::Permits(_) => Instant::now() + FOR_EVER,
+            Entry::ReadWrite(lock) => lock.expires().unwrap_or_else(Instant::now),
         }
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> Option<Seen> {
         match self {
-            Entry::Exclusive(hold) => hold.seen(),
-            Entry::Permits(permits) => permits.seen(),
+            Entry::Exclusive(hold) => Some(hold.seen()),
+            Entry::Permits(permits) => Some(permits.seen()),
+            Entry::ReadWrite(lock) => lock.seen(),
         }
     }
 
@@ -93,6 +101,7 @@ impl Entry {
         match self {
             Entry::Exclusive(hold) => hold.expires > Instant::now(),
             Entry::Permits(permits) => permits.is_held(),
+            Entry::ReadWrite(lock) => !lock.holders().is_empty(),
         }
     }
 }
@@ -182,6 +191,7 @@ impl State {
         let now = Instant::now();
         if self.locks.len() >= self.sweep_at {
             self.locks.retain(|_, entry| entry.expires() > now);
+            self.writers_waiting.retain(|_, until| *until > now);
             // Two listeners that leave at once may each have thought that the other stays.
             self.topics.retain(|_, topic| topic.strong_count() > 0);
             self.sweep_at = (self.locks.len() * 2).max(64);
@@ -211,6 +221,14 @@ impl State {
 
     fn topic(&self, name: &str) -> Option<Arc<Topic>> {
         self.topics.get(name).and_then(Weak::upgrade)
+    }
+
+    /// How many managers listen at the key.
+    fn strangers(&self, key: &Key) -> Option<u64> {
+        let strangers = self
+            .topic(key.raw())
+            .map_or(0, |topic| Arc::strong_count(&topic) - 1);
+        u64::try_from(strangers).ok()
     }
 
     /// Wakes whoever listens at the key.
@@ -307,6 +325,7 @@ impl Backend for MemoryBackend {
                 Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &claim, at),
                 Kind::Permits => permits::acquire(state, &claim, at),
                 Kind::Fair => fair::acquire(state, &claim, at),
+                Kind::Read | Kind::Write => read_write::acquire(state, &claim, at),
             }
         })
     }
@@ -328,6 +347,7 @@ impl Backend for MemoryBackend {
                 Kind::Mutex | Kind::Fenced => exclusive::release(state, stake),
                 Kind::Permits => permits::release(state, stake),
                 Kind::Fair => fair::release(state, stake),
+                Kind::Read | Kind::Write => read_write::release(state, stake),
             })
         })
     }
@@ -344,8 +364,13 @@ impl Backend for MemoryBackend {
                 Kind::Permits => HandedOver::NotHeld,
                 // Its heir is the first in the store's queue.
                 Kind::Fair => HandedOver::NotHeld,
+                Kind::Read | Kind::Write => read_write::hand_over(state, from, &to, at),
             })
         })
+    }
+
+    fn downgrade<'a>(&'a self, stake: Stake<'a>, _: Term, _: Duration) -> Reply<'a, Released> {
+        self.op(move |state| Ok(read_write::downgrade(state, stake)))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], _: Duration) -> Reply<'a, Vec<Renewed>> {
@@ -353,6 +378,7 @@ impl Backend for MemoryBackend {
             let renew = |renewal: &Renewal| match renewal.key.kind() {
                 Kind::Mutex | Kind::Fenced | Kind::Fair => exclusive::renew(state, renewal),
                 Kind::Permits => permits::renew(state, renewal),
+                Kind::Read | Kind::Write => read_write::renew(state, renewal),
             };
             Ok(batch.iter().map(renew).collect())
         })
@@ -375,6 +401,11 @@ impl Backend for MemoryBackend {
                         permits.reclaim();
                         permits.give_back_all()
                     }
+                    Entry::ReadWrite(lock) => {
+                        let victims = lock.holders();
+                        state.locks.remove(key.raw());
+                        victims
+                    }
                 };
                 if victims.is_empty() {
                     return Ok(false);
@@ -395,20 +426,17 @@ impl Backend for MemoryBackend {
     fn inspect<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, Option<Seen>> {
         self.op(move |state| {
             let queued = fair::queued(state, key);
-            Ok(state.live(key).map(|entry| {
+            Ok(state.live(key).and_then(|entry| {
                 if let Entry::Permits(permits) = entry {
                     permits.reclaim();
                 }
-                let mode = if queued > 0 {
-                    "fair"
-                } else {
-                    entry.seen().mode
-                };
-                Seen {
+                let seen = entry.seen()?;
+                let mode = if queued > 0 { "fair" } else { seen.mode };
+                Some(Seen {
                     mode,
                     queued,
-                    ..entry.seen()
-                }
+                    ..seen
+                })
             }))
         })
     }

@@ -71,6 +71,7 @@ impl Permits {
                 .map(|end| end.saturating_duration_since(Instant::now())),
             queued: 0,
             available: Some(self.free),
+            readers: 0,
         }
     }
 

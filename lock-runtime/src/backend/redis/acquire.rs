@@ -7,7 +7,7 @@ use tokio::sync::SemaphorePermit;
 
 use super::link::Live;
 use super::scripts::AcquireReply;
-use super::{GaveBack, Inner, exclusive, fair, permits};
+use super::{GaveBack, Inner, exclusive, fair, permits, read_write};
 use crate::backend::{Acquired, Claim, Fault, Granted, Stake};
 use crate::clock::{self, Moment};
 use crate::error::StoreError;
@@ -86,6 +86,9 @@ async fn ask(
         }
         Kind::Permits => permits::acquire(inner, live, claim, not_after, now, deadline).await,
         Kind::Fair => fair::acquire(inner, live, claim, not_after, now, deadline).await,
+        Kind::Read | Kind::Write => {
+            read_write::acquire(inner, live, claim, not_after, now, deadline).await
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! One holder at a time: mutex and fenced lock, Redisson's `RLock` and `RFencedLock`.
+//! One holder at a time: mutex and fenced lock, Redisson's `RLock` and `RFencedLock`; and what a writer of a read/write
+//! lock has in common with them.
 
 use std::time::Duration;
 
@@ -10,7 +11,16 @@ use super::{GaveBack, Inner, channel};
 use crate::backend::{Claim, Fault, Granted, HandedOver, Renewal, Renewed, Stake};
 use crate::clock::Moment;
 use crate::holder::HolderId;
+use crate::key::Key;
 use crate::kind::Kind;
+
+/// The field of a hold in the lock's hash.
+fn field(key: &Key, holder: HolderId) -> String {
+    match key.kind() {
+        Kind::Write => holder.text() + ":write",
+        _ => holder.text(),
+    }
+}
 
 /// Asks once, on that connection.
 pub(super) async fn acquire(
@@ -71,8 +81,8 @@ pub(super) async fn hand_over(
     let script = HandOver {
         lock: key.raw(),
         fence: fence.as_deref(),
-        from: &from.text(),
-        to: &holder.text(),
+        from: &field(key, from),
+        to: &field(key, holder),
         lease: to.term.millis(),
         channel: &channel,
         counted: key.kind() == Kind::Fenced,
@@ -98,14 +108,14 @@ pub(super) async fn hand_over(
 
 pub(super) async fn renew(
     inner: &Inner,
-    batch: &[Renewal],
+    batch: &[&Renewal],
     timeout: Duration,
 ) -> Result<Vec<Renewed>, Fault> {
     let items: Vec<_> = batch
         .iter()
         .map(|item| {
             let ttl = item.term.map_or(0, |term| term.millis());
-            (item.key.raw(), item.holder.text(), ttl)
+            (item.key.raw(), field(&item.key, item.holder), ttl)
         })
         .collect();
     inner.call(&Renew { items: &items }, timeout).await

@@ -12,6 +12,7 @@
 //! | `exclusive` | what mutex and fenced lock send |
 //! | `permits`, `counters`, `permit_scripts` | leased permits; plain permits and latches; their part of the script table |
 //! | `fair` | what a fair lock sends: its queue |
+//! | `read_write`, `rw_scripts` | what read/write locks send, and their part of the script table |
 //! | `topics`, `subscribe` | who listens; the pub/sub connection and its supervisor |
 
 mod acquire;
@@ -25,7 +26,9 @@ mod faults;
 mod link;
 mod permit_scripts;
 mod permits;
+mod read_write;
 mod reply;
+mod rw_scripts;
 mod script;
 mod scripts;
 mod server_clock;
@@ -59,6 +62,7 @@ use crate::error::{LockError, StoreError};
 use crate::holder::HolderId;
 use crate::key::Key;
 use crate::kind::Kind;
+use crate::term::Term;
 
 /// Acquires under way at once. More would only queue in front of renewals and releases.
 const MAX_ACQUIRES: usize = 1024;
@@ -264,6 +268,7 @@ impl Inner {
             }
             Kind::Permits => permits::release(self, live, stake, now, deadline).await,
             Kind::Fair => fair::release(self, live, stake, now, deadline).await,
+            Kind::Read | Kind::Write => read_write::release(self, live, stake, now, deadline).await,
         }
     }
 
@@ -274,11 +279,46 @@ impl Inner {
         // The watchdog groups by kind.
         match batch.first().map(|item| item.key.kind()) {
             None => Ok(Vec::new()),
-            Some(Kind::Mutex | Kind::Fenced | Kind::Fair) => {
-                exclusive::renew(self, batch, timeout).await
-            }
             Some(Kind::Permits) => permits::renew(self, batch, timeout).await,
+            Some(Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Read | Kind::Write) => {
+                self.renew_hashes(batch, timeout).await
+            }
         }
+    }
+
+    /// Holds in hashes. A writer that has just become a reader may be among others of its old kind.
+    async fn renew_hashes(
+        &self,
+        batch: &[Renewal],
+        timeout: Duration,
+    ) -> Result<Vec<Renewed>, Fault> {
+        let is_read = |item: &&Renewal| item.key.kind() == Kind::Read;
+        let (reads, others): (Vec<_>, Vec<_>) = batch.iter().partition(is_read);
+        if reads.is_empty() {
+            return exclusive::renew(self, &others, timeout).await;
+        }
+        if others.is_empty() {
+            return read_write::renew(self, &reads, timeout).await;
+        }
+        let (of_reads, of_others) = tokio::join!(
+            read_write::renew(self, &reads, timeout),
+            exclusive::renew(self, &others, timeout),
+        );
+        if let (Err(fault), Err(_)) = (&of_reads, &of_others) {
+            return Err(fault.clone());
+        }
+        // One script that failed says nothing about the holds of the other.
+        let answers = |answers: Result<Vec<Renewed>, Fault>| {
+            let answers = answers.unwrap_or_default().into_iter();
+            answers.chain(std::iter::repeat(Renewed::Unknown))
+        };
+        let (mut of_reads, mut of_others) = (answers(of_reads), answers(of_others));
+        let answer = |item: &Renewal| match item.key.kind() {
+            Kind::Read => of_reads.next(),
+            _ => of_others.next(),
+        };
+        let answers: Option<Vec<_>> = batch.iter().map(answer).collect();
+        Ok(answers.unwrap_or_default())
     }
 
     async fn inspect(&self, key: &Key, timeout: Duration) -> Result<Option<Seen>, Fault> {
@@ -300,13 +340,14 @@ impl Inner {
     }
 
     async fn force_release(&self, key: &Key, timeout: Duration) -> Result<bool, Fault> {
-        let channel = channel(key);
+        // Whatever stands there is released: the kind of `key` says nothing about it.
         let [queue, _] = fair::queue_keys(key);
         let script = ForceRelease {
             lock: key.raw(),
             queue: &queue,
-            channel: &channel,
+            channel: &channel(&key.as_kind(Kind::Mutex)),
             control: &self.control,
+            rw_channel: &channel(&key.as_kind(Kind::Write)),
         };
         let reply = match self.call(&script, timeout).await {
             // No hash: it may be a semaphore.
@@ -349,13 +390,25 @@ impl Backend for RedisBackend {
     fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver> {
         Box::pin(async move {
             match to.stake.key.kind() {
-                Kind::Mutex | Kind::Fenced => exclusive::hand_over(&self.inner, from, to).await,
+                // Readers come in beside each other: none of them hands over.
+                Kind::Mutex | Kind::Fenced | Kind::Read | Kind::Write => {
+                    exclusive::hand_over(&self.inner, from, to).await
+                }
                 // Nobody owns the turn at a semaphore, so nobody hands it over.
                 Kind::Permits => Ok(HandedOver::NotHeld),
                 // Its heir is the first in the store's queue.
                 Kind::Fair => Ok(HandedOver::NotHeld),
             }
         })
+    }
+
+    fn downgrade<'a>(
+        &'a self,
+        stake: Stake<'a>,
+        term: Term,
+        timeout: Duration,
+    ) -> Reply<'a, Released> {
+        Box::pin(read_write::downgrade(&self.inner, stake, term, timeout))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>> {
@@ -419,5 +472,6 @@ fn channel(key: &Key) -> String {
     match key.kind() {
         Kind::Mutex | Kind::Fenced | Kind::Fair => key.prefixed("redisson_lock__channel"),
         Kind::Permits => counters::channel_of_permits(key),
+        Kind::Read | Kind::Write => key.prefixed("redisson_rwlock"),
     }
 }

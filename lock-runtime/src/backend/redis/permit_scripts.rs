@@ -279,6 +279,7 @@ impl Reading {
             left: self.left,
             queued: 0,
             available: Some(self.free()),
+            readers: 0,
         }
     }
 }

@@ -89,30 +89,39 @@ impl Script for Acquire<'_> {
     }
 
     fn read(&self, reply: Value) -> Option<Result<AcquireReply, Fault>> {
-        let mut items = Items::of(reply)?;
-        let reply = match items.text()?.as_str() {
-            "OK" => {
-                let token = items.token()?;
-                if token.is_some() != self.fence.is_some() {
-                    return None;
-                }
-                AcquireReply::Granted {
-                    token,
-                    time: items.digits()?,
-                }
-            }
-            "BUSY" => AcquireReply::Busy {
-                left: items.expiry()?,
-                time: items.digits()?,
-            },
-            "STALE" => AcquireReply::Stale {
-                time: items.digits()?,
-            },
-            "FOREIGN" => return foreign(items, self.lock, self.fence),
-            _ => return None,
-        };
-        items.end(Ok(reply))
+        acquire_reply(reply, self.lock, self.fence)
     }
+}
+
+/// What every acquire answers; a token if a fence was named.
+pub(super) fn acquire_reply(
+    reply: Value,
+    lock: &str,
+    fence: Option<&str>,
+) -> Option<Result<AcquireReply, Fault>> {
+    let mut items = Items::of(reply)?;
+    let reply = match items.text()?.as_str() {
+        "OK" => {
+            let token = items.token()?;
+            if token.is_some() != fence.is_some() {
+                return None;
+            }
+            AcquireReply::Granted {
+                token,
+                time: items.digits()?,
+            }
+        }
+        "BUSY" => AcquireReply::Busy {
+            left: items.expiry()?,
+            time: items.digits()?,
+        },
+        "STALE" => AcquireReply::Stale {
+            time: items.digits()?,
+        },
+        "FOREIGN" => return foreign(items, lock, fence),
+        _ => return None,
+    };
+    items.end(Ok(reply))
 }
 
 pub(super) struct Release<'a> {
@@ -154,19 +163,24 @@ impl Script for Release<'_> {
     }
 
     fn read(&self, reply: Value) -> Option<Result<ReleaseReply, Fault>> {
-        let mut items = Items::of(reply)?;
-        let code = items.integer()?;
-        let time = items.text()?;
-        let reply = match code {
-            1 => ReleaseReply::Done,
-            2 => ReleaseReply::Unpublished,
-            0 => ReleaseReply::NotHeld {
-                time: time.parse().ok()?,
-            },
-            _ => return None,
-        };
-        items.end(Ok(reply))
+        release_reply(reply)
     }
+}
+
+/// What every release answers.
+pub(super) fn release_reply(reply: Value) -> Option<Result<ReleaseReply, Fault>> {
+    let mut items = Items::of(reply)?;
+    let code = items.integer()?;
+    let time = items.text()?;
+    let reply = match code {
+        1 => ReleaseReply::Done,
+        2 => ReleaseReply::Unpublished,
+        0 => ReleaseReply::NotHeld {
+            time: time.parse().ok()?,
+        },
+        _ => return None,
+    };
+    items.end(Ok(reply))
 }
 
 pub(super) struct HandOver<'a> {
@@ -302,6 +316,8 @@ pub(super) struct ForceRelease<'a> {
     pub(super) queue: &'a str,
     pub(super) channel: &'a str,
     pub(super) control: &'a str,
+    /// That of the read/write lock of the name.
+    pub(super) rw_channel: &'a str,
 }
 
 #[derive(Debug)]
@@ -314,7 +330,10 @@ pub(super) struct ForceReleaseReply {
 impl Script for ForceRelease<'_> {
     type Reply = ForceReleaseReply;
     #[cfg(test)]
-    const SHAPE: [&'static str; 2] = ["lock, queue", "channel, payload, control_channel"];
+    const SHAPE: [&'static str; 2] = [
+        "lock, queue",
+        "channel, payload, control_channel, rw_channel",
+    ];
 
     fn source() -> &'static Source {
         static SOURCE: Source = Source::new("force_release", include_str!("lua/force_release.lua"));
@@ -331,7 +350,8 @@ impl Script for ForceRelease<'_> {
             .arg(self.queue)
             .arg(self.channel)
             .arg(RELEASED)
-            .arg(self.control);
+            .arg(self.control)
+            .arg(self.rw_channel);
     }
 
     fn read(&self, reply: Value) -> Option<Result<ForceReleaseReply, Fault>> {
@@ -387,14 +407,23 @@ impl Script for Inspect<'_> {
             "HELD" => {
                 let (holder, count) = (items.text()?, items.digits()?);
                 let left = items.expiry()?;
-                let queued = u64::try_from(items.integer()?).ok()?;
+                let (mode, number) = (items.text()?, items.integer()?);
+                let number = u64::try_from(number).ok()?;
+                let (mode, queued, readers) = match mode.as_str() {
+                    "exclusive" if number > 0 => ("fair", number, 0),
+                    "exclusive" => ("exclusive", 0, 0),
+                    "read" => ("read", 0, number),
+                    "write" => ("write", 0, 0),
+                    _ => return None,
+                };
                 items.end(Ok(Some(Seen {
-                    mode: if queued > 0 { "fair" } else { "exclusive" },
+                    mode,
                     holder: Some(holder),
                     count,
                     left,
                     available: None,
                     queued,
+                    readers,
                 })))
             }
             "FOREIGN" => foreign(items, self.lock, None),

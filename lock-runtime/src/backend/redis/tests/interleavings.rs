@@ -296,6 +296,7 @@ impl Run {
                     queue: QUEUE,
                     channel: CHANNEL,
                     control: "control",
+                    rw_channel: "redisson_rwlock:{lock:k}",
                 };
                 let reply = run(&mut connection, &script)
                     .await

@@ -5,6 +5,7 @@ mod acquire_all;
 mod fair;
 mod holding;
 mod permits;
+mod read_write;
 mod refusals;
 mod table;
 
@@ -14,6 +15,7 @@ use redis::{RedisError, Value};
 use super::server::{self, Server};
 use super::*;
 use crate::backend::redis::reply;
+use crate::backend::redis::rw_scripts::*;
 use crate::backend::redis::script::{Script, Source, run};
 use crate::backend::redis::scripts::*;
 use crate::backend::{Fault, Renewed};
@@ -23,6 +25,7 @@ pub(super) const LOCK: &str = "lock:k";
 pub(super) const FENCE: &str = "lock:fence:{1}";
 pub(super) const CHANNEL: &str = "redisson_lock__channel:{lock:k}";
 pub(super) const QUEUE: &str = "redisson_lock_queue:{lock:k}";
+const RW_CHANNEL: &str = "redisson_rwlock:{lock:k}";
 const CONTROL: &str = "lock:control:lock:";
 const LEASE: u64 = 30_000;
 const FAR: u64 = 1 << 52;
@@ -127,6 +130,7 @@ fn force() -> ForceRelease<'static> {
         queue: QUEUE,
         channel: CHANNEL,
         control: CONTROL,
+        rw_channel: RW_CHANNEL,
     }
 }
 

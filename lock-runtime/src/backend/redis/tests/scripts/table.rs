@@ -104,6 +104,13 @@ fn every_header_names_what_its_caller_sends() {
         },
         1,
     );
+    let rw = read_write::Names::of("a");
+    check(&rw.read(), 1);
+    check(&rw.write(), 1);
+    check(&rw.release(), 1);
+    check(&rw.downgrade(), 1);
+    let items = [rw.renewal(1), rw.renewal(0)];
+    check(&ReadRenew { items: &items }, 2);
 }
 
 #[test]
@@ -201,6 +208,24 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
         }
         .read(reply.clone());
         assert!(!matches!(read, Some(Ok(Some(_)))), "{said}");
+        let rw = read_write::Names::of("a");
+        for granted in [
+            rw.read().read(reply.clone()),
+            rw.write().read(reply.clone()),
+        ] {
+            assert!(
+                !matches!(
+                    granted,
+                    Some(Ok(AcquireReply::Granted { token: Some(_), .. }))
+                ),
+                "{said}"
+            );
+        }
+        let items = [rw.renewal(1), rw.renewal(0)];
+        let renewed = ReadRenew { items: &items }.read(reply.clone());
+        assert!(!matches!(renewed, Some(Ok(_))), "{said}");
+        let downgraded = rw.downgrade().read(reply.clone());
+        assert!(!matches!(downgraded, Some(Ok(_))), "{said}");
         let _ = inspect().read(reply);
     }
 }

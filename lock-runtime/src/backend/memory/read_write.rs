@@ -1,0 +1,217 @@
+//! Many readers or one writer. Each has a lease of its own; a lock whose last lease has run out is free.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{At, Entry, State, foreign};
+use crate::backend::{
+    Acquired, Claim, Fault, Granted, HandedOver, LONGEST_PREFERENCE, Released, Renewal, Renewed,
+    Seen, Stake, TIME_TO_COME,
+};
+use crate::holder::HolderId;
+use crate::key::Key;
+use crate::kind::Kind;
+
+pub(super) struct ReadWrite {
+    writer: Option<(HolderId, Instant)>,
+    readers: HashMap<HolderId, Instant>,
+}
+
+impl ReadWrite {
+    fn leases(&self) -> impl Iterator<Item = (HolderId, Instant)> {
+        let readers = self
+            .readers
+            .iter()
+            .map(|(holder, expires)| (*holder, *expires));
+        self.writer.into_iter().chain(readers)
+    }
+
+    fn live(&self) -> impl Iterator<Item = (HolderId, Instant)> {
+        let now = Instant::now();
+        self.leases().filter(move |(_, expires)| *expires > now)
+    }
+
+    /// When the last lease ends.
+    pub(super) fn expires(&self) -> Option<Instant> {
+        self.leases().map(|(_, expires)| expires).max()
+    }
+
+    pub(super) fn holders(&self) -> Vec<HolderId> {
+        self.live().map(|(holder, _)| holder).collect()
+    }
+
+    pub(super) fn seen(&self) -> Option<Seen> {
+        let (holder, _) = self.live().next()?;
+        let readers = u64::try_from(self.live().count()).unwrap_or(u64::MAX);
+        Some(Seen {
+            holder: Some(holder.text()),
+            count: 1,
+            left: self.expires().map(left),
+            mode: if self.writer.is_some() {
+                "write"
+            } else {
+                "read"
+            },
+            readers: if self.writer.is_some() { 0 } else { readers },
+            available: None,
+            queued: 0,
+        })
+    }
+
+    fn is_free(&self) -> bool {
+        self.writer.is_none() && self.readers.is_empty()
+    }
+}
+
+fn left(expires: Instant) -> Duration {
+    expires.saturating_duration_since(Instant::now())
+}
+
+fn lock<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut ReadWrite> {
+    match state.live(key)? {
+        Entry::ReadWrite(lock) => Some(lock),
+        _ => None,
+    }
+}
+
+/// How long the holder has to wait for others, if at all.
+fn blocked(state: &mut State, claim: &Claim<'_>) -> Option<Duration> {
+    let Stake { key, holder, .. } = claim.stake;
+    let now = Instant::now();
+    let (mut writes, mut until) = (false, None);
+    if let Some(lock) = lock(state, key) {
+        if lock.live().any(|(own, _)| own == holder) {
+            return None;
+        }
+        writes = lock.writer.is_some();
+        until = lock.live().map(|(_, expires)| expires).max();
+    }
+    if writes {
+        return until.map(left);
+    }
+    if key.kind() == Kind::Read {
+        let writer_waits = state.writers_waiting.get(key.raw());
+        return writer_waits
+            .filter(|until| **until > now)
+            .copied()
+            .map(left);
+    }
+    if let (Some(_), Some(waits)) = (until, claim.waits) {
+        let waits = now + waits.min(LONGEST_PREFERENCE);
+        let until = state
+            .writers_waiting
+            .entry(key.raw().into())
+            .or_insert(waits);
+        *until = waits.max(*until);
+    }
+    until.map(left)
+}
+
+pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Acquired, Fault> {
+    let Stake { key, holder, .. } = claim.stake;
+    match state.live(key) {
+        None | Some(Entry::ReadWrite(_)) => {}
+        Some(_) => return Err(foreign(key, "it holds no read/write lock")),
+    }
+    if let Some(left) = blocked(state, claim) {
+        return Ok(Acquired::Busy { left: Some(left) });
+    }
+    let expires = Instant::now() + claim.term.ttl();
+    if key.kind() == Kind::Write {
+        // Readers that are left over are dead, or they would not have let it in.
+        let writer = Some((holder, expires));
+        let readers = HashMap::new();
+        state.put(key, Entry::ReadWrite(ReadWrite { writer, readers }));
+        state.writers_waiting.remove(key.raw());
+    } else if let Some(lock) = lock(state, key) {
+        let lease = lock.readers.entry(holder).or_insert(expires);
+        *lease = expires.max(*lease);
+    } else {
+        let readers = HashMap::from([(holder, expires)]);
+        let writer = None;
+        state.put(key, Entry::ReadWrite(ReadWrite { writer, readers }));
+    }
+    let token = state.token(claim, at.micros);
+    Ok(Acquired::Granted(Granted {
+        token,
+        sent_at: at.sent_at,
+    }))
+}
+
+/// Takes out whatever the holder has: a write may have become a read.
+pub(super) fn release(state: &mut State, stake: Stake<'_>) -> Released {
+    let Some(lock) = lock(state, stake.key) else {
+        return Released::NotHeld;
+    };
+    let wrote = lock
+        .writer
+        .take_if(|(writer, _)| *writer == stake.holder)
+        .is_some();
+    let read = lock.readers.remove(&stake.holder).is_some();
+    if !wrote && !read {
+        return Released::NotHeld;
+    }
+    lock.readers.retain(|_, expires| *expires > Instant::now());
+    if lock.is_free() {
+        state.locks.remove(stake.key.raw());
+        if let Some(until) = state.writers_waiting.get_mut(stake.key.raw()) {
+            *until = (*until).min(Instant::now() + TIME_TO_COME);
+        }
+        state.wake(stake.key);
+    }
+    Released::Done
+}
+
+pub(super) fn downgrade(state: &mut State, stake: Stake<'_>) -> Released {
+    let Some(lock) = lock(state, stake.key) else {
+        return Released::NotHeld;
+    };
+    if let Some((writer, expires)) = lock.writer.take_if(|(writer, _)| *writer == stake.holder) {
+        lock.readers.insert(writer, expires);
+        state.wake(stake.key);
+        return Released::Done;
+    }
+    match lock.readers.contains_key(&stake.holder) {
+        true => Released::Done,
+        false => Released::NotHeld,
+    }
+}
+
+/// From writer to writer.
+pub(super) fn hand_over(state: &mut State, from: HolderId, to: &Claim<'_>, at: At) -> HandedOver {
+    let Stake { key, holder, .. } = to.stake;
+    let Some(lock) = lock(state, key) else {
+        return HandedOver::NotHeld;
+    };
+    if !matches!(lock.writer, Some((writer, _)) if writer == from || writer == holder) {
+        return HandedOver::NotHeld;
+    }
+    lock.writer = Some((holder, Instant::now() + to.term.ttl()));
+    let token = state.token(to, at.micros);
+    HandedOver::Done {
+        granted: Granted {
+            token,
+            sent_at: at.sent_at,
+        },
+        strangers: state.strangers(key),
+    }
+}
+
+pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {
+    let Some(lock) = lock(state, &renewal.key) else {
+        return Renewed::NotHeld;
+    };
+    let now = Instant::now();
+    let writer = lock.writer.as_mut().filter(|(id, _)| *id == renewal.holder);
+    let lease = writer.map(|(_, expires)| expires);
+    let lease = lease.or_else(|| lock.readers.get_mut(&renewal.holder));
+    let Some(expires) = lease.filter(|expires| **expires > now) else {
+        return Renewed::NotHeld;
+    };
+    if let Some(term) = renewal.term {
+        *expires = (*expires).max(now + term.ttl());
+    }
+    Renewed::Held
+}

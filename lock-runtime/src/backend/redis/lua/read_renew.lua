@@ -1,0 +1,54 @@
+#!lua flags=allow-oom
+-- Extends the leases of many readers, or looks whether they are still there.
+--
+-- Keys: (lock, timeout)...
+-- Args: (holder, ttl_ms)...
+-- Returns: {1 held | 0 not a reader | 'what went wrong', ...} in the order of the locks
+-- Why: As renew, with the timeout key beside the hash: a reader without one is dead to everybody else, so it is lost.
+--      Neither is ever created. A holder that still writes here has become a reader whose downgrade is on its way.
+
+for i = 1, #KEYS / 2 do
+  local ttl = tonumber(ARGV[2 * i])
+  if not (ttl and ttl >= 0 and ttl <= 86400000 and ttl % 1 == 0) then
+    return redis.error_reply('ERR lock lease out of range')
+  end
+end
+
+local function extend(key, ttl)
+  if redis.call('PTTL', key) < ttl then
+    redis.call('PEXPIRE', key, string.format('%.0f', ttl))
+  end
+end
+
+local function renew(lock, timeout, holder, ttl)
+  if redis.call('HEXISTS', lock, holder) == 0 then
+    if redis.call('HEXISTS', lock, holder .. ':write') == 0 then
+      return 0
+    end
+    if ttl > 0 then
+      extend(lock, ttl)
+    end
+    return 1
+  end
+  if redis.call('PTTL', timeout) == -2 then
+    return 0
+  end
+  if ttl > 0 then
+    extend(lock, ttl)
+    extend(timeout, ttl)
+  end
+  return 1
+end
+
+local answers = {}
+for i = 1, #KEYS / 2 do
+  local fine, answer = pcall(renew, KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i - 1], tonumber(ARGV[2 * i]))
+  if not fine then
+    answer = type(answer) == 'table' and answer.err or tostring(answer)
+    if string.find(answer, 'WRONGTYPE', 1, true) then
+      answer = 0
+    end
+  end
+  answers[i] = answer
+end
+return answers

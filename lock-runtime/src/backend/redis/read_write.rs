@@ -1,0 +1,138 @@
+//! Many readers or one writer: Redisson's `RReadWriteLock`.
+
+use std::time::Duration;
+
+use super::link::Live;
+use super::rw_scripts::{Downgrade, ReadAcquire, ReadRenew, ReadWriteRelease, WriteAcquire};
+use super::scripts::{AcquireReply, ReleaseReply};
+use super::{GaveBack, Inner, channel};
+use crate::backend::{Claim, Fault, LONGEST_PREFERENCE, Released, Renewal, Renewed, Stake};
+use crate::clock::Moment;
+use crate::holder::HolderId;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::term::Term;
+
+/// What a reader publishes when it leaves as the last one; a Redisson client wakes one waiter.
+const READER_LEFT: &str = "0";
+/// What a writer publishes before that; a Redisson client wakes all who sleep.
+const WRITER_LEFT: &str = "1";
+
+/// The key that carries a reader's lease: of its first hold, and ours have one each.
+fn timeout_key(key: &Key, holder: HolderId) -> String {
+    key.suffixed(&(holder.text() + ":rwlock_timeout:1"))
+}
+
+/// Asks once, on that connection.
+pub(super) async fn acquire(
+    inner: &Inner,
+    live: &Live,
+    claim: &Claim<'_>,
+    not_after: u64,
+    now: Moment,
+    deadline: Moment,
+) -> Result<AcquireReply, Fault> {
+    let key = claim.stake.key;
+    let holder = claim.stake.holder.text();
+    let writer_waits = key.writer_waits();
+    if key.kind() == Kind::Read {
+        let script = ReadAcquire {
+            lock: key.raw(),
+            timeout: &timeout_key(key, claim.stake.holder),
+            writer_waits: &writer_waits,
+            holder: &holder,
+            lease: claim.term.millis(),
+            not_after,
+        };
+        return inner.link.call(live, &script, now, deadline).await;
+    }
+    let waits = claim.waits.unwrap_or_default().min(LONGEST_PREFERENCE);
+    let fence = claim.fenced.then(|| key.fence());
+    let script = WriteAcquire {
+        lock: key.raw(),
+        writer_waits: &writer_waits,
+        fence: fence.as_deref(),
+        holder: &holder,
+        lease: claim.term.millis(),
+        not_after,
+        waits: u64::try_from(waits.as_millis()).unwrap_or(u64::MAX),
+    };
+    inner.link.call(live, &script, now, deadline).await
+}
+
+/// Gives back a read or a write, on that connection.
+pub(super) async fn release(
+    inner: &Inner,
+    live: &Live,
+    stake: Stake<'_>,
+    now: Moment,
+    deadline: Moment,
+) -> Result<GaveBack, Fault> {
+    let (holder, channel) = (stake.holder.text(), channel(stake.key));
+    let script = ReadWriteRelease {
+        lock: stake.key.raw(),
+        timeout: &timeout_key(stake.key, stake.holder),
+        writer_waits: &stake.key.writer_waits(),
+        holder: &holder,
+        channel: &channel,
+    };
+    match inner.link.call(live, &script, now, deadline).await? {
+        ReleaseReply::Done => Ok(GaveBack::Done),
+        ReleaseReply::Unpublished => {
+            publish(inner, channel);
+            Ok(GaveBack::Done)
+        }
+        ReleaseReply::NotHeld { time } => Ok(GaveBack::NotHeld { time }),
+    }
+}
+
+pub(super) async fn downgrade(
+    inner: &Inner,
+    stake: Stake<'_>,
+    term: Term,
+    timeout: Duration,
+) -> Result<Released, Fault> {
+    let (holder, channel) = (stake.holder.text(), channel(stake.key));
+    let script = Downgrade {
+        lock: stake.key.raw(),
+        timeout: &timeout_key(stake.key, stake.holder),
+        holder: &holder,
+        lease: term.millis(),
+        channel: &channel,
+    };
+    match inner.call(&script, timeout).await? {
+        ReleaseReply::Done => Ok(Released::Done),
+        ReleaseReply::Unpublished => {
+            publish(inner, channel);
+            Ok(Released::Done)
+        }
+        ReleaseReply::NotHeld { .. } => Ok(Released::NotHeld),
+    }
+}
+
+/// What a script could not publish. One message too many does no harm.
+fn publish(inner: &Inner, channel: String) {
+    inner.publish(channel.clone(), WRITER_LEFT.to_owned());
+    inner.publish(channel, READER_LEFT.to_owned());
+}
+
+/// Renews readers; writers are renewed with the exclusive holds.
+pub(super) async fn renew(
+    inner: &Inner,
+    batch: &[&Renewal],
+    timeout: Duration,
+) -> Result<Vec<Renewed>, Fault> {
+    let items: Vec<_> = batch
+        .iter()
+        .map(|item| {
+            let ttl = item.term.map_or(0, Term::millis);
+            (
+                item.key.raw(),
+                timeout_key(&item.key, item.holder),
+                item.holder.text(),
+                ttl,
+            )
+        })
+        .collect();
+    inner.call(&ReadRenew { items: &items }, timeout).await
+}

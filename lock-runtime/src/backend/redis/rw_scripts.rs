@@ -1,0 +1,204 @@
+//! The scripts of read/write locks: one struct per operation with its keys, arguments and reply.
+
+use redis::{Cmd, Value};
+
+use super::script::{Script, Source};
+use super::scripts::{AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply};
+use crate::backend::{Fault, Renewed, TIME_TO_COME};
+
+pub(super) struct ReadAcquire<'a> {
+    pub(super) lock: &'a str,
+    pub(super) timeout: &'a str,
+    pub(super) writer_waits: &'a str,
+    pub(super) holder: &'a str,
+    pub(super) lease: u64,
+    /// In µs of the server's TIME.
+    pub(super) not_after: u64,
+}
+
+impl Script for ReadAcquire<'_> {
+    type Reply = AcquireReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = [
+        "lock, timeout, writer_waits",
+        "holder, lease_ms, not_after_us",
+    ];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("read_acquire", include_str!("lua/read_acquire.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        3
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command
+            .arg(self.lock)
+            .arg(self.timeout)
+            .arg(self.writer_waits);
+        command.arg(self.holder).arg(self.lease).arg(self.not_after);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<AcquireReply, Fault>> {
+        acquire_reply(reply, self.lock, None)
+    }
+}
+
+pub(super) struct WriteAcquire<'a> {
+    pub(super) lock: &'a str,
+    pub(super) writer_waits: &'a str,
+    pub(super) fence: Option<&'a str>,
+    pub(super) holder: &'a str,
+    pub(super) lease: u64,
+    /// In µs of the server's TIME.
+    pub(super) not_after: u64,
+    /// For so many ms, if it is busy, further readers are kept out.
+    pub(super) waits: u64,
+}
+
+impl Script for WriteAcquire<'_> {
+    type Reply = AcquireReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = [
+        "lock, writer_waits, fence?",
+        "holder, lease_ms, not_after_us, waits_ms",
+    ];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("write_acquire", include_str!("lua/write_acquire.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        2 + usize::from(self.fence.is_some())
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command
+            .arg(self.lock)
+            .arg(self.writer_waits)
+            .arg(self.fence);
+        command
+            .arg(self.holder)
+            .arg(self.lease)
+            .arg(self.not_after)
+            .arg(self.waits);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<AcquireReply, Fault>> {
+        acquire_reply(reply, self.lock, self.fence)
+    }
+}
+
+pub(super) struct ReadWriteRelease<'a> {
+    pub(super) lock: &'a str,
+    pub(super) timeout: &'a str,
+    pub(super) writer_waits: &'a str,
+    pub(super) holder: &'a str,
+    pub(super) channel: &'a str,
+}
+
+impl Script for ReadWriteRelease<'_> {
+    type Reply = ReleaseReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = [
+        "lock, timeout, writer_waits",
+        "holder, channel, time_to_come_ms",
+    ];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new(
+            "read_write_release",
+            include_str!("lua/read_write_release.lua"),
+        );
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        3
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command
+            .arg(self.lock)
+            .arg(self.timeout)
+            .arg(self.writer_waits)
+            .arg(self.holder)
+            .arg(self.channel)
+            .arg(u64::try_from(TIME_TO_COME.as_millis()).unwrap_or(u64::MAX));
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<ReleaseReply, Fault>> {
+        release_reply(reply)
+    }
+}
+
+pub(super) struct Downgrade<'a> {
+    pub(super) lock: &'a str,
+    pub(super) timeout: &'a str,
+    pub(super) holder: &'a str,
+    pub(super) lease: u64,
+    pub(super) channel: &'a str,
+}
+
+impl Script for Downgrade<'_> {
+    type Reply = ReleaseReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["lock, timeout", "holder, lease_ms, channel"];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new(
+            "read_write_downgrade",
+            include_str!("lua/read_write_downgrade.lua"),
+        );
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        2
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command.arg(self.lock).arg(self.timeout);
+        command.arg(self.holder).arg(self.lease).arg(self.channel);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<ReleaseReply, Fault>> {
+        release_reply(reply)
+    }
+}
+
+pub(super) struct ReadRenew<'a> {
+    /// Key, timeout key, holder, ttl in ms (0 only looks).
+    pub(super) items: &'a [(&'a str, String, String, u64)],
+}
+
+impl Script for ReadRenew<'_> {
+    type Reply = Vec<Renewed>;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["(lock, timeout)...", "(holder, ttl_ms)..."];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("read_renew", include_str!("lua/read_renew.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        self.items.len() * 2
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        for (lock, timeout, _, _) in self.items {
+            command.arg(*lock).arg(timeout.as_str());
+        }
+        for (_, _, holder, ttl) in self.items {
+            command.arg(holder.as_str()).arg(*ttl);
+        }
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<Vec<Renewed>, Fault>> {
+        read_renewals(self.items.len(), reply)
+    }
+}

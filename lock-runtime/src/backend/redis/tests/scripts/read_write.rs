@@ -1,0 +1,524 @@
+//! Read/write locks: Redisson's shapes exactly, dead readers, second copies, and what is left alone.
+
+use super::*;
+
+const WAITS: &str = "lock:rw:waiting:{lock:k}";
+
+/// A holder and the keys of its request.
+pub(super) struct Names {
+    holder: &'static str,
+    timeout: String,
+}
+
+impl Names {
+    pub(super) fn of(holder: &'static str) -> Names {
+        Names {
+            holder,
+            timeout: format!("{{lock:k}}:{holder}:rwlock_timeout:1"),
+        }
+    }
+
+    pub(super) fn read(&self) -> ReadAcquire<'_> {
+        ReadAcquire {
+            lock: LOCK,
+            timeout: &self.timeout,
+            writer_waits: WAITS,
+            holder: self.holder,
+            lease: LEASE,
+            not_after: FAR,
+        }
+    }
+
+    pub(super) fn write(&self) -> WriteAcquire<'_> {
+        WriteAcquire {
+            lock: LOCK,
+            writer_waits: WAITS,
+            fence: Some(FENCE),
+            holder: self.holder,
+            lease: LEASE,
+            not_after: FAR,
+            waits: 0,
+        }
+    }
+
+    pub(super) fn release(&self) -> ReadWriteRelease<'_> {
+        ReadWriteRelease {
+            lock: LOCK,
+            timeout: &self.timeout,
+            writer_waits: WAITS,
+            holder: self.holder,
+            channel: RW_CHANNEL,
+        }
+    }
+
+    pub(super) fn downgrade(&self) -> Downgrade<'_> {
+        Downgrade {
+            lock: LOCK,
+            timeout: &self.timeout,
+            holder: self.holder,
+            lease: LEASE,
+            channel: RW_CHANNEL,
+        }
+    }
+
+    pub(super) fn renewal(&self, ttl: u64) -> (&'static str, String, String, u64) {
+        (LOCK, self.timeout.clone(), self.holder.to_owned(), ttl)
+    }
+}
+
+fn is_granted(answer: &AcquireReply) -> bool {
+    matches!(answer, AcquireReply::Granted { .. })
+}
+
+fn is_busy(answer: &AcquireReply) -> bool {
+    matches!(answer, AcquireReply::Busy { .. })
+}
+
+impl Bench {
+    async fn reads(&self, holder: &'static str) -> AcquireReply {
+        self.call(Names::of(holder).read()).await.unwrap()
+    }
+
+    async fn writes(&self, holder: &'static str) -> AcquireReply {
+        self.call(Names::of(holder).write()).await.unwrap()
+    }
+
+    /// The hash, as `field=value` in order.
+    async fn hash(&self) -> String {
+        let Value::Array(items) = self.run("HGETALL lock:k").await else {
+            panic!("no hash")
+        };
+        let items: Vec<_> = items
+            .into_iter()
+            .map(|item| reply::text(item).unwrap())
+            .collect();
+        let mut fields: Vec<_> = items
+            .chunks(2)
+            .map(|pair| format!("{}={}", pair[0], pair[1]))
+            .collect();
+        fields.sort();
+        fields.join(" ")
+    }
+}
+
+#[tokio::test]
+async fn readers_and_writers_have_redissons_shapes() {
+    let bench = Bench::new().await;
+    assert!(is_granted(&bench.reads("a").await));
+    assert!(is_granted(&bench.reads("b").await));
+    assert_eq!(bench.hash().await, "a=1 b=1 mode=read");
+    for key in ["lock:k", "{lock:k}:a:rwlock_timeout:1"] {
+        let left = bench.server.integer(&format!("PTTL {key}")).await;
+        assert!((1..=30_000).contains(&left), "{key}: {left}");
+    }
+    let value = bench.text("GET {lock:k}:b:rwlock_timeout:1").await;
+    assert_eq!(value.as_deref(), Some("1"));
+    assert!(is_busy(&bench.writes("w").await));
+    for holder in ["a", "b"] {
+        bench.call(Names::of(holder).release()).await.unwrap();
+    }
+    assert_eq!(bench.server.integer("DBSIZE").await, 0);
+    assert!(matches!(
+        bench.writes("w").await,
+        AcquireReply::Granted { token: Some(_), .. }
+    ));
+    assert_eq!(bench.hash().await, "mode=write w:write=1");
+    assert!(is_busy(&bench.reads("a").await) && is_busy(&bench.writes("v").await));
+    bench.call(Names::of("w").release()).await.unwrap();
+    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+}
+
+#[tokio::test]
+async fn a_second_copy_counts_nothing_and_shortens_nothing() {
+    let bench = Bench::new().await;
+    let (a, w) = (Names::of("a"), Names::of("w"));
+    for lease in [LEASE, 1_000] {
+        let answer = bench.call(ReadAcquire { lease, ..a.read() }).await.unwrap();
+        assert!(is_granted(&answer));
+    }
+    assert_eq!(bench.hash().await, "a=1 mode=read");
+    for key in ["lock:k", "{lock:k}:a:rwlock_timeout:1"] {
+        assert!(
+            bench.server.integer(&format!("PTTL {key}")).await > 1_000,
+            "{key}"
+        );
+    }
+    bench.call(a.release()).await.unwrap();
+    let again = bench.call(a.release()).await.unwrap();
+    assert!(matches!(again, ReleaseReply::NotHeld { .. }));
+    let mut tokens = Vec::new();
+    for lease in [LEASE, 1_000] {
+        match bench
+            .call(WriteAcquire { lease, ..w.write() })
+            .await
+            .unwrap()
+        {
+            AcquireReply::Granted { token, .. } => tokens.push(token.unwrap().get()),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(tokens[0] < tokens[1]);
+    assert_eq!(bench.hash().await, "mode=write w:write=1");
+    assert!(bench.server.integer("PTTL lock:k").await > 1_000);
+}
+
+#[tokio::test]
+async fn a_late_request_is_refused() {
+    let bench = Bench::new().await;
+    let (a, w) = (Names::of("a"), Names::of("w"));
+    let read = ReadAcquire {
+        not_after: 1,
+        ..a.read()
+    };
+    assert!(matches!(
+        bench.call(read).await.unwrap(),
+        AcquireReply::Stale { .. }
+    ));
+    let write = WriteAcquire {
+        not_after: 1,
+        ..w.write()
+    };
+    assert!(matches!(
+        bench.call(write).await.unwrap(),
+        AcquireReply::Stale { .. }
+    ));
+    assert_eq!(bench.server.integer("DBSIZE").await, 0);
+}
+
+#[tokio::test]
+async fn a_dead_reader_keeps_no_writer_out_whatever_the_hash_has_left() {
+    let bench = Bench::new().await;
+    bench.reads("a").await;
+    bench.reads("b").await;
+    bench.run("DEL {lock:k}:a:rwlock_timeout:1").await;
+    assert!(is_busy(&bench.writes("w").await), "b lives");
+    bench.run("DEL {lock:k}:b:rwlock_timeout:1").await;
+    assert!(bench.call(inspect()).await.unwrap().is_none());
+    assert!(is_granted(&bench.writes("w").await));
+    assert_eq!(bench.hash().await, "mode=write w:write=1");
+    let answers = bench
+        .call(ReadRenew {
+            items: &[Names::of("a").renewal(LEASE)],
+        })
+        .await
+        .unwrap();
+    assert_eq!(answers, [Renewed::NotHeld]);
+}
+
+#[tokio::test]
+async fn a_java_reader_lives_as_long_as_any_of_its_holds() {
+    let bench = Bench::new().await;
+    bench.run("HSET lock:k mode read uuid:7 3").await;
+    bench.run("PEXPIRE lock:k 60000").await;
+    bench
+        .run("SET {lock:k}:uuid:7:rwlock_timeout:3 1 PX 60000")
+        .await;
+    assert!(is_busy(&bench.writes("w").await));
+    assert!(is_granted(&bench.reads("a").await));
+    assert_eq!(bench.hash().await, "a=1 mode=read uuid:7=3");
+    bench.call(Names::of("a").release()).await.unwrap();
+    assert_eq!(bench.hash().await, "mode=read uuid:7=3");
+    let seen = bench.call(inspect()).await.unwrap().unwrap();
+    assert_eq!((seen.count, seen.mode, seen.readers), (3, "read", 1));
+    bench.run("DEL {lock:k}:uuid:7:rwlock_timeout:3").await;
+    assert!(is_granted(&bench.writes("w").await));
+}
+
+#[tokio::test]
+async fn a_java_writer_that_also_reads_is_left_as_it_is() {
+    let bench = Bench::new().await;
+    bench
+        .run("HSET lock:k mode write uuid:7:write 2 uuid:7 1")
+        .await;
+    bench.run("PEXPIRE lock:k 60000").await;
+    let before = bench.hash().await;
+    assert!(is_busy(&bench.writes("w").await) && is_busy(&bench.reads("a").await));
+    for holder in ["w", "a"] {
+        let released = bench.call(Names::of(holder).release()).await.unwrap();
+        assert!(matches!(released, ReleaseReply::NotHeld { .. }));
+        let downgraded = bench.call(Names::of(holder).downgrade()).await.unwrap();
+        assert!(matches!(downgraded, ReleaseReply::NotHeld { .. }));
+    }
+    assert_eq!(bench.hash().await, before);
+    let seen = bench.call(inspect()).await.unwrap().unwrap();
+    assert_eq!(
+        (seen.holder.as_deref(), seen.count, seen.mode),
+        (Some("uuid:7"), 2, "write")
+    );
+}
+
+#[tokio::test]
+async fn the_last_reader_publishes_and_others_bound_the_lease_by_theirs() {
+    let bench = Bench::new().await;
+    let mut messages = bench.server.listen(&[RW_CHANNEL]).await;
+    let (a, b) = (Names::of("a"), Names::of("b"));
+    bench
+        .call(ReadAcquire {
+            lease: 5_000,
+            ..a.read()
+        })
+        .await
+        .unwrap();
+    bench.call(b.read()).await.unwrap();
+    bench.call(b.release()).await.unwrap();
+    let left = bench.server.integer("PTTL lock:k").await;
+    assert!((1..=5_000).contains(&left), "{left}: what a has left");
+    assert_eq!(
+        bench
+            .server
+            .integer("EXISTS {lock:k}:b:rwlock_timeout:1")
+            .await,
+        0
+    );
+    assert!(messages.try_recv().is_err(), "a still reads");
+    bench.call(a.release()).await.unwrap();
+    assert_eq!(messages.recv().await.unwrap().1, "0");
+    // Only a dead one is left: then the last that lives ends it.
+    bench.call(a.read()).await.unwrap();
+    bench.call(b.read()).await.unwrap();
+    bench.run("DEL {lock:k}:a:rwlock_timeout:1").await;
+    bench.call(b.release()).await.unwrap();
+    assert_eq!(messages.recv().await.unwrap().1, "0");
+    assert_eq!(bench.server.integer("DBSIZE").await, 0);
+}
+
+#[tokio::test]
+async fn a_writer_publishes_one_and_then_zero() {
+    let bench = Bench::new().await;
+    let mut messages = bench.server.listen(&[RW_CHANNEL]).await;
+    let w = Names::of("w");
+    bench.call(w.write()).await.unwrap();
+    bench.call(w.release()).await.unwrap();
+    for payload in ["1", "0"] {
+        assert_eq!(messages.recv().await.unwrap().1, payload);
+    }
+    bench.call(w.write()).await.unwrap();
+    let mut limited = bench.user("resetchannels").await;
+    let unpublished = run(&mut limited, &w.release()).await.unwrap();
+    assert_eq!(unpublished, ReleaseReply::Unpublished);
+    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+}
+
+#[tokio::test]
+async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
+    let bench = Bench::new().await;
+    let w = Names::of("w");
+    let mut messages = bench.server.listen(&[RW_CHANNEL]).await;
+    let nothing = bench.call(w.downgrade()).await.unwrap();
+    assert!(matches!(nothing, ReleaseReply::NotHeld { .. }));
+    assert_eq!(bench.server.integer("DBSIZE").await, 0, "it never acquires");
+    bench
+        .call(WriteAcquire {
+            lease: 5_000,
+            ..w.write()
+        })
+        .await
+        .unwrap();
+    for _ in 0..2 {
+        assert_eq!(bench.call(w.downgrade()).await.unwrap(), ReleaseReply::Done);
+        assert_eq!(bench.hash().await, "mode=read w=1");
+    }
+    for key in ["lock:k", "{lock:k}:w:rwlock_timeout:1"] {
+        let left = bench.server.integer(&format!("PTTL {key}")).await;
+        assert!((1..=5_000).contains(&left), "{key}: {left}");
+    }
+    for payload in ["1", "0"] {
+        assert_eq!(messages.recv().await.unwrap().1, payload);
+    }
+    assert!(messages.try_recv().is_err());
+    assert!(is_granted(&bench.reads("a").await) && is_busy(&bench.writes("v").await));
+    for holder in ["a", "w"] {
+        bench.call(Names::of(holder).release()).await.unwrap();
+    }
+    let late = bench.call(w.downgrade()).await.unwrap();
+    assert!(matches!(late, ReleaseReply::NotHeld { .. }));
+}
+
+#[tokio::test]
+async fn the_release_of_a_read_also_ends_the_write_that_it_was() {
+    let bench = Bench::new().await;
+    let w = Names::of("w");
+    bench.call(w.write()).await.unwrap();
+    let items = [w.renewal(90_000)];
+    let answers = bench.call(ReadRenew { items: &items }).await.unwrap();
+    assert_eq!(answers, [Renewed::Held]);
+    assert!(bench.server.integer("PTTL lock:k").await > 80_000);
+    assert_eq!(bench.call(w.release()).await.unwrap(), ReleaseReply::Done);
+    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+}
+
+#[tokio::test]
+async fn a_waiting_writer_keeps_further_readers_out_for_so_long_and_no_longer() {
+    let bench = Bench::new().await;
+    let w = Names::of("w");
+    bench.reads("a").await;
+    bench.call(w.write()).await.unwrap();
+    assert!(
+        is_granted(&bench.reads("b").await),
+        "one that does not wait"
+    );
+    let waits = |waits| WriteAcquire { waits, ..w.write() };
+    assert!(is_busy(&bench.call(waits(1_500)).await.unwrap()));
+    assert!(is_busy(&bench.call(waits(100)).await.unwrap()));
+    assert!(
+        bench.server.integer(&format!("PTTL {WAITS}")).await > 1_000,
+        "never shortened"
+    );
+    let AcquireReply::Busy {
+        left: Some(left), ..
+    } = bench.reads("c").await
+    else {
+        panic!("c comes after the writer")
+    };
+    assert!(left <= Duration::from_millis(1_500), "{left:?}");
+    assert!(
+        is_granted(&bench.reads("a").await),
+        "a second copy is no further reader"
+    );
+    assert_eq!(
+        bench.hash().await,
+        "a=1 b=1 mode=read",
+        "nothing of it in the hash"
+    );
+    bench.run(&format!("PEXPIRE {WAITS} 1")).await;
+    while bench.server.integer(&format!("EXISTS {WAITS}")).await == 1 {
+        tokio::task::yield_now().await;
+    }
+    assert!(is_granted(&bench.reads("c").await));
+    bench.call(waits(1_500)).await.unwrap();
+    for holder in ["a", "b", "c"] {
+        bench.call(Names::of(holder).release()).await.unwrap();
+    }
+    let AcquireReply::Busy {
+        left: Some(left), ..
+    } = bench.reads("d").await
+    else {
+        panic!("the writer has been told that the lock is free")
+    };
+    assert!(left <= Duration::from_millis(300), "{left:?} to come");
+    while !is_granted(&bench.reads("d").await) {
+        tokio::task::yield_now().await;
+    }
+    bench.call(waits(1_500)).await.unwrap();
+    bench.call(Names::of("d").release()).await.unwrap();
+    assert!(is_granted(&bench.writes("w").await));
+    assert_eq!(bench.server.integer(&format!("EXISTS {WAITS}")).await, 0);
+}
+
+#[tokio::test]
+async fn what_is_no_read_write_lock_is_foreign_to_it_and_left_alone() {
+    let bench = Bench::new().await;
+    for (made, what) in [
+        ("SET lock:k v", "a string"),
+        ("HSET lock:k uuid:1 1", "a mutex"),
+        ("HSET lock:k mode other uuid:1 1", "another mode"),
+    ] {
+        bench.run(made).await;
+        let before = bench.run("DUMP lock:k").await;
+        let (a, w) = (Names::of("a"), Names::of("w"));
+        assert!(is_foreign(bench.call(a.read()).await, LOCK), "{what}");
+        assert!(is_foreign(bench.call(w.write()).await, LOCK), "{what}");
+        for names in [a, w] {
+            let released = bench.call(names.release()).await.unwrap();
+            assert!(matches!(released, ReleaseReply::NotHeld { .. }), "{what}");
+            let downgraded = bench.call(names.downgrade()).await.unwrap();
+            assert!(matches!(downgraded, ReleaseReply::NotHeld { .. }), "{what}");
+            let items = [names.renewal(LEASE)];
+            let renewed = bench.call(ReadRenew { items: &items }).await.unwrap();
+            assert_eq!(renewed, [Renewed::NotHeld], "{what}");
+        }
+        assert_eq!(bench.run("DUMP lock:k").await, before, "{what}");
+        assert_eq!(bench.server.integer("DBSIZE").await, 1, "{what}");
+        bench.run("DEL lock:k").await;
+    }
+    bench.reads("a").await;
+    assert!(
+        is_foreign(bench.call(acquire("m")).await, LOCK),
+        "a mutex on a read lock"
+    );
+}
+
+#[tokio::test]
+async fn a_refused_right_leaves_no_lock_without_a_lease() {
+    let bench = Bench::new().await;
+    let (a, w) = (Names::of("a"), Names::of("w"));
+    for rights in ["-set", "-hset", "-pexpire", "resetkeys ~lock:*"] {
+        let mut limited = bench.user(rights).await;
+        let answer = run(&mut limited, &a.read()).await;
+        assert!(
+            matches!(answer, Err(Fault::Denied(_))),
+            "{rights}: {answer:?}"
+        );
+        assert_eq!(bench.server.integer("DBSIZE").await, 0, "{rights}");
+        bench.run("ACL DELUSER limited").await;
+    }
+    for rights in ["-hset", "-pexpire"] {
+        let mut limited = bench.user(rights).await;
+        assert!(run(&mut limited, &w.write()).await.is_err(), "{rights}");
+        assert_eq!(bench.server.integer("EXISTS lock:k").await, 0, "{rights}");
+        bench.run("ACL DELUSER limited").await;
+    }
+}
+
+#[tokio::test]
+async fn a_forced_release_ends_every_reader_and_names_each() {
+    let bench = Bench::new().await;
+    let mut messages = bench.server.listen(&[RW_CHANNEL, CONTROL]).await;
+    bench.reads("a").await;
+    bench.reads("b").await;
+    assert!(bench.call(force()).await.unwrap().released);
+    assert_eq!(bench.server.integer("DBSIZE").await, 0);
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        told.push(messages.recv().await.unwrap().1);
+    }
+    let named = |holder: &str| sha1_smol::Sha1::from(holder).digest().to_string();
+    assert!(
+        told.contains(&named("a")) && told.contains(&named("b")),
+        "{told:?}"
+    );
+    assert_eq!(told[2..], ["1", "0"]);
+    bench.writes("w").await;
+    assert!(bench.call(force()).await.unwrap().released);
+    assert_eq!(messages.recv().await.unwrap().1, named("w"));
+    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+}
+
+#[tokio::test]
+async fn names_with_braces_keep_their_readers_leases_beside_them() {
+    let bench = Bench::new().await;
+    let key = |name: &str| {
+        let name = crate::name::LockName::from(name);
+        Key::new("lock:", &name, Kind::Read).unwrap()
+    };
+    for name in ["a{b}c", "plain", "x:y"] {
+        let key = key(name);
+        let timeout = key.suffixed("a:rwlock_timeout:1");
+        let a = Names {
+            holder: "a",
+            timeout,
+        };
+        let read = ReadAcquire {
+            lock: key.raw(),
+            ..a.read()
+        };
+        assert!(is_granted(&bench.call(read).await.unwrap()));
+        let w = Names::of("w");
+        let write = || WriteAcquire {
+            lock: key.raw(),
+            ..w.write()
+        };
+        assert!(
+            is_busy(&bench.call(write()).await.unwrap()),
+            "{name}: found by the script"
+        );
+        bench
+            .call(ForceRelease {
+                lock: key.raw(),
+                ..force()
+            })
+            .await
+            .unwrap();
+        assert_eq!(bench.server.integer("DBSIZE").await, 0, "{name}");
+    }
+}

@@ -1,0 +1,110 @@
+//! A write hold whose last writer has left while a nested read lives on becomes a read hold, in the store as well.
+//!
+//! The hold counts as a read before the store is asked. Renewals and releases of a read know both forms that it may
+//! have there, so it does not matter which of the requests arrives first.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::backend::{Fault, Released};
+use crate::clock;
+use crate::core::Core;
+use crate::error::{LockError, LostReason, StoreError};
+use crate::gate::Place;
+use crate::hold::Hold;
+use crate::lifecycle::Counted;
+use crate::observe;
+use crate::release::{FIRST_PAUSE, LONGEST_PAUSE};
+
+/// A downgrade that is to be carried out.
+pub(crate) struct Downgrade {
+    core: Arc<Core>,
+    hold: Arc<Hold>,
+    /// This process's turn to write: the next writer queues at the store once the readers are let in there.
+    place: Option<Place>,
+    _under_way: Counted,
+}
+
+impl Downgrade {
+    pub(crate) fn new(core: Arc<Core>, hold: Arc<Hold>, place: Option<Place>) -> Downgrade {
+        Downgrade {
+            _under_way: core.life.background.enter(),
+            core,
+            hold,
+            place,
+        }
+    }
+
+    /// For a caller who wants to know how it went, within the call timeout. The manager owns it: what is not done by
+    /// then, or when the caller leaves, goes on.
+    pub(crate) async fn explicit(self) -> Result<(), LockError> {
+        let (core, name) = (self.core.clone(), self.hold.key().name().to_owned());
+        let (done, outcome) = oneshot::channel();
+        core.life.spawn(self.run(done));
+        let timeout = core.options.call_timeout;
+        let why = match tokio::time::timeout(timeout, outcome).await {
+            Ok(Ok(outcome)) => return outcome,
+            Ok(Err(_)) => "the runtime of the lock manager is gone".to_owned(),
+            Err(_) => format!(
+                "the downgrade was not confirmed within {timeout:?} and is repeated in the background"
+            ),
+        };
+        let source = StoreError::new(why);
+        Err(LockError::Unavailable { name, source })
+    }
+
+    /// With nobody waiting for the outcome.
+    pub(crate) fn in_background(self) {
+        let (core, label) = (self.core.clone(), self.hold.label());
+        core.life.spawn(async move {
+            let (done, outcome) = oneshot::channel();
+            self.run(done).await;
+            if let Ok(Err(error)) = outcome.await {
+                observe::release_failed(label, &error);
+            }
+        });
+    }
+
+    /// Repeats it until there is an answer. When the hold is over before, there is nothing left to downgrade: whoever
+    /// ended it gives back what the store has.
+    async fn run(self, done: oneshot::Sender<Result<(), LockError>>) {
+        let mut pause = FIRST_PAUSE;
+        let outcome = loop {
+            if self.hold.is_over() {
+                break self.hold.check();
+            }
+            let timeout = self.core.options.call_timeout;
+            match self
+                .core
+                .backend
+                .downgrade(self.hold.stake(), self.hold.term(), timeout)
+                .await
+            {
+                Ok(Released::Done) => break Ok(()),
+                Ok(Released::NotHeld) => break self.is_gone(),
+                Err(fault @ (Fault::NotDone(_) | Fault::Unknown(_))) => {
+                    observe::renewal_failed(1, &fault);
+                }
+                Err(fault) => break Err(fault.into_error(self.hold.key().name())),
+            }
+            tokio::select! {
+                () = clock::sleep(pause) => {}
+                () = self.hold.clone().over() => {}
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        };
+        drop(self.place);
+        let _ = done.send(outcome);
+    }
+
+    /// The store knows neither a write nor a read of this holder.
+    fn is_gone(&self) -> Result<(), LockError> {
+        if self.hold.is_ended() {
+            return Ok(());
+        }
+        self.core.watch.remove(&self.hold);
+        self.hold.lose(LostReason::Refused);
+        Err(self.hold.lost_error(LostReason::Refused, false))
+    }
+}

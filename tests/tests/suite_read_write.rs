@@ -1,0 +1,402 @@
+//! Many readers or one writer: who is admitted beside whom, who waits for whom, and for how long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockGuard, LockManager, LostReason};
+use tests::{History, Store, eventually};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(60);
+
+/// Starts to wait, in a task, until the manager counts so many waiters.
+async fn waiting(
+    locks: &LockManager,
+    number: usize,
+    acquire: impl Future<Output = Result<LockGuard, LockError>> + Send + 'static,
+) -> JoinHandle<LockGuard> {
+    let task = tokio::spawn(async move { acquire.await.expect("it is admitted in the end") });
+    // The one at the head of each queue is not counted as a waiter: give it the time to ask.
+    if number > 0 {
+        let locks = locks.clone();
+        eventually("it queues", async move || {
+            locks.inspect("k").await.unwrap().local_waiters >= number
+        })
+        .await;
+    } else {
+        sleep(50 * MS).await;
+    }
+    assert!(!task.is_finished(), "it has to wait");
+    task
+}
+
+async fn reads(locks: &LockManager) -> Option<LockGuard> {
+    locks.read("k").try_acquire().await.unwrap()
+}
+
+async fn writes(locks: &LockManager) -> Option<LockGuard> {
+    locks.write("k").try_acquire().await.unwrap()
+}
+
+async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+tests::suite! {
+    async fn readers_hold_together_and_a_writer_alone(store: &mut Store) {
+        let (a, b) = (store.manager().await, store.manager().await);
+        let mut readers = Vec::new();
+        for locks in [&a, &b, &a] {
+            let reader = locks.read("k").acquire().await.unwrap();
+            assert!(reader.is_held());
+            readers.push(reader);
+            assert!(writes(&a).await.is_none() && writes(&b).await.is_none());
+        }
+        assert!(readers.iter().all(LockGuard::is_held));
+        release_all(readers).await;
+        let writer = writes(&a).await.expect("the readers are gone");
+        for locks in [&a, &b] {
+            assert!(writes(locks).await.is_none() && reads(locks).await.is_none());
+        }
+        writer.release().await.unwrap();
+        reads(&b).await.expect("the writer is gone").release().await.unwrap();
+    }
+
+    async fn writers_have_rising_tokens_and_readers_none(store: &mut Store) {
+        let (a, b) = (store.manager().await, store.manager().await);
+        let mut last = 0;
+        for locks in [&a, &b, &a, &a] {
+            let reader = locks.read("k").acquire().await.unwrap();
+            assert_eq!((reader.fencing_token(), reader.lease().fencing_token()), (None, None));
+            reader.release().await.unwrap();
+            let writer = locks.write("k").acquire().await.unwrap();
+            let token = writer.fencing_token().unwrap().get();
+            assert!(token > last);
+            last = token;
+            writer.release().await.unwrap();
+        }
+        let mutex = a.mutex("m").acquire().await.unwrap();
+        assert!(mutex.fencing_token().unwrap().get() > 0);
+        mutex.release().await.unwrap();
+    }
+
+    async fn a_try_to_read_is_not_refused_because_others_are_just_asking(store: &mut Store) {
+        let locks = store.manager().await;
+        let asked: Vec<_> = (0..50).map(|_| tokio::spawn(locks.read("k").try_acquire())).collect();
+        let mut readers = Vec::new();
+        for task in asked {
+            readers.push(task.await.unwrap().unwrap().expect("nobody writes"));
+        }
+        assert_eq!(locks.inspect("k").await.unwrap().readers, 50);
+        release_all(readers).await;
+    }
+
+    async fn all_readers_go_when_the_writer_leaves(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        for writer in [&locks, &other] {
+            let writer = writer.write("k").acquire().await.unwrap();
+            let mut tasks = Vec::new();
+            for queued in 0..20 {
+                tasks.push(waiting(&locks, queued, locks.read("k").wait(LONG).acquire()).await);
+            }
+            let left = Instant::now();
+            writer.release().await.unwrap();
+            let mut readers = Vec::new();
+            for task in tasks {
+                readers.push(task.await.unwrap());
+            }
+            assert!(left.elapsed() < 700 * MS, "one message wakes them all: {:?}", left.elapsed());
+            assert!(readers.iter().all(LockGuard::is_held), "all at the same time");
+            release_all(readers).await;
+        }
+    }
+
+    async fn a_writer_is_woken_by_the_last_reader(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let (first, second) = (reads(&locks).await.unwrap(), reads(&other).await.unwrap());
+        let writer = waiting(&locks, 0, locks.write("k").wait(LONG).acquire()).await;
+        first.release().await.unwrap();
+        sleep(50 * MS).await;
+        assert!(!writer.is_finished(), "one still reads");
+        let left = Instant::now();
+        second.release().await.unwrap();
+        let writer = writer.await.unwrap();
+        assert!(left.elapsed() < 700 * MS, "by a message, not by its cap: {:?}", left.elapsed());
+        writer.release().await.unwrap();
+    }
+
+    async fn writers_of_one_process_are_served_in_the_order_they_came(store: &mut Store) {
+        let locks = store.manager().await;
+        let first = locks.write("k").acquire().await.unwrap();
+        let order = Arc::new(AtomicUsize::new(0));
+        let mut tasks = Vec::new();
+        let mut last_token = first.fencing_token();
+        for number in 0..10 {
+            let order = order.clone();
+            let request = locks.write("k").wait(LONG).acquire();
+            tasks.push(waiting(&locks, number + 1, async move {
+                let guard = request.await?;
+                assert_eq!(order.fetch_add(1, SeqCst), number);
+                Ok(guard)
+            }).await);
+        }
+        first.release().await.unwrap();
+        for task in tasks {
+            let guard = task.await.unwrap();
+            assert!(guard.fencing_token() > last_token);
+            last_token = guard.fencing_token();
+            guard.release().await.unwrap();
+        }
+    }
+
+    async fn readers_get_their_turn_between_local_writers(store: &mut Store) {
+        let locks = store.manager().await;
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut writers = JoinSet::new();
+        for _ in 0..4 {
+            let (locks, stop) = (locks.clone(), stop.clone());
+            writers.spawn(async move {
+                while !stop.load(SeqCst) {
+                    let guard = locks.write("k").wait(LONG).acquire().await.unwrap();
+                    sleep(MS).await;
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+        sleep(20 * MS).await;
+        for _ in 0..5 {
+            let reader = locks.read("k").wait(3_000 * MS).acquire().await;
+            reader.expect("the writers stand back").release().await.unwrap();
+        }
+        stop.store(true, SeqCst);
+        while let Some(writer) = writers.join_next().await {
+            writer.unwrap();
+        }
+    }
+
+    async fn waits_end_in_time_on_either_side(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let writer = writes(&other).await.unwrap();
+        for request in [locks.read("k"), locks.write("k")] {
+            let asked = Instant::now();
+            let refused = request.wait(200 * MS).acquire().await;
+            assert!(matches!(refused, Err(LockError::Busy { .. })), "{refused:?}");
+            assert!(asked.elapsed() >= 200 * MS && asked.elapsed() < 1_000 * MS);
+        }
+        for request in [locks.read("k"), locks.write("k")] {
+            let refused = request.wait(Duration::ZERO).acquire().await;
+            assert!(matches!(refused, Err(LockError::Busy { .. })), "{refused:?}");
+        }
+        writer.release().await.unwrap();
+    }
+
+    async fn leases_of_readers_and_writers_are_renewed(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let readers = [
+            locks.read("k").lease(1_000 * MS).acquire().await.unwrap(),
+            locks.read("k").lease(1_000 * MS).acquire().await.unwrap(),
+        ];
+        let writer = locks.write("w").lease(1_000 * MS).acquire().await.unwrap();
+        let mutex = locks.mutex("m").lease(1_000 * MS).acquire().await.unwrap();
+        sleep(2_500 * MS).await;
+        assert!(readers.iter().chain([&writer, &mutex]).all(LockGuard::is_held));
+        assert!(writes(&other).await.is_none());
+        assert!(other.read("w").try_acquire().await.unwrap().is_none());
+        release_all(readers).await;
+        release_all([writer, mutex]).await;
+    }
+
+    async fn a_fixed_read_ends_with_its_lease_and_others_go_on(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let long = reads(&locks).await.unwrap();
+        let request = locks.read("k").lease(300 * MS).auto_renew(false);
+        let short = request.acquire().await.unwrap();
+        assert_eq!(short.lost().wait().await, LostReason::Expired);
+        assert!(long.is_held() && writes(&other).await.is_none());
+        drop(short);
+        long.release().await.unwrap();
+        eventually("nobody reads", async || match writes(&other).await {
+            Some(writer) => writer.release().await.is_ok(),
+            None => false,
+        }).await;
+    }
+
+    async fn a_read_can_be_lengthened_by_hand(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let request = locks.read("k").lease(500 * MS).auto_renew(false);
+        let reader = request.acquire().await.unwrap();
+        reader.renew(5_000 * MS).await.unwrap();
+        sleep(1_000 * MS).await;
+        assert!(reader.is_held() && writes(&other).await.is_none());
+        reader.release().await.unwrap();
+    }
+
+    async fn holds_that_the_store_forgot_are_lost(store: &mut Store) {
+        let locks = store.manager().await;
+        let reader = locks.read("k").lease(1_000 * MS).acquire().await.unwrap();
+        let writer = locks.write("w").lease(1_000 * MS).acquire().await.unwrap();
+        store.flush();
+        for guard in [reader, writer] {
+            assert_eq!(guard.lost().wait().await, LostReason::Refused);
+            assert!(!guard.is_held());
+            assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
+        }
+    }
+
+    async fn a_stream_of_readers_does_not_keep_a_writer_out(store: &mut Store) {
+        let (a, b, other) = (store.manager().await, store.manager().await, store.manager().await);
+        let stop = Arc::new(AtomicBool::new(false));
+        let read = Arc::new(AtomicUsize::new(0));
+        let mut readers = JoinSet::new();
+        for number in 0..6 {
+            let (locks, stop, read) = ([&a, &b][number % 2].clone(), stop.clone(), read.clone());
+            readers.spawn(async move {
+                // Out of step, so that at every moment somebody reads.
+                sleep(MS * 20 * u32::try_from(number).unwrap()).await;
+                while !stop.load(SeqCst) {
+                    let guard = locks.read("k").wait(LONG).acquire().await.unwrap();
+                    read.fetch_add(1, SeqCst);
+                    sleep(120 * MS).await;
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+        eventually("they read", async || read.load(SeqCst) > 12).await;
+        for _ in 0..3 {
+            let asked = Instant::now();
+            let writer = other.write("k").wait(LONG).acquire().await.unwrap();
+            // The readers that were there: 120 ms each, all at once. The rest is this machine's.
+            assert!(asked.elapsed() < 1_000 * MS, "{:?}", asked.elapsed());
+            let before = read.load(SeqCst);
+            writer.release().await.unwrap();
+            eventually("they read again", async || read.load(SeqCst) > before + 6).await;
+        }
+        stop.store(true, SeqCst);
+        while let Some(reader) = readers.join_next().await {
+            reader.unwrap();
+        }
+    }
+
+    async fn readers_get_in_again_when_a_waiting_writer_gives_up(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let reader = reads(&locks).await.unwrap();
+        let refused = other.write("k").wait(100 * MS).acquire().await;
+        assert!(matches!(refused, Err(LockError::Busy { .. })));
+        // It asked for no longer than it would wait.
+        let asked = Instant::now();
+        let second = locks.read("k").wait(LONG).acquire().await.unwrap();
+        assert!(asked.elapsed() < 500 * MS, "{:?}", asked.elapsed());
+        let writer = waiting(&other, 0, other.write("k").wait(LONG).acquire()).await;
+        assert!(reads(&locks).await.is_none(), "the writer comes first");
+        writer.abort();
+        let asked = Instant::now();
+        let third = locks.read("k").wait(LONG).acquire().await.unwrap();
+        assert!(asked.elapsed() < 2_500 * MS, "its last word counts for 1.5 s: {:?}", asked.elapsed());
+        release_all([reader, second, third]).await;
+    }
+
+    async fn a_try_to_write_keeps_no_reader_out(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let reader = reads(&locks).await.unwrap();
+        assert!(writes(&other).await.is_none());
+        let second = reads(&locks).await.expect("nobody waits to write");
+        release_all([reader, second]).await;
+    }
+
+    async fn inspection_tells_the_mode_and_how_many_read(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let readers = [reads(&locks).await.unwrap(), reads(&other).await.unwrap()];
+        let info = other.inspect("k").await.unwrap();
+        assert_eq!((info.held, info.mode, info.readers), (true, Some("read"), 2), "{info:?}");
+        assert!(info.ttl.is_some_and(|left| left > 20_000 * MS), "{info:?}");
+        release_all(readers).await;
+        let writer = writes(&locks).await.unwrap();
+        let info = other.inspect("k").await.unwrap();
+        assert_eq!((info.held, info.mode, info.readers, info.count), (true, Some("write"), 0, 1));
+        assert!(info.holder.unwrap().to_string().contains("…:"));
+        writer.release().await.unwrap();
+        let info = other.inspect("k").await.unwrap();
+        assert_eq!((info.held, info.mode, info.readers), (false, None, 0));
+    }
+
+    async fn a_forced_release_ends_every_reader_and_the_writer(store: &mut Store) {
+        let (a, b, operator) = (store.manager().await, store.manager().await, store.manager().await);
+        let readers = [reads(&a).await.unwrap(), reads(&b).await.unwrap(), reads(&a).await.unwrap()];
+        let writer = waiting(&b, 0, b.write("k").wait(LONG).acquire()).await;
+        assert!(operator.force_release("k").await.unwrap());
+        for reader in readers {
+            assert_eq!(reader.lost().wait().await, LostReason::ForceReleased);
+        }
+        let writer = writer.await.unwrap();
+        let reader = waiting(&a, 0, a.read("k").wait(LONG).acquire()).await;
+        assert!(operator.force_release("k").await.unwrap());
+        assert_eq!(writer.lost().wait().await, LostReason::ForceReleased);
+        let reader = reader.await.unwrap();
+        reader.release().await.unwrap();
+        drop(writer);
+    }
+
+    async fn a_mutex_and_a_read_write_lock_do_not_share_a_name(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let foreign = |result: Result<Option<LockGuard>, LockError>| match result {
+            Err(LockError::ForeignKey { key, .. }) => assert_eq!(key, "lock:k"),
+            other => panic!("expected ForeignKey, got {other:?}"),
+        };
+        let mutex = locks.mutex("k").acquire().await.unwrap();
+        foreign(other.read("k").try_acquire().await);
+        foreign(other.write("k").try_acquire().await);
+        assert!(mutex.is_held());
+        mutex.release().await.unwrap();
+        let reader = reads(&locks).await.unwrap();
+        foreign(other.mutex("k").try_acquire().await);
+        reader.release().await.unwrap();
+        let writer = writes(&locks).await.unwrap();
+        foreign(other.mutex("k").try_acquire().await);
+        writer.release().await.unwrap();
+    }
+
+    async fn readers_and_writers_of_several_managers_never_overlap(store: &mut Store) {
+        let mut managers = Vec::new();
+        for _ in 0..3 {
+            managers.push(store.manager().await);
+        }
+        let history = Arc::new(History::new());
+        let (reading, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let mut tasks = JoinSet::new();
+        for number in 0..18 {
+            let (locks, history) = (managers[number % 3].clone(), history.clone());
+            let (reading, most) = (reading.clone(), most.clone());
+            tasks.spawn(async move {
+                for round in 0..60 {
+                    if (number + round) % 6 == 0 {
+                        let guard = locks.write("k").wait(LONG).acquire().await.unwrap();
+                        let token = guard.fencing_token().map(|token| token.get());
+                        let hold = history.begin("k", format_args!("w{number}"), token);
+                        assert_eq!(reading.load(SeqCst), 0, "a reader beside a writer");
+                        tokio::task::yield_now().await;
+                        assert_eq!(reading.load(SeqCst), 0, "a reader beside a writer");
+                        hold.end();
+                        guard.release().await.unwrap();
+                    } else {
+                        let guard = locks.read("k").wait(LONG).acquire().await.unwrap();
+                        most.fetch_max(reading.fetch_add(1, SeqCst) + 1, SeqCst);
+                        tokio::task::yield_now().await;
+                        reading.fetch_sub(1, SeqCst);
+                        guard.release().await.unwrap();
+                    }
+                }
+            });
+        }
+        while let Some(task) = tasks.join_next().await {
+            task.unwrap();
+        }
+        assert_eq!(history.len(), 180);
+        history.assert_exclusive();
+        assert!(most.load(SeqCst) > 1, "readers were together");
+    }
+}
