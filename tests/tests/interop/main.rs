@@ -3,6 +3,7 @@
 //! One file per kind of lock, and what they share in `pair.rs`.
 
 mod fenced;
+mod multi;
 mod mutex;
 mod mutex_ends;
 mod mutex_names;
