@@ -2,10 +2,12 @@
 //!
 //! One file per kind of lock, and what they share in `pair.rs`.
 
+mod fair;
 mod fenced;
 mod multi;
 mod mutex;
 mod mutex_ends;
 mod mutex_names;
 mod pair;
+mod permits;
 mod spin;

@@ -34,8 +34,13 @@ impl Pair {
 
     /// Begins a wait for a held lock, and returns when the waiter sleeps: only a message or the time wakes it.
     pub(crate) async fn asleep<T>(&self, begin: impl FnOnce() -> T) -> T {
-        // Either side asks, subscribes, and asks again; a refusal reads the TTL. Nobody else may be refused meanwhile.
-        let refusals = || CommandStats::of(&self.server).calls("pttl");
+        self.refused_twice("pttl", begin).await
+    }
+
+    /// The same, for a kind of lock whose refusals read the store by this command, and whose grants do not.
+    pub(crate) async fn refused_twice<T>(&self, command: &str, begin: impl FnOnce() -> T) -> T {
+        // Either side asks, subscribes, and asks again. Nobody else may be refused meanwhile.
+        let refusals = || CommandStats::of(&self.server).calls(command);
         let before = refusals();
         let waiter = begin();
         eventually("the waiter was refused twice", async || {
