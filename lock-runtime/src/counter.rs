@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-use crate::backend::{Fault, Reply, Sort, Tally};
+use crate::backend::{Fault, Listen, Reply, Sort, Tally};
 use crate::clock;
 use crate::core::Core;
 use crate::error::{LockError, StoreError};
+use crate::gate;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::name::LockName;
+use crate::order::Patience;
+use crate::wait::CAP;
 
 const PAUSE: Duration = Duration::from_millis(25);
+const AFTER_A_FAULT: Duration = Duration::from_millis(250);
 
 /// A counter by its checked name.
 #[derive(Debug)]
@@ -57,6 +61,57 @@ impl Counter<'_> {
                 continue;
             }
             return Err(self.error(fault));
+        }
+    }
+
+    /// Asks until the answer is yes: again when there may be news, once per [`CAP`] at the latest, and after a store
+    /// that failed if `again` says so. Busy when the patience is over.
+    pub(crate) async fn until<'b>(
+        &'b self,
+        patience: Patience,
+        mut ask: impl FnMut(Duration) -> Reply<'b, bool>,
+        again: impl Fn(&Fault) -> bool,
+    ) -> Result<(), LockError> {
+        let mut listener: Option<Box<dyn Listen>> = None;
+        loop {
+            let timeout = patience.cut(self.core.options.call_timeout, clock::now());
+            let fault = match ask(timeout).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => None,
+                Err(fault) if again(&fault) => Some(fault),
+                Err(fault) => return Err(self.error(fault)),
+            };
+            if patience.is_over() {
+                return Err(match fault {
+                    Some(fault) => self.error(fault),
+                    None => LockError::Busy {
+                        name: self.key.name().to_owned(),
+                        waited: patience.since.elapsed(),
+                        retry_after: None,
+                    },
+                });
+            }
+            let waiting = async {
+                match (&fault, &mut listener) {
+                    (Some(_), _) => patience.pause(AFTER_A_FAULT).await,
+                    (None, None) => {
+                        // News between the answer and the subscription would be missed: ask again after it.
+                        let listener = listener.insert(self.core.backend.listen_to(self.tally()));
+                        tokio::select! {
+                            () = listener.ready() => {}
+                            () = patience.pause(CAP) => {}
+                        }
+                    }
+                    (None, Some(listener)) => tokio::select! {
+                        () = listener.heard() => {}
+                        () = patience.pause(CAP.mul_f64(0.8 + fastrand::f64() * 0.4)) => {}
+                    },
+                }
+            };
+            tokio::select! {
+                () = waiting => {}
+                () = self.core.life.closing() => return Err(gate::closed(&self.key)),
+            }
         }
     }
 

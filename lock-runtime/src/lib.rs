@@ -46,7 +46,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 "#
 )]
 //!
-//! # Semaphores
+//! # Semaphores and latches
 //!
 //! A [`Semaphore`] lets so many in at a time, over all processes. Its permits are leased: they are renewed while their
 //! guard lives, and a crashed holder's come back.
@@ -62,6 +62,9 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! A [`Latch`] opens when so many events have happened, in whatever processes. [`PlainSemaphore`] is for sharing one
+//! with Java: its permits have no holder, so a crashed one's are gone.
 //!
 //! # What a lock promises
 //!
@@ -124,6 +127,7 @@ mod info;
 mod joint;
 mod key;
 mod kind;
+mod latch;
 mod lifecycle;
 mod lineage;
 mod manager;
@@ -133,6 +137,7 @@ mod observe;
 mod options;
 mod order;
 mod pace;
+mod plain_semaphore;
 mod private;
 mod readers;
 mod reentry;
@@ -154,11 +159,13 @@ pub use error::{LockError, LostReason, StoreError};
 pub use fence::FencingToken;
 pub use guard::LockGuard;
 pub use info::{HolderInfo, LockInfo};
+pub use latch::Latch;
 #[cfg(feature = "macros")]
 pub use lock_macros::{distributed_lock, key};
 pub use manager::LockManager;
 pub use multi::MultiRequest;
 pub use name::{KeyPart, LockName};
+pub use plain_semaphore::PlainSemaphore;
 pub use request::LockRequest;
 pub use scope::{Outcome, Protect, Scope};
 pub use semaphore::Semaphore;

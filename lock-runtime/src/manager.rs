@@ -11,9 +11,11 @@ use crate::error::{LockError, LostReason};
 use crate::info::LockInfo;
 use crate::key::Key;
 use crate::kind::Kind;
+use crate::latch::Latch;
 use crate::multi::MultiRequest;
 use crate::name::LockName;
 use crate::options::{Options, config};
+use crate::plain_semaphore::PlainSemaphore;
 use crate::request::LockRequest;
 use crate::semaphore::Semaphore;
 use crate::watchdog::Watch;
@@ -150,6 +152,17 @@ impl LockManager {
     /// at once ([`LockError::Upgrade`]): ask for the write first, and for the read inside it.
     pub fn write(&self, name: impl Into<LockName>) -> LockRequest {
         LockRequest::new(self.core.clone(), name.into(), Kind::Write)
+    }
+
+    /// The semaphore of that name, whose permits have no holder: see [`PlainSemaphore`], and prefer
+    /// [`semaphore`](LockManager::semaphore).
+    pub fn plain_semaphore(&self, name: impl Into<LockName>) -> PlainSemaphore {
+        PlainSemaphore::new(self.core.clone(), name.into())
+    }
+
+    /// The count-down latch of that name: see [`Latch`].
+    pub fn latch(&self, name: impl Into<LockName>) -> Latch {
+        Latch::new(self.core.clone(), name.into())
     }
 
     /// Asks the store who holds the lock, or how many permits of a semaphore are leased.

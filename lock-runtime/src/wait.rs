@@ -25,7 +25,7 @@ use crate::reentry::{ancestor_with, enter_nested, nested, turn_now};
 use crate::share::Share;
 
 /// How long a head sleeps at most before it looks for itself, give or take a fifth.
-const CAP: Duration = Duration::from_secs(1);
+pub(crate) const CAP: Duration = Duration::from_secs(1);
 /// The pauses after a store that failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);

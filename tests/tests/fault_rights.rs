@@ -71,6 +71,24 @@ async fn the_documented_rights_are_enough_for_everything() {
     let waited = locks.semaphore("permits").permits(1).wait(LONG);
     waited.acquire().await.unwrap().release().await.unwrap();
     semaphore.add_permits(1).await.unwrap();
+    let plain = other.plain_semaphore("plain");
+    plain.try_set_permits(1).await.unwrap();
+    plain.acquire(1, Some(LONG)).await.unwrap();
+    plain.release(1).await.unwrap();
+    plain.delete().await.unwrap();
+    let latch = locks.latch("latch");
+    latch.try_set_count(1).await.unwrap();
+    let waiting = other.latch("latch");
+    let waiting = tokio::spawn(async move { waiting.wait(Some(LONG)).await });
+    eventually("it listens", async || {
+        server
+            .channels()
+            .iter()
+            .any(|channel| channel.contains("latch"))
+    })
+    .await;
+    latch.count_down().await.unwrap();
+    waiting.await.unwrap().unwrap();
     let _: Value = server.query(&["SCRIPT", "FLUSH"]);
     let reader = locks.read("shared").acquire().await.unwrap();
     let writing = tokio::spawn(other.write("shared").wait(LONG).acquire());
@@ -130,7 +148,7 @@ async fn the_documented_rights_are_enough_for_everything() {
     locks.shutdown().await;
     let refused: Vec<Value> = server.query(&["ACL", "LOG"]);
     assert!(refused.is_empty(), "{refused:?}");
-    drop((locks, other, semaphore));
+    drop((locks, other, semaphore, plain, latch));
     server.assert_deserted().await;
 }
 

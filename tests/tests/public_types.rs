@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 
 use lock_runtime::{
-    FencingToken, HolderInfo, Lease, LockError, LockGuard, LockInfo, LockManager,
+    FencingToken, HolderInfo, Latch, Lease, LockError, LockGuard, LockInfo, LockManager,
     LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member, MemoryStore, MultiRequest,
-    Outcome, Protect, Scope, Semaphore, StoreError,
+    Outcome, PlainSemaphore, Protect, Scope, Semaphore, StoreError,
 };
 
 type Body = std::future::Ready<()>;
@@ -23,21 +23,21 @@ macro_rules! each {
 #[test]
 fn public_types_are_send_sync_and_debug() {
     each!(sent_and_shared:
-        FencingToken, HolderInfo, Lease, LockError, LockGuard, LockInfo, LockManager,
+        FencingToken, HolderInfo, Latch, Lease, LockError, LockGuard, LockInfo, LockManager,
         LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
         MultiRequest, Outcome<()>,
-        Scope<Body>, Semaphore, StoreError,
+        PlainSemaphore, Scope<Body>, Semaphore, StoreError,
     );
     each!(shown:
-        FencingToken, HolderInfo, Lease, LockError, LockGuard, LockInfo, LockManager,
+        FencingToken, HolderInfo, Latch, Lease, LockError, LockGuard, LockInfo, LockManager,
         LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
         MultiRequest, Outcome<()>,
-        Protect<Body>, Scope<Body>, Semaphore, StoreError,
+        Protect<Body>, PlainSemaphore, Scope<Body>, Semaphore, StoreError,
     );
     each!(cloned:
-        FencingToken, HolderInfo, Lease, LockError, LockInfo, LockManager, LockManagerBuilder,
+        FencingToken, HolderInfo, Latch, Lease, LockError, LockInfo, LockManager, LockManagerBuilder,
         LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, Outcome<()>,
-        Semaphore, StoreError,
+        PlainSemaphore, Semaphore, StoreError,
     );
     each!(an_error: LockError, StoreError);
 }
@@ -62,6 +62,14 @@ async fn futures_are_send() {
     sent(&semaphore.available());
     sent(&semaphore.add_permits(1));
     sent(&semaphore.delete());
+    let plain = locks.plain_semaphore("s");
+    sent(&plain.acquire(1, None));
+    sent(&plain.try_acquire(1));
+    sent(&plain.release(1));
+    let latch = locks.latch("l");
+    sent(&latch.try_set_count(1));
+    sent(&latch.count_down());
+    sent(&latch.wait(None));
     let guard = request().acquire().await.unwrap();
     sent(&guard.renew(std::time::Duration::from_secs(30)));
     sent(&guard.lost().wait());

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::Reply;
+use super::{Listen, Reply};
 use crate::key::Key;
 
 /// What a counter counts.
@@ -33,6 +33,16 @@ pub(crate) trait Counters {
     /// Adds to a semaphore that is set, and wakes waiters if there are permits then.
     fn add<'a>(&'a self, key: &'a Key, permits: i64, timeout: Duration) -> Reply<'a, ()>;
 
+    /// Takes plain permits if there are enough. Not later than `timeout` from now, and never undone: they name no
+    /// holder.
+    fn take<'a>(&'a self, key: &'a Key, permits: u32, timeout: Duration) -> Reply<'a, bool>;
+
+    /// Counts a latch down by one, to zero at most, and wakes waiters at zero. What is left.
+    fn count_down<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, u64>;
+
     /// Deletes the counter and its leases. False if there was none.
     fn delete<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, bool>;
+
+    /// As [`Backend::listen`](super::Backend::listen).
+    fn listen_to(&self, tally: Tally<'_>) -> Box<dyn Listen>;
 }

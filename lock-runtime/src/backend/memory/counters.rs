@@ -1,10 +1,11 @@
 //! What is asked of counters beside leasing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::permits::{self, Permits};
 use super::{Entry, MemoryBackend};
-use crate::backend::{Counters, Fault, Reply, Sort, Tally};
+use crate::backend::{Counters, Fault, Listen, Reply, Sort, Tally};
 use crate::key::Key;
 
 impl Counters for MemoryBackend {
@@ -41,6 +42,35 @@ impl Counters for MemoryBackend {
         })
     }
 
+    fn take<'a>(&'a self, key: &'a Key, wanted: u32, _: Duration) -> Reply<'a, bool> {
+        self.op(move |state| {
+            let Some(permits) = permits::permits(state, key)? else {
+                return Err(Fault::too_few(key.name(), None));
+            };
+            let wanted = i64::from(wanted);
+            let enough = permits.free >= wanted;
+            if enough {
+                permits.free -= wanted;
+            }
+            Ok(enough)
+        })
+    }
+
+    fn count_down<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, u64> {
+        self.op(move |state| {
+            let Some(count) = permits::permits(state, key)? else {
+                return Ok(0);
+            };
+            count.free -= 1;
+            let left = u64::try_from(count.free).unwrap_or(0);
+            if left == 0 {
+                state.locks.remove(key.raw());
+                state.wake(key);
+            }
+            Ok(left)
+        })
+    }
+
     fn delete<'a>(&'a self, tally: Tally<'a>, _: Duration) -> Reply<'a, bool> {
         self.op(move |state| {
             let stood = permits::permits(state, tally.key)?.is_some();
@@ -52,5 +82,9 @@ impl Counters for MemoryBackend {
             }
             Ok(stood)
         })
+    }
+
+    fn listen_to(&self, tally: Tally<'_>) -> Box<dyn Listen> {
+        self.listen_at(&Arc::new(tally.key.clone()))
     }
 }

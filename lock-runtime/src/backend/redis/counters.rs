@@ -2,10 +2,16 @@
 
 use std::time::Duration;
 
-use super::permit_scripts::{AddPermits, DeleteCounter, Done, Keys, ReadCounter, SetCounter};
+use super::acquire::permit;
+use super::permit_scripts::{
+    AddPermits, CountDown, DeleteCounter, Done, Keys, OPEN, ReadCounter, SetCounter, TakePermits,
+    TakePermitsReply,
+};
 use super::permits::leases;
 use super::{Inner, RedisBackend};
-use crate::backend::{Counters, Fault, Reply, Sort, Tally};
+use crate::backend::{Counters, Fault, Listen, Reply, Sort, Tally};
+use crate::clock;
+use crate::error::StoreError;
 use crate::key::Key;
 
 /// What Redisson publishes when a latch has a new count, or none any more.
@@ -75,6 +81,50 @@ impl Inner {
         Ok(())
     }
 
+    async fn take(&self, key: &Key, permits: u32, timeout: Duration) -> Result<bool, Fault> {
+        let asked_at = clock::now();
+        let deadline = asked_at + timeout;
+        let (_permit, now) = permit(self, asked_at, deadline).await?;
+        let (live, mut sent_at) = self.link.get(now, deadline).await?;
+        // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
+        for _ in 0..2 {
+            let script = TakePermits {
+                count: key.raw(),
+                name: key.name(),
+                permits,
+                not_after: self.link.clock().not_after(sent_at, deadline),
+            };
+            let reply = self.link.call(&live, &script, sent_at, deadline).await?;
+            let (taken, time) = match reply {
+                TakePermitsReply::Taken { time } => (Some(true), time),
+                TakePermitsReply::Busy { time } => (Some(false), time),
+                TakePermitsReply::Stale { time } => (None, time),
+            };
+            self.link.clock().saw(time, sent_at);
+            if let Some(taken) = taken {
+                return Ok(taken);
+            }
+            sent_at = clock::now();
+        }
+        Err(Fault::NotDone(StoreError::new(
+            "the request reached the lock store too late",
+        )))
+    }
+
+    async fn count_down(&self, key: &Key, timeout: Duration) -> Result<u64, Fault> {
+        let sort = Sort::Latch;
+        let channel = channel(Tally { key, sort });
+        let script = CountDown {
+            count: key.raw(),
+            channel: &channel,
+        };
+        let (left, unpublished) = self.call(&script, timeout).await?;
+        if unpublished {
+            self.publish(channel, OPEN.to_owned());
+        }
+        Ok(left)
+    }
+
     async fn delete(&self, tally: Tally<'_>, timeout: Duration) -> Result<bool, Fault> {
         let channel = channel(tally);
         let script = DeleteCounter {
@@ -103,7 +153,19 @@ impl Counters for RedisBackend {
         Box::pin(self.inner.add(key, permits, timeout))
     }
 
+    fn take<'a>(&'a self, key: &'a Key, permits: u32, timeout: Duration) -> Reply<'a, bool> {
+        Box::pin(self.inner.take(key, permits, timeout))
+    }
+
+    fn count_down<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, u64> {
+        Box::pin(self.inner.count_down(key, timeout))
+    }
+
     fn delete<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, bool> {
         Box::pin(self.inner.delete(tally, timeout))
+    }
+
+    fn listen_to(&self, tally: Tally<'_>) -> Box<dyn Listen> {
+        Box::new(self.inner.topics.listen(channel(tally)))
     }
 }

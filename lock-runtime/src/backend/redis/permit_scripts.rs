@@ -461,3 +461,106 @@ impl Script for DeleteCounter<'_> {
         }
     }
 }
+
+pub(super) struct TakePermits<'a> {
+    pub(super) count: &'a str,
+    pub(super) name: &'a str,
+    pub(super) permits: u32,
+    /// In µs of the server's TIME.
+    pub(super) not_after: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum TakePermitsReply {
+    Taken { time: u64 },
+    Busy { time: u64 },
+    Stale { time: u64 },
+}
+
+impl Script for TakePermits<'_> {
+    type Reply = TakePermitsReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["permits", "how_many, not_after_us"];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("take_permits", include_str!("lua/take_permits.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        1
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command
+            .arg(self.count)
+            .arg(self.permits)
+            .arg(self.not_after);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<TakePermitsReply, Fault>> {
+        let mut items = Items::of(reply)?;
+        let word = items.text()?;
+        let reply = match word.as_str() {
+            "SHORT" => return too_few(items, self.name),
+            "FOREIGN" => {
+                let (count, leases) = (self.count, self.count);
+                return Keys { count, leases }.foreign(items);
+            }
+            word => {
+                let time = items.digits()?;
+                match word {
+                    "OK" => TakePermitsReply::Taken { time },
+                    "BUSY" => TakePermitsReply::Busy { time },
+                    "STALE" => TakePermitsReply::Stale { time },
+                    _ => return None,
+                }
+            }
+        };
+        items.end(Ok(reply))
+    }
+}
+
+/// What Redisson publishes when a latch has opened.
+pub(super) const OPEN: &str = "0";
+
+pub(super) struct CountDown<'a> {
+    pub(super) count: &'a str,
+    pub(super) channel: &'a str,
+}
+
+impl Script for CountDown<'_> {
+    /// What is left, and whether the message is still to be published.
+    type Reply = (u64, bool);
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["latch", "channel, payload"];
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("count_down", include_str!("lua/count_down.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        1
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command.arg(self.count).arg(self.channel).arg(OPEN);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<(u64, bool), Fault>> {
+        let mut items = Items::of(reply)?;
+        match items.text()?.as_str() {
+            "OK" => {
+                let left = items.digits()?;
+                let unpublished = !flag(&mut items)?;
+                items.end(Ok((left, unpublished)))
+            }
+            "FOREIGN" => {
+                let (count, leases) = (self.count, self.count);
+                Keys { count, leases }.foreign(items)
+            }
+            _ => None,
+        }
+    }
+}

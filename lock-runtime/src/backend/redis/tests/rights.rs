@@ -7,6 +7,7 @@ use crate::holder::HolderIds;
 /// The least that a user needs under the default namespace: what the documentation says.
 const LEAST: &str = "-@all ~lock:* ~{lock:* ~redisson_lock_queue:* ~redisson_lock_timeout:* \
      &lock:control:* &redisson_lock__channel:* &redisson_sc:* &redisson_rwlock:* \
+     &redisson_countdownlatch__channel__* \
      +evalsha +script|load +time +get +set +hlen +hexists +hset +hdel +hgetall +del +pexpire +pttl \
      +zadd +zcard +zcount +zrem +zscore +incrby +zrange +zremrangebyscore \
      +exists +llen +lindex +lrange +lpos +lpop +lrem +rpush \

@@ -3,7 +3,7 @@
 use super::fair::{fair_acquire, fair_release, queue};
 use super::*;
 use crate::backend::redis::acquire_all::{AcquireAll, AcquireAllReply};
-use crate::backend::redis::permit_scripts::{ReadCounter, RenewPermits};
+use crate::backend::redis::permit_scripts::{ReadCounter, RenewPermits, TakePermitsReply};
 
 #[test]
 fn every_header_names_what_its_caller_sends() {
@@ -98,6 +98,8 @@ fn every_header_names_what_its_caller_sends() {
     check(&permits::set(1), 1);
     check(&permits::add(1), 1);
     check(&permits::delete(), 1);
+    check(&permits::take(1), 1);
+    check(&permits::count_down(), 1);
     check(
         &ReadCounter {
             keys: permits::KEYS,
@@ -226,6 +228,13 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
         assert!(!matches!(renewed, Some(Ok(_))), "{said}");
         let downgraded = rw.downgrade().read(reply.clone());
         assert!(!matches!(downgraded, Some(Ok(_))), "{said}");
+        let counted = permits::count_down().read(reply.clone());
+        assert!(!matches!(counted, Some(Ok(_))), "{said}");
+        let taken = permits::take(1).read(reply.clone());
+        assert!(
+            !matches!(taken, Some(Ok(TakePermitsReply::Taken { .. }))),
+            "{said}"
+        );
         let _ = inspect().read(reply);
     }
 }

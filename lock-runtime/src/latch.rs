@@ -1,0 +1,141 @@
+//! Count-down latches.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Fault, Sort};
+use crate::core::Core;
+use crate::counter::Counter;
+use crate::error::LockError;
+use crate::name::LockName;
+use crate::options::{check_wait, config};
+use crate::order::Patience;
+use crate::semaphore::check_count;
+
+/// A count-down latch by its name: opens when so many events have happened, in whatever processes. Made by
+/// [`LockManager::latch`](crate::LockManager::latch); cheap to clone. On Redis it is Redisson's `RCountDownLatch`.
+///
+/// A latch that was never set is open, and so is one whose count was lost by the store.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = lock_runtime::LockManager::in_memory();
+/// let imported = locks.latch("import:done");
+/// imported.try_set_count(2).await?;
+/// imported.count_down().await?; // in each worker, when it has finished
+/// imported.count_down().await?;
+/// imported.wait(None).await?; // wherever somebody depends on it
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Latch {
+    core: Arc<Core>,
+    name: LockName,
+}
+
+impl Latch {
+    pub(crate) fn new(core: Arc<Core>, name: LockName) -> Latch {
+        Latch { core, name }
+    }
+
+    fn counter(&self) -> Result<Counter<'_>, LockError> {
+        Counter::new(&self.core, &self.name, Sort::Latch)
+    }
+
+    /// Closes the latch for so many events, if it is open. False if it was closed; its count is then as it was.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidName`], [`LockError::InvalidConfig`] for 0 or more than 10^12, [`LockError::ForeignKey`],
+    /// [`LockError::Unavailable`] (it may have been set or not), [`LockError::Denied`], [`LockError::ShuttingDown`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it set or not.
+    pub async fn try_set_count(&self, count: u64) -> Result<bool, LockError> {
+        check_count("the count of a latch", count)?;
+        if count == 0 {
+            return Err(config("a latch waits for 1 event at least, not for 0"));
+        }
+        let counter = self.counter()?;
+        counter
+            .once(|core, tally, timeout| core.backend.set(tally, count, timeout))
+            .await
+    }
+
+    /// How many events are still to come; 0 if the latch is open.
+    ///
+    /// # Errors
+    /// As [`try_set_count`](Latch::try_set_count).
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn count(&self) -> Result<u64, LockError> {
+        let counter = self.counter()?;
+        let read = counter.once(|core, tally, timeout| core.backend.read(tally, timeout));
+        Ok(u64::try_from(read.await?.unwrap_or(0)).unwrap_or(0))
+    }
+
+    /// Tells that one event has happened: how many are still to come. An open latch stays open.
+    ///
+    /// # Errors
+    /// As [`try_set_count`](Latch::try_set_count). After [`LockError::Unavailable`] it may have been counted or not:
+    /// it is sent once, for a second one could open the latch too early.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it counted or not.
+    pub async fn count_down(&self) -> Result<u64, LockError> {
+        let counter = self.counter()?;
+        counter
+            .once(|core, tally, timeout| core.backend.count_down(tally.key, timeout))
+            .await
+    }
+
+    /// Waits until the latch is open, for so long at most; `None` waits for as long as it takes. It looks for itself
+    /// about once a second, and after every reconnection: no lost message makes it hang. A latch that opens and is
+    /// set again in between may be missed.
+    ///
+    /// # Errors
+    /// [`LockError::Busy`] if it was closed for the whole wait; while the store is away, it waits on, and says
+    /// [`LockError::Unavailable`] in the end; the others as [`try_set_count`](Latch::try_set_count).
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn wait(&self, wait: Option<Duration>) -> Result<(), LockError> {
+        check_wait(wait)?;
+        let counter = self.counter()?;
+        let (core, tally) = (&self.core, counter.tally());
+        let ask = |timeout| -> crate::backend::Reply<'_, bool> {
+            Box::pin(async move {
+                let count = core.backend.read(tally, timeout).await?;
+                Ok(count.is_none_or(|count| count <= 0))
+            })
+        };
+        counter
+            .until(Patience::new(wait), ask, Fault::is_passing)
+            .await
+    }
+
+    /// Opens the latch, whatever its count. False if it was open.
+    ///
+    /// # Errors
+    /// As [`try_set_count`](Latch::try_set_count).
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it done or not done.
+    pub async fn delete(&self) -> Result<bool, LockError> {
+        let counter = self.counter()?;
+        counter
+            .once(|core, tally, timeout| core.backend.delete(tally, timeout))
+            .await
+    }
+}
+
+impl fmt::Debug for Latch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latch")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,222 @@
+//! Plain semaphores: permits without a holder.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::backend::{Fault, Reply, Sort};
+use crate::core::Core;
+use crate::counter::Counter;
+use crate::error::LockError;
+use crate::gate::{Entry, Turn};
+use crate::key::Key;
+use crate::name::LockName;
+use crate::options::{Overrides, check_wait};
+use crate::order::{Order, Patience};
+use crate::semaphore::{Semaphore, check_permits};
+use crate::wait;
+
+/// A semaphore whose permits have no holder and no lease: Redisson's `RSemaphore`, to share one with Java. Made by
+/// [`LockManager::plain_semaphore`](crate::LockManager::plain_semaphore); cheap to clone.
+///
+/// **A crashed process's permits are gone**: nobody knows that it had them, and somebody has to
+/// [add](PlainSemaphore::add_permits) them again. For new code use [`Semaphore`], whose permits are leased.
+#[derive(Clone)]
+pub struct PlainSemaphore {
+    core: Arc<Core>,
+    name: LockName,
+    /// What both kinds can do.
+    both: Semaphore,
+}
+
+impl PlainSemaphore {
+    pub(crate) fn new(core: Arc<Core>, name: LockName) -> PlainSemaphore {
+        let both = Semaphore::new(core.clone(), name.clone());
+        PlainSemaphore { core, name, both }
+    }
+
+    /// As [`Semaphore::try_set_permits`].
+    ///
+    /// # Errors
+    /// As [`Semaphore::try_set_permits`].
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::try_set_permits`].
+    pub async fn try_set_permits(&self, permits: u64) -> Result<bool, LockError> {
+        self.both.try_set_permits(permits).await
+    }
+
+    /// As [`Semaphore::available`].
+    ///
+    /// # Errors
+    /// As [`Semaphore::available`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn available(&self) -> Result<i64, LockError> {
+        self.both.available().await
+    }
+
+    /// As [`Semaphore::add_permits`].
+    ///
+    /// # Errors
+    /// As [`Semaphore::add_permits`].
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::add_permits`].
+    pub async fn add_permits(&self, permits: i64) -> Result<(), LockError> {
+        self.both.add_permits(permits).await
+    }
+
+    /// As [`Semaphore::delete`].
+    ///
+    /// # Errors
+    /// As [`Semaphore::delete`].
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::delete`].
+    pub async fn delete(&self) -> Result<bool, LockError> {
+        self.both.delete().await
+    }
+
+    /// Takes so many permits, 1 to 1,000, all or none, if they are free now.
+    ///
+    /// # Errors
+    /// As [`acquire`](PlainSemaphore::acquire), but permits that are not free are `Ok(false)`.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](PlainSemaphore::acquire).
+    pub async fn try_acquire(&self, permits: u32) -> Result<bool, LockError> {
+        match self.acquire(permits, Some(Duration::ZERO)).await {
+            Ok(()) => Ok(true),
+            Err(LockError::Busy { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes so many permits, 1 to 1,000, all or none, within the wait; `None` waits for as long as it takes. Callers of
+    /// one process are served in the order in which they asked.
+    ///
+    /// # Errors
+    /// [`LockError::Busy`]; [`LockError::InvalidConfig`] for 0 permits or more than 1,000, or if none were ever set;
+    /// [`LockError::Unavailable`] if the store did not answer: then **nobody knows whether the permits were taken**, and
+    /// it is not tried again; the others as [`Semaphore::try_set_permits`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the queue, and gives back what the store says it has granted. If the store's answer
+    /// is lost as well, they stay taken.
+    pub async fn acquire(&self, permits: u32, wait: Option<Duration>) -> Result<(), LockError> {
+        check_permits(permits)?;
+        check_wait(wait)?;
+        let core = &self.core;
+        let counter = Counter::new(core, &self.name, Sort::Semaphore)?;
+        let patience = Patience::new(wait);
+        let key = Arc::new(counter.key.clone());
+        let terms = Overrides::default().terms(key.name(), &core.options)?;
+        let order = Order {
+            key: key.clone(),
+            terms,
+            wait,
+            reentrant: false,
+        };
+        let place = match core.gates.enter(&key, terms)? {
+            Entry::Head(place) => place,
+            Entry::Queued(ticket) => {
+                let timeout = core.options.call_timeout;
+                match wait::queue(ticket, &order, patience, timeout).await? {
+                    Turn::Head(place) => place,
+                    // Holds are handed over at locks only, and only readers go together.
+                    Turn::Held(_) | Turn::Go => return Err(order.busy(patience, None)),
+                }
+            }
+        };
+        let ask = |timeout| -> Reply<'_, bool> {
+            let (core, key, place) = (core.clone(), key.clone(), &place);
+            Box::pin(async move {
+                let taken = take(core, key, permits, timeout).await?;
+                place.heard_from_store(None);
+                Ok(taken)
+            })
+        };
+        let not_done = |fault: &Fault| matches!(fault, Fault::NotDone(_));
+        counter.until(patience, ask, not_done).await
+    }
+
+    /// Gives so many permits back, 1 to 1,000. Whoever calls it must have them: nobody checks.
+    ///
+    /// # Errors
+    /// As [`Semaphore::add_permits`]: after [`LockError::Unavailable`] they may have been given back or not.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it done or not done.
+    pub async fn release(&self, permits: u32) -> Result<(), LockError> {
+        check_permits(permits)?;
+        self.add_permits(i64::from(permits)).await
+    }
+}
+
+/// Permits that were granted to a caller who has not seen them yet.
+struct Granted {
+    core: Arc<Core>,
+    key: Arc<Key>,
+    permits: u32,
+    seen: bool,
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        if self.seen {
+            return;
+        }
+        let (core, key, permits) = (self.core.clone(), self.key.clone(), self.permits);
+        self.core.life.spawn(async move {
+            let timeout = core.options.call_timeout;
+            if let Err(fault) = core.backend.add(&key, i64::from(permits), timeout).await {
+                tracing::warn!(%fault, permits, "plain permits of a caller who left were not given back");
+            }
+        });
+    }
+}
+
+/// Asks once. The manager drives the call, so that a caller who leaves meanwhile loses no permits.
+async fn take(
+    core: Arc<Core>,
+    key: Arc<Key>,
+    permits: u32,
+    timeout: Duration,
+) -> Result<bool, Fault> {
+    let (tell, told) = oneshot::channel();
+    let asked = core.clone();
+    core.life.spawn(async move {
+        let taken = asked.backend.take(&key, permits, timeout).await;
+        let granted = taken.map(|taken| {
+            taken.then(|| Granted {
+                core: asked.clone(),
+                key: key.clone(),
+                permits,
+                seen: false,
+            })
+        });
+        // Dropped with the channel if nobody listens any more, which gives the permits back.
+        let _ = tell.send(granted);
+    });
+    match told.await {
+        Ok(Ok(Some(mut granted))) => {
+            granted.seen = true;
+            Ok(true)
+        }
+        Ok(Ok(None)) => Ok(false),
+        Ok(Err(fault)) => Err(fault),
+        Err(_) => Err(Fault::Closed("the runtime of the lock manager is gone")),
+    }
+}
+
+impl fmt::Debug for PlainSemaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlainSemaphore")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,113 @@
+//! Counters when messages and replies are lost: nobody hangs, nothing is done twice, and what is unknown is said.
+
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager};
+use tests::faults::{asleep, behind_a_proxy, took};
+use tests::{RedisServer, Then, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Option<Duration> = Some(Duration::from_secs(30));
+/// A sleep is 1 s give or take a fifth; the rest is this machine's.
+const CAP: Duration = Duration::from_millis(1_200 + 300);
+
+#[tokio::test]
+async fn a_latch_whose_messages_are_lost_costs_no_more_than_the_cap() {
+    let server = RedisServer::start();
+    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    let latch = locks.latch("l");
+    proxy.lose_messages(true);
+    for silently in [false, true] {
+        other.latch("l").try_set_count(1).await.unwrap();
+        let waiting = latch.clone();
+        let waiting = asleep(&proxy, async move { waiting.wait(LONG).await }).await;
+        if silently {
+            let _: i64 = server.query(&["DEL", "lock:l"]);
+        } else {
+            other.latch("l").count_down().await.unwrap();
+        }
+        let (opened, waited) = took(waiting).await;
+        opened.unwrap().unwrap();
+        assert!(waited < CAP, "{waited:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_latch_that_opens_while_the_subscription_is_cut_is_seen_after_it() {
+    let server = RedisServer::start();
+    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    let latch = locks.latch("l");
+    other.latch("l").try_set_count(1).await.unwrap();
+    let waiting = latch.clone();
+    let waiting = asleep(&proxy, async move { waiting.wait(LONG).await }).await;
+    proxy.go_down();
+    other.latch("l").count_down().await.unwrap();
+    proxy.refuse(false);
+    let (opened, waited) = took(waiting).await;
+    opened.unwrap().unwrap();
+    assert!(waited < CAP + 500 * MS, "{waited:?}");
+}
+
+#[tokio::test]
+async fn what_is_not_answered_is_unknown_and_sent_once() {
+    let server = RedisServer::start();
+    let (proxy, locks) =
+        behind_a_proxy(&server, LockManager::builder().call_timeout(300 * MS)).await;
+    let (semaphore, latch) = (locks.plain_semaphore("s"), locks.latch("l"));
+    semaphore.try_set_permits(10).await.unwrap();
+    latch.try_set_count(6).await.unwrap();
+    // So that the server knows the scripts: what is lost below is an answer, not a request for the text.
+    semaphore.acquire(1, LONG).await.unwrap();
+    semaphore.release(1).await.unwrap();
+    latch.count_down().await.unwrap();
+    let lose = |then| {
+        proxy.lose_reply_to(
+            |args| args[0] == b"EVALSHA" && args.get(2).is_some_and(|keys| *keys == b"1"),
+            then,
+        );
+    };
+    let unknown = |answer: Result<(), LockError>| match answer {
+        Err(error @ LockError::Unavailable { .. }) => {
+            assert!(error.to_string().contains("unknown whether"), "{error}");
+        }
+        answer => panic!("{answer:?}"),
+    };
+    for then in [Then::Cut, Then::Silence] {
+        lose(then);
+        unknown(semaphore.acquire(2, LONG).await);
+        lose(then);
+        unknown(semaphore.release(1).await);
+        lose(then);
+        unknown(latch.count_down().await.map(|_| ()));
+    }
+    let answered = async || semaphore.available().await.is_ok();
+    eventually("the store answers again", answered).await;
+    assert_eq!(semaphore.available().await.unwrap(), 10 - 2 * 2 + 2);
+    assert_eq!(latch.count().await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_for_a_while_ends_no_wait() {
+    let server = RedisServer::start();
+    let (proxy, locks) =
+        behind_a_proxy(&server, LockManager::builder().call_timeout(200 * MS)).await;
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    other.latch("l").try_set_count(1).await.unwrap();
+    let latch = locks.latch("l");
+    let waiting = latch.clone();
+    let waiting = asleep(&proxy, async move { waiting.wait(LONG).await }).await;
+    proxy.go_down();
+    let (refused, _) = took(latch.wait(Some(600 * MS))).await;
+    assert!(
+        matches!(refused, Err(LockError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    assert!(!waiting.is_finished());
+    proxy.refuse(false);
+    other.latch("l").count_down().await.unwrap();
+    let (opened, waited) = took(waiting).await;
+    opened.unwrap().unwrap();
+    assert!(waited < CAP + 1_000 * MS, "{waited:?}");
+}

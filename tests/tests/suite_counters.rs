@@ -1,0 +1,194 @@
+//! Plain semaphores and count-down latches: what has no holder.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use lock_runtime::LockError;
+use tests::{Store, eventually};
+use tokio::time::{Instant, sleep};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
+
+fn is_config<T: std::fmt::Debug>(answer: Result<T, LockError>) -> bool {
+    matches!(answer, Err(LockError::InvalidConfig { .. }))
+}
+
+tests::suite! {
+    async fn plain_permits_are_taken_and_given_back_by_anybody(store: &mut Store) {
+        let (a, b) = (store.manager().await, store.manager().await);
+        let (one, other) = (a.plain_semaphore("s"), b.plain_semaphore("s"));
+        assert!(one.try_set_permits(3).await.unwrap());
+        assert!(!other.try_set_permits(9).await.unwrap());
+        assert!(one.try_acquire(2).await.unwrap());
+        assert!(!other.try_acquire(2).await.unwrap());
+        assert_eq!(other.available().await.unwrap(), 1);
+        other.release(2).await.unwrap();
+        other.add_permits(-1).await.unwrap();
+        assert_eq!(one.available().await.unwrap(), 2);
+        assert!(one.delete().await.unwrap());
+    }
+
+    async fn plain_permits_are_never_too_many(store: &mut Store) {
+        let managers = [store.manager().await, store.manager().await];
+        let semaphore = managers[0].plain_semaphore("s");
+        semaphore.try_set_permits(4).await.unwrap();
+        let taken = Arc::new(AtomicU32::new(0));
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..16 {
+            let (semaphore, taken) = (managers[task % 2].plain_semaphore("s"), taken.clone());
+            tasks.spawn(async move {
+                for round in 0..10 {
+                    let permits = u32::try_from((task + round) % 3 + 1).unwrap();
+                    semaphore.acquire(permits, LONG).await.unwrap();
+                    let now = taken.fetch_add(permits, Ordering::SeqCst) + permits;
+                    assert!(now <= 4, "{now} permits are out");
+                    sleep(MS).await;
+                    taken.fetch_sub(permits, Ordering::SeqCst);
+                    semaphore.release(permits).await.unwrap();
+                }
+            });
+        }
+        while let Some(task) = tasks.join_next().await {
+            task.unwrap();
+        }
+        assert_eq!(semaphore.available().await.unwrap(), 4);
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn a_wait_for_plain_permits_is_woken_and_bounded(store: &mut Store) {
+        let (a, b) = (store.manager().await, store.manager().await);
+        let (one, other) = (a.plain_semaphore("s"), b.plain_semaphore("s"));
+        one.try_set_permits(1).await.unwrap();
+        one.acquire(1, LONG).await.unwrap();
+        let started = Instant::now();
+        match other.acquire(1, Some(300 * MS)).await {
+            Err(LockError::Busy { name, .. }) => assert_eq!(name, "s"),
+            refused => panic!("{refused:?}"),
+        }
+        assert!(started.elapsed() >= 300 * MS && started.elapsed() < 800 * MS);
+        let waiting = tokio::spawn({
+            let other = other.clone();
+            async move { other.acquire(1, None).await }
+        });
+        sleep(300 * MS).await;
+        let released = Instant::now();
+        one.release(1).await.unwrap();
+        waiting.await.unwrap().unwrap();
+        assert!(released.elapsed() < 500 * MS, "{:?}", released.elapsed());
+        other.delete().await.unwrap();
+    }
+
+    async fn what_plain_permits_cannot_be_is_refused(store: &mut Store) {
+        let locks = store.manager().await;
+        let semaphore = locks.plain_semaphore("s");
+        assert!(is_config(semaphore.acquire(1, LONG).await), "never set");
+        assert!(is_config(semaphore.release(1).await));
+        semaphore.try_set_permits(1).await.unwrap();
+        for permits in [0, 1_001] {
+            assert!(is_config(semaphore.acquire(permits, LONG).await));
+            assert!(is_config(semaphore.try_acquire(permits).await));
+            assert!(is_config(semaphore.release(permits).await));
+        }
+        let info = locks.inspect("s").await.unwrap();
+        assert_eq!((info.held, info.mode, info.available), (false, Some("counter"), Some(1)));
+        assert!(!locks.force_release("s").await.unwrap());
+        assert_eq!(semaphore.available().await.unwrap(), 1);
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn plain_permits_granted_to_nobody_come_back(store: &mut Store) {
+        let locks = store.manager().await;
+        let semaphore = locks.plain_semaphore("s");
+        semaphore.try_set_permits(1).await.unwrap();
+        for yields in 0..40 {
+            let pending = tokio::spawn({
+                let semaphore = semaphore.clone();
+                async move { semaphore.acquire(1, LONG).await }
+            });
+            for _ in 0..yields {
+                tokio::task::yield_now().await;
+            }
+            pending.abort();
+            if let Ok(acquired) = pending.await {
+                acquired.unwrap();
+                semaphore.release(1).await.unwrap();
+            }
+            eventually("it is back", async || semaphore.available().await.unwrap() == 1).await;
+        }
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn a_latch_opens_when_everything_has_happened(store: &mut Store) {
+        let (a, b) = (store.manager().await, store.manager().await);
+        let (latch, other) = (a.latch("l"), b.latch("l"));
+        assert_eq!(latch.count().await.unwrap(), 0);
+        latch.wait(LONG).await.unwrap();
+        assert!(latch.try_set_count(3).await.unwrap());
+        assert!(!other.try_set_count(9).await.unwrap());
+        let waiting: Vec<_> = (0..20).map(|waiter| {
+            let latch = [&latch, &other][waiter % 2].clone();
+            tokio::spawn(async move { latch.wait(None).await })
+        }).collect();
+        for left in [2, 1] {
+            assert_eq!(other.count_down().await.unwrap(), left);
+            assert_eq!(latch.count().await.unwrap(), left);
+        }
+        sleep(300 * MS).await;
+        assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
+        let opened = Instant::now();
+        assert_eq!(latch.count_down().await.unwrap(), 0);
+        for waiter in waiting {
+            waiter.await.unwrap().unwrap();
+        }
+        assert!(opened.elapsed() < 600 * MS, "{:?}", opened.elapsed());
+        assert_eq!(latch.count_down().await.unwrap(), 0, "it stays open");
+        assert!(latch.try_set_count(1).await.unwrap(), "and can be closed again");
+        assert_eq!(latch.count_down().await.unwrap(), 0);
+    }
+
+    async fn a_wait_for_a_latch_is_bounded_and_a_deleted_latch_is_open(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let latch = locks.latch("l");
+        assert!(is_config(latch.try_set_count(0).await));
+        assert!(is_config(latch.try_set_count(u64::MAX).await));
+        latch.try_set_count(1).await.unwrap();
+        let started = Instant::now();
+        let late = latch.wait(Some(200 * MS)).await;
+        assert!(matches!(late, Err(LockError::Busy { .. })), "{late:?}");
+        assert!(started.elapsed() >= 200 * MS && started.elapsed() < 700 * MS);
+        let closed = latch.wait(Some(Duration::ZERO)).await;
+        assert!(matches!(closed, Err(LockError::Busy { .. })));
+        let waiting = tokio::spawn({
+            let latch = other.latch("l");
+            async move { latch.wait(LONG).await }
+        });
+        sleep(200 * MS).await;
+        let deleted = Instant::now();
+        assert!(latch.delete().await.unwrap());
+        assert!(!latch.delete().await.unwrap());
+        waiting.await.unwrap().unwrap();
+        assert!(deleted.elapsed() < 500 * MS, "{:?}", deleted.elapsed());
+    }
+
+    async fn a_shutdown_sends_those_away_who_wait_for_a_counter(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let (latch, semaphore) = (other.latch("l"), other.plain_semaphore("s"));
+        latch.try_set_count(1).await.unwrap();
+        semaphore.try_set_permits(0).await.unwrap();
+        let (mine, plain) = (locks.latch("l"), locks.plain_semaphore("s"));
+        let waiting = [
+            tokio::spawn(async move { mine.wait(None).await }),
+            tokio::spawn(async move { plain.acquire(1, None).await }),
+        ];
+        sleep(200 * MS).await;
+        locks.shutdown().await;
+        for waiter in waiting {
+            let sent_away = waiter.await.unwrap();
+            assert!(matches!(sent_away, Err(LockError::ShuttingDown { .. })), "{sent_away:?}");
+        }
+        latch.delete().await.unwrap();
+        semaphore.delete().await.unwrap();
+    }
+}
