@@ -435,3 +435,6 @@ impl Drop for Ticket {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
