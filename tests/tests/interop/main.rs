@@ -10,4 +10,5 @@ mod mutex_ends;
 mod mutex_names;
 mod pair;
 mod permits;
+mod read_write;
 mod spin;

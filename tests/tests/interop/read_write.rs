@@ -1,0 +1,249 @@
+//! `read`, `write` and `getReadWriteLock`: readers of both beside each other, writers of either alone.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::LockError;
+use tests::{JavaPeer, eventually};
+
+use crate::pair::{LONG, MS, ONE_PUSH, Pair, mostly_within};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_both_hold_together_and_no_writer_beside_them() {
+    let pair = Pair::start().await;
+    let (read, write) = (
+        pair.java.lock_of("read", "k"),
+        pair.java.lock_of("write", "k"),
+    );
+    read.lock("a").await;
+    let ours = pair.rust.read("k").acquire().await.unwrap();
+    read.lock("b").await;
+    assert!(pair.rust.write("k").try_acquire().await.unwrap().is_none());
+    assert!(!write.try_lock("c").await);
+    let info = pair.rust.inspect("k").await.unwrap();
+    assert_eq!((info.held, info.mode), (true, Some("read")));
+    read.unlock("a").await;
+    read.unlock("b").await;
+    assert!(!write.try_lock("c").await, "ours is left");
+    ours.release().await.unwrap();
+    assert!(write.try_lock("c").await);
+    assert!(pair.rust.read("k").try_acquire().await.unwrap().is_none());
+    assert!(pair.rust.write("k").try_acquire().await.unwrap().is_none());
+    assert_eq!(pair.rust.inspect("k").await.unwrap().mode, Some("write"));
+    write.unlock("c").await;
+    let ours = pair.rust.write("k").acquire().await.unwrap();
+    assert!(!read.try_lock("a").await && !write.try_lock("a").await);
+    ours.release().await.unwrap();
+    assert!(read.try_lock("a").await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_has_the_lock_within_one_push_of_the_last_reader() {
+    let pair = Pair::start().await;
+    let (read, write) = (
+        pair.java.lock_of("read", "k"),
+        pair.java.lock_of("write", "k"),
+    );
+    let mut times = Vec::new();
+    for _ in 0..4 {
+        read.lock("a").await;
+        let waiting = pair
+            .asleep(|| tokio::spawn(pair.rust.write("k").wait(LONG).acquire()))
+            .await;
+        let released = Instant::now();
+        read.unlock("a").await;
+        let guard = waiting.await.unwrap().unwrap();
+        times.push(released.elapsed());
+        guard.release().await.unwrap();
+
+        let reader = pair.rust.read("k").acquire().await.unwrap();
+        let waiting = pair.asleep(|| write.begin(LONG, "a")).await;
+        let released = Instant::now();
+        reader.release().await.unwrap();
+        assert_eq!(waiting.await.unwrap(), "true");
+        times.push(released.elapsed());
+        write.unlock("a").await;
+    }
+    mostly_within(ONE_PUSH, times);
+    assert_eq!(pair.java.complaints(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_have_the_lock_within_one_push_of_the_writer() {
+    let pair = Pair::start().await;
+    let (read, write) = (
+        pair.java.lock_of("read", "k"),
+        pair.java.lock_of("write", "k"),
+    );
+    let mut times = Vec::new();
+    for _ in 0..4 {
+        write.lock("a").await;
+        let waiting = pair
+            .asleep(|| tokio::spawn(pair.rust.read("k").wait(LONG).acquire()))
+            .await;
+        let released = Instant::now();
+        write.unlock("a").await;
+        let guard = waiting.await.unwrap().unwrap();
+        times.push(released.elapsed());
+        guard.release().await.unwrap();
+
+        let writer = pair.rust.write("k").acquire().await.unwrap();
+        let one = pair.asleep(|| read.begin(LONG, "a")).await;
+        let two = pair.asleep(|| read.begin(LONG, "b")).await;
+        let released = Instant::now();
+        writer.release().await.unwrap();
+        assert_eq!(one.await.unwrap(), "true");
+        assert_eq!(two.await.unwrap(), "true");
+        times.push(released.elapsed());
+        read.unlock("a").await;
+        read.unlock("b").await;
+    }
+    mostly_within(ONE_PUSH, times);
+    assert_eq!(pair.java.complaints(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_downgrade_lets_javas_waiting_readers_in() {
+    let pair = Pair::start().await;
+    let read = pair.java.lock_of("read", "k");
+    let writer = pair.rust.write("k").acquire().await.unwrap();
+    let nested = writer.scope(async { pair.rust.read("k").acquire().await });
+    let nested = nested.await.unwrap();
+    let waiting = pair.asleep(|| read.begin(LONG, "a")).await;
+    let released = Instant::now();
+    writer.release().await.unwrap();
+    assert_eq!(waiting.await.unwrap(), "true");
+    assert!(released.elapsed() < 2_000 * MS, "{:?}", released.elapsed());
+    assert!(nested.is_held());
+    assert!(!pair.java.lock_of("write", "k").try_lock("b").await);
+    nested.release().await.unwrap();
+    read.unlock("a").await;
+    assert!(pair.java.lock_of("write", "k").try_lock("b").await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn javas_downgrade_lets_our_waiting_reader_in_within_its_cap() {
+    let pair = Pair::start().await;
+    let (read, write) = (
+        pair.java.lock_of("read", "k"),
+        pair.java.lock_of("write", "k"),
+    );
+    write.lock("a").await;
+    read.lock("a").await;
+    let waiting = pair
+        .asleep(|| tokio::spawn(pair.rust.read("k").wait(LONG).acquire()))
+        .await;
+    let released = Instant::now();
+    // It publishes nothing.
+    write.unlock("a").await;
+    let guard = waiting.await.unwrap().unwrap();
+    assert!(released.elapsed() < 1_500 * MS, "{:?}", released.elapsed());
+    read.unlock("a").await;
+    assert!(!write.try_lock("b").await, "ours is left");
+    guard.release().await.unwrap();
+    assert!(write.try_lock("b").await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_java_reader_keeps_our_writer_out_for_its_lease() {
+    let pair = Pair::start().await;
+    let mut doomed = JavaPeer::with_watchdog(&pair.server, 3_000 * MS).await;
+    doomed.lock_of("read", "k").lock("a").await;
+    doomed.kill9();
+    let left = Duration::from_millis(pair.server.pttl("k").unsigned_abs());
+    let since = Instant::now();
+    let guard = pair.rust.write("k").wait(LONG).acquire().await.unwrap();
+    let waited = since.elapsed();
+    assert!(
+        waited + 10 * MS >= left && waited < left + 1_000 * MS,
+        "{waited:?} of {left:?}"
+    );
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_outlives_another_is_renewed_and_keeps_writers_out() {
+    let pair = Pair::with_watchdog(1_500 * MS).await;
+    let (read, write) = (
+        pair.java.lock_of("read", "k"),
+        pair.java.lock_of("write", "k"),
+    );
+    // Each in turn is left alone with what the other did to the key's TTL.
+    let ours = pair
+        .rust
+        .read("k")
+        .lease(1_500 * MS)
+        .acquire()
+        .await
+        .unwrap();
+    read.lock("a").await;
+    ours.release().await.unwrap();
+    let busy = pair.rust.write("k").wait(3_000 * MS).acquire().await;
+    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    let ours = pair
+        .rust
+        .read("k")
+        .lease(1_500 * MS)
+        .acquire()
+        .await
+        .unwrap();
+    read.unlock("a").await;
+    assert_eq!(write.begin(3_000 * MS, "b").await.unwrap(), "false");
+    assert!(ours.is_held());
+    ours.release().await.unwrap();
+    assert!(write.try_lock("b").await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forced_releases_of_either_side_end_the_others_hold() {
+    let pair = Pair::start().await;
+    let write = pair.java.lock_of("write", "k");
+    let ours = pair
+        .rust
+        .write("k")
+        .lease(1_500 * MS)
+        .acquire()
+        .await
+        .unwrap();
+    assert!(write.force_unlock().await);
+    ours.lost().wait().await;
+    drop(ours);
+    eventually("the key is free", async || !pair.server.exists("k")).await;
+    write.lock("a").await;
+    assert!(pair.rust.force_release("k").await.unwrap());
+    assert!(!write.is_held("a").await);
+    assert!(pair.rust.write("k").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_of_both_are_never_inside_together_while_readers_come_and_go() {
+    let pair = Pair::start().await;
+    let write = pair.java.lock_of("write", "k");
+    let in_java = [
+        write.contend(80, "counter", "a"),
+        write.contend(80, "counter", "b"),
+    ];
+    let writer = async || {
+        for _ in 0..80 {
+            let guard = pair.rust.write("k").wait(LONG).acquire().await.unwrap();
+            let old: Option<u64> = pair.server.query(&["GET", "counter"]);
+            let new = old.unwrap_or(0) + 1;
+            let _: String = pair.server.query(&["SET", "counter", &new.to_string()]);
+            guard.release().await.unwrap();
+        }
+    };
+    let reader = async || {
+        for _ in 0..80 {
+            let guard = pair.rust.read("k").wait(LONG).acquire().await.unwrap();
+            let before: Option<u64> = pair.server.query(&["GET", "counter"]);
+            tokio::task::yield_now().await;
+            let after: Option<u64> = pair.server.query(&["GET", "counter"]);
+            assert_eq!(before, after, "a writer beside a reader");
+            guard.release().await.unwrap();
+        }
+    };
+    tokio::join!(writer(), writer(), reader(), reader());
+    for answer in in_java {
+        assert_eq!(answer.await.unwrap(), "0");
+    }
+    assert_eq!(pair.server.query::<u64>(&["GET", "counter"]), 320);
+}
