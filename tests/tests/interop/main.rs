@@ -4,11 +4,13 @@
 
 mod fair;
 mod fenced;
+mod latch;
 mod multi;
 mod mutex;
 mod mutex_ends;
 mod mutex_names;
 mod pair;
 mod permits;
+mod plain_semaphore;
 mod read_write;
 mod spin;

@@ -1,0 +1,86 @@
+//! `latch` and `getCountDownLatch`: one count, that either side sets, counts down and waits for.
+
+use std::time::Instant;
+
+use crate::pair::{LONG, MS, ONE_PUSH, Pair};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_count_of_both_opens_the_latch_for_waiters_of_both_within_one_push() {
+    let pair = Pair::start().await;
+    // The last of them is brought down by either side in turn; names with braces have a channel, too.
+    for (name, last_is_ours) in [("k", true), ("j", false), ("{t}:k", true), ("x{t}", false)] {
+        let ours = pair.rust.latch(name);
+        assert!(ours.try_set_count(3).await.unwrap());
+        assert_eq!(pair.java.ask(format!("latch-set {name} 9")).await, "false");
+        let wait = format!("latch-await {name} {}", LONG.as_millis());
+        let java_waits = pair.refused_twice("get", || pair.java.tell(&wait)).await;
+        let waiter = ours.clone();
+        let begin = || tokio::spawn(async move { waiter.wait(Some(LONG)).await });
+        let rust_waits = pair.refused_twice("get", begin).await;
+
+        assert_eq!(ours.count_down().await.unwrap(), 2);
+        assert_eq!(pair.java.ask(format!("latch-down {name}")).await, "ok");
+        assert_eq!(ours.count().await.unwrap(), 1);
+        assert_eq!(pair.java.ask(format!("latch-count {name}")).await, "1");
+        assert!(!java_waits.is_there() && !rust_waits.is_finished());
+
+        let opened = Instant::now();
+        if last_is_ours {
+            assert_eq!(ours.count_down().await.unwrap(), 0);
+        } else {
+            pair.java.ask(format!("latch-down {name}")).await;
+        }
+        assert_eq!(java_waits.await.unwrap(), "true");
+        rust_waits.await.unwrap().unwrap();
+        assert!(
+            opened.elapsed() < 2 * ONE_PUSH,
+            "{name}: {:?}",
+            opened.elapsed()
+        );
+        assert!(!pair.server.exists(name));
+    }
+    assert_eq!(pair.java.complaints(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_latch_lets_both_through_and_can_be_set_again() {
+    let pair = Pair::start().await;
+    let ours = pair.rust.latch("k");
+    ours.wait(Some(LONG)).await.unwrap();
+    assert_eq!(pair.java.ask("latch-await k 0").await, "true");
+    // Counting down what is open changes nothing.
+    assert_eq!(ours.count_down().await.unwrap(), 0);
+    pair.java.ask("latch-down k").await;
+    assert!(!pair.server.exists("k"));
+    assert_eq!(pair.java.ask("latch-set k 1").await, "true");
+    assert!(!ours.try_set_count(1).await.unwrap());
+    assert_eq!(pair.java.ask("latch-await k 50").await, "false");
+    assert_eq!(ours.count().await.unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_that_java_deletes_is_open_for_our_waiter_within_its_cap() {
+    let pair = Pair::start().await;
+    let ours = pair.rust.latch("k");
+    ours.try_set_count(1).await.unwrap();
+    let waiter = ours.clone();
+    let begin = || tokio::spawn(async move { waiter.wait(Some(LONG)).await });
+    let waiting = pair.refused_twice("get", begin).await;
+    let deleted = Instant::now();
+    assert_eq!(pair.java.ask("latch-delete k").await, "true");
+    waiting.await.unwrap().unwrap();
+    assert!(deleted.elapsed() < 1_500 * MS, "{:?}", deleted.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_that_we_delete_is_open_for_javas_waiter_when_it_looks() {
+    let pair = Pair::start().await;
+    let ours = pair.rust.latch("k");
+    ours.try_set_count(1).await.unwrap();
+    // Redisson's own deletion does not wake its waiters either: see `docs/redisson-compatibility.md`.
+    let waiting = pair
+        .refused_twice("get", || pair.java.tell("latch-await k 3000"))
+        .await;
+    assert!(ours.delete().await.unwrap());
+    assert_eq!(waiting.await.unwrap(), "true");
+}

@@ -1,0 +1,72 @@
+//! `plain_semaphore` and `getSemaphore`: a number of permits that nobody is known to hold.
+
+use std::time::Instant;
+
+use crate::pair::{LONG, ONE_PUSH, Pair, mostly_within};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_permits_of_both_are_counted_together() {
+    let pair = Pair::start().await;
+    let ours = pair.rust.plain_semaphore("s");
+    assert!(ours.try_set_permits(3).await.unwrap());
+    assert_eq!(pair.java.ask("semaphore-set s 7").await, "false");
+    assert_eq!(pair.java.ask("semaphore-acquire s 2 0").await, "true");
+    assert!(!ours.try_acquire(2).await.unwrap());
+    assert!(ours.try_acquire(1).await.unwrap());
+    assert_eq!(pair.java.ask("semaphore-acquire s 1 0").await, "false");
+    // Either side gives back what the other took.
+    ours.release(2).await.unwrap();
+    assert_eq!(pair.java.ask("semaphore-available s").await, "2");
+    assert_eq!(pair.java.ask("semaphore-release s 1").await, "ok");
+    assert_eq!(ours.available().await.unwrap(), 3);
+    assert_eq!(pair.java.ask("semaphore-drain s").await, "3");
+    assert!(!ours.try_acquire(1).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fewer_than_none_are_survived_by_waiters_of_both() {
+    let pair = Pair::start().await;
+    let ours = pair.rust.plain_semaphore("s");
+    ours.try_set_permits(1).await.unwrap();
+    assert!(ours.try_acquire(1).await.unwrap());
+    let java_waits = pair
+        .java
+        .tell(format!("semaphore-acquire s 1 {}", LONG.as_millis()));
+    let rust_waits = tokio::spawn(async move { ours.acquire(1, Some(LONG)).await });
+    // Java publishes what is then below zero.
+    assert_eq!(pair.java.ask("semaphore-add s -2").await, "ok");
+    let ours = pair.rust.plain_semaphore("s");
+    assert_eq!(ours.available().await.unwrap(), -2);
+    ours.add_permits(4).await.unwrap();
+    assert_eq!(java_waits.await.unwrap(), "true");
+    rust_waits.await.unwrap().unwrap();
+    assert_eq!(ours.available().await.unwrap(), 0);
+    assert_eq!(pair.java.complaints(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_permit_given_back_is_had_within_one_push() {
+    let pair = Pair::start().await;
+    let ours = pair.rust.plain_semaphore("s");
+    ours.try_set_permits(1).await.unwrap();
+    assert!(ours.try_acquire(1).await.unwrap());
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let wait = format!("semaphore-acquire s 1 {}", LONG.as_millis());
+        let waiting = pair.refused_twice("get", || pair.java.tell(&wait)).await;
+        let released = Instant::now();
+        ours.release(1).await.unwrap();
+        assert_eq!(waiting.await.unwrap(), "true");
+        times.push(released.elapsed());
+
+        let waiter = ours.clone();
+        let begin = || tokio::spawn(async move { waiter.acquire(1, Some(LONG)).await });
+        let waiting = pair.refused_twice("get", begin).await;
+        let released = Instant::now();
+        assert_eq!(pair.java.ask("semaphore-release s 1").await, "ok");
+        waiting.await.unwrap().unwrap();
+        times.push(released.elapsed());
+    }
+    mostly_within(ONE_PUSH, times);
+    assert_eq!(pair.java.complaints(), "");
+}
