@@ -118,6 +118,8 @@ pub enum Op {
     HandOver,
     /// One lock; holder, ttl.
     Renew,
+    /// Lock, queue, timeouts and fence; holder, lease, not_after, waits, channel.
+    FairAcquire,
 }
 
 impl Op {
@@ -128,6 +130,7 @@ impl Op {
             Op::Release => (b"1", 7),
             Op::HandOver => (b"2", 9),
             Op::Renew => (b"1", 6),
+            Op::FairAcquire => (b"4", 12),
         };
         args.len() == shape.1 && args[0] == b"EVALSHA" && args[2] == shape.0
     }

@@ -138,6 +138,33 @@ async fn a_waiter_dropped_at_any_poll_leaves_the_queue_and_the_lock() {
 }
 
 #[tokio::test]
+async fn a_fair_waiter_dropped_at_any_poll_leaves_the_queue_and_the_lock() {
+    let scene = Scene::new().await;
+    at_each_poll(async |polls, leave| {
+        let holder = scene.other.fair("k").acquire().await.unwrap();
+        // Released while the waiter is somewhere on its way: it has asked, or subscribed, or sleeps.
+        let releasing = tokio::spawn(async move {
+            tokio::time::sleep(25 * MS).await;
+            holder.release().await.unwrap();
+        });
+        let waiter = scene.slow.fair("k").wait(LONG).acquire();
+        let guard = poll_times(waiter, polls, leave).await;
+        let completed = guard.is_some();
+        drop(guard.map(Result::unwrap));
+        releasing.await.unwrap();
+        // A fair one: only the first in the queue is told of a release.
+        let next = scene.other.fair("k").wait(ORPHAN).acquire().await;
+        next.unwrap().release().await.unwrap();
+        scene
+            .assert_free(&format!("{polls} polls, {leave:?}"))
+            .await;
+        completed
+    })
+    .await;
+    scene.end().await;
+}
+
+#[tokio::test]
 async fn an_heir_dropped_at_any_poll_passes_the_lock_on() {
     let scene = Scene::new().await;
     at_each_poll(async |polls, leave| {

@@ -1,12 +1,13 @@
 //! The figures that the README quotes, each beside a baseline in the same run.
 //!
-//! `cargo bench -p tests --bench figures [-- attribute uncontended many-keys hot-key processes idle]`
+//! `cargo bench -p tests --bench figures [-- attribute uncontended many-keys hot-key processes fair idle]`
 //!
 //! The baseline is the same two scripts, called bare through the same client crate on one connection.
 #![allow(missing_docs)]
 
 mod attribute;
 mod bare;
+mod fair;
 mod hot_key;
 mod idle;
 mod many_keys;
@@ -38,6 +39,9 @@ fn main() {
     }
     if wanted("processes") {
         hot_key::processes();
+    }
+    if wanted("fair") {
+        fair::run();
     }
     if wanted("idle") {
         idle::run();

@@ -3,7 +3,9 @@
 //! `worker contend URL KEY TASKS ACQUISITIONS` says `ready`, waits for a line, makes so many
 //! acquisitions with so many tasks, and reports every hold.
 //! `worker race URL KEY TASKS MILLIS` does so for a time instead of a number.
-//! `worker hang URL KEY LEASE_MILLIS` takes the lock, says `held TOKEN` and keeps it.
+//! `worker hang URL KEY LEASE_MILLIS` takes the lock, says `held TOKEN` and keeps it; `hang-fair` a fair one.
+//! `worker line URL KEY TASKS` waits for the fair lock with so many tasks; each, once it holds it, appends its holder
+//! id to the list `served`, as it stands in the store. Says `done` when all were served.
 //!
 //! Ends when its input closes, so that none outlives the test that started it.
 
@@ -29,7 +31,16 @@ async fn main() -> ExitCode {
             let time = Duration::from_millis(number(millis));
             contend(url, key, number(tasks), Budget::Time(time)).await;
         }
-        ["hang", url, key, lease] => hang(url, key, Duration::from_millis(number(lease))).await,
+        [how @ ("hang" | "hang-fair"), url, key, lease] => {
+            let locks = LockManager::connect(url).await.expect("connect");
+            let request = if how == "hang" {
+                locks.mutex(key)
+            } else {
+                locks.fair(key)
+            };
+            hang(request.lease(Duration::from_millis(number(lease)))).await;
+        }
+        ["line", url, key, tasks] => line(url, key, number(tasks)).await,
         _ => {
             eprintln!("see the head of worker.rs; got {args:?}");
             return ExitCode::FAILURE;
@@ -96,15 +107,38 @@ impl Budget {
     }
 }
 
-async fn hang(url: &str, key: &str, lease: Duration) {
+async fn line(url: &str, key: &str, tasks: usize) {
     end_with_the_input();
     let locks = LockManager::connect(url).await.expect("connect");
-    let guard = locks
-        .mutex(key)
-        .lease(lease)
-        .acquire()
+    let client = redis::Client::open(url).expect("a URL");
+    let direct = client
+        .get_multiplexed_async_connection()
         .await
-        .expect("acquire");
+        .expect("connect");
+    let waiting: Vec<_> = (0..tasks)
+        .map(|_| {
+            let request = locks.fair(key).wait(Duration::from_secs(60));
+            let (mut direct, lock) = (direct.clone(), format!("lock:{key}"));
+            tokio::spawn(async move {
+                let guard = request.acquire().await.expect("acquire");
+                let note = "return redis.call('RPUSH', 'served', redis.call('HKEYS', KEYS[1])[1])";
+                let mut command = redis::cmd("EVAL");
+                command.arg(note).arg(1).arg(lock);
+                let _: i64 = command.query_async(&mut direct).await.expect("note it");
+                guard.release().await.expect("release");
+            })
+        })
+        .collect();
+    for task in waiting {
+        task.await.expect("a task");
+    }
+    locks.shutdown().await;
+    println!("done");
+}
+
+async fn hang(request: lock_runtime::LockRequest) {
+    end_with_the_input();
+    let guard = request.acquire().await.expect("acquire");
     println!("held {}", guard.fencing_token().expect("a token"));
     guard.lost().wait().await;
     println!("lost");

@@ -1,0 +1,202 @@
+//! A fair lock: how long a change of hands takes, and what each operation costs the server in a long queue.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::LockManager;
+use redis::Value;
+use tests::{RedisServer, eventually};
+
+use crate::stats::{mean_95, micros};
+
+const ACQUIRE: &str = include_str!("../../../lock-runtime/src/backend/redis/lua/fair_acquire.lua");
+const RELEASE: &str = include_str!("../../../lock-runtime/src/backend/redis/lua/fair_release.lua");
+const KEYS: [&str; 4] = [
+    "lock:f",
+    "redisson_lock_queue:{lock:f}",
+    "redisson_lock_timeout:{lock:f}",
+    "lock:fence:{1}",
+];
+const CHANNEL: &str = "redisson_lock__channel:{lock:f}";
+const OPERATIONS: usize = 400;
+
+pub(crate) fn run() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(hand_over());
+    println!("one operation on a fair lock, µs of the server's time");
+    println!(
+        "  in the queue   question   leave   release and next   question behind a Java waiter"
+    );
+    for waiters in [10, 100, 1_000] {
+        let line = Line::of(waiters);
+        let question = line.question(waiters);
+        let leave = line.leave(waiters);
+        let change = line.change_of_hands(waiters);
+        line.queue_behind_java(waiters);
+        let mixed = line.question(waiters);
+        println!("  {waiters:12} {question:10.1} {leave:7.1} {change:18.1} {mixed:31.1}");
+    }
+}
+
+/// From the call of a release to the next holder in another manager, beside a bare round trip.
+async fn hand_over() {
+    const ROUNDS: usize = 60;
+    const OWN: &str = "redisson_lock__channel:{lock:k}:*";
+    let server = RedisServer::start();
+    let (a, b) = (
+        LockManager::connect(&server.url()).await.unwrap(),
+        LockManager::connect(&server.url()).await.unwrap(),
+    );
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut direct = client.get_multiplexed_async_connection().await.unwrap();
+    let (mut changes, mut trips) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let holder = a.fair("k").acquire().await.unwrap();
+        let request = b.fair("k");
+        let waiting = tokio::spawn(async move {
+            let guard = request.acquire().await.unwrap();
+            (Instant::now(), guard)
+        });
+        eventually("it listens", async || {
+            let channels: Vec<String> = server.query(&["PUBSUB", "CHANNELS", OWN]);
+            channels.len() == 1
+        })
+        .await;
+        // Its second question follows the subscription.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let released = Instant::now();
+        holder.release().await.unwrap();
+        let (acquired, guard) = waiting.await.unwrap();
+        changes.push(micros(acquired - released));
+        guard.release().await.unwrap();
+        let asked = Instant::now();
+        let _: Value = redis::cmd("PING").query_async(&mut direct).await.unwrap();
+        trips.push(micros(asked.elapsed()));
+        // The channel lingers for a while after its listener.
+        eventually("it is quiet", async || {
+            let channels: Vec<String> = server.query(&["PUBSUB", "CHANNELS", OWN]);
+            channels.is_empty()
+        })
+        .await;
+    }
+    let ((change, around), (trip, _)) = (mean_95(&changes), mean_95(&trips));
+    println!("a fair lock changes hands between two managers");
+    println!("  release → acquired  {change:7.0} ± {around:.0} µs");
+    println!("  bare round trip     {trip:7.0} µs (PING)");
+}
+
+/// A queue made by the scripts themselves, and the server's account of them.
+struct Line {
+    server: RedisServer,
+}
+
+fn holder(number: usize) -> String {
+    format!("0b1f4dc0-6a3e-8c0e-9e57-4f9a4b1c7a11:{number}")
+}
+
+impl Line {
+    /// Number 0 holds the lock; so many wait.
+    fn of(waiters: usize) -> Line {
+        let line = Line {
+            server: RedisServer::start(),
+        };
+        for number in 0..=waiters {
+            line.ask(number);
+        }
+        line
+    }
+
+    fn ask(&self, number: usize) {
+        let holder = holder(number);
+        let mut words = vec!["EVAL", ACQUIRE, "4"];
+        words.extend(KEYS);
+        words.extend([holder.as_str(), "60000", "9007199254740991", "1", CHANNEL]);
+        let _: Value = self.server.query(&words);
+    }
+
+    fn give(&self, number: usize) {
+        let holder = holder(number);
+        let mut words = vec!["EVAL", RELEASE, "3"];
+        words.extend(&KEYS[..3]);
+        words.extend([holder.as_str(), CHANNEL, "0"]);
+        let _: Value = self.server.query(&words);
+    }
+
+    /// Everybody asks again, as they do; what one question costs.
+    fn question(&self, waiters: usize) -> f64 {
+        self.cost(OPERATIONS, || {
+            for round in 0..OPERATIONS {
+                self.ask(1 + round % waiters);
+            }
+        })
+    }
+
+    /// From the middle, and to the end again: the latter is not counted.
+    fn leave(&self, waiters: usize) -> f64 {
+        let mut spent = 0.0;
+        for round in 0..OPERATIONS {
+            let number = 1 + (waiters / 2 + round) % waiters;
+            spent += self.cost(1, || self.give(number));
+            self.ask(number);
+        }
+        spent / OPERATIONS as f64
+    }
+
+    /// The holder releases, the first is granted; whoever released queues again, which is not counted.
+    fn change_of_hands(&self, waiters: usize) -> f64 {
+        let first = || {
+            let first: Vec<String> = self.server.query(&["LRANGE", KEYS[1], "0", "0"]);
+            first[0]
+                .rsplit(':')
+                .next()
+                .unwrap()
+                .parse::<usize>()
+                .unwrap()
+        };
+        let (mut held, mut spent) = (0, 0.0);
+        for _ in 0..OPERATIONS.min(waiters * 10) {
+            let next = first();
+            spent += self.cost(1, || {
+                self.give(held);
+                self.ask(next);
+            });
+            self.ask(held);
+            held = next;
+        }
+        spent / OPERATIONS.min(waiters * 10) as f64
+    }
+
+    fn queue_behind_java(&self, waiters: usize) {
+        let java = "6f1c1a9e-0000-4000-8000-000000000001:71";
+        let _: Value = self.server.query(&["FLUSHALL"]);
+        self.ask(0);
+        let _: Value = self.server.query(&["RPUSH", KEYS[1], java]);
+        let _: Value = self.server.query(&["ZADD", KEYS[2], "9999999999999", java]);
+        for number in 1..=waiters {
+            self.ask(number);
+        }
+    }
+
+    /// The mean time of one operation in the server.
+    fn cost(&self, operations: usize, work: impl FnOnce()) -> f64 {
+        let before = self.spent();
+        work();
+        (self.spent() - before) as f64 / operations as f64
+    }
+
+    /// µs in scripts so far.
+    fn spent(&self) -> u64 {
+        let info: String = self.server.query(&["INFO", "commandstats"]);
+        let scripts = info
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_eval:"));
+        let usec = scripts.and_then(|fields| {
+            let mut fields = fields.split(',');
+            fields.find_map(|field| field.strip_prefix("usec="))
+        });
+        usec.map_or(0, |usec| usec.trim().parse().unwrap())
+    }
+}

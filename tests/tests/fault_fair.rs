@@ -1,0 +1,149 @@
+//! Fair locks among processes: strict order, waiters and holders that are killed, questions whose answers are lost.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::LockManager;
+use tests::faults::{Op, asleep, behind_a_proxy};
+use tests::{RedisServer, Then, Worker, eventually, eventually_within};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(60);
+const WORKER: &str = env!("CARGO_BIN_EXE_worker");
+const QUEUE: &str = "redisson_lock_queue:{lock:hot}";
+/// A place without questions lives for 5 s, and somebody else looks every 1.6 s; the rest is this machine's.
+const DESERTED: Duration = Duration::from_millis(5_000 + 1_600 + 1_000);
+
+fn list(server: &RedisServer, key: &str) -> Vec<String> {
+    server.query(&["LRANGE", key, "0", "-1"])
+}
+
+fn in_line(server: &RedisServer, tasks: usize) -> Worker {
+    Worker::start(WORKER, &["line", &server.url(), "hot", &tasks.to_string()])
+}
+
+async fn queued(server: &RedisServer, count: usize) {
+    let all = async || list(server, QUEUE).len() == count;
+    eventually_within(LONG, "they queue", all).await;
+}
+
+#[tokio::test]
+async fn four_hundred_waiters_of_eight_processes_are_served_in_strict_order() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let holder = locks.fair("hot").acquire().await.unwrap();
+    let workers: Vec<_> = (0..8).map(|_| in_line(&server, 50)).collect();
+    queued(&server, 400).await;
+    let order = list(&server, QUEUE);
+    holder.release().await.unwrap();
+    for worker in workers {
+        worker.expect_line("done");
+    }
+    let served = list(&server, "served");
+    assert_eq!(served.len(), 400);
+    assert_eq!(served, order);
+    let _: i64 = server.query(&["DEL", "served"]);
+    drop(locks);
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn killed_waiters_at_the_head_delay_the_next_by_a_bounded_time_however_many() {
+    for tasks in [1, 40] {
+        let server = RedisServer::start();
+        let locks = LockManager::connect(&server.url()).await.unwrap();
+        let holder = locks.fair("hot").acquire().await.unwrap();
+        let mut dead = in_line(&server, tasks);
+        queued(&server, tasks).await;
+        let next = tokio::spawn(locks.fair("hot").wait(LONG).acquire());
+        queued(&server, tasks + 1).await;
+        dead.kill9();
+        let killed = Instant::now();
+        holder.release().await.unwrap();
+        let guard = next.await.unwrap().unwrap();
+        let delay = killed.elapsed();
+        assert!(
+            delay > 2_000 * MS,
+            "a place lives on for a while: {delay:?}"
+        );
+        assert!(delay < DESERTED, "{tasks} dead: {delay:?}");
+        guard.release().await.unwrap();
+        drop(locks);
+        server.assert_deserted().await;
+    }
+}
+
+#[tokio::test]
+async fn a_killed_holder_of_a_fair_lock_blocks_until_its_lease_is_over() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let mut dead = Worker::start(WORKER, &["hang-fair", &server.url(), "hot", "2000"]);
+    assert!(dead.line().unwrap().starts_with("held "));
+    let first = tokio::spawn(locks.fair("hot").wait(LONG).acquire());
+    queued(&server, 1).await;
+    let second = tokio::spawn(locks.fair("hot").wait(LONG).acquire());
+    queued(&server, 2).await;
+    dead.kill9();
+    let killed = Instant::now();
+    let guard = first.await.unwrap().unwrap();
+    assert!(
+        killed.elapsed() > 500 * MS && killed.elapsed() < 4_200 * MS,
+        "{:?}",
+        killed.elapsed()
+    );
+    assert!(!second.is_finished());
+    guard.release().await.unwrap();
+    second.await.unwrap().unwrap().release().await.unwrap();
+    drop(locks);
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn a_question_whose_answer_is_lost_keeps_the_place_and_takes_nothing_twice() {
+    for then in [Then::Cut, Then::Silence] {
+        let server = RedisServer::start();
+        let builder = LockManager::builder().call_timeout(600 * MS);
+        let (proxy, slow) = behind_a_proxy(&server, builder).await;
+        let locks = LockManager::connect(&server.url()).await.unwrap();
+        let holder = locks.fair("hot").acquire().await.unwrap();
+        let first = asleep(&proxy, slow.fair("hot").wait(LONG).acquire()).await;
+        queued(&server, 1).await;
+        let behind = tokio::spawn(locks.fair("hot").wait(LONG).acquire());
+        queued(&server, 2).await;
+        // The next question of the first is granted, and nobody hears of it.
+        Op::FairAcquire.lose_reply(&proxy, then);
+        holder.release().await.unwrap();
+        let guard = first.await.unwrap().unwrap();
+        assert!(!behind.is_finished());
+        guard.release().await.unwrap();
+        behind.await.unwrap().unwrap().release().await.unwrap();
+        eventually("nothing is left", async || server.stray_keys().is_empty()).await;
+        drop((locks, slow));
+    }
+}
+
+#[tokio::test]
+async fn waiters_that_sleep_cost_a_heartbeat_each_and_no_busy_loop() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let holder = locks.mutex("hot").acquire().await.unwrap();
+    let mut dead = in_line(&server, 1);
+    queued(&server, 1).await;
+    let waiters: Vec<_> = (0..10)
+        .map(|_| tokio::spawn(locks.fair("hot").wait(LONG).acquire()))
+        .collect();
+    queued(&server, 11).await;
+    dead.kill9();
+    // The lock is free and its head dead: the others wait, but they do not spin.
+    holder.release().await.unwrap();
+    let before = tests::CommandStats::of(&server);
+    tokio::time::sleep(1_600 * MS).await;
+    let asked = tests::CommandStats::of(&server).since(&before).scripts();
+    assert!((5..=60).contains(&asked), "{asked}");
+    for waiter in &waiters {
+        waiter.abort();
+    }
+    eventually_within(DESERTED * 2, "all have left", async || {
+        list(&server, QUEUE).len() <= 1
+    })
+    .await;
+}
