@@ -125,6 +125,8 @@ async fn line(url: &str, key: &str, tasks: usize) {
                 let mut command = redis::cmd("EVAL");
                 command.arg(note).arg(1).arg(lock);
                 let _: i64 = command.query_async(&mut direct).await.expect("note it");
+                // So that the others ask again while the line moves.
+                tokio::time::sleep(Duration::from_millis(5)).await;
                 guard.release().await.expect("release");
             })
         })
