@@ -36,22 +36,24 @@ impl Downgrade {
         }
     }
 
-    /// For a caller who wants to know how it went, within the call timeout. The manager owns it: what is not done by
-    /// then, or when the caller leaves, goes on.
-    pub(crate) async fn explicit(self) -> Result<(), LockError> {
+    /// For a caller who wants to know how it went, within the call timeout. The manager owns it, from the call on and
+    /// not from the first poll: it goes on when the caller leaves.
+    pub(crate) fn explicit(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
         let (core, name) = (self.core.clone(), self.hold.key().name().to_owned());
         let (done, outcome) = oneshot::channel();
         core.life.spawn(self.run(done));
-        let timeout = core.options.call_timeout;
-        let why = match tokio::time::timeout(timeout, outcome).await {
-            Ok(Ok(outcome)) => return outcome,
-            Ok(Err(_)) => "the runtime of the lock manager is gone".to_owned(),
-            Err(_) => format!(
-                "the downgrade was not confirmed within {timeout:?} and is repeated in the background"
-            ),
-        };
-        let source = StoreError::new(why);
-        Err(LockError::Unavailable { name, source })
+        async move {
+            let timeout = core.options.call_timeout;
+            let why = match tokio::time::timeout(timeout, outcome).await {
+                Ok(Ok(outcome)) => return outcome,
+                Ok(Err(_)) => "the runtime of the lock manager is gone".to_owned(),
+                Err(_) => format!(
+                    "the downgrade was not confirmed within {timeout:?} and is repeated in the background"
+                ),
+            };
+            let source = StoreError::new(why);
+            Err(LockError::Unavailable { name, source })
+        }
     }
 
     /// With nobody waiting for the outcome.

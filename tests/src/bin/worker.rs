@@ -3,7 +3,8 @@
 //! `worker contend URL KEY TASKS ACQUISITIONS` says `ready`, waits for a line, makes so many
 //! acquisitions with so many tasks, and reports every hold.
 //! `worker race URL KEY TASKS MILLIS` does so for a time instead of a number.
-//! `worker hang URL KEY LEASE_MILLIS` takes the lock, says `held TOKEN` and keeps it; `hang-fair` a fair one.
+//! `worker hang URL KEY LEASE_MILLIS` takes the lock, says `held TOKEN` and keeps it; `hang-fair` a fair one,
+//! `hang-read` and `hang-write` a side of a read/write lock. A reader's token is `0`.
 //! `worker line URL KEY TASKS` waits for the fair lock with so many tasks; each, once it holds it, appends its holder
 //! id to the list `served`, as it stands in the store. Says `done` when all were served.
 //!
@@ -31,12 +32,18 @@ async fn main() -> ExitCode {
             let time = Duration::from_millis(number(millis));
             contend(url, key, number(tasks), Budget::Time(time)).await;
         }
-        [how @ ("hang" | "hang-fair"), url, key, lease] => {
+        [
+            how @ ("hang" | "hang-fair" | "hang-read" | "hang-write"),
+            url,
+            key,
+            lease,
+        ] => {
             let locks = LockManager::connect(url).await.expect("connect");
-            let request = if how == "hang" {
-                locks.mutex(key)
-            } else {
-                locks.fair(key)
+            let request = match how {
+                "hang" => locks.mutex(key),
+                "hang-fair" => locks.fair(key),
+                "hang-read" => locks.read(key),
+                _ => locks.write(key).wait_forever(),
             };
             hang(request.lease(Duration::from_millis(number(lease)))).await;
         }
@@ -141,7 +148,8 @@ async fn line(url: &str, key: &str, tasks: usize) {
 async fn hang(request: lock_runtime::LockRequest) {
     end_with_the_input();
     let guard = request.acquire().await.expect("acquire");
-    println!("held {}", guard.fencing_token().expect("a token"));
+    let token = guard.fencing_token().map_or(0, |token| token.get());
+    println!("held {token}");
     guard.lost().wait().await;
     println!("lost");
     std::future::pending::<()>().await;

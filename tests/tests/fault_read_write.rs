@@ -1,0 +1,355 @@
+//! Read/write locks whose holders are killed, whose futures are dropped at each of their polls, whose scripts and
+//! connections go.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use lock_runtime::{LockError, LockGuard, LockManager, LockRequest};
+use redis::Value;
+use tests::faults::{LEAVES, Leave, behind_a_proxy, poll_times};
+use tests::{Direction, FaultProxy, History, RedisServer, Worker, eventually, eventually_within};
+use tokio::task::JoinSet;
+
+const WORKER: &str = env!("CARGO_BIN_EXE_worker");
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+const CALL: Duration = Duration::from_millis(600);
+/// What an orphan may live: a call's time and a round trip; the rest is this machine's.
+const ORPHAN: Duration = Duration::from_millis(600 + 400);
+/// A writer that was dropped while it waited keeps readers out for so long at most.
+const PREFERENCE: Duration = Duration::from_millis(1_500);
+
+struct Scene {
+    server: RedisServer,
+    _proxy: FaultProxy,
+    slow: LockManager,
+    other: LockManager,
+}
+
+impl Scene {
+    async fn new() -> Scene {
+        let server = RedisServer::start();
+        let (proxy, slow) =
+            behind_a_proxy(&server, LockManager::builder().call_timeout(CALL)).await;
+        let other = LockManager::connect(&server.url()).await.unwrap();
+        for locks in [&slow, &other] {
+            take(locks.write("warm")).await;
+            take(locks.read("warm")).await;
+        }
+        proxy.delay(Direction::Requests, 2 * MS);
+        proxy.delay(Direction::Replies, 2 * MS);
+        Scene {
+            server,
+            _proxy: proxy,
+            slow,
+            other,
+        }
+    }
+
+    /// Another manager may write, and no orphan comes up after it.
+    async fn assert_free(&self, what: &str) {
+        let writer = self.other.write("k").wait(ORPHAN).acquire().await;
+        let writer = writer.unwrap_or_else(|error| panic!("{what}: {error}"));
+        writer.release().await.unwrap();
+        eventually_within(ORPHAN + PREFERENCE, what, async || {
+            self.server.stray_keys().is_empty()
+        })
+        .await;
+        let info = self.slow.inspect("k").await.unwrap();
+        assert_eq!(info.local_waiters, 0, "{what}: a queue entry is left");
+    }
+
+    async fn end(self) {
+        drop((self.slow, self.other));
+        self.server.assert_deserted().await;
+    }
+}
+
+async fn take(request: LockRequest) {
+    let guard = request.wait(LONG).acquire().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// Runs `round` with 0, 1, 2 … polls, and both ways of leaving, until it says that the future completed.
+async fn at_each_poll(mut round: impl AsyncFnMut(usize, Leave) -> bool) {
+    for leave in LEAVES {
+        let mut polls = 0;
+        while !round(polls, leave).await {
+            polls += 1;
+            assert!(polls < 1_000, "it never completes");
+        }
+        assert!(
+            polls >= 2,
+            "only {polls} polls: nothing was dropped half-way"
+        );
+    }
+}
+
+async fn hangs(server: &RedisServer, kind: &str, lease: &str) -> Worker {
+    let worker = Worker::start(
+        WORKER,
+        &[&format!("hang-{kind}"), &server.url(), "k", lease],
+    );
+    let line = worker.line().expect("the holder holds");
+    assert!(line.starts_with("held "), "{line}");
+    worker
+}
+
+#[tokio::test]
+async fn acquires_dropped_at_any_poll_leave_the_lock_free() {
+    let scene = Scene::new().await;
+    for request in [scene.slow.read("k"), scene.slow.write("k")] {
+        at_each_poll(async |polls, leave| {
+            let guard = poll_times(request.clone().acquire(), polls, leave).await;
+            let completed = guard.is_some();
+            drop(guard.map(Result::unwrap));
+            scene
+                .assert_free(&format!("{polls} polls, {leave:?}"))
+                .await;
+            completed
+        })
+        .await;
+        at_each_poll(async |polls, leave| {
+            let tried = poll_times(request.clone().try_acquire(), polls, leave).await;
+            let completed = tried.is_some();
+            drop(tried.map(|guard| guard.unwrap().unwrap()));
+            scene
+                .assert_free(&format!("try: {polls} polls, {leave:?}"))
+                .await;
+            completed
+        })
+        .await;
+    }
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn waiters_dropped_at_any_poll_leave_the_queue_and_the_lock() {
+    let scene = Scene::new().await;
+    for (holds, waits) in [
+        (scene.other.write("k"), scene.slow.read("k")),
+        (scene.other.read("k"), scene.slow.write("k")),
+    ] {
+        at_each_poll(async |polls, leave| {
+            let holder = holds.clone().acquire().await.unwrap();
+            // Released while the waiter is somewhere on its way: it has asked, or subscribed, or sleeps.
+            let releasing = tokio::spawn(async move {
+                tokio::time::sleep(25 * MS).await;
+                holder.release().await.unwrap();
+            });
+            let guard = poll_times(waits.clone().wait(LONG).acquire(), polls, leave).await;
+            let completed = guard.is_some();
+            drop(guard.map(Result::unwrap));
+            releasing.await.unwrap();
+            scene
+                .assert_free(&format!("{polls} polls, {leave:?}"))
+                .await;
+            completed
+        })
+        .await;
+    }
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn releases_and_downgrades_dropped_at_any_poll_go_on() {
+    let scene = Scene::new().await;
+    for request in [scene.slow.read("k"), scene.slow.write("k")] {
+        at_each_poll(async |polls, leave| {
+            let guard = request.clone().acquire().await.unwrap();
+            let released = poll_times(guard.release(), polls, leave).await;
+            scene
+                .assert_free(&format!("{polls} polls, {leave:?}"))
+                .await;
+            released.map(Result::unwrap).is_some()
+        })
+        .await;
+    }
+    at_each_poll(async |polls, leave| {
+        let write = scene.slow.write("k").acquire().await.unwrap();
+        let read = write.scope(async { scene.slow.read("k").acquire().await });
+        let read = read.await.unwrap();
+        let released = poll_times(write.release(), polls, leave).await;
+        if fastrand::bool() {
+            let beside = scene.other.read("k").wait(ORPHAN).acquire().await;
+            beside.expect("others may read").release().await.unwrap();
+            assert!(read.is_held());
+        }
+        // Or at once: then the release may overtake the downgrade.
+        read.release().await.unwrap();
+        scene
+            .assert_free(&format!("downgrade: {polls} polls, {leave:?}"))
+            .await;
+        released.map(Result::unwrap).is_some()
+    })
+    .await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_killed_readers_field_does_not_keep_a_writer_out_beyond_its_lease() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let mut reader = hangs(&server, "read", "1500").await;
+    // It lives on, and keeps the hash alive.
+    let long = locks.read("k").acquire().await.unwrap();
+    let writing = tokio::spawn(locks.write("k").wait(LONG).acquire());
+    reader.kill9();
+    let killed = Instant::now();
+    eventually("the dead reader is not counted", async || {
+        locks.inspect("k").await.unwrap().readers == 1
+    })
+    .await;
+    assert!(killed.elapsed() < 2_000 * MS, "{:?}", killed.elapsed());
+    assert!(server.pttl("lock:k") > 20_000, "the hash outlives it");
+    assert!(!writing.is_finished() && long.is_held());
+    let left = Instant::now();
+    long.release().await.unwrap();
+    let writer = writing.await.unwrap().unwrap();
+    assert!(left.elapsed() < 700 * MS, "{:?}", left.elapsed());
+    writer.release().await.unwrap();
+    drop(locks);
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn killed_holders_block_for_their_lease_and_no_longer() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    for (kind, request) in [
+        ("read", locks.write("k")),
+        ("write", locks.write("k")),
+        ("write", locks.read("k")),
+    ] {
+        let mut holder = hangs(&server, kind, "1200").await;
+        let waiting = tokio::spawn(request.wait(LONG).acquire());
+        holder.kill9();
+        let killed = Instant::now();
+        let guard = waiting.await.unwrap().unwrap();
+        let waited = killed.elapsed();
+        assert!(waited < 1_200 * MS + 300 * MS, "{kind}: {waited:?}");
+        guard.release().await.unwrap();
+    }
+    drop(locks);
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn a_writer_that_is_killed_while_it_waits_keeps_readers_out_for_a_moment_only() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let reader = locks.read("k").acquire().await.unwrap();
+    let mut writer = Worker::start(WORKER, &["hang-write", &server.url(), "k", "30000"]);
+    eventually("the writer waits", async || {
+        server.exists("lock:rw:waiting:{lock:k}")
+    })
+    .await;
+    assert!(locks.read("k").try_acquire().await.unwrap().is_none());
+    writer.kill9();
+    let killed = Instant::now();
+    let second = locks.read("k").wait(LONG).acquire().await.unwrap();
+    assert!(
+        killed.elapsed() < PREFERENCE + 400 * MS,
+        "{:?}",
+        killed.elapsed()
+    );
+    reader.release().await.unwrap();
+    second.release().await.unwrap();
+    drop(locks);
+    server.assert_deserted().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_and_writers_never_overlap_though_scripts_and_connections_go() {
+    let server = Arc::new(RedisServer::start());
+    let history = Arc::new(History::new());
+    let (reads, stop) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let mut managers = Vec::new();
+    for _ in 0..3 {
+        managers.push(LockManager::connect(&server.url()).await.unwrap());
+    }
+    let mut tasks = JoinSet::new();
+    for number in 0..18_usize {
+        let (locks, history) = (managers[number % 3].clone(), history.clone());
+        let (reads, stop) = (reads.clone(), stop.clone());
+        tasks.spawn(async move {
+            let holder = format!("t{number}");
+            while !stop.load(SeqCst) {
+                let writes = fastrand::u8(..4) == 0;
+                let request = if writes {
+                    locks.write("k")
+                } else {
+                    locks.read("k")
+                };
+                let request = request.lease(1_000 * MS).wait(LONG);
+                let guard = if fastrand::u8(..10) == 0 {
+                    let leave = LEAVES[fastrand::usize(..2)];
+                    poll_times(request.acquire(), fastrand::usize(..6), leave).await
+                } else {
+                    Some(request.acquire().await)
+                };
+                let guard: LockGuard = match guard {
+                    Some(Ok(guard)) => guard,
+                    None | Some(Err(LockError::Unavailable { .. } | LockError::Busy { .. })) => {
+                        continue;
+                    }
+                    Some(Err(error)) => panic!("{holder}: {error}"),
+                };
+                // Each reader is checked against the writers alone: under a key of its own.
+                let token = guard.fencing_token().map(|token| token.get());
+                let key = if writes {
+                    "k".to_owned()
+                } else {
+                    format!("k as read by {holder}")
+                };
+                let mut hold = history.begin(&key, &holder, token);
+                for _ in 0..fastrand::u8(..4) {
+                    tokio::task::yield_now().await;
+                    if !hold.seen(|| guard.is_held()) {
+                        break;
+                    }
+                }
+                hold.seen(|| guard.is_held());
+                hold.end_as_seen();
+                if !writes {
+                    reads.fetch_add(1, SeqCst);
+                }
+                if fastrand::bool() {
+                    drop(guard);
+                } else {
+                    let _ = guard.release().await;
+                }
+            }
+        });
+    }
+    for round in 0..60 {
+        tokio::time::sleep(MS * fastrand::u32(30..60)).await;
+        let _: Value = server.query(&["SCRIPT", "FLUSH"]);
+        if round % 30 == 29 {
+            server.cut_clients();
+        }
+    }
+    eventually("enough of both", async || {
+        reads.load(SeqCst) > 500 && history.len() - reads.load(SeqCst) > 100
+    })
+    .await;
+    stop.store(true, SeqCst);
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    history.assert_exclusive();
+    let holds = history.holds();
+    let (writers, readers): (Vec<_>, Vec<_>) = holds.iter().partition(|hold| hold.key == "k");
+    for reader in &readers {
+        for writer in &writers {
+            let beside = reader.from < writer.until && writer.from < reader.until;
+            assert!(!beside, "a reader beside a writer:\n  {reader}\n  {writer}");
+        }
+    }
+    drop(managers);
+    server.assert_deserted().await;
+}
