@@ -31,8 +31,8 @@ const OPTIONS: [&str; 16] = [
     "crate",
 ];
 
-/// The lock types that exist.
-const MODES: [&str; 1] = ["exclusive"];
+/// The lock types that exist, the default first.
+const MODES: [&str; 4] = ["exclusive", "fair", "read", "write"];
 
 /// What was written, checked one option at a time; `validate` checks them together.
 #[derive(Default)]
@@ -48,6 +48,7 @@ pub(crate) struct Args {
     pub(crate) on_busy: OnBusy,
     pub(crate) on_lost: Option<OnLost>,
     pub(crate) map_err: Option<Expr>,
+    pub(crate) mode: Option<Ident>,
     pub(crate) label: Option<Expr>,
     pub(crate) manager: Option<Expr>,
     pub(crate) guard: Option<Ident>,
@@ -202,7 +203,7 @@ fn parse_option(
         "on_busy" => args.on_busy = on_busy(input)?,
         "on_lost" => args.on_lost = on_lost(input)?,
         "map_err" => args.map_err = Some(value(input)?),
-        "mode" => drop(word(input, "mode", &MODES)?),
+        "mode" => args.mode = Some(word(input, "mode", &MODES)?),
         "label" => args.label = Some(value(input)?),
         "manager" => args.manager = Some(value(input)?),
         "guard" => args.guard = Some(guard(input)?),

@@ -324,6 +324,15 @@ fn call_options(plan: &Plan, private: &TokenStream) -> TokenStream {
             fields.extend(quote!(#field: #value,));
         }
     }
+    if let Some(mode) = &plan.mode {
+        let mode = match mode.to_string().as_str() {
+            "fair" => quote!(Fair),
+            "read" => quote!(Read),
+            "write" => quote!(Write),
+            _ => quote!(Exclusive),
+        };
+        fields.extend(quote!(mode: #private::Mode::#mode,));
+    }
     quote! {
         #private::Call { #fields ..::core::default::Default::default() }
     }

@@ -55,7 +55,7 @@ mod validate;
 /// | `on_busy` | `error` | `error`, `skip`, `call(path)` | `on_busy = skip` |
 /// | `on_lost` | `cancel` | `cancel`, `finish`, `error` | `on_lost = finish` |
 /// | `map_err` | `FromLockError` | a path or closure, `fn(LockError) -> ReturnType`, that captures nothing | `map_err = status` |
-/// | `mode` | `exclusive` | `exclusive` | `mode = exclusive` |
+/// | `mode` | `exclusive` | `exclusive`, `fair`, `read`, `write`: the kind of lock, for all `keys` alike | `mode = read` |
 /// | `label` | the template | `&'static str`: what logs and metrics call this lock | `label = "settle"` |
 /// | `manager` | the installed global one | an expression for a `LockManager` or a reference to one | `manager = self.locks` |
 /// | `guard` | none | a name: the body finds the hold's `Lease` under it, with `when` an `Option` of it | `guard = lease` |
@@ -86,6 +86,13 @@ mod validate;
 /// `keys` takes all of its locks or none, in an order that cannot deadlock, whatever order they are listed in. A key
 /// that comes twice is one lock. The body's hold is lost as soon as one of them is lost; `guard` finds their tokens
 /// in `Lease::members`. See `LockManager::multi`.
+///
+/// # Modes
+///
+/// `exclusive` is a mutex, `fair` one that is had in the order of asking across all processes, `read` and `write`
+/// are the two sides of a read/write lock: many readers, or one writer. A name is used with one kind everywhere:
+/// see `LockManager::mutex`, `fair`, `read` and `write`. A function in mode `write` that is called under a `read`
+/// hold of the same key gets an error: a read lock cannot be upgraded.
 ///
 /// # Return type
 ///

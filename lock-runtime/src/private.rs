@@ -69,6 +69,22 @@ pub struct Call {
     pub label: Option<&'static str>,
     /// The key stays taken for at least this long, even if the body ends before.
     pub min_hold: Option<Duration>,
+    /// The kind of lock.
+    pub mode: Mode,
+}
+
+/// The kind of lock that an annotated function takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// See [`LockManager::mutex`].
+    #[default]
+    Exclusive,
+    /// See [`LockManager::fair`].
+    Fair,
+    /// See [`LockManager::read`].
+    Read,
+    /// See [`LockManager::write`].
+    Write,
 }
 
 /// What an annotated function locks.
@@ -219,9 +235,19 @@ fn request(
         let why = format!("`min_hold` lasts 50 ms to 24 h, not {least:?}");
         return Err(LockError::InvalidConfig { why });
     }
-    let request = match manager {
-        Some(manager) => manager.mutex(name),
-        None => LockManager::global()?.mutex(name),
+    let global;
+    let manager = match manager {
+        Some(manager) => manager,
+        None => {
+            global = LockManager::global()?;
+            &global
+        }
+    };
+    let request = match call.mode {
+        Mode::Exclusive => manager.mutex(name),
+        Mode::Fair => manager.fair(name),
+        Mode::Read => manager.read(name),
+        Mode::Write => manager.write(name),
     };
     Ok(request.with(Overrides {
         wait: call.wait.map(Some),

@@ -94,15 +94,9 @@ impl<S, Request, R, H> State<S, Request, R, H>
 where
     S: Service<Request>,
 {
-    fn waiting(
-        plan: Plan<R>,
-        name: LockName,
-        client: Option<(LockName, usize)>,
-        ready: S,
-        request: Request,
-    ) -> Self {
-        let ticket = plan.crowd.enter(plan.caps, &name, client);
-        let locking = plan.terms.request(&plan.manager, name);
+    fn waiting(plan: Plan<R>, name: LockName, demand: Demand, ready: S, request: Request) -> Self {
+        let ticket = plan.crowd.enter(plan.caps, &name, demand.client);
+        let locking = plan.terms.request(&plan.manager, name, demand.mode);
         let refuse = Refuse {
             reply: plan.reply,
             waits: locking.waits(),
@@ -137,15 +131,15 @@ where
         ResponseFuture::new(State::Unlocked { response })
     }
 
-    /// The response of a request that is to be served by `ready` under the lock of that name.
+    /// The response of a request that is to be served by `ready` under that lock.
     pub(crate) fn locked(
         plan: Plan<R>,
         name: LockName,
-        client: Option<(LockName, usize)>,
+        demand: Demand,
         ready: S,
         request: Request,
     ) -> Self {
-        ResponseFuture::new(State::waiting(plan, name, client, ready, request))
+        ResponseFuture::new(State::waiting(plan, name, demand, ready, request))
     }
 
     /// The response of a request whose key is yet to be found.
@@ -170,16 +164,13 @@ where
         loop {
             let next = match state.as_mut().project() {
                 StateProj::Finding { finding, rest } => {
-                    let (request, demand) = ready!(finding.as_mut().poll(cx));
+                    let (request, mut demand) = ready!(finding.as_mut().poll(cx));
                     let Some((mut ready, plan)) = rest.take() else {
                         return Poll::Pending;
                     };
-                    match demand {
-                        Demand {
-                            name: Some(name),
-                            client,
-                        } => State::waiting(plan, name, client, ready, request),
-                        Demand { name: None, .. } => State::Unlocked {
+                    match demand.name.take() {
+                        Some(name) => State::waiting(plan, name, demand, ready, request),
+                        None => State::Unlocked {
                             response: ready.call(request),
                         },
                     }

@@ -10,7 +10,7 @@ use lock_runtime::{LockManager, LockName, LockRequest};
 use tower_layer::Layer;
 
 use crate::crowd::{Caps, Crowd};
-use crate::key::{AsyncKey, KeyFuture, PerClient};
+use crate::key::{AsyncKey, KeyFuture, Mode, PerClient, ReadWrite};
 use crate::reply::ProblemJson;
 use crate::service::LockService;
 use crate::until::{UntilBodyEnd, UntilResponse};
@@ -25,6 +25,7 @@ use crate::until::{UntilBodyEnd, UntilResponse};
 /// | [`label`](LockLayer::label) | a [`RequestKey`](crate::RequestKey)'s word, a `key!` name's template | text |
 /// | [`max_waiters`](LockLayer::max_waiters), [`max_waiters_per_key`](LockLayer::max_waiters_per_key) | the manager's: 100,000 and 20,000 | requests |
 /// | [`max_waiters_per_client`](LockLayer::max_waiters_per_client) | none | requests |
+/// | [`read_write`](LockLayer::read_write) | off: every request runs alone | |
 /// | [`until_body_end`](LockLayer::until_body_end) | off: until the response is there | time, from 50 ms up |
 /// | [`reply`](LockLayer::reply) | [`ProblemJson`] | a [`Reply`](crate::Reply) |
 pub struct LockLayer<K, R = ProblemJson, U = UntilResponse> {
@@ -54,8 +55,12 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    pub(crate) fn request(&self, manager: &LockManager, name: LockName) -> LockRequest {
-        let mut request = manager.mutex(name);
+    pub(crate) fn request(&self, manager: &LockManager, name: LockName, mode: Mode) -> LockRequest {
+        let mut request = match mode {
+            Mode::Exclusive => manager.mutex(name),
+            Mode::Read => manager.read(name),
+            Mode::Write => manager.write(name),
+        };
         if let Some(wait) = self.wait {
             request = request.wait(wait);
         }
@@ -189,6 +194,29 @@ impl<K, R, U> LockLayer<K, R, U> {
     pub fn label(mut self, label: &'static str) -> Self {
         self.plan.terms.label = Some(label);
         self
+    }
+
+    /// Takes read/write locks: `GET` and `HEAD` requests of one key run side by side, any other runs alone. Default:
+    /// every request runs alone, under a mutex.
+    ///
+    /// A name is either a mutex or a read/write lock: whoever else locks these names must use
+    /// [`read`](LockManager::read) and [`write`](LockManager::write), too.
+    ///
+    /// ```
+    /// use lock_runtime::LockManager;
+    /// use tower_lock::{LockLayer, RequestKey};
+    ///
+    /// let order = RequestKey::new("order").path_segment(1);
+    /// let layer = LockLayer::from_key(LockManager::in_memory(), order).read_write();
+    /// # drop(layer);
+    /// ```
+    #[must_use]
+    pub fn read_write(self) -> LockLayer<ReadWrite<K>, R, U> {
+        LockLayer {
+            plan: self.plan,
+            key: Arc::new(ReadWrite::new(self.key)),
+            until: PhantomData,
+        }
     }
 
     /// How many requests may wait in this layer's services. Default: as many as the manager's own caps let.

@@ -68,12 +68,12 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         match K::find(&self.layer.key, request) {
-            Found::Now(request, demand) => match demand.name {
+            Found::Now(request, mut demand) => match demand.name.take() {
                 None => ResponseFuture::unlocked(self.inner.call(request)),
                 Some(name) => {
                     let plan = self.layer.plan.clone();
                     let ready = self.take_ready();
-                    ResponseFuture::locked(plan, name, demand.client, ready, request)
+                    ResponseFuture::locked(plan, name, demand, ready, request)
                 }
             },
             Found::Later(finding) => {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use http::Request;
 use http::request::Parts;
+use http::{Method, Request};
 use lock_runtime::LockName;
 
 use crate::key::LockKey;
@@ -47,13 +47,49 @@ impl<Request> fmt::Debug for Found<Request> {
     }
 }
 
+impl<Request: 'static> Found<Request> {
+    /// Completes the demand, now or once it is known.
+    fn with(self, complete: impl FnOnce(&mut Demand) + Send + 'static) -> Found<Request> {
+        match self {
+            Found::Now(request, mut demand) => {
+                complete(&mut demand);
+                Found::Now(request, demand)
+            }
+            Found::Later(finding) => Found::Later(Box::pin(async move {
+                let (request, mut demand) = finding.await;
+                complete(&mut demand);
+                (request, demand)
+            })),
+        }
+    }
+}
+
 /// What a request needs.
 #[derive(Debug, Default)]
 pub struct Demand {
     /// The lock, if any.
     pub(crate) name: Option<LockName>,
+    pub(crate) mode: Mode,
     /// Whose request it is, and how many of theirs may wait.
     pub(crate) client: Option<(LockName, usize)>,
+}
+
+impl Demand {
+    fn lock(name: Option<LockName>) -> Demand {
+        Demand {
+            name,
+            ..Demand::default()
+        }
+    }
+}
+
+/// How the lock is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    #[default]
+    Exclusive,
+    Read,
+    Write,
 }
 
 impl<K, Request> Sealed<Request> for K
@@ -62,7 +98,7 @@ where
 {
     fn find(this: &Arc<Self>, request: Request) -> Found<Request> {
         let name = this.lock_name(&request);
-        Found::Now(request, Demand { name, client: None })
+        Found::Now(request, Demand::lock(name))
     }
 }
 
@@ -88,7 +124,7 @@ where
             let (mut parts, body) = request.into_parts();
             let name = (key.find)(&mut parts).await;
             let request = Request::from_parts(parts, body);
-            (request, Demand { name, client: None })
+            (request, Demand::lock(name))
         }))
     }
 }
@@ -124,12 +160,32 @@ where
     fn find(this: &Arc<Self>, request: Request<B>) -> Found<Request<B>> {
         let client = this.client.lock_name(&request);
         let client = client.map(|client| (client, this.most));
-        match K::find(&this.key, request) {
-            Found::Now(request, demand) => Found::Now(request, Demand { client, ..demand }),
-            Found::Later(finding) => Found::Later(Box::pin(async move {
-                let (request, demand) = finding.await;
-                (request, Demand { client, ..demand })
-            })),
-        }
+        K::find(&this.key, request).with(|demand| demand.client = client)
+    }
+}
+
+/// A key whose lock is taken as the method asks for: see [`LockLayer::read_write`](crate::LockLayer::read_write).
+#[derive(Debug)]
+pub struct ReadWrite<K> {
+    key: Arc<K>,
+}
+
+impl<K> ReadWrite<K> {
+    pub(crate) fn new(key: Arc<K>) -> ReadWrite<K> {
+        ReadWrite { key }
+    }
+}
+
+impl<K, B> Sealed<Request<B>> for ReadWrite<K>
+where
+    K: Sealed<Request<B>>,
+    B: 'static,
+{
+    fn find(this: &Arc<Self>, request: Request<B>) -> Found<Request<B>> {
+        let mode = match *request.method() {
+            Method::GET | Method::HEAD => Mode::Read,
+            _ => Mode::Write,
+        };
+        K::find(&this.key, request).with(move |demand| demand.mode = mode)
     }
 }

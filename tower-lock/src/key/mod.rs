@@ -6,8 +6,8 @@ mod find;
 mod head;
 mod request;
 
-pub use find::{AsyncKey, FindKey, KeyFuture, PerClient};
-pub(crate) use find::{Demand, Finding, Found};
+pub use find::{AsyncKey, FindKey, KeyFuture, PerClient, ReadWrite};
+pub(crate) use find::{Demand, Finding, Found, Mode};
 pub use head::Head;
 pub use request::RequestKey;
 

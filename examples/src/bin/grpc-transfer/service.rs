@@ -94,16 +94,12 @@ impl Bank for Service {
         if order.from == order.to {
             return Err(Status::invalid_argument("one account"));
         }
-        // The lower name first, whatever the direction: two opposite transfers would else hold one account each and
+        // Both or none, in an order that cannot deadlock: two opposite transfers would else hold one account each and
         // wait for the other.
-        let low = order.from.as_str().min(&order.to);
-        let high = order.from.as_str().max(&order.to);
-        let low = self.locks.mutex(key!("account:{low}")).wait(PATIENCE);
-        let high = self.locks.mutex(key!("account:{high}")).wait(PATIENCE);
-        let moved = low.run(|_| async {
-            let moved = high.run(|_| self.move_money(&order)).await;
-            moved.map_err(refusal)?
-        });
+        let accounts =
+            [&order.from, &order.to].map(|name| self.locks.mutex(key!("account:{name}")));
+        let both = self.locks.multi(accounts).wait(PATIENCE);
+        let moved = both.run(|_| self.move_money(&order));
         let left = moved.await.map_err(refusal)??;
         Ok(Response::new(TransferReply { left }))
     }

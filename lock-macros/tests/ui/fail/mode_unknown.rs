@@ -1,6 +1,6 @@
 use lock_runtime::{LockError, distributed_lock};
 
-#[distributed_lock(key = "a", mode = fair)]
+#[distributed_lock(key = "a", mode = reed)]
 async fn settle() -> Result<(), LockError> {
     Ok(())
 }
