@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use lock_runtime::{
@@ -356,6 +356,34 @@ async fn a_dropped_call_releases() {
         .release()
         .await
         .unwrap();
+}
+
+/// Tells whether its lease was still held when it was dropped.
+struct HeldAtDrop(Lease, Arc<AtomicBool>);
+
+impl Drop for HeldAtDrop {
+    fn drop(&mut self) {
+        self.1.store(self.0.is_held(), Ordering::SeqCst);
+    }
+}
+
+#[distributed_lock(key = "dropped", manager = locks, guard = lease)]
+async fn never_ends(locks: &LockManager, seen: Arc<AtomicBool>) -> Result<(), LockError> {
+    let _seen = HeldAtDrop(lease.clone(), seen);
+    std::future::pending().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_drops_the_body_before_its_hold_ends() {
+    let locks = LockManager::in_memory();
+    let held = Arc::new(AtomicBool::new(false));
+    let call = never_ends(&locks, held.clone());
+    assert!(
+        tokio::time::timeout(Duration::from_secs(1), call)
+            .await
+            .is_err()
+    );
+    assert!(held.load(Ordering::SeqCst));
 }
 
 #[distributed_lock(key = "panic", manager = locks)]
