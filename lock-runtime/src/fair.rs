@@ -93,7 +93,7 @@ impl Seat for InLine {
         &mut self,
         core: &Arc<Core>,
         order: &Order,
-        patience: Patience,
+        patience: &Patience,
         now: Moment,
     ) -> Asked {
         let terms = order.terms;

@@ -74,7 +74,7 @@ impl Patience {
 
 impl Order {
     /// The error of somebody who gives up.
-    pub(crate) fn busy(&self, patience: Patience, left: Option<Duration>) -> LockError {
+    pub(crate) fn busy(&self, patience: &Patience, left: Option<Duration>) -> LockError {
         let waited = patience.since.elapsed();
         observe::busy(self.terms.label, waited);
         LockError::Busy {

@@ -16,7 +16,7 @@ use crate::wait::{Asked, Head, ask_as, at_the_head, contend, queue};
 pub(crate) async fn acquire(
     core: &Arc<Core>,
     order: &Order,
-    patience: Patience,
+    patience: &Patience,
 ) -> Result<Share, LockError> {
     let at_once = order.wait == Some(Duration::ZERO);
     loop {
@@ -56,7 +56,7 @@ pub(crate) async fn acquire(
 }
 
 /// Asks the store once, whoever else of this process does.
-pub(crate) async fn ask(core: &Arc<Core>, order: &Order, patience: Patience) -> Asked {
+pub(crate) async fn ask(core: &Arc<Core>, order: &Order, patience: &Patience) -> Asked {
     let holder = core.ids.fresh();
     let (_asking, answer) = ask_as(core, order, patience, holder, clock::now()).await;
     match answer {

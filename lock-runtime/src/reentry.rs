@@ -52,7 +52,7 @@ pub(crate) async fn nested(
     core: &Arc<Core>,
     ancestor: &Arc<Level>,
     order: &Order,
-    patience: Patience,
+    patience: &Patience,
 ) -> Result<Option<Share>, LockError> {
     let part = Level::part_of_turn(order.key.kind());
     let waiting = async {

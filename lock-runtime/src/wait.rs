@@ -46,7 +46,7 @@ pub(crate) async fn acquire(
         let share = match turn_now(ancestor, &order) {
             Some(turn) => enter_nested(&core, ancestor, &order, turn)?,
             // Boxed: those who are not nested need not carry its size.
-            None => Box::pin(nested(&core, ancestor, &order, patience)).await?,
+            None => Box::pin(nested(&core, ancestor, &order, &patience)).await?,
         };
         if let Some(share) = share {
             return Ok(share.under(head.cloned()));
@@ -57,14 +57,14 @@ pub(crate) async fn acquire(
     // Read anew behind everything that may have taken time, and only there.
     let mut now = patience.since;
     loop {
+        // Boxed: a mutex need not carry the size of the others.
         let share = match order.key.kind() {
             Kind::Fair => {
                 let seat = InLine::new(&core, &order.key)?;
-                until_held(&core, seat, &order, patience, now).await?
+                Box::pin(until_held(&core, seat, &order, &patience, now)).await?
             }
-            // Boxed: the others need not carry its size.
-            Kind::Read => Box::pin(readers::acquire(&core, &order, patience)).await?,
-            _ => through_the_gate(&core, &order, patience, now).await?,
+            Kind::Read => Box::pin(readers::acquire(&core, &order, &patience)).await?,
+            _ => through_the_gate(&core, &order, &patience, now).await?,
         };
         now = clock::now();
         // Dropping the share gives the lock back.
@@ -85,7 +85,7 @@ pub(crate) async fn acquire(
 async fn through_the_gate(
     core: &Arc<Core>,
     order: &Order,
-    patience: Patience,
+    patience: &Patience,
     mut now: Moment,
 ) -> Result<Share, LockError> {
     loop {
@@ -139,20 +139,20 @@ pub(crate) async fn try_acquire(
         let Some(mut seat) = InLine::alone(&core, &order.key) else {
             return Ok(None);
         };
-        seat.ask(&core, &order, patience, patience.since).await
+        Box::pin(seat.ask(&core, &order, &patience, patience.since)).await
     } else if order.key.kind() == Kind::Read {
         // Other readers of this process are not in its way.
-        Box::pin(readers::ask(&core, &order, patience)).await
+        Box::pin(readers::ask(&core, &order, &patience)).await
     } else {
         let (place, now) = match core.gates.try_enter(&order.key) {
             Some(place) => (place, patience.since),
             None if order.key.kind().is_exclusive() => return Ok(None),
-            None => match short_queue(&core, &order, patience).await? {
+            None => match short_queue(&core, &order, &patience).await? {
                 Some(place) => (place, clock::now()),
                 None => return Ok(None),
             },
         };
-        Head(Some(place)).ask(&core, &order, patience, now).await
+        Head(Some(place)).ask(&core, &order, &patience, now).await
     };
     match asked {
         Asked::Held(share) => {
@@ -172,7 +172,7 @@ pub(crate) async fn try_acquire(
 async fn short_queue(
     core: &Core,
     order: &Order,
-    patience: Patience,
+    patience: &Patience,
 ) -> Result<Option<Place>, LockError> {
     let turn = match core.gates.enter(&order.key, order.terms)? {
         Entry::Head(place) => return Ok(Some(place)),
@@ -189,7 +189,7 @@ async fn short_queue(
 pub(crate) async fn queue(
     mut ticket: Ticket,
     order: &Order,
-    patience: Patience,
+    patience: &Patience,
     timeout: Duration,
 ) -> Result<Turn, LockError> {
     let warn_at = patience.since + LONG_LOCAL_WAIT;
@@ -246,7 +246,7 @@ pub(crate) trait Seat {
         &mut self,
         core: &Arc<Core>,
         order: &Order,
-        patience: Patience,
+        patience: &Patience,
         now: Moment,
     ) -> impl Future<Output = Asked> + Send;
 
@@ -262,7 +262,7 @@ pub(crate) trait Seat {
 pub(crate) async fn ask_as(
     core: &Core,
     order: &Order,
-    patience: Patience,
+    patience: &Patience,
     holder: HolderId,
     now: Moment,
 ) -> (Counted, Result<Acquired, Fault>) {
@@ -293,7 +293,7 @@ impl Seat for Head {
         &mut self,
         core: &Arc<Core>,
         order: &Order,
-        patience: Patience,
+        patience: &Patience,
         now: Moment,
     ) -> Asked {
         let holder = core.ids.fresh();
@@ -345,7 +345,7 @@ pub(crate) async fn at_the_head(
     core: &Arc<Core>,
     place: Place,
     order: &Order,
-    patience: Patience,
+    patience: &Patience,
     mut now: Moment,
 ) -> Result<Share, LockError> {
     if let Some(pause) = place
@@ -367,7 +367,7 @@ pub(crate) async fn until_held<S: Seat>(
     core: &Arc<Core>,
     mut seat: S,
     order: &Order,
-    patience: Patience,
+    patience: &Patience,
     now: Moment,
 ) -> Result<Share, LockError> {
     match seat.ask(core, order, patience, now).await {
@@ -382,7 +382,7 @@ pub(crate) async fn contend<S: Seat>(
     core: &Arc<Core>,
     mut seat: S,
     order: &Order,
-    patience: Patience,
+    patience: &Patience,
     first: Asked,
 ) -> Result<Share, LockError> {
     let mut outcome = first;
@@ -452,7 +452,7 @@ pub(crate) async fn contend<S: Seat>(
 }
 
 /// What somebody is told who never asked the store: what the one at the head last heard from it.
-fn gave_up(fault: Option<StoreError>, order: &Order, patience: Patience) -> LockError {
+fn gave_up(fault: Option<StoreError>, order: &Order, patience: &Patience) -> LockError {
     match fault {
         Some(source) => LockError::Unavailable {
             name: order.key.name().to_owned(),

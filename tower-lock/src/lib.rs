@@ -205,7 +205,7 @@ mod until;
 
 pub use body::HeldBody;
 pub use future::ResponseFuture;
-pub use key::{AsyncKey, FindKey, Head, KeyFuture, LockKey, PerClient, RequestKey};
+pub use key::{AsyncKey, FindKey, Head, KeyFuture, LockKey, PerClient, ReadWrite, RequestKey};
 pub use layer::LockLayer;
 pub use refusal::{Refusal, RefusalKind};
 pub use reply::{AsError, EmptyBody, GrpcStatus, ProblemJson, Reply};
