@@ -125,10 +125,10 @@ impl PlainSemaphore {
             Entry::Head(place) => place,
             Entry::Queued(ticket) => {
                 let timeout = core.options.call_timeout;
-                match wait::queue(ticket, &order, patience, timeout).await? {
+                match wait::queue(ticket, &order, &patience, timeout).await? {
                     Turn::Head(place) => place,
                     // Holds are handed over at locks only, and only readers go together.
-                    Turn::Held(_) | Turn::Go => return Err(order.busy(patience, None)),
+                    Turn::Held(_) | Turn::Go => return Err(order.busy(&patience, None)),
                 }
             }
         };
