@@ -12,7 +12,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// Commands that make something else of the lock's key.
 const FOREIGN: [&[&str]; 7] = [
-    &["SET", "lock:k", "1"],
+    &["SET", "lock:k", "one"],
     &["SET", "lock:k", ""],
     &["LPUSH", "lock:k", "1"],
     &["SADD", "lock:k", "1"],
@@ -58,6 +58,22 @@ async fn a_key_of_another_kind_is_refused_at_once_and_left_as_it_is() {
         server.query::<i64>(&["DEL", "lock:k"]);
     }
     free_within(&locks, "k", LONG).await;
+}
+
+/// A semaphore or a latch is a number: `inspect` knows it, no lock takes it, and there is no holder to release.
+#[tokio::test]
+async fn a_number_is_refused_by_a_lock_and_known_to_inspect() {
+    let (server, locks) = scene().await;
+    server.query::<()>(&["SET", "lock:k", "3"]);
+    assert_foreign(locks.mutex("k").wait(LONG).acquire().await, "lock:k");
+    assert_foreign(locks.read("k").try_acquire().await, "lock:k");
+    assert_foreign(locks.write("k").try_acquire().await, "lock:k");
+    assert_foreign(locks.fair("k").try_acquire().await, "lock:k");
+    let info = locks.inspect("k").await.unwrap();
+    assert!(!info.held, "{info:?}");
+    assert_eq!((info.mode, info.available), (Some("counter"), Some(3)));
+    assert!(!locks.force_release("k").await.unwrap());
+    assert_eq!(server.query::<String>(&["GET", "lock:k"]), "3");
 }
 
 /// The same format, by another client of it: no foreign key but a holder.
