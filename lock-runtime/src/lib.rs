@@ -1,5 +1,5 @@
 //! Distributed locks for async Rust: leases that are renewed while they live, fencing tokens, re-entry by call chain,
-//! fair local queues; on Redis (in Redisson's wire format) and in memory.
+//! local queues, read/write locks, semaphores; on Redis (in Redisson's wire format) and in memory.
 //!
 //! ```
 //! use std::time::Duration;
@@ -45,6 +45,24 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 ```
 "#
 )]
+//!
+//! # Kinds
+//!
+//! | method | Redisson's | what it is |
+//! |---|---|---|
+//! | [`mutex`](LockManager::mutex) | `RLock` | one holder; what its call chain asks for under it shares the hold |
+//! | [`fair`](LockManager::fair) | `RFairLock` | one holder, in the order of asking across all processes |
+//! | [`read`](LockManager::read), [`write`](LockManager::write) | `RReadWriteLock` | many readers or one writer; a writer may go on as a reader |
+//! | [`fenced`](LockManager::fenced) | `RFencedLock` | a mutex whose tokens are Redisson's counter |
+//! | [`multi`](LockManager::multi) | `RedissonMultiLock` | several of these as one: all or none, without deadlock |
+//! | [`semaphore`](LockManager::semaphore) | `RPermitExpirableSemaphore` | leased permits |
+//! | [`plain_semaphore`](LockManager::plain_semaphore) | `RSemaphore` | permits without holder or lease |
+//! | [`latch`](LockManager::latch) | `RCountDownLatch` | a count that is waited for |
+//!
+//! All but the last two give a [`LockGuard`], with the same renewal and the same loss. A name is used with one kind
+//! everywhere: what stands under it in the store is of that kind, and another one is refused
+//! ([`LockError::ForeignKey`]) or, for those that look the same (mutex, fenced, fair), served beside its queue and
+//! its counter.
 //!
 //! # Semaphores and latches
 //!

@@ -73,6 +73,7 @@
 //! |---|---|---|
 //! | wait | the manager's: 10 s | [`LockLayer::wait`] |
 //! | lease | the manager's: 30 s, renewed every third | [`LockLayer::lease`] |
+//! | mode | every request runs alone; read and write by method when asked | [`LockLayer::read_write`] |
 //! | max hold | none | [`LockLayer::max_hold`] |
 //! | label of logs and metrics | the word of a [`RequestKey`], the template of a `key!` name | [`LockLayer::label`] |
 //! | reply | a problem document with the status above | [`LockLayer::reply`] |
