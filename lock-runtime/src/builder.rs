@@ -14,6 +14,7 @@ use crate::options::{Options, config};
 /// |---|---|---|
 /// | [`namespace`](Self::namespace) | `lock:` | `""` shares names with other clients, Redisson's among them |
 /// | [`lease`](Self::lease) | 30 s, renewed every third | shorter frees a crashed holder's keys sooner and renews more |
+/// | [`longest_lease`](Self::longest_lease) | 24 h; on a quorum 1 min | shorter brings a restarted node of a quorum back sooner |
 /// | [`wait`](Self::wait) | 10 s | shorter than the lease: after a holder's crash, default waiters give up before its lease ends |
 /// | [`fencing`](Self::fencing) | on | off saves one write per acquisition |
 /// | [`call_timeout`](Self::call_timeout) | 2 s, a sixth of the lease at most | shorter notices a dead server sooner, and mistakes a slow one for it |
@@ -25,7 +26,7 @@ use crate::options::{Options, config};
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until `connect` or `in_memory`"]
 pub struct LockManagerBuilder {
-    options: Options,
+    pub(crate) options: Options,
     store: Option<MemoryStore>,
 }
 
@@ -40,6 +41,13 @@ impl LockManagerBuilder {
     /// every third of it while they live.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease;
+        self
+    }
+
+    /// The longest lease that requests may ask for, 50 ms to 24 h: beyond it, [`LockError::InvalidLease`]. Default:
+    /// 24 h; for a [`quorum`](Self::quorum) 1 min.
+    pub fn longest_lease(mut self, longest: Duration) -> Self {
+        self.options.longest_lease = Some(longest);
         self
     }
 
@@ -161,6 +169,7 @@ impl LockManagerBuilder {
             call_timeout: options.call_timeout,
             strict: options.strict,
             lazy: options.lazy,
+            birth: None,
         };
         let watch = Arc::new(Watch::default());
         let backend = RedisBackend::connect(target, settings, runtime, events_of(&watch)).await?;

@@ -7,7 +7,7 @@ use crate::error::LockError;
 use crate::fence::FencingToken;
 use crate::joint::Shares;
 use crate::scope::{Protect, Scope};
-use crate::term::Term;
+use crate::share::Share;
 use crate::view::{Lease, Lost, Member, members};
 
 /// A held lock.
@@ -83,12 +83,14 @@ impl LockGuard {
     /// # Cancel safety
     /// Dropping the future leaves the hold intact; the store may or may not have extended it.
     pub async fn renew(&self, lease: Duration) -> Result<(), LockError> {
-        let term = Term::new(lease, false).map_err(|why| LockError::InvalidLease {
-            name: self.name().to_owned(),
-            lease,
-            why,
-        })?;
-        for share in self.shares.parts() {
+        let check = |share: &Share| share.core().options.lease(self.name(), lease, false);
+        let terms: Vec<_> = self
+            .shares
+            .parts()
+            .iter()
+            .map(check)
+            .collect::<Result<_, _>>()?;
+        for (share, term) in self.shares.parts().iter().zip(terms) {
             share.renew(term).await?;
         }
         Ok(())

@@ -84,6 +84,11 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! A [`Latch`] opens when so many events have happened, in whatever processes. [`PlainSemaphore`] is for sharing one
 //! with Java: its permits have no holder, so a crashed one's are gone.
 //!
+//! # Quorums
+//!
+//! [`LockManagerBuilder::quorum`] keeps mutexes at a majority of several independent stores, as in Redlock: they
+//! outlive the loss of a minority, and have no fencing tokens.
+//!
 //! # What a lock promises
 //!
 //! A lock here is a *lease*: the key has a TTL, and the holder renews it every third of that.
@@ -94,8 +99,9 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!    false on time if the store is unreachable, and after the process or the machine was frozen.
 //! 2. When a hold is lost, [`LockGuard::lost`] resolves, and [`LockRequest::run`], the attribute and the layer drop the
 //!    protected future at its current `.await` and return [`LockError::Lost`]. Loss is looked for before every poll.
-//! 3. Every exclusive hold carries a [`FencingToken`] that strictly increases per key. Let the guarded resource refuse lower
-//!    ones: that closes the gap which no lease can close, a holder that is paused between a check and a write.
+//! 3. Every exclusive hold, but that of a quorum, carries a [`FencingToken`] that strictly increases per key. Let the
+//!    guarded resource refuse lower ones: that closes the gap which no lease can close, a holder that is paused between
+//!    a check and a write.
 //!
 //! # What happens on …
 //!
@@ -157,6 +163,7 @@ mod order;
 mod pace;
 mod plain_semaphore;
 mod private;
+mod quorum;
 mod readers;
 mod reentry;
 mod release;
@@ -184,6 +191,7 @@ pub use manager::LockManager;
 pub use multi::MultiRequest;
 pub use name::{KeyPart, LockName};
 pub use plain_semaphore::PlainSemaphore;
+pub use quorum::QuorumNode;
 pub use request::LockRequest;
 pub use scope::{Outcome, Protect, Scope};
 pub use semaphore::Semaphore;

@@ -16,6 +16,8 @@ const CALL_TIMEOUTS: std::ops::RangeInclusive<Duration> =
 pub(crate) struct Options {
     pub(crate) namespace: Arc<str>,
     pub(crate) lease: Duration,
+    /// `None`: as long as leases can be.
+    pub(crate) longest_lease: Option<Duration>,
     pub(crate) wait: Option<Duration>,
     pub(crate) fencing: bool,
     pub(crate) call_timeout: Duration,
@@ -31,6 +33,7 @@ impl Default for Options {
         Options {
             namespace: "lock:".into(),
             lease: Duration::from_secs(30),
+            longest_lease: None,
             wait: Some(Duration::from_secs(10)),
             fencing: true,
             call_timeout: Duration::from_secs(2),
@@ -45,13 +48,7 @@ impl Default for Options {
 
 impl Options {
     pub(crate) fn check(&self) -> Result<(), LockError> {
-        if let Err(why) = Term::new(self.lease, true) {
-            return Err(LockError::InvalidLease {
-                name: "(default)".into(),
-                lease: self.lease,
-                why,
-            });
-        }
+        self.lease("(default)", self.lease, true)?;
         check_wait(self.wait)?;
         if !CALL_TIMEOUTS.contains(&self.call_timeout) {
             return Err(config(format!(
@@ -63,6 +60,26 @@ impl Options {
             return Err(config("a namespace has 256 bytes at most"));
         }
         Ok(())
+    }
+
+    /// Checks a lease that is asked for.
+    pub(crate) fn lease(
+        &self,
+        name: &str,
+        lease: Duration,
+        renewed: bool,
+    ) -> Result<Term, LockError> {
+        let checked = match self.longest_lease {
+            Some(longest) if lease > longest => {
+                Err("it is longer than the manager's longest lease (`longest_lease`)")
+            }
+            _ => Term::new(lease, renewed),
+        };
+        checked.map_err(|why| LockError::InvalidLease {
+            name: name.to_owned(),
+            lease,
+            why,
+        })
     }
 }
 
@@ -108,11 +125,7 @@ impl Overrides {
     pub(crate) fn terms(&self, name: &str, options: &Options) -> Result<Terms, LockError> {
         let lease = self.lease.unwrap_or(options.lease);
         let renewed = self.auto_renew.unwrap_or(true);
-        let term = Term::new(lease, renewed).map_err(|why| LockError::InvalidLease {
-            name: name.to_owned(),
-            lease,
-            why,
-        })?;
+        let term = options.lease(name, lease, renewed)?;
         if self.max_hold.is_some_and(|longest| longest < term::MIN) {
             return Err(config("`max_hold` lasts 50 ms at least"));
         }

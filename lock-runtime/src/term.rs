@@ -66,6 +66,28 @@ impl Term {
         configured.min(self.0 / 6)
     }
 
+    /// How long one node of a quorum may take to answer about this lease: far less than the lease, for the others'
+    /// answers grow old meanwhile.
+    pub(crate) fn node_timeout(self, call: Duration) -> Duration {
+        call.min(self.0 / 10)
+    }
+
+    /// What is left of a lease that a majority has granted, `elapsed` after the first request was sent: less the drift
+    /// of the nodes' clocks. `None` if nothing is.
+    pub(crate) fn validity(self, elapsed: Duration) -> Option<Duration> {
+        self.trusted()
+            .checked_sub(elapsed)
+            .filter(|left| !left.is_zero())
+    }
+
+    /// For how long a store of this `age` is not to be trusted if this is the longest lease: what it granted before it
+    /// lost its memory may last that long, by another clock.
+    pub(crate) fn distrusted(self, age: Duration) -> Option<Duration> {
+        (self.0 + self.margin())
+            .checked_sub(age)
+            .filter(|left| !left.is_zero())
+    }
+
     /// What a fresh acquisition must have left, or it is given back and tried again.
     pub(crate) fn least_useful(self) -> Duration {
         self.0 / 4
@@ -105,6 +127,44 @@ mod tests {
             assert!(term.cadence() + term.call_timeout(Duration::MAX) * 2 < term.trusted());
             assert!(term.least_useful() < term.trusted());
         }
+    }
+
+    #[test]
+    fn what_a_majority_granted_is_valid_less_the_time_it_took_and_the_drift() {
+        let term = Term::new(ms(10_000), false).unwrap();
+        assert_eq!(term.validity(Duration::ZERO), Some(ms(9_900)));
+        assert_eq!(term.validity(ms(400)), Some(ms(9_500)));
+        assert_eq!(term.validity(ms(9_899)), Some(ms(1)));
+        assert_eq!(term.validity(ms(9_900)), None, "the drift is no lease");
+        assert_eq!(term.validity(ms(20_000)), None);
+        let short = Term::new(ms(50), false).unwrap();
+        assert_eq!(
+            short.validity(ms(30)),
+            Some(ms(10)),
+            "10 ms of drift at least"
+        );
+    }
+
+    #[test]
+    fn a_node_of_a_quorum_answers_in_a_small_part_of_the_lease() {
+        for lease in [50, 1_000, 30_000, 86_400_000] {
+            let term = Term::new(ms(lease), false).unwrap();
+            let timeout = term.node_timeout(Duration::MAX);
+            assert!(timeout * 10 <= term.ttl());
+            // Every node in turn up to its last moment, and the renewal is repeated in time all the same.
+            assert!(term.cadence() + timeout * 2 < term.trusted());
+        }
+        let term = Term::new(ms(30_000), false).unwrap();
+        assert_eq!(term.node_timeout(ms(200)), ms(200));
+    }
+
+    #[test]
+    fn a_store_is_distrusted_until_it_is_older_than_the_longest_lease_by_any_clock() {
+        let longest = Term::new(ms(60_000), false).unwrap();
+        assert_eq!(longest.distrusted(Duration::ZERO), Some(ms(60_600)));
+        assert_eq!(longest.distrusted(ms(60_000)), Some(ms(600)));
+        assert_eq!(longest.distrusted(ms(60_600)), None);
+        assert_eq!(longest.distrusted(Duration::MAX), None);
     }
 
     #[test]

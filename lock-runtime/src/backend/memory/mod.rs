@@ -160,6 +160,11 @@ impl MemoryStore {
         state.queues.clear();
     }
 
+    /// Whether the two are clones of one store.
+    pub(crate) fn is(&self, other: &MemoryStore) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     // Nothing below panics while the lock is held, so a poisoned state is still whole.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.shared

@@ -1,6 +1,7 @@
 //! What is asked of a server before it may keep locks: old enough a version is refused, a policy that evicts held
 //! locks is reported, and one whole life of a lock proves that the ACL lets every script run.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -8,6 +9,7 @@ use redis::{InfoDict, Value};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
+use super::birth::Birth;
 use super::faults;
 use super::script::{self, Script};
 use super::scripts::{
@@ -33,6 +35,8 @@ pub(super) struct Check {
     pub(super) timeout: Duration,
     /// Where connections live.
     pub(super) handle: Handle,
+    /// Where to note since when the server runs.
+    pub(super) birth: Option<Arc<Birth>>,
 }
 
 /// Why a server may not keep locks, or not now.
@@ -60,6 +64,17 @@ impl Refusal {
 }
 
 impl Check {
+    /// On every new connection, before it is used.
+    pub(super) async fn look_at_birth(
+        &self,
+        connection: &MultiplexedConnection,
+    ) -> Result<(), Fault> {
+        match &self.birth {
+            Some(birth) => birth.look(&mut connection.clone(), self.timeout).await,
+            None => Ok(()),
+        }
+    }
+
     pub(super) async fn run(
         &self,
         connection: &MultiplexedConnection,
@@ -268,6 +283,7 @@ mod tests {
             strict,
             timeout: Duration::from_secs(1),
             handle: runtime.handle().clone(),
+            birth: None,
         };
         check.judge(&InfoDict::new(info))
     }

@@ -306,6 +306,7 @@ impl Supervisor {
 
     async fn attempt(&mut self) -> Result<Opened, Fault> {
         let opened = Opened::open(&self.target, self.check.timeout, &self.clock).await?;
+        self.check.look_at_birth(&opened.connection).await?;
         if !self.checked {
             self.check
                 .run(&opened.connection, &self.clock)

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `target` | URL → what to connect to |
 //! | `dial`, `link` | one connection; the command connection and its supervisor |
+//! | `birth` | since when the server has kept what it was given, for quorums |
 //! | `check` | what is asked of a server before it may keep locks |
 //! | `script`, `scripts`, `reply`, `lua/` | how a script is called, the script table, the strict reading of replies |
 //! | `faults` | errors → what they say about the outcome |
@@ -17,6 +18,7 @@
 
 mod acquire;
 mod acquire_all;
+mod birth;
 mod check;
 mod counters;
 mod dial;
@@ -47,6 +49,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, watch};
 
+pub(crate) use self::birth::Birth;
 use self::link::{Link, Live, Opened, Supervisor};
 use self::scripts::{ForceRelease, Inspect};
 use self::server_clock::ServerClock;
@@ -85,6 +88,8 @@ pub(crate) struct Settings {
     pub(crate) strict: bool,
     /// Connect in the background; what is wrong with the server is told by the first call.
     pub(crate) lazy: bool,
+    /// Where to note the server's restarts, for whoever needs to know of them.
+    pub(crate) birth: Option<Arc<Birth>>,
 }
 
 /// Locks in one Redis server.
@@ -128,6 +133,7 @@ impl RedisBackend {
             strict: settings.strict,
             timeout: settings.call_timeout,
             handle: handle.clone(),
+            birth: settings.birth.clone(),
         };
         let (first, check) = if settings.lazy {
             (None, check)
@@ -137,6 +143,10 @@ impl RedisBackend {
             let opening = handle.spawn(async move {
                 let refused = |refusal: check::Refusal| refusal.into_error(server.shown());
                 let opened = Opened::open(&server, check.timeout, &clock)
+                    .await
+                    .map_err(|fault| refused(check::Refusal::Fault(fault)))?;
+                check
+                    .look_at_birth(&opened.connection)
                     .await
                     .map_err(|fault| refused(check::Refusal::Fault(fault)))?;
                 check

@@ -31,6 +31,7 @@ fn settings() -> Settings {
         call_timeout: CALL,
         strict: false,
         lazy: false,
+        birth: None,
     }
 }
 

@@ -1,0 +1,354 @@
+//! A quorum: several independent stores that keep one mutex together, as in Redis's Redlock. A lock is held by whoever
+//! has it at a majority of the nodes, so it outlives the loss of a minority of them.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `tally` | counting answers: what a majority says. Pure |
+//! | `node` | one store; when it counts as down |
+//! | `bid`, `ballot` | what is asked of every node; an acquisition: majority, or undone at all nodes |
+//! | `handover` | a hold that changes hands at every node |
+//! | `rounds` | release, renew, inspect, force: asked of all, answered by a majority |
+//! | `counters` | none: refused |
+//! | `listen` | waking by whichever node tells |
+//!
+//! Every node is asked in a task of its own, so that a slow one delays nobody and finishes what it began when the
+//! majority has answered. There are no fencing tokens: nodes count by themselves, and a majority of their counters is
+//! no counter.
+
+mod ballot;
+mod bid;
+mod counters;
+mod handover;
+mod listen;
+mod node;
+mod rounds;
+mod tally;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, watch};
+
+use self::ballot::{Ballot, Polled};
+use self::bid::Bid;
+use self::listen::QuorumListener;
+pub(crate) use self::node::Node;
+use super::{
+    Acquired, AcquiredAll, Backend, Claim, Fault, Granted, HandedOver, Listen, Released, Renewal,
+    Renewed, Reply, Seen, Stake,
+};
+use crate::clock::{self, Moment};
+use crate::error::StoreError;
+use crate::holder::HolderId;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::term::Term;
+
+const GONE: &str = "the runtime that built the lock manager is gone";
+const MUTEX_ONLY: &str =
+    "a quorum of stores keeps mutexes only: other kinds need a store of their own";
+
+/// Releases that are repeated in the background at once. Beyond it, leases end what is left at nodes that are away.
+const MOST_ERRANDS: usize = 1024;
+/// The pauses between two tries of a release at one node.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Locks at a majority of several stores.
+#[derive(Debug)]
+pub(crate) struct QuorumBackend {
+    inner: Arc<Inner>,
+}
+
+/// Shared with the tasks that ask the nodes.
+struct Inner {
+    nodes: Box<[Node]>,
+    /// What a node that restarted may have granted and forgotten lasts no longer.
+    longest: Term,
+    handle: Handle,
+    /// Acquisitions that have been decided while a node's answer was still to come. Weak: the nodes' tasks own them.
+    trailing: Mutex<HashMap<HolderId, Weak<Ballot>>>,
+    /// Acquisitions in a row that got some votes and no majority.
+    splits: AtomicU32,
+    errands: Semaphore,
+    /// What is being undone.
+    pending: watch::Sender<usize>,
+}
+
+impl QuorumBackend {
+    /// `nodes`: an odd number of stores that share nothing. Tasks run on the runtime of `handle`.
+    pub(crate) fn new(nodes: Vec<Node>, longest: Term, handle: Handle) -> QuorumBackend {
+        QuorumBackend {
+            inner: Arc::new(Inner {
+                nodes: nodes.into(),
+                longest,
+                handle,
+                trailing: Mutex::default(),
+                splits: AtomicU32::new(0),
+                errands: Semaphore::new(MOST_ERRANDS),
+                pending: watch::Sender::new(0),
+            }),
+        }
+    }
+
+    fn only_mutex<'a, T: Send + 'a>() -> Reply<'a, T> {
+        Box::pin(std::future::ready(Err(Fault::Impossible(
+            MUTEX_ONLY.to_owned(),
+        ))))
+    }
+}
+
+impl Inner {
+    // Nothing panics while it is locked, so a poisoned map is still whole.
+    fn trailing(&self) -> MutexGuard<'_, HashMap<HolderId, Weak<Ballot>>> {
+        self.trailing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers that some nodes have not answered yet.
+    fn goes_on(&self, holder: HolderId, ballot: &Arc<Ballot>) {
+        let mut trailing = self.trailing();
+        if trailing.len() >= 64 && trailing.len().is_power_of_two() {
+            trailing.retain(|_, ballot| ballot.strong_count() > 0);
+        }
+        trailing.insert(holder, Arc::downgrade(ballot));
+    }
+
+    /// What nodes may still grant to this holder is not wanted any more. Before anything else is sent for it: a late
+    /// grant must not stay behind.
+    fn cut_off(&self, holder: HolderId) {
+        let trailing = self.trailing().remove(&holder);
+        if let Some(ballot) = trailing.and_then(|ballot| ballot.upgrade()) {
+            ballot.withdraw();
+        }
+    }
+
+    /// Releases at one node until it answers or `until` has passed, in the background.
+    fn errand(self: &Arc<Inner>, node: usize, bid: Bid, until: Moment) -> Errand {
+        let pending = Pending::one(self);
+        let inner = self.clone();
+        let done = self.handle.spawn(async move {
+            inner.give_back(node, &bid, until).await;
+            drop(pending);
+        });
+        Errand(done)
+    }
+
+    async fn give_back(&self, node: usize, bid: &Bid, until: Moment) {
+        let Some(node) = self.nodes.get(node) else {
+            return;
+        };
+        let mut pause = FIRST_PAUSE;
+        let mut permit = None;
+        loop {
+            match node.backend.release(bid.stake(), bid.timeout).await {
+                Err(fault) if fault.is_passing() => {}
+                Ok(_) | Err(_) => return,
+            }
+            permit = permit.or_else(|| self.errands.try_acquire().ok());
+            if permit.is_none() || (clock::now() + pause).has_reached(until) {
+                return;
+            }
+            clock::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// The pause after an attempt that took votes and had to give them back. Clients that split the votes all try
+    /// again: at random times, so that one of them finds the nodes free. Longer with every split in a row.
+    fn split_pause(&self) -> Duration {
+        const SHORTEST: Duration = Duration::from_millis(5);
+        const LONGEST: Duration = Duration::from_millis(100);
+        let splits = self.splits.fetch_add(1, Ordering::Relaxed).min(8);
+        let least = (self.round_trip() * 4).max(SHORTEST);
+        let spread = (least * 2_u32.pow(splits)).min(LONGEST.max(least));
+        spread.mul_f64(fastrand::f64())
+    }
+
+    /// That of the slowest node that a majority needs.
+    fn round_trip(&self) -> Duration {
+        let mut trips: Vec<_> = self
+            .nodes
+            .iter()
+            .map(|node| node.backend.round_trip())
+            .collect();
+        trips.sort();
+        trips
+            .get(self.nodes.len() / 2)
+            .copied()
+            .unwrap_or(Duration::ZERO)
+    }
+
+    /// Acquires what the bids name, at a majority or nowhere.
+    async fn acquire(self: &Arc<Inner>, bids: Vec<Bid>) -> Result<Polled, Fault> {
+        for bid in &bids {
+            if bid.key.kind() != Kind::Mutex {
+                return Err(Fault::Impossible(MUTEX_ONLY.to_owned()));
+            }
+            self.check_term(bid.term)?;
+        }
+        ballot::acquire(self, bids).await
+    }
+
+    /// A lease that outlives a node's time out would not be safe from its restart.
+    fn check_term(&self, term: Term) -> Result<(), Fault> {
+        if term > self.longest {
+            return Err(Fault::Impossible(format!(
+                "a lease of {:?} is longer than the quorum's longest lease, {:?}",
+                term.ttl(),
+                self.longest.ttl()
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Backend for QuorumBackend {
+    fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired> {
+        Box::pin(async move {
+            match self.inner.acquire(vec![Bid::of(&claim)]).await? {
+                Polled::Won { sent_at } => Ok(Acquired::Granted(Granted {
+                    token: None,
+                    sent_at,
+                })),
+                Polled::Busy { left } => Ok(Acquired::Busy { left }),
+            }
+        })
+    }
+
+    fn acquire_all<'a>(&'a self, claims: &'a [Claim<'a>]) -> Reply<'a, AcquiredAll> {
+        Box::pin(async move {
+            if claims.is_empty() {
+                return Ok(AcquiredAll::Granted(Vec::new()));
+            }
+            match self
+                .inner
+                .acquire(claims.iter().map(Bid::of).collect())
+                .await?
+            {
+                Polled::Won { sent_at } => {
+                    let token = None;
+                    let granted = claims.iter().map(|_| Granted { token, sent_at });
+                    Ok(AcquiredAll::Granted(granted.collect()))
+                }
+                Polled::Busy { .. } => Ok(AcquiredAll::Busy),
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, stake: Stake<'a>, timeout: Duration) -> Reply<'a, Released> {
+        Box::pin(rounds::release(
+            &self.inner,
+            Bid::to_release(stake, timeout, self.inner.longest),
+        ))
+    }
+
+    fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver> {
+        Box::pin(async move {
+            if to.stake.key.kind() != Kind::Mutex {
+                return Err(Fault::Impossible(MUTEX_ONLY.to_owned()));
+            }
+            self.inner.check_term(to.term)?;
+            handover::hand_over(&self.inner, from, Bid::of(&to)).await
+        })
+    }
+
+    fn downgrade<'a>(&'a self, _: Stake<'a>, _: Term, _: Duration) -> Reply<'a, Released> {
+        QuorumBackend::only_mutex()
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(rounds::renew(&self.inner, batch, timeout))
+    }
+
+    fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
+        Box::pin(rounds::force_release(&self.inner, key, timeout))
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Seen>> {
+        Box::pin(rounds::inspect(&self.inner, key, timeout))
+    }
+
+    fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
+        let ears = self.inner.nodes.iter().map(|node| node.backend.listen(key));
+        Box::new(QuorumListener::new(ears.collect()))
+    }
+
+    fn listen_alone(&self, key: &Arc<Key>, _: HolderId) -> Box<dyn Listen> {
+        self.listen(key)
+    }
+
+    fn renew_batch(&self) -> usize {
+        let batches = self.inner.nodes.iter().map(|n| n.backend.renew_batch());
+        batches.min().unwrap_or(1)
+    }
+
+    fn round_trip(&self) -> Duration {
+        self.inner.round_trip()
+    }
+
+    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            // The sender is in `self`: no error.
+            let mut pending = self.inner.pending.subscribe();
+            let _ = pending.wait_for(|pending| *pending == 0).await;
+            for node in &self.inner.nodes {
+                node.backend.drained().await;
+            }
+        })
+    }
+
+    fn close(&self) {
+        for node in &self.inner.nodes {
+            node.backend.close();
+        }
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.nodes).finish()
+    }
+}
+
+/// A release under way. Goes on when it is dropped.
+struct Errand(tokio::task::JoinHandle<()>);
+
+impl Errand {
+    /// Waits for it, not longer than `patience`.
+    async fn done(self, patience: Duration) {
+        let _ = tokio::time::timeout(patience, self.0).await;
+    }
+}
+
+/// Counts one errand for as long as it lives, even if its task is aborted.
+struct Pending(Arc<Inner>);
+
+impl Pending {
+    fn one(inner: &Arc<Inner>) -> Pending {
+        inner.pending.send_modify(|pending| *pending += 1);
+        Pending(inner.clone())
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.pending.send_modify(|pending| *pending -= 1);
+    }
+}
+
+/// What a node that has not answered is taken for when nobody is left to ask it.
+fn gone() -> Fault {
+    Fault::Closed(GONE)
+}
+
+fn not_done(why: impl Into<String>) -> Fault {
+    Fault::NotDone(StoreError::new(why))
+}

@@ -1,0 +1,175 @@
+//! Nodes that fail, and what an acquisition leaves behind: nothing.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::flaky::Mode;
+use super::{MS, Rig};
+use crate::error::LockError;
+
+#[tokio::test(start_paused = true)]
+async fn a_minority_that_is_away_or_silent_does_not_delay_an_acquisition() {
+    for mode in [Mode::Away, Mode::Silent, Mode::Slow(1_000 * MS)] {
+        let rig = Rig::new(5);
+        let locks = rig.manager();
+        rig.switches[0].set(mode);
+        rig.switches[4].set(mode);
+        let since = Instant::now();
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        guard.release().await.unwrap();
+        assert!(since.elapsed() < 10 * MS, "{mode:?}: {:?}", since.elapsed());
+        rig.switches[0].set(Mode::Up);
+        rig.switches[4].set(Mode::Up);
+        rig.becomes_clean().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_majority_there_is_no_answer_within_the_wait() {
+    for mode in [Mode::Away, Mode::Silent] {
+        let rig = Rig::new(3);
+        let locks = rig.manager();
+        rig.switches[0].set(mode);
+        rig.switches[2].set(mode);
+        let since = Instant::now();
+        let refused = locks.mutex("k").wait(500 * MS).acquire().await;
+        assert!(
+            matches!(refused, Err(LockError::Unavailable { .. })),
+            "{refused:?}"
+        );
+        let took = since.elapsed();
+        assert!(took >= 500 * MS && took < 700 * MS, "{took:?}");
+        rig.becomes_clean().await;
+        let waiting = tokio::spawn(locks.mutex("k").acquire());
+        tokio::time::sleep(1_000 * MS).await;
+        rig.switches[0].set(Mode::Up);
+        let guard = waiting.await.unwrap().unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_without_a_majority_leaves_no_vote_behind() {
+    let rig = Rig::new(5);
+    let (locks, other) = (rig.manager(), rig.manager());
+    rig.switches[3].set(Mode::Away);
+    rig.switches[4].set(Mode::Away);
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    rig.switches[3].set(Mode::Up);
+    rig.switches[4].set(Mode::Up);
+    for _ in 0..20 {
+        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+        assert_eq!(rig.held(), [1, 1, 1, 0, 0]);
+    }
+    guard.release().await.unwrap();
+    rig.becomes_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_comes_behind_the_release_does_not_stay() {
+    for way in [1, 5, 30, 90, 150] {
+        let rig = Rig::new(3);
+        let locks = rig.manager();
+        for _ in 0..5 {
+            rig.switches[1].set(Mode::Slow(way * MS));
+            let guard = locks.mutex("k").acquire().await.unwrap();
+            // The release overtakes the acquire.
+            rig.switches[1].set(Mode::Up);
+            guard.release().await.unwrap();
+        }
+        tokio::time::sleep(1_000 * MS).await;
+        assert!(rig.is_clean(), "{way}: {:?}", rig.held());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_node_is_counted_once_it_has_answered() {
+    let rig = Rig::new(3);
+    let locks = rig.manager();
+    rig.switches[1].set(Mode::Slow(200 * MS));
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    tokio::time::sleep(500 * MS).await;
+    assert_eq!(rig.held(), [1, 1, 1], "so that another one may fail");
+    guard.release().await.unwrap();
+    rig.becomes_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_is_dropped_at_any_poll_leaves_nothing() {
+    for polls in 1..40 {
+        let rig = Rig::new(3);
+        let locks = rig.manager();
+        for (index, switch) in rig.switches.iter().enumerate() {
+            switch.set(Mode::Slow(u32::try_from(index).unwrap() * MS));
+        }
+        {
+            let mut acquire = pin!(locks.mutex("k").acquire());
+            let mut polled = 0;
+            let done = poll_fn(|cx| {
+                polled += 1;
+                if polled > polls {
+                    return Poll::Ready(None);
+                }
+                // However seldom it is woken, time goes on.
+                let waker = cx.waker().clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(MS / 2).await;
+                    waker.wake();
+                });
+                acquire.as_mut().poll(cx).map(Some)
+            });
+            drop(done.await);
+        }
+        rig.becomes_clean().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_is_told_to_nodes_that_come_back() {
+    let rig = Rig::new(3);
+    let locks = rig.manager();
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    rig.switches[1].set(Mode::Away);
+    guard.release().await.unwrap();
+    assert_eq!(rig.held(), [0, 1, 0]);
+    tokio::time::sleep(3_000 * MS).await;
+    rig.switches[1].set(Mode::Up);
+    rig.becomes_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_without_a_majority_is_unconfirmed_and_goes_on() {
+    let rig = Rig::new(3);
+    let locks = rig.manager();
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    rig.switches[0].set(Mode::Away);
+    rig.switches[1].set(Mode::Away);
+    let released = guard.release().await;
+    assert!(
+        matches!(released, Err(LockError::Unavailable { .. })),
+        "{released:?}"
+    );
+    rig.switches[0].set(Mode::Up);
+    rig.switches[1].set(Mode::Up);
+    rig.becomes_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_what_is_given_back() {
+    let rig = Rig::new(3);
+    let locks = rig.manager();
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    rig.switches[1].set(Mode::Away);
+    guard.release().await.unwrap();
+    let switch = rig.switches[1].clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        switch.set(Mode::Up);
+    });
+    locks.shutdown().await;
+    assert!(rig.is_clean(), "{:?}", rig.held());
+}
