@@ -8,6 +8,7 @@
 //! | [`history`] | recorded holds, checked for overlaps and for repeated tokens |
 //! | [`leftovers`] | proof that a test left no key, channel or client behind |
 //! | [`store`] | a store of either kind, and the macro that runs a behaviour on each |
+//! | [`quorum`] | several stores that keep locks together |
 //! | [`process`] | a second process that contends, and can be killed |
 //! | [`java`] | a Java process with a Redisson client in it |
 //! | [`faults`] | futures dropped half-way, waiters that sleep, one script's traffic |
@@ -26,6 +27,7 @@ pub mod monitor;
 pub mod ports;
 pub mod process;
 pub mod proxy;
+pub mod quorum;
 pub mod resp;
 pub mod server;
 pub mod store;
@@ -37,5 +39,6 @@ pub use java::JavaPeer;
 pub use monitor::CommandStats;
 pub use process::Worker;
 pub use proxy::{Direction, FaultProxy, Then};
+pub use quorum::Quorum;
 pub use server::{Data, RedisServer};
 pub use store::Store;

@@ -1,0 +1,153 @@
+//! Several stores that keep locks together.
+
+use std::time::Duration;
+
+use lock_runtime::{LockManager, LockManagerBuilder, MemoryStore, QuorumNode};
+
+use crate::eventually::eventually;
+use crate::server::{Data, RedisServer};
+
+/// The longest lease of a quorum of servers: short, for they are young when a test begins.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(2);
+
+/// The nodes of a quorum, which belong to one test.
+#[derive(Debug)]
+pub enum Quorum {
+    /// In this process.
+    Memory(Vec<MemoryStore>),
+    /// Server processes.
+    Redis(Vec<RedisServer>),
+}
+
+impl Quorum {
+    /// So many memory stores.
+    pub fn memory(nodes: usize) -> Self {
+        Self::Memory((0..nodes).map(|_| MemoryStore::new()).collect())
+    }
+
+    /// So many servers, old enough to have a vote.
+    pub async fn redis(nodes: usize) -> Self {
+        let servers: Vec<_> = (0..nodes).map(|_| RedisServer::start()).collect();
+        for server in &servers {
+            wait_until_it_counts(server).await;
+        }
+        Self::Redis(servers)
+    }
+
+    /// A further manager: a stranger to the others, like another process.
+    pub async fn manager(&self) -> LockManager {
+        self.connect(self.builder()).await
+    }
+
+    /// Settings for managers of this quorum.
+    pub fn builder(&self) -> LockManagerBuilder {
+        match self {
+            Self::Memory(_) => LockManager::builder(),
+            Self::Redis(_) => LockManager::builder()
+                .lease(LONGEST_LEASE)
+                .longest_lease(LONGEST_LEASE),
+        }
+    }
+
+    /// A manager with settings.
+    pub async fn connect(&self, builder: LockManagerBuilder) -> LockManager {
+        let connected = builder.quorum(self.nodes()).await;
+        connected.expect("a manager on the quorum")
+    }
+
+    /// As they are named to a builder.
+    pub fn nodes(&self) -> Vec<QuorumNode> {
+        match self {
+            Self::Memory(stores) => stores.iter().map(QuorumNode::from).collect(),
+            Self::Redis(servers) => servers.iter().map(|it| it.url().into()).collect(),
+        }
+    }
+
+    /// A server's URL.
+    pub fn url(&self, node: usize) -> String {
+        self.server(node).url()
+    }
+
+    /// One of the servers.
+    pub fn server(&self, node: usize) -> &RedisServer {
+        match self {
+            Self::Memory(_) => panic!("a quorum of memory stores has no servers"),
+            Self::Redis(servers) => &servers[node],
+        }
+    }
+
+    /// Kills a server at once.
+    pub fn kill9(&mut self, node: usize) {
+        self.server_mut(node).kill9();
+    }
+
+    /// Starts a server again, without its data.
+    pub fn restart_empty(&mut self, node: usize) {
+        self.server_mut(node).restart(Data::Lost);
+    }
+
+    fn server_mut(&mut self, node: usize) -> &mut RedisServer {
+        match self {
+            Self::Memory(_) => panic!("a quorum of memory stores has no servers"),
+            Self::Redis(servers) => &mut servers[node],
+        }
+    }
+
+    /// A node loses every key, but does not restart.
+    pub fn forget(&self, node: usize) {
+        match self {
+            Self::Memory(stores) => stores[node].clear(),
+            Self::Redis(servers) => servers[node].flushall(),
+        }
+    }
+
+    /// At how many nodes something holds the lock of that name.
+    pub fn votes(&self, name: &str) -> usize {
+        match self {
+            Self::Memory(stores) => stores.iter().filter(|store| store.held() > 0).count(),
+            Self::Redis(servers) => {
+                let key = format!("lock:{name}");
+                servers.iter().filter(|server| server.exists(&key)).count()
+            }
+        }
+    }
+
+    /// Whether no server has a client.
+    pub fn is_deserted(&self) -> bool {
+        match self {
+            Self::Memory(_) => true,
+            Self::Redis(servers) => servers.iter().all(|server| server.clients().is_empty()),
+        }
+    }
+
+    /// Waits until no node keeps a lock.
+    pub async fn assert_clean(&self) {
+        match self {
+            Self::Memory(stores) => {
+                eventually("no lock is held any more", async || {
+                    stores.iter().all(|store| store.held() == 0)
+                })
+                .await;
+            }
+            Self::Redis(servers) => {
+                for server in servers {
+                    server.assert_clean().await;
+                }
+            }
+        }
+    }
+}
+
+/// A server that has just started counts as down until it is older than the longest lease.
+pub async fn wait_until_it_counts(server: &RedisServer) {
+    // As it is seen from outside: a second for each end of the uptime, and the drift of clocks.
+    let age = LONGEST_LEASE.as_secs() + 2;
+    eventually("the server is old enough", async || {
+        let info: String = server.query(&["INFO", "server"]);
+        let uptime = info
+            .lines()
+            .find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+        uptime.is_some_and(|uptime| uptime.trim().parse::<u64>().is_ok_and(|up| up >= age))
+    })
+    .await;
+}

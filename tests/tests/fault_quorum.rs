@@ -1,0 +1,221 @@
+//! Servers of a quorum that are killed, frozen and restarted empty: a minority of them costs nothing, a majority costs
+//! availability, none of it costs exclusion.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lock_runtime::LockError;
+use tests::faults::took;
+use tests::quorum::LONGEST_LEASE as LEASE;
+use tests::{History, Quorum, eventually, eventually_within};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_is_renewed_while_a_minority_is_killed_or_frozen() {
+    let mut quorum = Quorum::redis(5).await;
+    let (locks, other) = (quorum.manager().await, quorum.manager().await);
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    eventually("every node has it", async || quorum.votes("k") == 5).await;
+    quorum.kill9(0);
+    quorum.server(3).sigstop();
+    let watched = tokio::time::timeout(3 * LEASE, guard.lost().wait()).await;
+    assert!(watched.is_err() && guard.is_held(), "{watched:?}");
+    assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+
+    let waiter = tokio::spawn(other.mutex("k").wait(LONG).acquire());
+    let watched = tokio::time::timeout(300 * MS, guard.lost().wait()).await;
+    assert!(watched.is_err());
+    let (released, took) = took(guard.release()).await;
+    released.unwrap();
+    assert!(took < 500 * MS, "{took:?}");
+    let guard = waiter.await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    quorum.server(3).sigcont();
+    quorum.restart_empty(0);
+    eventually("nothing is left", async || quorum.votes("k") == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_are_acquired_while_a_minority_is_killed_or_frozen() {
+    let mut quorum = Quorum::redis(5).await;
+    let locks = quorum.manager().await;
+    quorum.kill9(1);
+    quorum.server(2).sigstop();
+    for _ in 0..20 {
+        let (guard, took) = took(locks.mutex("k").acquire()).await;
+        assert!(took < 500 * MS, "{took:?}");
+        guard.unwrap().release().await.unwrap();
+    }
+    // A manager that is built now finds a majority.
+    let late = quorum.manager().await;
+    late.mutex("k")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    quorum.server(2).sigcont();
+    quorum.restart_empty(1);
+    quorum.assert_clean().await;
+    eventually("the restarted node has a vote again", async || {
+        let guard = late.mutex("k").acquire().await.unwrap();
+        let votes = eventually_votes(&quorum).await;
+        guard.release().await.unwrap();
+        votes == 5
+    })
+    .await;
+    quorum.assert_clean().await;
+}
+
+/// Those of the nodes that answer a little later than a majority included.
+async fn eventually_votes(quorum: &Quorum) -> usize {
+    for _ in 0..20 {
+        if quorum.votes("k") == 5 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    quorum.votes("k")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_a_request_ends_within_its_wait_and_recovers_after_it() {
+    let mut quorum = Quorum::redis(3).await;
+    let locks = quorum.manager().await;
+    let guard = locks.mutex("held").acquire().await.unwrap();
+    quorum.kill9(0);
+    quorum.server(1).sigstop();
+    let (refused, took) = took(locks.mutex("k").wait(800 * MS).acquire()).await;
+    assert!(
+        matches!(refused, Err(LockError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    assert!(took < 1_500 * MS, "{took:?}");
+    eventually_within(LEASE + 500 * MS, "the hold ends on time", async || {
+        !guard.is_held()
+    })
+    .await;
+    quorum.server(1).sigcont();
+    let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
+    guard.release().await.unwrap();
+    let refused = quorum.builder().lazy(true);
+    let lazy = quorum.connect(refused).await;
+    lazy.mutex("k")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_manager_is_not_built_without_a_majority() {
+    let mut quorum = Quorum::redis(3).await;
+    quorum.kill9(0);
+    quorum.kill9(2);
+    let refused = quorum.builder().quorum(quorum.nodes()).await;
+    assert!(
+        matches!(refused, Err(LockError::Unavailable { .. })),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_restarted_empty_does_not_admit_a_second_holder() {
+    let mut quorum = Quorum::redis(3).await;
+    let (locks, other) = (quorum.manager().await, quorum.manager().await);
+    quorum.server(2).sigstop();
+    let request = locks.mutex("k").lease(LEASE).auto_renew(false);
+    let guard = request.acquire().await.unwrap();
+    assert!(quorum.server(0).exists("lock:k") && quorum.server(1).exists("lock:k"));
+    quorum.restart_empty(1);
+    quorum.server(2).sigcont();
+    // Its vote and that of the node which was frozen would be a majority.
+    let mut asked = 0;
+    while guard.is_held() {
+        let second = other.mutex("k").try_acquire().await;
+        let admitted = matches!(second, Ok(Some(_)));
+        assert!(!(admitted && guard.is_held()), "a second holder");
+        asked += 1;
+    }
+    assert!(asked > 0, "the hold was over before anybody asked");
+    drop(guard);
+
+    // For a manager that comes later as well, although it has not seen the restart.
+    quorum.server(2).sigstop();
+    quorum.restart_empty(1);
+    let late = quorum.connect(quorum.builder().lazy(true)).await;
+    let young = late.mutex("k").wait(300 * MS).acquire().await;
+    assert!(
+        matches!(&young, Err(LockError::Unavailable { source, .. })
+            if source.to_string().contains("restarted")),
+        "{young:?}"
+    );
+    // Behind the longest lease it counts again.
+    let guard = late.mutex("k").wait(LONG).acquire().await.unwrap();
+    guard.release().await.unwrap();
+    quorum.server(2).sigcont();
+    quorum.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_never_overlap_while_nodes_are_frozen_killed_and_restarted_empty() {
+    let mut quorum = Quorum::redis(5).await;
+    let history = Arc::new(History::new());
+    let (stop, taken) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let mut contenders = tokio::task::JoinSet::new();
+    for m in 0..3 {
+        let locks = quorum.manager().await;
+        for task in 0..2 {
+            let (locks, history) = (locks.clone(), history.clone());
+            let (stop, taken) = (stop.clone(), taken.clone());
+            contenders.spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let Ok(guard) = locks.mutex("hot").wait(LONG).acquire().await else {
+                        continue;
+                    };
+                    let mut hold = history.begin("hot", format_args!("{m}-{task}"), None);
+                    tokio::task::yield_now().await;
+                    hold.seen(|| guard.is_held());
+                    hold.end();
+                    taken.fetch_add(1, Ordering::Relaxed);
+                    // Lost or unconfirmed is as good here: the history tells.
+                    let _ = guard.release().await;
+                }
+            });
+        }
+    }
+    for node in [0, 3, 1] {
+        for fault in 0..2 {
+            let before = taken.load(Ordering::Relaxed);
+            match fault {
+                0 => quorum.server(node).sigstop(),
+                _ => quorum.restart_empty(node),
+            }
+            eventually("work goes on", async || {
+                taken.load(Ordering::Relaxed) > before + 20
+            })
+            .await;
+            if fault == 0 {
+                quorum.server(node).sigcont();
+            }
+        }
+        // One more would be a majority.
+        tests::quorum::wait_until_it_counts(quorum.server(node)).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    while let Some(contender) = contenders.join_next().await {
+        contender.unwrap();
+    }
+    assert!(history.len() > 120, "{}", history.len());
+    history.assert_exclusive();
+    quorum.assert_clean().await;
+}

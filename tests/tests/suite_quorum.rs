@@ -1,0 +1,238 @@
+//! A quorum of stores behaves as one store does: on three memory stores and on three Redis servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager, LockManagerBuilder, LostReason, MemoryStore};
+use tests::{History, Quorum, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(60);
+
+async fn managers(quorum: &Quorum, count: usize) -> Vec<LockManager> {
+    let mut managers = Vec::new();
+    for _ in 0..count {
+        managers.push(quorum.manager().await);
+    }
+    managers
+}
+
+/// Each behaviour on memory with a paused clock, and on real servers.
+macro_rules! suite {
+    ($(async fn $behaviour:ident($quorum:ident) $body:block)+) => {
+        $(async fn $behaviour($quorum: &Quorum) $body)+
+
+        mod on_memory {
+            $(#[tokio::test(start_paused = true)]
+            async fn $behaviour() {
+                let quorum = super::Quorum::memory(3);
+                super::$behaviour(&quorum).await;
+                quorum.assert_clean().await;
+            })+
+        }
+
+        mod on_redis {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $behaviour() {
+                let quorum = super::Quorum::redis(3).await;
+                super::$behaviour(&quorum).await;
+                quorum.assert_clean().await;
+            })+
+        }
+    };
+}
+
+suite! {
+    async fn several_managers_never_hold_at_once(quorum) {
+        let history = Arc::new(History::new());
+        let mut contenders = tokio::task::JoinSet::new();
+        for (m, manager) in managers(quorum, 4).await.into_iter().enumerate() {
+            for task in 0..3 {
+                let (manager, history) = (manager.clone(), history.clone());
+                contenders.spawn(async move {
+                    for _ in 0..30 {
+                        let guard = manager.mutex("hot").wait(LONG).acquire().await.unwrap();
+                        let mut hold = history.begin("hot", format_args!("{m}-{task}"), None);
+                        tokio::task::yield_now().await;
+                        assert!(hold.seen(|| guard.is_held()));
+                        hold.end();
+                        guard.release().await.unwrap();
+                    }
+                });
+            }
+        }
+        while let Some(contender) = contenders.join_next().await {
+            contender.unwrap();
+        }
+        assert_eq!(history.len(), 4 * 3 * 30);
+        history.assert_exclusive();
+    }
+
+    async fn a_held_lock_is_refused_to_others_until_it_is_released(quorum) {
+        let [locks, other] = managers(quorum, 2).await.try_into().unwrap();
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        assert_eq!(guard.fencing_token(), None, "a quorum has no tokens");
+        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+        let busy = other.mutex("k").wait(50 * MS).acquire().await;
+        assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+        assert!(other.inspect("k").await.unwrap().held);
+        guard.release().await.unwrap();
+        other.mutex("k").acquire().await.unwrap().release().await.unwrap();
+        assert!(!other.inspect("k").await.unwrap().held);
+    }
+
+    async fn a_waiter_is_woken_by_a_release(quorum) {
+        let [locks, other] = managers(quorum, 2).await.try_into().unwrap();
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let waiter = tokio::spawn(other.mutex("k").wait(LONG).acquire());
+        tokio::time::timeout(200 * MS, std::future::pending::<()>()).await.unwrap_err();
+        let since = tokio::time::Instant::now();
+        guard.release().await.unwrap();
+        let guard = waiter.await.unwrap().unwrap();
+        assert!(since.elapsed() < 500 * MS, "{:?}", since.elapsed());
+        guard.release().await.unwrap();
+    }
+
+    async fn an_ancestor_re_enters_without_asking_the_nodes(quorum) {
+        let locks = quorum.manager().await;
+        let inner = locks.clone();
+        let nested = locks.mutex("k").run(async move |_| {
+            inner.mutex("k").run(async |lease| lease.is_held()).await
+        });
+        assert!(nested.await.unwrap().unwrap());
+    }
+
+    async fn a_hold_is_renewed_and_lost_when_a_majority_forgets_it(quorum) {
+        let locks = quorum.manager().await;
+        let guard = locks.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
+        quorum.forget(0);
+        let still = tokio::time::timeout(1_500 * MS, guard.lost().wait()).await;
+        assert!(still.is_err() && guard.is_held(), "one of three");
+        quorum.forget(1);
+        assert_eq!(guard.lost().wait().await, LostReason::Refused);
+        drop(guard);
+        quorum.forget(2);
+    }
+
+    async fn a_forced_release_is_told(quorum) {
+        let [locks, other] = managers(quorum, 2).await.try_into().unwrap();
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        assert!(other.force_release("k").await.unwrap());
+        assert_eq!(guard.lost().wait().await, LostReason::ForceReleased);
+        assert!(!other.force_release("k").await.unwrap());
+    }
+
+    async fn other_kinds_are_refused(quorum) {
+        let locks = quorum.manager().await;
+        let requests = [locks.fair("k"), locks.fenced("k"), locks.read("k"), locks.write("k")];
+        for request in requests {
+            let refused = request.try_acquire().await.map(drop);
+            assert!(matches!(refused, Err(LockError::InvalidConfig { .. })), "{refused:?}");
+        }
+        let semaphore = locks.semaphore("s").try_set_permits(1).await;
+        assert!(matches!(semaphore, Err(LockError::InvalidConfig { .. })), "{semaphore:?}");
+        let permits = locks.semaphore("s").permits(1).acquire().await.map(drop);
+        assert!(matches!(permits, Err(LockError::InvalidConfig { .. })), "{permits:?}");
+        let latch = locks.latch("l").wait(Some(LONG)).await;
+        assert!(matches!(latch, Err(LockError::InvalidConfig { .. })), "{latch:?}");
+    }
+}
+
+fn builder() -> LockManagerBuilder {
+    LockManager::builder()
+}
+
+fn is_config<T: std::fmt::Debug>(result: &Result<T, LockError>) -> bool {
+    matches!(result, Err(LockError::InvalidConfig { .. }))
+}
+
+#[tokio::test]
+async fn a_quorum_of_none_of_an_even_number_or_with_a_node_twice_is_refused_before_any_io() {
+    let [a, b, c] = std::array::from_fn(|_| MemoryStore::new());
+    assert!(is_config(&builder().quorum([] as [&str; 0]).await));
+    assert!(is_config(&builder().quorum([&a, &b]).await));
+    assert!(is_config(&builder().quorum([&a, &b, &a]).await));
+    // Nobody listens there: I/O would be another error.
+    for urls in [
+        [
+            "redis://127.0.0.1:1/",
+            "redis://127.0.0.1:2/",
+            "redis://127.0.0.1:1/3",
+        ],
+        ["redis://h:1/", "redis://x:y@H:1/", "redis://h:2/"],
+        ["unix:///s", "redis+unix:///s?db=2", "redis://h/"],
+        ["redis://h/", "redis-cluster://h/", "redis://i/"],
+        ["redis://h/", "redis-sentinel://h/s", "redis://i/"],
+        ["redis://h/", "http://h/", "redis://i/"],
+    ] {
+        assert!(is_config(&builder().quorum(urls).await), "{urls:?}");
+    }
+    assert!(builder().quorum([&a, &b, &c]).await.is_ok());
+    assert!(
+        builder().quorum(["memory://"; 3]).await.is_ok(),
+        "a new store each"
+    );
+    assert!(is_config(
+        &builder()
+            .quorum(["memory://same", "memory://same", "memory://"])
+            .await
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_beyond_the_longest_is_refused_before_any_io() {
+    let nodes: [MemoryStore; 3] = std::array::from_fn(|_| MemoryStore::new());
+    let too_long = |result: Result<(), LockError>| {
+        assert!(
+            matches!(result, Err(LockError::InvalidLease { .. })),
+            "{result:?}"
+        );
+    };
+    let locks = builder().quorum(&nodes).await.unwrap();
+    too_long(
+        locks
+            .mutex("k")
+            .lease(61_000 * MS)
+            .acquire()
+            .await
+            .map(drop),
+    );
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    too_long(guard.renew(61_000 * MS).await);
+    guard.renew(LONG).await.unwrap();
+    guard.release().await.unwrap();
+    too_long(builder().lease(2 * LONG).quorum(&nodes).await.map(drop));
+    too_long(
+        builder()
+            .longest_lease(LONG / 4)
+            .quorum(&nodes)
+            .await
+            .map(drop),
+    );
+    let longer = builder().lease(2 * LONG).longest_lease(3 * LONG);
+    let locks = longer.quorum(&nodes).await.unwrap();
+    locks
+        .mutex("k")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let refused = builder()
+        .lease(MS * 1_000)
+        .longest_lease(25 * 60 * LONG)
+        .quorum(&nodes)
+        .await;
+    assert!(is_config(&refused), "{refused:?}");
+}
+
+#[tokio::test]
+async fn one_server_under_two_names_is_refused() {
+    let quorum = Quorum::redis(2).await;
+    let [one, other] = [quorum.url(0), quorum.url(1)];
+    let alias = one.replace("127.0.0.1", "localhost");
+    let refused = builder().quorum([one, alias, other]).await;
+    assert!(is_config(&refused), "{refused:?}");
+    eventually("its connections are closed", async || quorum.is_deserted()).await;
+}
