@@ -127,6 +127,8 @@ impl LockManagerBuilder {
     /// | `redis://[user:password@]host[:port][/database]` | a Redis server, version 7.0 or later |
     /// | `rediss://…` | the same by TLS; needs the feature `tls-rustls` |
     /// | `unix:///path[?db=…&user=…&pass=…]`, `redis+unix://…` | the same by a unix socket |
+    /// | `redis-sentinel://[user:password@]host[:port],…/service[/database]` | the master that these Sentinels name; `?sentinel_user=…&sentinel_pass=…` is the sentinels' own login |
+    /// | `rediss-sentinel://…` | the same by TLS, to the sentinels and to the master |
     /// | `memory://` | a new memory store |
     /// | `memory://name` | the memory store of that name in this process |
     ///

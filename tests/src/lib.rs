@@ -3,6 +3,7 @@
 //! | module | what a test gets from it |
 //! | --- | --- |
 //! | [`server`] | a real Redis server of its own, that can be frozen, killed and restarted |
+//! | [`sentinel`] | a master with replicas and the sentinels that watch them |
 //! | [`proxy`] | a TCP proxy that cuts, delays or swallows what passes, and counts it |
 //! | [`monitor`] | how many commands a server executed between two points |
 //! | [`history`] | recorded holds, checked for overlaps and for repeated tokens |
@@ -29,6 +30,7 @@ pub mod process;
 pub mod proxy;
 pub mod quorum;
 pub mod resp;
+pub mod sentinel;
 pub mod server;
 pub mod store;
 pub mod tls;
@@ -40,5 +42,6 @@ pub use monitor::CommandStats;
 pub use process::Worker;
 pub use proxy::{Direction, FaultProxy, Then};
 pub use quorum::Quorum;
+pub use sentinel::SentinelGroup;
 pub use server::{Data, RedisServer};
 pub use store::Store;

@@ -259,7 +259,7 @@ impl RedisServer {
     /// Starts the process and waits for its answer; `Err` when it ended, e.g. by a lost bind race.
     fn spawn(&mut self) -> Result<(), String> {
         let conf = self.write_conf();
-        let mut running = Running::start(&conf);
+        let mut running = Running::start(&conf, &[]);
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             if let Ok(Some(status)) = running.child.try_wait() {
@@ -325,13 +325,21 @@ impl Helper {
     }
 
     fn call(&mut self, url: &str, args: &[&str]) -> RedisResult<Value> {
-        let connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => Self::connect(url).expect("connect to the test's Redis server"),
-        };
-        let connection = self.connection.insert(connection);
         let mut command = redis::cmd(args[0]);
-        let answer = command.arg(&args[1..]).query(connection);
+        command.arg(&args[1..]);
+        // Sentinels cut all clients of a server that they promote or demote, this one, too.
+        if let Some(connection) = &mut self.connection {
+            match command.query(connection) {
+                Err(error) if error.is_connection_dropped() => self.connection = None,
+                answer => return self.answered(args, answer),
+            }
+        }
+        let connection = Self::connect(url).expect("connect to the test's Redis server");
+        let answer = command.query(self.connection.insert(connection));
+        self.answered(args, answer)
+    }
+
+    fn answered(&mut self, args: &[&str], answer: RedisResult<Value>) -> RedisResult<Value> {
         if let Err(error) = &answer
             && (error.is_io_error() || error.is_timeout())
         {
@@ -344,16 +352,17 @@ impl Helper {
 
 /// A server process and the shell that ends it should this process be killed before its drops.
 #[derive(Debug)]
-struct Running {
-    child: Child,
+pub(crate) struct Running {
+    pub(crate) child: Child,
     reaper: Option<Child>,
 }
 
 impl Running {
-    fn start(conf: &Path) -> Self {
+    pub(crate) fn start(conf: &Path, options: &[&str]) -> Self {
         let binary = std::env::var_os("REDIS_SERVER_BIN").unwrap_or_else(|| "redis-server".into());
         let child = Command::new(&binary)
             .arg(conf)
+            .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

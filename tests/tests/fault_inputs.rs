@@ -250,7 +250,7 @@ async fn malformed_urls_are_refused_and_no_lazy_manager_comes_of_them() {
         "memory",
         "memory:",
         "redis-cluster://a,b",
-        "redis-sentinel://a/b",
+        "redis-sentinel://a",
         "redis://localhost/0?protocol=resp9",
     ];
     for url in urls {

@@ -182,18 +182,25 @@ impl Compensation {
             };
             let answer = match live {
                 Ok((live, now)) => {
-                    let generation = live.generation;
                     let answer = self.inner.release(&live, stake, now, deadline).await;
-                    answer.map(|answer| (answer, generation))
+                    answer.map(|answer| (answer, live))
                 }
                 Err(fault) => Err(fault),
             };
             match answer {
-                Ok((GaveBack::Done, _)) | Err(Fault::Closed(_)) => return,
+                Err(Fault::Closed(_)) => return,
                 // On the connection of the acquire, this release was executed after it. On another one it may have
                 // been before it, until the server itself is past the time after which it refuses the acquire.
-                Ok((GaveBack::NotHeld { time }, generation)) => {
-                    if generation == self.live.generation || time > self.not_after {
+                Ok((answer, live)) => {
+                    let settled = match answer {
+                        GaveBack::Done => true,
+                        GaveBack::NotHeld { time } => {
+                            live.generation == self.live.generation || time > self.not_after
+                        }
+                    };
+                    // What a deposed master forgets, the new one may still have.
+                    let deadline = clock::now() + self.inner.call_timeout;
+                    if settled && self.inner.vouch(Some(live), deadline).await.is_ok() {
                         return;
                     }
                 }

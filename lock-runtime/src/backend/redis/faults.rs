@@ -79,6 +79,15 @@ pub(super) fn of_text(text: &str) -> Fault {
     of_reply(code, detail)
 }
 
+/// True if the server says that it is no master, or not any more.
+pub(super) fn is_demotion(fault: &Fault) -> bool {
+    let Fault::NotDone(source) = fault else {
+        return false;
+    };
+    let text = source.to_string();
+    text.starts_with("READONLY") || text.starts_with("MASTERDOWN")
+}
+
 /// A reply that no script of ours gives.
 pub(super) fn malformed(script: &str) -> Fault {
     Fault::Unknown(StoreError::new(format!(

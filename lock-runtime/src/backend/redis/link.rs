@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 
 use super::dial::{self, Backoff, Outage, STABLE};
 use super::script::{self, Script};
+use super::sentinel::Address;
 use super::server_clock::ServerClock;
 use super::target::Target;
 use super::{CLOSED, GONE, check, faults};
@@ -45,6 +46,8 @@ pub(super) struct Live {
     connection: MultiplexedConnection,
     /// Requests on one generation are executed in the order in which they were queued.
     pub(super) generation: u64,
+    /// The node, where sentinels named it.
+    pub(super) master: Option<Address>,
 }
 
 enum State {
@@ -73,6 +76,7 @@ impl Link {
             state.send_replace(State::Live(Live {
                 connection: first.connection.clone(),
                 generation: 0,
+                master: first.master.clone(),
             }));
         }
         handle.spawn(supervisor.run(state, first));
@@ -139,6 +143,9 @@ impl Link {
                 })
             }
             Ok(answer) => {
+                if answer.as_ref().is_err_and(faults::is_demotion) {
+                    self.suspicion.notify_one();
+                }
                 if sampled {
                     self.learn_round_trip(now.elapsed());
                 }
@@ -167,6 +174,11 @@ impl Link {
             State::Live(live) => Some(live.clone()),
             _ => None,
         }
+    }
+
+    /// Makes the supervisor look whether the connection is still good.
+    pub(super) fn suspect(&self) {
+        self.suspicion.notify_one();
     }
 
     pub(super) fn clock(&self) -> &ServerClock {
@@ -213,6 +225,7 @@ impl Live {
 pub(super) struct Opened {
     pub(super) connection: MultiplexedConnection,
     pub(super) cut: Arc<Notify>,
+    pub(super) master: Option<Address>,
 }
 
 impl Opened {
@@ -224,12 +237,13 @@ impl Opened {
     ) -> Result<Opened, Fault> {
         let cut = Arc::new(Notify::new());
         let signal = cut.clone();
-        let mut connection = dial::open(target, timeout, move |push| {
+        let dialed = dial::open(target, timeout, move |push| {
             if push.kind == PushKind::Disconnection {
                 signal.notify_one();
             }
         })
         .await?;
+        let (mut connection, master) = (dialed.connection, dialed.master);
         let sent_at = clock::now();
         let time = redis::cmd("TIME");
         let asked = tokio::time::timeout(timeout, script::send(&mut connection, &time)).await;
@@ -241,7 +255,11 @@ impl Opened {
             )))),
         }?;
         clock.saw(micros, sent_at);
-        Ok(Opened { connection, cut })
+        Ok(Opened {
+            connection,
+            cut,
+            master,
+        })
     }
 }
 
@@ -249,8 +267,8 @@ impl Opened {
 pub(super) struct Supervisor {
     pub(super) target: Arc<Target>,
     pub(super) check: check::Check,
-    /// False until the server passed the check once.
-    pub(super) checked: bool,
+    /// The node that passed the check; the empty one, where the URL names the server itself. `None` until then.
+    pub(super) checked: Option<Option<Address>>,
     pub(super) clock: Arc<ServerClock>,
     pub(super) suspicion: Arc<Notify>,
     pub(super) closed: watch::Receiver<bool>,
@@ -281,16 +299,16 @@ impl Supervisor {
                     Err(fault) => {
                         outage.is_on(&self.target, &fault);
                         state.send_replace(State::Down(fault));
-                        clock::sleep(backoff.next()).await;
+                        backoff.pause(&self.target).await;
                     }
                 }
             };
             outage.is_over(&self.target);
             let since = clock::now();
-            let connection = opened.connection.clone();
             state.send_replace(State::Live(Live {
-                connection,
+                connection: opened.connection.clone(),
                 generation,
+                master: opened.master.clone(),
             }));
             let fault = self.watch(opened).await;
             outage.is_on(&self.target, &fault);
@@ -299,20 +317,25 @@ impl Supervisor {
             if since.elapsed() > STABLE {
                 backoff = Backoff::new();
             } else {
-                clock::sleep(backoff.next()).await;
+                backoff.pause(&self.target).await;
             }
         }
     }
 
     async fn attempt(&mut self) -> Result<Opened, Fault> {
-        let opened = Opened::open(&self.target, self.check.timeout, &self.clock).await?;
+        let opened = Opened::open(&self.target, self.check.timeout, &self.clock).await;
+        let opened = opened.map_err(|fault| match fault {
+            // The sentinels may be being set up anew.
+            Fault::Impossible(why) => Fault::NotDone(StoreError::new(why)),
+            fault => fault,
+        })?;
         self.check.look_at_birth(&opened.connection).await?;
-        if !self.checked {
+        if self.checked.as_ref() != Some(&opened.master) {
             self.check
                 .run(&opened.connection, &self.clock)
                 .await
                 .map_err(check::Refusal::into_fault)?;
-            self.checked = true;
+            self.checked = Some(opened.master.clone());
         }
         Ok(opened)
     }
@@ -325,18 +348,20 @@ impl Supervisor {
                     return Fault::Unknown(StoreError::new("the connection was cut"));
                 }
                 () = self.suspicion.notified() => {
-                    let ping = redis::cmd("PING");
-                    let asked = script::send(&mut opened.connection, &ping);
-                    match tokio::time::timeout(SIGN_OF_LIFE, asked).await {
-                        Ok(Ok(_)) => {}
-                        Ok(Err(error)) if faults::is_from_server(&error) => {}
-                        Ok(Err(error)) => return faults::of_call(&error),
-                        Err(_) => {
-                            return Fault::Unknown(StoreError::new("the server gives no sign of life"));
-                        }
+                    let connection = &mut opened.connection;
+                    let asked = dial::sign_of_life(connection, &self.target, SIGN_OF_LIFE);
+                    tokio::select! {
+                        answer = asked => if let Err(fault) = answer { return fault },
+                        () = self.target.superseded(&opened.master) => return moved(),
                     }
                 }
+                () = self.target.superseded(&opened.master) => return moved(),
             }
         }
     }
+}
+
+/// Calls under way go on, and their answers count; what comes next goes to the new master.
+fn moved() -> Fault {
+    Fault::Unknown(StoreError::new("the master has moved"))
 }

@@ -1,8 +1,9 @@
-//! Redis, a single server: Redisson's `RLock` on the wire, our own scripts.
+//! Redis, a single server or a master behind Sentinels: Redisson's `RLock` on the wire, our own scripts.
 //!
 //! | file | concept |
 //! |---|---|
 //! | `target` | URL → what to connect to |
+//! | `sentinel/` | who the master of a service is, and being told when it moves |
 //! | `dial`, `link` | one connection; the command connection and its supervisor |
 //! | `birth` | since when the server has kept what it was given, for quorums |
 //! | `check` | what is asked of a server before it may keep locks |
@@ -33,6 +34,7 @@ mod reply;
 mod rw_scripts;
 mod script;
 mod scripts;
+mod sentinel;
 mod server_clock;
 mod subscribe;
 mod target;
@@ -169,7 +171,7 @@ impl RedisBackend {
         };
 
         let closed = watch::Sender::new(false);
-        let checked = first.is_some();
+        let checked = first.as_ref().map(|opened| opened.master.clone());
         let supervisor = Supervisor {
             target: target.clone(),
             check,
@@ -192,6 +194,10 @@ impl RedisBackend {
             closed: closed.subscribe(),
         };
         handle.spawn(subscriber.run());
+        if let Some(sentinels) = target.sentinels() {
+            let (sentinels, timeout) = (sentinels.clone(), settings.call_timeout);
+            handle.spawn(sentinel::watch(sentinels, timeout, closed.subscribe()));
+        }
         if !settings.lazy {
             // So that a forced release right after the first acquire is heard. Not needed to hold locks.
             let tried = first_try.wait_for(|tried| *tried);
@@ -282,18 +288,48 @@ impl Inner {
         }
     }
 
+    /// An answer that ends a hold has to come from the master: one that was deposed, or came back empty, does not know
+    /// it. Asks the sentinels, where there are any; where none answers, the node's own word counts.
+    async fn vouch(&self, from: Option<Live>, deadline: Moment) -> Result<(), Fault> {
+        let Some(sentinels) = self.target.sentinels() else {
+            return Ok(());
+        };
+        let asked = sentinels.resolve(deadline.remaining()).await;
+        let same_connection = match (&from, self.link.live()) {
+            (Some(from), Some(live)) => from.generation == live.generation,
+            _ => false,
+        };
+        let same_node = match (&from, &asked) {
+            (Some(from), Ok(named)) => from.master.as_ref() == Some(&named.address),
+            _ => asked.is_err(),
+        };
+        if same_connection && same_node {
+            return Ok(());
+        }
+        self.link.suspect();
+        Err(Fault::Unknown(StoreError::new(
+            "a node that may not be the master any more does not know the holder",
+        )))
+    }
+
     async fn renew(&self, batch: &[Renewal], timeout: Duration) -> Result<Vec<Renewed>, Fault> {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
+        let before = self.link.live();
+        let deadline = clock::now() + timeout;
         // The watchdog groups by kind.
-        match batch.first().map(|item| item.key.kind()) {
+        let answers = match batch.first().map(|item| item.key.kind()) {
             None => Ok(Vec::new()),
             Some(Kind::Permits) => permits::renew(self, batch, timeout).await,
             Some(Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Read | Kind::Write) => {
                 self.renew_hashes(batch, timeout).await
             }
+        }?;
+        if answers.contains(&Renewed::NotHeld) {
+            self.vouch(before, deadline).await?;
         }
+        Ok(answers)
     }
 
     /// Holds in hashes. A writer that has just become a reader may be among others of its old kind.
@@ -392,7 +428,10 @@ impl Backend for RedisBackend {
             let (live, now) = self.inner.link.get(asked_at, deadline).await?;
             match self.inner.release(&live, stake, now, deadline).await? {
                 GaveBack::Done => Ok(Released::Done),
-                GaveBack::NotHeld { .. } => Ok(Released::NotHeld),
+                GaveBack::NotHeld { .. } => {
+                    self.inner.vouch(Some(live), deadline).await?;
+                    Ok(Released::NotHeld)
+                }
             }
         })
     }

@@ -14,9 +14,10 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
 use super::dial::{self, Backoff, Outage, STABLE};
+use super::faults;
+use super::sentinel::Address;
 use super::target::Target;
 use super::topics::Topics;
-use super::{faults, script};
 use crate::backend::{Event, EventSink, Fault, Victim};
 use crate::clock;
 use crate::error::StoreError;
@@ -58,10 +59,11 @@ impl Subscriber {
         let mut renewed = false;
         loop {
             let fault = match self.connect().await {
-                Ok((connection, cut)) => {
+                Ok((connection, master, cut)) => {
                     let mut session = Session {
                         subscriber: self,
                         connection,
+                        master,
                         refusals: &mut refusals,
                     };
                     match session.begin(renewed).await {
@@ -86,21 +88,23 @@ impl Subscriber {
             self.topics.unreachable();
             self.tried.send_replace(true);
             outage.is_on(&self.target, &fault);
-            clock::sleep(backoff.next()).await;
+            backoff.pause(&self.target).await;
         }
     }
 
-    async fn connect(&self) -> Result<(MultiplexedConnection, Arc<Notify>), Fault> {
+    async fn connect(
+        &self,
+    ) -> Result<(MultiplexedConnection, Option<Address>, Arc<Notify>), Fault> {
         let cut = Arc::new(Notify::new());
         let (signal, topics) = (cut.clone(), self.topics.clone());
         let (control, events) = (self.control.clone(), self.events.clone());
-        let connection = dial::open(&self.target, self.timeout, move |push| match push.kind {
+        let dialed = dial::open(&self.target, self.timeout, move |push| match push.kind {
             PushKind::Message => deliver(&push, &topics, &control, &events),
             PushKind::Disconnection => signal.notify_one(),
             _ => {}
         })
         .await?;
-        Ok((connection, cut))
+        Ok((dialed.connection, dialed.master, cut))
     }
 }
 
@@ -156,6 +160,8 @@ struct Refusals {
 struct Session<'a> {
     subscriber: &'a Subscriber,
     connection: MultiplexedConnection,
+    /// Only the master's messages are heard of in time.
+    master: Option<Address>,
     refusals: &'a mut Refusals,
 }
 
@@ -203,6 +209,9 @@ impl Session<'_> {
             tokio::select! {
                 () = cut.notified() => {
                     return Err(Fault::Unknown(StoreError::new("the connection was cut")));
+                }
+                () = self.subscriber.target.superseded(&self.master) => {
+                    return Err(Fault::Unknown(StoreError::new("the master has moved")));
                 }
                 () = topics.changed.notified() => {}
                 () = clock::sleep_until(wake) => {
@@ -264,12 +273,10 @@ impl Session<'_> {
     }
 
     async fn ping(&mut self) -> Result<(), Fault> {
-        let ping = redis::cmd("PING");
-        let asked = within(
-            self.subscriber.timeout,
-            script::send(&mut self.connection, &ping),
-        );
-        asked.await.map(|_| ())
+        let Subscriber {
+            target, timeout, ..
+        } = self.subscriber;
+        dial::sign_of_life(&mut self.connection, target, *timeout).await
     }
 }
 

@@ -1,26 +1,37 @@
 //! URL → what to connect to. Everything wrong with a URL is found here, before any I/O.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
+use super::sentinel::{self, Sentinels};
 use crate::error::LockError;
 
-const SCHEMES: &str = "`redis://`, `rediss://`, `redis+unix://` (or `unix://`) and `memory://`";
+const SCHEMES: &str = "`redis://`, `rediss://`, `redis+unix://` (or `unix://`), \
+    `redis-sentinel://`, `rediss-sentinel://` and `memory://`";
 
 /// A server that a URL names. `Debug` and [`shown`](Target::shown) leave out user and password.
 #[derive(Clone)]
 pub(crate) struct Target {
-    info: ConnectionInfo,
+    place: Place,
     shown: String,
+}
+
+/// Where the server is.
+#[derive(Clone)]
+pub(super) enum Place {
+    Fixed(Box<ConnectionInfo>),
+    /// Wherever the sentinels say, at the time of asking.
+    Sentinel(Arc<Sentinels>),
 }
 
 impl Target {
     /// Reads a URL. The errors never repeat it: it may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
-        let Some((scheme, _)) = url.split_once("://") else {
+        let Some((scheme, rest)) = url.split_once("://") else {
             return Err(invalid(format!(
                 "the URL has no scheme; there are {SCHEMES}"
             )));
@@ -28,13 +39,17 @@ impl Target {
         let scheme = scheme.to_ascii_lowercase();
         match scheme.as_str() {
             "redis" | "redis+unix" | "unix" => {}
+            "redis-sentinel" => return Target::behind_sentinels(rest, &scheme, false),
             "rediss" if cfg!(feature = "tls-rustls") => {}
-            "rediss" => {
-                return Err(invalid(
-                    "`rediss://` needs the cargo feature `tls-rustls` of `lock-runtime`",
-                ));
+            "rediss-sentinel" if cfg!(feature = "tls-rustls") => {
+                return Target::behind_sentinels(rest, &scheme, true);
             }
-            "redis-cluster" | "redis-sentinel" => {
+            "rediss" | "rediss-sentinel" => {
+                return Err(invalid(format!(
+                    "`{scheme}://` needs the cargo feature `tls-rustls` of `lock-runtime`"
+                )));
+            }
+            "redis-cluster" => {
                 return Err(invalid(format!(
                     "`{scheme}://` is not built yet; there are {SCHEMES}"
                 )));
@@ -101,11 +116,42 @@ impl Target {
         let info = info
             .set_redis_settings(redis)
             .set_tcp_settings(tcp_settings());
-        Ok(Target { info, shown })
+        let place = Place::Fixed(Box::new(info));
+        Ok(Target { place, shown })
     }
 
-    pub(super) fn info(&self) -> &ConnectionInfo {
-        &self.info
+    fn behind_sentinels(rest: &str, scheme: &str, tls: bool) -> Result<Target, LockError> {
+        let sentinels = sentinel::parse(rest, tls)?;
+        let hosts: Vec<_> = (0..sentinels.hosts.len())
+            .map(|index| sentinels.host(index))
+            .collect();
+        let shown = format!(
+            "{scheme}://{}/{}/{}",
+            hosts.join(","),
+            sentinels.service,
+            sentinels.login.db()
+        );
+        let place = Place::Sentinel(Arc::new(sentinels));
+        Ok(Target { place, shown })
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Resolves when the sentinels name another master than this one.
+    pub(super) async fn superseded(&self, master: &Option<sentinel::Address>) {
+        match (&self.place, master) {
+            (Place::Sentinel(sentinels), Some(master)) => sentinels.superseded(master).await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        match &self.place {
+            Place::Fixed(_) => None,
+            Place::Sentinel(sentinels) => Some(sentinels),
+        }
     }
 
     /// The address without user and password.
@@ -114,7 +160,10 @@ impl Target {
     }
 
     pub(super) fn is_tls(&self) -> bool {
-        matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
+        match &self.place {
+            Place::Fixed(info) => matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
+            Place::Sentinel(sentinels) => sentinels.tls,
+        }
     }
 }
 
@@ -125,7 +174,7 @@ impl fmt::Debug for Target {
 }
 
 /// Scripts are small and somebody waits for each: no Nagle. A silent peer is noticed by the kernel, too.
-fn tcp_settings() -> TcpSettings {
+pub(super) fn tcp_settings() -> TcpSettings {
     const IDLE: Duration = Duration::from_secs(10);
     const INTERVAL: Duration = Duration::from_secs(5);
     let settings = TcpSettings::default()
@@ -144,7 +193,7 @@ fn example(unix: bool) -> &'static str {
     }
 }
 
-fn invalid(why: impl Into<String>) -> LockError {
+pub(super) fn invalid(why: impl Into<String>) -> LockError {
     LockError::InvalidConfig { why: why.into() }
 }
 
@@ -177,10 +226,21 @@ mod tests {
             "redis+unix:///run/redis.sock?db=0"
         );
         let target = Target::parse("redis://me:p%40ss@host/1").unwrap();
-        let settings = target.info().redis_settings();
+        let Place::Fixed(info) = target.place() else {
+            panic!()
+        };
+        let settings = info.redis_settings();
         assert_eq!(settings.username(), Some("me"));
         assert_eq!(settings.password(), Some("p@ss"));
         assert_eq!(settings.db(), 1);
+    }
+
+    #[test]
+    fn sentinels_and_their_service_are_shown_without_logins() {
+        let url = "redis-sentinel://me:hunter2@a,b:7/mine/2?sentinel_pass=hunter2";
+        let target = Target::parse(url).unwrap();
+        assert_eq!(target.shown(), "redis-sentinel://a:26379,b:7/mine/2");
+        assert!(!format!("{target:?}").contains("hunter2"));
     }
 
     #[test]
@@ -223,7 +283,6 @@ mod tests {
     #[test]
     fn what_is_not_built_says_so() {
         assert!(refusal("redis-cluster://a,b").contains("not built yet"));
-        assert!(refusal("redis-sentinel://a,b/service").contains("redis://"));
     }
 
     #[cfg(not(feature = "tls-rustls"))]

@@ -1,0 +1,200 @@
+//! Many answers → one address to try. Pure.
+
+use std::time::Duration;
+
+use super::Address;
+use super::ask::Answer;
+use crate::backend::Fault;
+use crate::clock::Moment;
+use crate::error::StoreError;
+
+/// Sentinels tell each other of a failover within two seconds. For so long, one that was heard of outranks a majority
+/// that has not heard of it; after it, the sentinels may have been set up anew and count from zero.
+const NEWS: Duration = Duration::from_secs(30);
+
+/// The newest master that was heard of.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) address: Address,
+    pub(super) epoch: Option<u64>,
+    pub(super) at: Moment,
+}
+
+#[derive(Debug)]
+pub(super) struct Chosen {
+    pub(super) address: Address,
+    pub(super) epoch: Option<u64>,
+    /// Who said so.
+    pub(super) by: String,
+}
+
+/// What the sentinels of a service said so far.
+pub(super) struct Answers {
+    asked: usize,
+    named: Vec<(String, Address, Option<u64>)>,
+    /// Sentinels that do not know the service.
+    strangers: Vec<String>,
+    failed: Vec<(String, Fault)>,
+}
+
+impl Answers {
+    pub(super) fn new(asked: usize) -> Answers {
+        Answers {
+            asked,
+            named: Vec::new(),
+            strangers: Vec::new(),
+            failed: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, sentinel: String, answer: Result<Answer, Fault>) {
+        match answer {
+            Ok(Answer {
+                address: Some(address),
+                epoch,
+            }) => self.named.push((sentinel, address, epoch)),
+            Ok(_) => self.strangers.push(sentinel),
+            Err(fault) => self.failed.push((sentinel, fault)),
+        }
+    }
+
+    /// The address of the latest failover; of several, the one that most sentinels name.
+    pub(super) fn choose(self, service: &str, known: Option<&Known>) -> Result<Chosen, Fault> {
+        let votes = |address: &Address| {
+            let same = self.named.iter().filter(|(_, other, _)| other == address);
+            same.count()
+        };
+        let best = self
+            .named
+            .iter()
+            .max_by_key(|(_, address, epoch)| (*epoch, votes(address)));
+        let Some((sentinel, address, epoch)) = best else {
+            return Err(self.nobody(service));
+        };
+        if let Some(known) = known
+            && known.epoch > *epoch
+            && (known.at.elapsed() < NEWS || self.named.len() * 2 <= self.asked)
+        {
+            return Ok(Chosen {
+                address: known.address.clone(),
+                epoch: known.epoch,
+                by: "known from a later failover".to_owned(),
+            });
+        }
+        Ok(Chosen {
+            address: address.clone(),
+            epoch: *epoch,
+            by: format!("named by sentinel {sentinel}"),
+        })
+    }
+
+    fn nobody(self, service: &str) -> Fault {
+        let unheard = self.asked - self.strangers.len() - self.failed.len();
+        let denied = self
+            .failed
+            .iter()
+            .any(|(_, fault)| matches!(fault, Fault::Denied(_)));
+        let all_are_strangers = self.strangers.len() == self.asked;
+        let mut parts: Vec<String> = self
+            .strangers
+            .iter()
+            .map(|sentinel| format!("{sentinel}: it knows no such service"))
+            .collect();
+        parts.extend(
+            self.failed
+                .iter()
+                .map(|(sentinel, fault)| format!("{sentinel}: {fault}")),
+        );
+        if unheard > 0 {
+            parts.push(format!("{unheard} gave no answer in time"));
+        }
+        let text = format!(
+            "no sentinel names the master of the service `{service}` ({})",
+            parts.join("; ")
+        );
+        if all_are_strangers {
+            Fault::Impossible(text)
+        } else if denied {
+            Fault::Denied(StoreError::new(text))
+        } else {
+            Fault::NotDone(StoreError::new(text))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    fn answers(asked: usize, named: &[(&str, Option<u64>)]) -> Answers {
+        let mut answers = Answers::new(asked);
+        for (index, (address, epoch)) in named.iter().enumerate() {
+            let answer = Answer {
+                address: Some((*address).into()),
+                epoch: *epoch,
+            };
+            answers.add(format!("s{index}"), Ok(answer));
+        }
+        answers
+    }
+
+    fn known(address: &str, epoch: u64) -> Known {
+        Known {
+            address: address.into(),
+            epoch: Some(epoch),
+            at: clock::now(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_latest_failover_outranks_a_majority() {
+        let named = [("old:1", Some(3)), ("new:1", Some(4)), ("old:1", Some(3))];
+        let chosen = answers(3, &named).choose("s", None).unwrap();
+        assert_eq!(&*chosen.address, "new:1");
+        assert_eq!(chosen.epoch, Some(4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_epochs_the_majority_counts() {
+        let named = [("a:1", None), ("b:1", None), ("b:1", None)];
+        let chosen = answers(3, &named).choose("s", None).unwrap();
+        assert_eq!(&*chosen.address, "b:1");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fresh_news_outrank_sentinels_that_have_not_heard_them_and_old_ones_do_not() {
+        let named = [("old:1", Some(3)), ("old:1", Some(3))];
+        let news = known("new:1", 4);
+        let chosen = answers(3, &named).choose("s", Some(&news)).unwrap();
+        assert_eq!(&*chosen.address, "new:1");
+        tokio::time::advance(NEWS * 2).await;
+        let chosen = answers(3, &named).choose("s", Some(&news)).unwrap();
+        assert_eq!(&*chosen.address, "old:1", "the sentinels were set up anew");
+        let chosen = answers(5, &named).choose("s", Some(&news)).unwrap();
+        assert_eq!(&*chosen.address, "new:1", "a minority may be cut off");
+    }
+
+    #[test]
+    fn a_failure_names_every_sentinel_and_the_service() {
+        let mut none = Answers::new(3);
+        none.add(
+            "one:1".to_owned(),
+            Err(Fault::NotDone(StoreError::new("refused"))),
+        );
+        none.add(
+            "two:2".to_owned(),
+            Ok(Answer {
+                address: None,
+                epoch: None,
+            }),
+        );
+        let Err(fault @ Fault::NotDone(_)) = none.choose("mine", None) else {
+            panic!()
+        };
+        let text = fault.to_string();
+        for part in ["`mine`", "one:1: refused", "two:2", "1 gave no answer"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

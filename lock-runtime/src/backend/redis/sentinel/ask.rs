@@ -1,0 +1,82 @@
+//! One question to one sentinel: where is the master of the service?
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{PushInfo, RedisError};
+
+use super::super::{dial, faults, script};
+use super::{Address, Sentinels};
+use crate::backend::Fault;
+use crate::error::StoreError;
+
+/// What one sentinel says.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    /// `None`: it does not know the service.
+    pub(super) address: Option<Address>,
+    /// Which failover made it the master; a later one has the higher number. `None` if the sentinel does not tell.
+    pub(super) epoch: Option<u64>,
+}
+
+/// Connects, asks and leaves.
+pub(super) async fn once(
+    sentinels: &Sentinels,
+    index: usize,
+    timeout: Duration,
+) -> Result<Answer, Fault> {
+    let mut connection = connect(sentinels, index, timeout, |_| {}).await?;
+    again(sentinels, &mut connection, timeout).await
+}
+
+pub(super) async fn connect(
+    sentinels: &Sentinels,
+    index: usize,
+    timeout: Duration,
+    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+) -> Result<MultiplexedConnection, Fault> {
+    let info = sentinels.hosts.get(index).cloned();
+    let info = info.ok_or_else(|| Fault::NotDone(StoreError::new("no such sentinel")))?;
+    dial::connect(info, timeout, on_push).await
+}
+
+/// Asks on a connection that is there.
+pub(super) async fn again(
+    sentinels: &Sentinels,
+    connection: &mut MultiplexedConnection,
+    timeout: Duration,
+) -> Result<Answer, Fault> {
+    let question = async {
+        // First the epoch, then the address: a failover in between makes the epoch too low, never too high.
+        let mut details = redis::cmd("SENTINEL");
+        details.arg("MASTER").arg(&sentinels.service);
+        let epoch = match script::send(connection, &details).await {
+            Ok(reply) => epoch(reply),
+            Err(error) if faults::is_from_server(&error) => None,
+            Err(error) => return Err(error),
+        };
+        let mut where_is_it = redis::cmd("SENTINEL");
+        where_is_it
+            .arg("GET-MASTER-ADDR-BY-NAME")
+            .arg(&sentinels.service);
+        let reply = script::send(connection, &where_is_it).await?;
+        let address: Option<(String, u16)> = redis::from_redis_value(reply)?;
+        Ok::<_, RedisError>(Answer {
+            address: address.map(|(host, port)| format!("{host}:{port}").into()),
+            epoch,
+        })
+    };
+    match tokio::time::timeout(timeout, question).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(faults::of_connecting(&error, sentinels.tls)),
+        Err(_) => Err(Fault::NotDone(StoreError::new(format!(
+            "no answer within {timeout:?}"
+        )))),
+    }
+}
+
+fn epoch(reply: redis::Value) -> Option<u64> {
+    let details: HashMap<String, String> = redis::from_redis_value(reply).ok()?;
+    details.get("config-epoch")?.parse().ok()
+}

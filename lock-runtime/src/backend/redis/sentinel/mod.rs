@@ -1,0 +1,248 @@
+//! Redis behind Sentinels: who is the master of a service, and being told when it moves.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `url` | `redis-sentinel://` → sentinels, service, logins |
+//! | `ask` | one question to one sentinel |
+//! | `answers` | many answers → one address to try |
+//! | `watch` | `+switch-master`: one listener per sentinel |
+//!
+//! The client's own Sentinel support resolves once, when it connects. Here every attempt to connect asks all
+//! sentinels anew, the node that they name must itself say that it is a master, and a connection to a node that is not
+//! the newest master any more is replaced as soon as one sentinel says so: after a manual failover the old master
+//! goes on taking writes for seconds.
+
+mod answers;
+mod ask;
+mod url;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use tokio::sync::watch as channel;
+use tokio::task::JoinSet;
+
+pub(super) use self::url::parse;
+pub(super) use self::watch::watch;
+
+use self::answers::{Answers, Known};
+use super::target::tcp_settings;
+use crate::backend::Fault;
+use crate::clock;
+use crate::error::StoreError;
+
+/// How long the slower sentinels are waited for once one has answered.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// `host:port` of a node.
+pub(super) type Address = Arc<str>;
+
+/// The sentinels of one service.
+pub(super) struct Sentinels {
+    /// With the login that sentinels want, if any.
+    pub(super) hosts: Vec<ConnectionInfo>,
+    pub(super) service: String,
+    /// The login of the master and its database.
+    pub(super) login: RedisConnectionInfo,
+    pub(super) tls: bool,
+    /// The newest master that was heard of. Written by every resolution and by the watchers.
+    known: channel::Sender<Option<Known>>,
+}
+
+/// What the sentinels say: whom to connect to.
+pub(super) struct Named {
+    pub(super) info: ConnectionInfo,
+    pub(super) address: Address,
+    /// For error messages.
+    pub(super) by: String,
+    epoch: Option<u64>,
+}
+
+impl Sentinels {
+    fn new(
+        hosts: Vec<ConnectionInfo>,
+        service: String,
+        login: RedisConnectionInfo,
+        tls: bool,
+    ) -> Sentinels {
+        Sentinels {
+            hosts,
+            service,
+            login,
+            tls,
+            known: channel::Sender::new(None),
+        }
+    }
+
+    /// Asks all sentinels at once. Those that are slow are not waited for when others have answered.
+    pub(super) async fn resolve(self: &Arc<Self>, timeout: Duration) -> Result<Named, Fault> {
+        let mut questions = JoinSet::new();
+        for index in 0..self.hosts.len() {
+            let sentinels = self.clone();
+            questions.spawn(async move {
+                let answer = ask::once(&sentinels, index, timeout).await;
+                (sentinels.host(index), answer)
+            });
+        }
+        let mut answers = Answers::new(self.hosts.len());
+        let mut until = clock::now() + timeout;
+        while let Ok(Some(joined)) =
+            tokio::time::timeout_at(until.tick(), questions.join_next()).await
+        {
+            let Ok((sentinel, answer)) = joined else {
+                continue;
+            };
+            if answer.is_ok() {
+                until = until.earlier(clock::now() + GRACE);
+            }
+            answers.add(sentinel, answer);
+        }
+        let known = self.known.borrow().clone();
+        let chosen = answers.choose(&self.service, known.as_ref())?;
+        let addr = self.node(&chosen.address)?;
+        let info = addr
+            .into_connection_info()
+            .map_err(|error| self.not_done(&error.to_string()))?
+            .set_redis_settings(self.login.clone())
+            .set_tcp_settings(tcp_settings());
+        Ok(Named {
+            info,
+            address: chosen.address,
+            by: chosen.by,
+            epoch: chosen.epoch,
+        })
+    }
+
+    /// The node said that it is a master: it is the one to use, for all connections.
+    pub(super) fn confirmed(&self, named: &Named) {
+        self.learn(named.address.clone(), named.epoch, true);
+    }
+
+    /// Notes a newer master. One that is `certain` counts also where sentinels do not tell their epoch.
+    fn learn(&self, address: Address, epoch: Option<u64>, certain: bool) {
+        self.known.send_if_modified(|known| {
+            let newer = match known {
+                None => true,
+                Some(known) => match (epoch, known.epoch) {
+                    (Some(new), Some(old)) => new > old || (new == old && certain),
+                    _ => certain,
+                },
+            };
+            if !newer {
+                return false;
+            }
+            let moved = known.as_ref().is_none_or(|known| known.address != address);
+            *known = Some(Known {
+                address,
+                epoch,
+                at: clock::now(),
+            });
+            moved
+        });
+    }
+
+    /// Resolves when another node than this one is known to be the master.
+    pub(super) async fn superseded(&self, address: &str) {
+        let mut known = self.known.subscribe();
+        let other = |known: &Option<Known>| {
+            known
+                .as_ref()
+                .is_some_and(|known| *known.address != *address)
+        };
+        if known.wait_for(other).await.is_err() {
+            // The sender is in `self`.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Sleeps, or less if the master moves meanwhile.
+    pub(super) async fn pause(&self, pause: Duration) {
+        let mut known = self.known.subscribe();
+        tokio::select! {
+            () = clock::sleep(pause) => {}
+            _ = known.changed() => {}
+        }
+    }
+
+    /// Without logins.
+    pub(super) fn host(&self, index: usize) -> String {
+        self.hosts
+            .get(index)
+            .map(|info| info.addr().to_string())
+            .unwrap_or_default()
+    }
+
+    fn node(&self, address: &str) -> Result<ConnectionAddr, Fault> {
+        let malformed = || self.not_done("a sentinel named a malformed address");
+        let (host, port) = address.rsplit_once(':').ok_or_else(malformed)?;
+        let port = port.parse().map_err(|_| malformed())?;
+        Ok(url::address(host.to_owned(), port, self.tls))
+    }
+
+    fn not_done(&self, why: &str) -> Fault {
+        Fault::NotDone(StoreError::new(format!(
+            "service `{}`: {why}",
+            self.service
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sentinels() -> Sentinels {
+        let login = RedisConnectionInfo::default();
+        Sentinels::new(Vec::new(), "s".to_owned(), login, false)
+    }
+
+    fn known(sentinels: &Sentinels) -> String {
+        let known = sentinels.known.borrow();
+        known.as_ref().unwrap().address.to_string()
+    }
+
+    #[test]
+    fn an_older_epoch_never_replaces_a_newer_master() {
+        let sentinels = sentinels();
+        sentinels.learn("a:1".into(), Some(4), true);
+        sentinels.learn("b:1".into(), Some(5), false);
+        assert_eq!(known(&sentinels), "b:1");
+        sentinels.learn("a:1".into(), Some(4), true);
+        sentinels.learn("c:1".into(), Some(5), false);
+        assert_eq!(known(&sentinels), "b:1");
+        sentinels.learn("c:1".into(), Some(5), true);
+        assert_eq!(known(&sentinels), "c:1");
+    }
+
+    #[test]
+    fn without_epochs_only_what_is_certain_counts() {
+        let sentinels = sentinels();
+        sentinels.learn("a:1".into(), None, false);
+        sentinels.learn("b:1".into(), None, false);
+        assert_eq!(known(&sentinels), "a:1");
+        sentinels.learn("b:1".into(), None, true);
+        assert_eq!(known(&sentinels), "b:1");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_to_an_old_master_and_pauses_end_when_it_moves() {
+        let sentinels = sentinels();
+        sentinels.learn("a:1".into(), Some(1), true);
+        let began = tokio::time::Instant::now();
+        let moved = async {
+            clock::sleep(Duration::from_millis(5)).await;
+            sentinels.learn("b:1".into(), Some(2), false);
+        };
+        let pause = sentinels.pause(Duration::from_secs(60));
+        tokio::join!(moved, pause, sentinels.superseded("a:1"));
+        assert!(began.elapsed() < Duration::from_secs(1));
+        let still = sentinels.superseded("b:1");
+        assert!(
+            tokio::time::timeout(Duration::from_secs(60), still)
+                .await
+                .is_err()
+        );
+    }
+}

@@ -1,0 +1,207 @@
+//! `redis-sentinel://[user:password@]host[:port],…/service[/database][?sentinel_user=…&sentinel_pass=…]`.
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+
+use super::super::target::{invalid, tcp_settings};
+use super::Sentinels;
+use crate::error::LockError;
+
+const PORT: u16 = 26_379;
+const EXAMPLE: &str = "the URL is malformed; it should look like \
+    `redis-sentinel://user:password@host1:26379,host2:26379/service/0`";
+
+/// Reads what follows `redis-sentinel://` or `rediss-sentinel://`. The errors repeat no part that may be secret.
+pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
+    let (rest, query) = match rest.split_once('?') {
+        Some((rest, query)) => (rest, Some(query)),
+        None => (rest, None),
+    };
+    let (authority, path) = rest.split_once('/').ok_or_else(|| {
+        invalid("the URL names no service; it should end like `/service` or `/service/0`")
+    })?;
+    let (login, hosts) = match authority.rsplit_once('@') {
+        Some((login, hosts)) => (Some(login), hosts),
+        None => (None, authority),
+    };
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let (service, db) = path.split_once('/').unwrap_or((path, "0"));
+    if service.is_empty() {
+        return Err(invalid(
+            "the URL names no service; it should end like `/service` or `/service/0`",
+        ));
+    }
+    // The names that a sentinel's configuration can hold.
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+    if !service.chars().all(plain) || rest.contains('#') {
+        return Err(invalid(
+            "a Sentinel service's name has letters, digits, `.`, `-` and `_` only",
+        ));
+    }
+
+    let sentinel_login = sentinel_login(query)?;
+    let mut addresses: Vec<ConnectionInfo> = Vec::new();
+    for host in hosts.split(',') {
+        let address = host_and_port(host, tls)?;
+        if addresses.iter().any(|known| *known.addr() == address) {
+            return Err(invalid("the URL names a sentinel twice"));
+        }
+        let info = address
+            .into_connection_info()
+            .map_err(|_| invalid(EXAMPLE))?;
+        let mut settings = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_skip_set_lib_name();
+        if let Some(user) = &sentinel_login.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = &sentinel_login.password {
+            settings = settings.set_password(password);
+        }
+        addresses.push(
+            info.set_redis_settings(settings)
+                .set_tcp_settings(tcp_settings()),
+        );
+    }
+
+    // The client's own parser decodes the login and reads the database.
+    let login = login.map_or(String::new(), |login| format!("{login}@"));
+    let master = redis::parse_redis_url(&format!("redis://{login}master/{db}"))
+        .and_then(|url| url.into_connection_info().ok())
+        .ok_or_else(|| invalid(EXAMPLE))?;
+    let settings = master.redis_settings();
+    if !(0..=i64::from(i32::MAX)).contains(&settings.db()) {
+        return Err(invalid("the database number is negative or too large"));
+    }
+    let login = settings
+        .clone()
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_skip_set_lib_name();
+    Ok(Sentinels::new(addresses, service.to_owned(), login, tls))
+}
+
+pub(super) fn address(host: String, port: u16, tls: bool) -> ConnectionAddr {
+    if tls {
+        ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: false,
+            tls_params: None,
+        }
+    } else {
+        ConnectionAddr::Tcp(host, port)
+    }
+}
+
+fn host_and_port(text: &str, tls: bool) -> Result<ConnectionAddr, LockError> {
+    let url = redis::parse_redis_url(&format!("redis://{text}")).ok_or_else(|| invalid(EXAMPLE))?;
+    let port = url.port().unwrap_or(PORT);
+    let extra = !matches!(url.path(), "" | "/") || !url.username().is_empty();
+    match url.into_connection_info() {
+        Ok(info) if !extra && !text.is_empty() => match info.addr() {
+            ConnectionAddr::Tcp(host, _) => Ok(address(host.clone(), port, tls)),
+            _ => Err(invalid(EXAMPLE)),
+        },
+        _ => Err(invalid(EXAMPLE)),
+    }
+}
+
+#[derive(Default)]
+struct Login {
+    user: Option<String>,
+    password: Option<String>,
+}
+
+fn sentinel_login(query: Option<&str>) -> Result<Login, LockError> {
+    let mut login = Login::default();
+    let Some(query) = query else { return Ok(login) };
+    let url = redis::parse_redis_url(&format!("redis://host/?{query}"))
+        .ok_or_else(|| invalid(EXAMPLE))?;
+    if url.fragment().is_some() {
+        return Err(invalid(
+            "a URL takes no fragment; in particular, TLS certificates are always verified",
+        ));
+    }
+    for (option, value) in url.query_pairs() {
+        match option.as_ref() {
+            "sentinel_user" => login.user = Some(value.into_owned()),
+            "sentinel_pass" => login.password = Some(value.into_owned()),
+            _ => {
+                return Err(invalid(
+                    "the URL takes the options `sentinel_user` and `sentinel_pass`; it has another one",
+                ));
+            }
+        }
+    }
+    if login.user.is_some() && login.password.is_none() {
+        return Err(invalid("`sentinel_user` needs `sentinel_pass`"));
+    }
+    Ok(login)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(rest: &str) -> Sentinels {
+        parse(rest, false).unwrap_or_else(|error| panic!("{rest}: {error}"))
+    }
+
+    #[test]
+    fn hosts_service_database_and_both_logins_are_read() {
+        let url = "me:p%40ss@one:7000,two,[::1]:9/my-master.1/3?sentinel_user=s&sentinel_pass=q%26";
+        let sentinels = read(url);
+        let hosts: Vec<_> = (0..3).map(|index| sentinels.host(index)).collect();
+        assert_eq!(hosts, ["one:7000", "two:26379", "::1:9"]);
+        assert_eq!(sentinels.service, "my-master.1");
+        assert_eq!(sentinels.login.db(), 3);
+        assert_eq!(sentinels.login.username(), Some("me"));
+        assert_eq!(sentinels.login.password(), Some("p@ss"));
+        let sentinel = sentinels.hosts[1].redis_settings();
+        assert_eq!(sentinel.username(), Some("s"));
+        assert_eq!(sentinel.password(), Some("q&"));
+    }
+
+    #[test]
+    fn a_login_of_the_master_is_not_shown_to_the_sentinels() {
+        let sentinels = read(":secret@one/service");
+        assert_eq!(sentinels.login.password(), Some("secret"));
+        assert_eq!(sentinels.login.db(), 0);
+        assert_eq!(sentinels.hosts[0].redis_settings().password(), None);
+        assert_eq!(read("one/service/").service, "service");
+    }
+
+    #[test]
+    fn malformed_urls_are_refused_without_their_secrets() {
+        for bad in [
+            "",
+            "one",
+            "one/",
+            "/service",
+            "one,/service",
+            "one,one/service",
+            "one:x/service",
+            "one:99999/service",
+            "one/ser vice",
+            "one/service/x",
+            "one/service/-1",
+            "one/service/1/2",
+            "one/service?db=1",
+            "one/service?sentinel_user=hunter2",
+            "one/service?hunter2=1",
+            "me:hunter2@/service",
+            "me:hunter2@one,two",
+            "me:hunter2@one/service/x",
+            "one/service#hunter2",
+        ] {
+            match parse(bad, false) {
+                Err(error @ LockError::InvalidConfig { .. }) => {
+                    assert!(!error.to_string().contains("hunter2"), "{bad}: {error}");
+                }
+                Err(error) => panic!("{bad}: {error}"),
+                Ok(_) => panic!("{bad} is taken"),
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Being told of a failover: one listener per sentinel, on `+switch-master`.
+//!
+//! A hint that makes things faster: without it, an old master is noticed when it goes away or refuses a write.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{PushInfo, PushKind, Value};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use super::super::dial::Backoff;
+use super::super::faults;
+use super::{Sentinels, ask};
+use crate::backend::Fault;
+use crate::clock;
+use crate::error::StoreError;
+
+const SWITCH: &str = "+switch-master";
+/// How often a quiet sentinel is asked. It is a sign of life, too.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+
+/// Listens until `closed` becomes true or its sender is gone.
+pub(in super::super) async fn watch(
+    sentinels: Arc<Sentinels>,
+    timeout: Duration,
+    mut closed: watch::Receiver<bool>,
+) {
+    let mut listeners = JoinSet::new();
+    for index in 0..sentinels.hosts.len() {
+        let sentinels = sentinels.clone();
+        listeners.spawn(async move {
+            let mut backoff = Backoff::new();
+            loop {
+                let fault = match listen(&sentinels, index, timeout, &mut backoff).await {
+                    Ok(never) => match never {},
+                    Err(fault) => fault,
+                };
+                let sentinel = sentinels.host(index);
+                tracing::debug!(sentinel, reason = %fault, "not listening to a sentinel");
+                clock::sleep(backoff.next()).await;
+            }
+        });
+    }
+    let _ = closed.wait_for(|closed| *closed).await;
+}
+
+async fn listen(
+    sentinels: &Arc<Sentinels>,
+    index: usize,
+    timeout: Duration,
+    backoff: &mut Backoff,
+) -> Result<std::convert::Infallible, Fault> {
+    let signal = Arc::new(Notify::new());
+    let cut = Arc::new(Notify::new());
+    let (told, gone, about) = (signal.clone(), cut.clone(), sentinels.clone());
+    let on_push = move |push: PushInfo| match push.kind {
+        PushKind::Disconnection => gone.notify_one(),
+        PushKind::Message if is_switch(&push, &about.service) => told.notify_one(),
+        _ => {}
+    };
+    let mut connection = ask::connect(sentinels, index, timeout, on_push).await?;
+    match tokio::time::timeout(timeout, connection.subscribe(SWITCH)).await {
+        Ok(Ok(())) => {}
+        // It may still be asked now and then.
+        Ok(Err(error)) if faults::is_from_server(&error) => {}
+        Ok(Err(error)) => return Err(faults::of_connecting(&error, sentinels.tls)),
+        Err(_) => return Err(Fault::NotDone(StoreError::new("no answer to SUBSCRIBE"))),
+    }
+    let mut certain = false;
+    loop {
+        let answer = ask::again(sentinels, &mut connection, timeout).await?;
+        if let Some(address) = answer.address {
+            // Without an epoch, only the word of a switch is newer than what is known.
+            let certain = certain && answer.epoch.is_none();
+            sentinels.learn(address, answer.epoch, certain);
+        }
+        *backoff = Backoff::new();
+        tokio::select! {
+            () = cut.notified() => {
+                return Err(Fault::NotDone(StoreError::new("the connection was cut")));
+            }
+            () = signal.notified() => certain = true,
+            () = clock::sleep(ASK_EVERY) => certain = false,
+        }
+    }
+}
+
+/// `service old-host old-port new-host new-port`. The new address is asked for, with its epoch.
+fn is_switch(push: &PushInfo, service: &str) -> bool {
+    let [Value::BulkString(channel), Value::BulkString(payload)] = push.data.as_slice() else {
+        return false;
+    };
+    let mut words = payload.split(|byte| *byte == b' ');
+    channel.as_slice() == SWITCH.as_bytes() && words.next() == Some(service.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(channel: &str, payload: &str) -> PushInfo {
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        PushInfo {
+            kind: PushKind::Message,
+            data: vec![bulk(channel), bulk(payload)],
+        }
+    }
+
+    #[test]
+    fn only_a_switch_of_the_own_service_counts() {
+        let moved = push(SWITCH, "mine 10.0.0.1 6379 10.0.0.2 6380");
+        assert!(is_switch(&moved, "mine"));
+        assert!(!is_switch(&moved, "min"));
+        assert!(!is_switch(&push("+sdown", "mine 1 2 3 4"), "mine"));
+    }
+}

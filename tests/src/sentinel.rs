@@ -1,0 +1,307 @@
+//! A master with replicas, and sentinels that fail over in a second or two.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use redis::{FromRedisValue, RedisResult, Value};
+use tempfile::TempDir;
+
+use crate::conf::ServerConf;
+use crate::eventually::eventually;
+use crate::ports::free_port;
+use crate::server::{RedisServer, Running};
+
+/// What the sentinels call the master.
+pub const SERVICE: &str = "mine";
+
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How a [`SentinelGroup`] is set up.
+#[derive(Debug, Clone)]
+pub struct SentinelConf {
+    replicas: usize,
+    sentinels: usize,
+    password: Option<String>,
+    sentinel_password: Option<String>,
+}
+
+impl SentinelConf {
+    /// The servers' password; replicas and sentinels know it.
+    #[must_use]
+    pub fn requirepass(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// What the sentinels themselves ask for.
+    #[must_use]
+    pub fn sentinel_password(mut self, password: &str) -> Self {
+        self.sentinel_password = Some(password.to_owned());
+        self
+    }
+
+    /// Starts all of them and waits until everybody knows everybody.
+    pub async fn start(self) -> SentinelGroup {
+        SentinelGroup::launch(self).await
+    }
+}
+
+/// The servers and sentinels of one service; all end with this value.
+#[derive(Debug)]
+pub struct SentinelGroup {
+    /// The first one starts as the master.
+    pub servers: Vec<RedisServer>,
+    /// Those that watch them.
+    pub sentinels: Vec<Sentinel>,
+}
+
+impl SentinelGroup {
+    /// So many replicas and sentinels.
+    pub fn builder(replicas: usize, sentinels: usize) -> SentinelConf {
+        SentinelConf {
+            replicas,
+            sentinels,
+            password: None,
+            sentinel_password: None,
+        }
+    }
+
+    /// One replica, three sentinels.
+    pub async fn start() -> Self {
+        Self::builder(1, 3).start().await
+    }
+
+    async fn launch(conf: SentinelConf) -> Self {
+        let server = || {
+            let settings = RedisServer::builder().line("repl-diskless-sync-delay 0");
+            match &conf.password {
+                None => settings,
+                Some(password) => settings
+                    .requirepass(password)
+                    .line(format!("masterauth {password}")),
+            }
+        };
+        let servers = replicated(server, conf.replicas).await;
+        let sentinels = (0..conf.sentinels)
+            .map(|_| Sentinel::launch(&conf, servers[0].port()))
+            .collect();
+        let group = Self { servers, sentinels };
+        eventually("the sentinels know all there is", async || {
+            group.sentinels.iter().all(|sentinel| {
+                let told = |field: &str| sentinel.told(field);
+                told("num-slaves") == conf.replicas.to_string()
+                    && told("num-other-sentinels") == (conf.sentinels - 1).to_string()
+                    && told("flags") == "master"
+            })
+        })
+        .await;
+        group
+    }
+
+    /// `redis-sentinel://…` without logins.
+    pub fn url(&self) -> String {
+        self.url_with("", "")
+    }
+
+    /// With what stands before the hosts (`user:password@`) and behind the service (`/database?…`).
+    pub fn url_with(&self, login: &str, rest: &str) -> String {
+        let hosts: Vec<_> = self.sentinels.iter().map(Sentinel::addr).collect();
+        format!(
+            "redis-sentinel://{login}{}/{SERVICE}{rest}",
+            hosts.join(",")
+        )
+    }
+
+    /// The index of the server that most sentinels call the master.
+    pub fn master(&self) -> usize {
+        let named: Vec<usize> = self
+            .sentinels
+            .iter()
+            .filter_map(|sentinel| {
+                let port = sentinel.master_port()?;
+                self.servers.iter().position(|server| server.port() == port)
+            })
+            .collect();
+        let votes = |index: usize| named.iter().filter(|named| **named == index).count();
+        (0..self.servers.len())
+            .max_by_key(|index| votes(*index))
+            .expect("there are servers")
+    }
+
+    /// Waits until all sentinels name another master than this one; its index.
+    pub async fn moved_from(&self, old: usize) -> usize {
+        let port = self.servers[old].port();
+        eventually("the sentinels have a new master", async || {
+            self.sentinels
+                .iter()
+                .all(|sentinel| sentinel.master_port().is_some_and(|named| named != port))
+        })
+        .await;
+        self.master()
+    }
+
+    /// `SENTINEL FAILOVER`: the old master lives, and takes writes for some seconds more. The new one's index.
+    pub async fn failover(&self) -> usize {
+        let old = self.master();
+        eventually("a failover is begun", async || {
+            let sentinel = &self.sentinels[0];
+            sentinel.command(&["SENTINEL", "FAILOVER", SERVICE]).is_ok()
+        })
+        .await;
+        self.moved_from(old).await
+    }
+
+    /// Whether no server has a key that should be gone.
+    pub fn is_clean(&self, alive: &[usize]) -> bool {
+        alive
+            .iter()
+            .all(|index| self.servers[*index].stray_keys().is_empty())
+    }
+}
+
+/// A master and its replicas, in step with it. The master is the first one.
+pub async fn replicated(conf: impl Fn() -> ServerConf, replicas: usize) -> Vec<RedisServer> {
+    let mut servers = vec![conf().start()];
+    for _ in 0..replicas {
+        let of = format!("replicaof 127.0.0.1 {}", servers[0].port());
+        servers.push(conf().line(of).start());
+    }
+    eventually("the replicas are in step", async || {
+        servers[1..].iter().all(|server| {
+            let state: String = server.query(&["INFO", "replication"]);
+            state.contains("master_link_status:up")
+        })
+    })
+    .await;
+    servers
+}
+
+/// One sentinel process.
+#[derive(Debug)]
+pub struct Sentinel {
+    port: u16,
+    password: Option<String>,
+    process: Option<Running>,
+    _dir: TempDir,
+}
+
+impl Sentinel {
+    fn launch(conf: &SentinelConf, master: u16) -> Self {
+        for _ in 0..10 {
+            if let Some(sentinel) = Self::try_launch(conf, master) {
+                return sentinel;
+            }
+        }
+        panic!("a sentinel did not start");
+    }
+
+    /// `None` if the port was taken by somebody faster.
+    fn try_launch(conf: &SentinelConf, master: u16) -> Option<Self> {
+        let dir = tempfile::Builder::new()
+            .prefix("lock-test")
+            .tempdir()
+            .expect("a directory");
+        let port = free_port();
+        let path = Self::write_conf(&dir, conf, port, master);
+        let process = Running::start(&path, &["--sentinel"]);
+        let mut sentinel = Self {
+            port,
+            password: conf.sentinel_password.clone(),
+            process: Some(process),
+            _dir: dir,
+        };
+        let deadline = Instant::now() + START_TIMEOUT;
+        // Faster than by itself, for tests are short. Four publish periods must be longer than the second in which the
+        // leader of a failover looks at the new master, or the others make that a replica again.
+        let hurry = [
+            "SENTINEL",
+            "DEBUG",
+            "info-period",
+            "200",
+            "publish-period",
+            "500",
+            "ping-period",
+            "100",
+            "ask-period",
+            "100",
+        ];
+        while sentinel.command(&hurry).is_err() {
+            let ended = sentinel
+                .process
+                .as_mut()
+                .map(|process| process.child.try_wait());
+            if matches!(ended, Some(Ok(Some(_)))) {
+                return None;
+            }
+            assert!(Instant::now() < deadline, "no answer from a sentinel");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Some(sentinel)
+    }
+
+    fn write_conf(dir: &TempDir, conf: &SentinelConf, port: u16, master: u16) -> PathBuf {
+        let quorum = conf.sentinels / 2 + 1;
+        let mut lines = vec![
+            format!("port {port}"),
+            "bind 127.0.0.1".to_owned(),
+            format!("dir {}", dir.path().display()),
+            format!("logfile {}", dir.path().join("sentinel.log").display()),
+            format!("sentinel monitor {SERVICE} 127.0.0.1 {master} {quorum}"),
+            format!("sentinel down-after-milliseconds {SERVICE} 500"),
+            format!("sentinel failover-timeout {SERVICE} 3000"),
+        ];
+        if let Some(password) = &conf.password {
+            lines.push(format!("sentinel auth-pass {SERVICE} {password}"));
+        }
+        if let Some(password) = &conf.sentinel_password {
+            lines.push(format!("requirepass {password}"));
+            lines.push(format!("sentinel sentinel-pass {password}"));
+        }
+        let path = dir.path().join("sentinel.conf");
+        std::fs::write(&path, lines.join("\n") + "\n").expect("write sentinel.conf");
+        path
+    }
+
+    /// `127.0.0.1:port`.
+    pub fn addr(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Ends the process.
+    pub fn kill9(&mut self) {
+        self.process = None;
+    }
+
+    /// Where it says that the master is.
+    pub fn master_port(&self) -> Option<u16> {
+        let reply = self.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]);
+        let (_, port): (String, u16) = redis::from_redis_value(reply.ok()?).ok()?;
+        Some(port)
+    }
+
+    /// Runs a command on a connection of its own.
+    ///
+    /// # Errors
+    /// The sentinel's, or that it cannot be reached.
+    pub fn command(&self, args: &[&str]) -> RedisResult<Value> {
+        let login = self
+            .password
+            .as_ref()
+            .map(|password| format!(":{password}@"));
+        let url = format!("redis://{}{}/", login.unwrap_or_default(), self.addr());
+        let mut connection =
+            redis::Client::open(url)?.get_connection_with_timeout(Duration::from_secs(1))?;
+        connection.set_read_timeout(Some(Duration::from_secs(1)))?;
+        redis::cmd(args[0]).arg(&args[1..]).query(&mut connection)
+    }
+
+    fn told(&self, field: &str) -> String {
+        let Ok(reply) = self.command(&["SENTINEL", "MASTER", SERVICE]) else {
+            return String::new();
+        };
+        let all = std::collections::HashMap::<String, String>::from_redis_value(reply);
+        all.ok()
+            .and_then(|mut all| all.remove(field))
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,298 @@
+//! Redis behind Sentinels: the master is found, and found again when it moves, whatever is under way.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager};
+use tests::faults::took;
+use tests::sentinel::SERVICE;
+use tests::{Data, SentinelGroup, eventually, eventually_within};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+/// A word of a sentinel, a connection, its check, and the machine's slowness.
+const TOLD: Duration = Duration::from_millis(2_500);
+
+async fn manager(url: &str) -> LockManager {
+    let builder = LockManager::builder().call_timeout(500 * MS);
+    builder.connect(url).await.unwrap()
+}
+
+async fn refused(url: &str) -> LockError {
+    let builder = LockManager::builder().call_timeout(500 * MS);
+    builder.connect(url).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn any_sentinel_that_answers_leads_to_the_master() {
+    let mut group = SentinelGroup::builder(1, 2).start().await;
+    let url = group.url_with("", "/3");
+    group.sentinels[0].kill9();
+    let locks = manager(&url).await;
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    let master = &group.servers[0];
+    let databases: String = master.query(&["INFO", "keyspace"]);
+    assert!(
+        databases.contains("db3:") && !databases.contains("db0:"),
+        "{databases}"
+    );
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_unknown_service_is_refused_by_name() {
+    let group = SentinelGroup::builder(0, 1).start().await;
+    let error = refused(&group.url().replace(SERVICE, "other")).await;
+    let text = error.to_string();
+    assert!(matches!(error, LockError::InvalidConfig { .. }), "{text}");
+    assert!(
+        text.contains("`other`") && text.contains(&group.sentinels[0].addr()),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn sentinels_that_cannot_be_reached_are_named() {
+    let mut group = SentinelGroup::builder(0, 2).start().await;
+    let url = group.url();
+    for sentinel in &mut group.sentinels {
+        sentinel.kill9();
+    }
+    let (error, waited) = took(refused(&url)).await;
+    let text = error.to_string();
+    assert!(matches!(error, LockError::Unavailable { .. }), "{text}");
+    for sentinel in &group.sentinels {
+        assert!(text.contains(&sentinel.addr()), "{text}");
+    }
+    assert!(text.contains(SERVICE), "{text}");
+    assert!(waited < TOLD, "{waited:?}");
+}
+
+#[tokio::test]
+async fn a_master_that_cannot_be_reached_is_named_with_its_sentinel() {
+    let mut group = SentinelGroup::builder(0, 1).start().await;
+    group.servers[0].kill9();
+    let text = refused(&group.url()).await.to_string();
+    let master = format!("127.0.0.1:{}", group.servers[0].port());
+    for part in [&master, &group.sentinels[0].addr(), SERVICE] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn sentinels_and_servers_may_have_different_passwords() {
+    let conf = SentinelGroup::builder(1, 1)
+        .requirepass("for-data")
+        .sentinel_password("for-sentinels");
+    let group = conf.start().await;
+    let sentinel = "?sentinel_pass=for-sentinels";
+    let locks = manager(&group.url_with(":for-data@", sentinel)).await;
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    for (login, rest, who) in [
+        (":for-data@", "", group.sentinels[0].addr()),
+        (
+            ":for-data@",
+            "?sentinel_pass=hunter2",
+            group.sentinels[0].addr(),
+        ),
+        ("", sentinel, "the master 127.0.0.1".to_owned()),
+        (":hunter2@", sentinel, "the master 127.0.0.1".to_owned()),
+    ] {
+        let error = refused(&group.url_with(login, rest)).await;
+        let text = error.to_string();
+        assert!(
+            matches!(error, LockError::Denied { .. }),
+            "{login} {rest}: {text}"
+        );
+        assert!(text.contains(&who) && !text.contains("hunter2"), "{text}");
+    }
+}
+
+/// The hold was renewed at its new place, so it lives there for longer than it could without.
+async fn is_renewed_at(group: &SentinelGroup, index: usize, held: impl Fn() -> bool) {
+    let new = &group.servers[index];
+    let mut left = i64::MAX;
+    eventually_within(TOLD + 3_000 * MS, "the new master renews it", async || {
+        assert!(held(), "a failover is no loss");
+        let before = std::mem::replace(&mut left, new.pttl("lock:k"));
+        left > before
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_hold_goes_on_at_the_new_master_after_a_manual_failover() {
+    let group = SentinelGroup::start().await;
+    let (locks, other) = (manager(&group.url()).await, manager(&group.url()).await);
+    let guard = locks.mutex("k").lease(6_000 * MS).acquire().await.unwrap();
+    let token = guard.fencing_token();
+    let new = group.failover().await;
+    // The old one is still a master for some seconds; nobody here may believe it.
+    is_renewed_at(&group, new, || guard.is_held()).await;
+    assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+    assert_eq!(guard.fencing_token(), token);
+    guard.release().await.unwrap();
+    let next = other.mutex("k").wait(TOLD).acquire().await.unwrap();
+    assert!(group.servers[new].exists("lock:k"));
+    assert!(
+        next.fencing_token() > token,
+        "tokens rise across a failover"
+    );
+    next.release().await.unwrap();
+    eventually("the new master is clean", async || group.is_clean(&[new])).await;
+}
+
+#[tokio::test]
+async fn a_hold_outlives_its_master_and_the_empty_server_that_comes_back() {
+    let mut group = SentinelGroup::start().await;
+    let locks = manager(&group.url()).await;
+    let guard = locks.mutex("k").lease(9_000 * MS).acquire().await.unwrap();
+    group.servers[0].kill9();
+    let new = group.moved_from(0).await;
+    group.servers[0].restart(Data::Lost);
+    is_renewed_at(&group, new, || guard.is_held()).await;
+    guard.release().await.unwrap();
+    eventually("the new master is clean", async || group.is_clean(&[new])).await;
+}
+
+#[tokio::test]
+async fn a_frozen_master_that_thaws_does_not_end_a_hold() {
+    let group = SentinelGroup::start().await;
+    let locks = manager(&group.url()).await;
+    let guard = locks.mutex("k").lease(9_000 * MS).acquire().await.unwrap();
+    group.servers[0].sigstop();
+    let new = group.moved_from(0).await;
+    is_renewed_at(&group, new, || guard.is_held()).await;
+    group.servers[0].sigcont();
+    is_renewed_at(&group, new, || guard.is_held()).await;
+    guard.release().await.unwrap();
+    eventually("both are clean", async || group.is_clean(&[0, new])).await;
+}
+
+#[tokio::test]
+async fn a_demoted_master_that_refuses_is_left_though_no_sentinel_spoke_of_it() {
+    let group = SentinelGroup::builder(1, 1).start().await;
+    let locks = manager(&group.url()).await;
+    let guard = locks.mutex("k").lease(6_000 * MS).acquire().await.unwrap();
+    eventually("the replica has it", async || {
+        group.servers[1].exists("lock:k")
+    })
+    .await;
+    // By hand and silently: nothing tells of the move but READONLY.
+    let (sentinel, old, new) = (&group.sentinels[0], &group.servers[0], &group.servers[1]);
+    sentinel.command(&["SENTINEL", "REMOVE", SERVICE]).unwrap();
+    let port = new.port().to_string();
+    new.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    old.command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
+    let monitor = ["SENTINEL", "MONITOR", SERVICE, "127.0.0.1", &port, "1"];
+    sentinel.command(&monitor).unwrap();
+    is_renewed_at(&group, 1, || guard.is_held()).await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_is_woken_at_the_new_master() {
+    let group = SentinelGroup::start().await;
+    let (locks, other) = (manager(&group.url()).await, manager(&group.url()).await);
+    let guard = locks.mutex("k").lease(6_000 * MS).acquire().await.unwrap();
+    let request = other.mutex("k").wait(LONG);
+    let waiting = tokio::spawn(async move { request.acquire().await });
+    let channel = "redisson_lock__channel:{lock:k}".to_owned();
+    eventually("the waiter listens", async || {
+        group.servers[0].channels().contains(&channel)
+    })
+    .await;
+    let new = group.failover().await;
+    eventually("the waiter listens at the new master", async || {
+        group.servers[new].channels().contains(&channel)
+    })
+    .await;
+    is_renewed_at(&group, new, || guard.is_held()).await;
+    assert!(!waiting.is_finished());
+    guard.release().await.unwrap();
+    let (next, waited) = took(waiting).await;
+    assert!(waited < 700 * MS, "woken, not by the cap: {waited:?}");
+    next.unwrap().unwrap().release().await.unwrap();
+    eventually("the new master is clean", async || group.is_clean(&[new])).await;
+}
+
+#[tokio::test]
+async fn an_acquire_outlasts_a_failover_and_leaves_nothing_at_the_old_master() {
+    for frozen in [false, true] {
+        let mut group = SentinelGroup::start().await;
+        let locks = manager(&group.url()).await;
+        if frozen {
+            group.servers[0].sigstop();
+        } else {
+            group.servers[0].kill9();
+        }
+        let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
+        let new = group.master();
+        assert_ne!(new, 0);
+        assert!(group.servers[new].exists("lock:k"), "frozen: {frozen}");
+        if frozen {
+            group.servers[0].sigcont();
+        }
+        guard.release().await.unwrap();
+        let alive = if frozen { vec![0, new] } else { vec![new] };
+        eventually("nothing is left", async || group.is_clean(&alive)).await;
+    }
+}
+
+/// The old master has granted the lock, the replica has it, and nobody has read the answer.
+#[tokio::test]
+async fn what_was_granted_before_a_failover_is_undone_after_it() {
+    let mut group = SentinelGroup::start().await;
+    let locks = manager(&group.url()).await;
+    let mut acquire = Box::pin(locks.mutex("k").lease(25_000 * MS).acquire());
+    // One poll queues the request; the connection's task, on this very thread, sends it when this one yields.
+    poll_fn(|context| {
+        assert!(acquire.as_mut().poll(context).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    let mut granted = false;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+        granted = group.servers[1].exists("lock:k");
+        if granted {
+            break;
+        }
+        std::thread::sleep(MS);
+    }
+    assert!(granted, "the lock is at the replica");
+    group.servers[0].kill9();
+    drop(acquire);
+    let new = group.moved_from(0).await;
+    assert_eq!(new, 1);
+    let left = group.servers[1].pttl("lock:k");
+    assert!(left > 10_000 || left == -2, "{left}");
+    eventually_within(TOLD, "it is given back at the new master", async || {
+        group.is_clean(&[1])
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_release_outlasts_a_failover() {
+    let mut group = SentinelGroup::start().await;
+    let locks = manager(&group.url()).await;
+    let guard = locks.mutex("k").lease(25_000 * MS).acquire().await.unwrap();
+    eventually("the replica has it", async || {
+        group.servers[1].exists("lock:k")
+    })
+    .await;
+    group.servers[0].kill9();
+    let released = guard.release().await;
+    assert!(
+        matches!(released, Ok(()) | Err(LockError::Unavailable { .. })),
+        "{released:?}"
+    );
+    let new = group.moved_from(0).await;
+    eventually_within(TOLD, "it is given back at the new master", async || {
+        group.is_clean(&[new])
+    })
+    .await;
+}
