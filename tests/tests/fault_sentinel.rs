@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager};
+use lock_runtime::{LockError, LockGuard, LockManager};
 use tests::faults::took;
 use tests::sentinel::SERVICE;
 use tests::{Data, SentinelGroup, eventually, eventually_within};
@@ -110,12 +110,24 @@ async fn sentinels_and_servers_may_have_different_passwords() {
     }
 }
 
+/// What is not at the replica yet does not outlive the master.
+async fn is_replicated(group: &SentinelGroup) {
+    eventually("the replica has the lock", async || {
+        group.servers[1].exists("lock:k")
+    })
+    .await;
+}
+
 /// The hold was renewed at its new place, so it lives there for longer than it could without.
-async fn is_renewed_at(group: &SentinelGroup, index: usize, held: impl Fn() -> bool) {
+async fn is_renewed_at(group: &SentinelGroup, index: usize, guard: &LockGuard) {
+    let lost = guard.lost();
     let new = &group.servers[index];
     let mut left = i64::MAX;
     eventually_within(TOLD + 3_000 * MS, "the new master renews it", async || {
-        assert!(held(), "a failover is no loss");
+        if lost.is_lost() {
+            panic!("a failover is no loss: {}", lost.wait().await);
+        }
+        assert!(guard.is_held());
         let before = std::mem::replace(&mut left, new.pttl("lock:k"));
         left > before
     })
@@ -127,10 +139,11 @@ async fn a_hold_goes_on_at_the_new_master_after_a_manual_failover() {
     let group = SentinelGroup::start().await;
     let (locks, other) = (manager(&group.url()).await, manager(&group.url()).await);
     let guard = locks.mutex("k").lease(6_000 * MS).acquire().await.unwrap();
+    is_replicated(&group).await;
     let token = guard.fencing_token();
     let new = group.failover().await;
     // The old one is still a master for some seconds; nobody here may believe it.
-    is_renewed_at(&group, new, || guard.is_held()).await;
+    is_renewed_at(&group, new, &guard).await;
     assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
     assert_eq!(guard.fencing_token(), token);
     guard.release().await.unwrap();
@@ -149,10 +162,11 @@ async fn a_hold_outlives_its_master_and_the_empty_server_that_comes_back() {
     let mut group = SentinelGroup::start().await;
     let locks = manager(&group.url()).await;
     let guard = locks.mutex("k").lease(9_000 * MS).acquire().await.unwrap();
+    is_replicated(&group).await;
     group.servers[0].kill9();
     let new = group.moved_from(0).await;
     group.servers[0].restart(Data::Lost);
-    is_renewed_at(&group, new, || guard.is_held()).await;
+    is_renewed_at(&group, new, &guard).await;
     guard.release().await.unwrap();
     eventually("the new master is clean", async || group.is_clean(&[new])).await;
 }
@@ -162,11 +176,12 @@ async fn a_frozen_master_that_thaws_does_not_end_a_hold() {
     let group = SentinelGroup::start().await;
     let locks = manager(&group.url()).await;
     let guard = locks.mutex("k").lease(9_000 * MS).acquire().await.unwrap();
+    is_replicated(&group).await;
     group.servers[0].sigstop();
     let new = group.moved_from(0).await;
-    is_renewed_at(&group, new, || guard.is_held()).await;
+    is_renewed_at(&group, new, &guard).await;
     group.servers[0].sigcont();
-    is_renewed_at(&group, new, || guard.is_held()).await;
+    is_renewed_at(&group, new, &guard).await;
     guard.release().await.unwrap();
     eventually("both are clean", async || group.is_clean(&[0, new])).await;
 }
@@ -176,10 +191,7 @@ async fn a_demoted_master_that_refuses_is_left_though_no_sentinel_spoke_of_it() 
     let group = SentinelGroup::builder(1, 1).start().await;
     let locks = manager(&group.url()).await;
     let guard = locks.mutex("k").lease(6_000 * MS).acquire().await.unwrap();
-    eventually("the replica has it", async || {
-        group.servers[1].exists("lock:k")
-    })
-    .await;
+    is_replicated(&group).await;
     // By hand and silently: nothing tells of the move but READONLY.
     let (sentinel, old, new) = (&group.sentinels[0], &group.servers[0], &group.servers[1]);
     sentinel.command(&["SENTINEL", "REMOVE", SERVICE]).unwrap();
@@ -188,7 +200,7 @@ async fn a_demoted_master_that_refuses_is_left_though_no_sentinel_spoke_of_it() 
     old.command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
     let monitor = ["SENTINEL", "MONITOR", SERVICE, "127.0.0.1", &port, "1"];
     sentinel.command(&monitor).unwrap();
-    is_renewed_at(&group, 1, || guard.is_held()).await;
+    is_renewed_at(&group, 1, &guard).await;
     guard.release().await.unwrap();
 }
 
@@ -209,7 +221,7 @@ async fn a_waiter_is_woken_at_the_new_master() {
         group.servers[new].channels().contains(&channel)
     })
     .await;
-    is_renewed_at(&group, new, || guard.is_held()).await;
+    is_renewed_at(&group, new, &guard).await;
     assert!(!waiting.is_finished());
     guard.release().await.unwrap();
     let (next, waited) = took(waiting).await;
@@ -280,10 +292,7 @@ async fn a_release_outlasts_a_failover() {
     let mut group = SentinelGroup::start().await;
     let locks = manager(&group.url()).await;
     let guard = locks.mutex("k").lease(25_000 * MS).acquire().await.unwrap();
-    eventually("the replica has it", async || {
-        group.servers[1].exists("lock:k")
-    })
-    .await;
+    is_replicated(&group).await;
     group.servers[0].kill9();
     let released = guard.release().await;
     assert!(
