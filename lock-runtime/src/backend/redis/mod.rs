@@ -319,15 +319,19 @@ impl Inner {
         let before = self.link.live();
         let deadline = clock::now() + timeout;
         // The watchdog groups by kind.
-        let answers = match batch.first().map(|item| item.key.kind()) {
+        let mut answers = match batch.first().map(|item| item.key.kind()) {
             None => Ok(Vec::new()),
             Some(Kind::Permits) => permits::renew(self, batch, timeout).await,
             Some(Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Read | Kind::Write) => {
                 self.renew_hashes(batch, timeout).await
             }
         }?;
-        if answers.contains(&Renewed::NotHeld) {
-            self.vouch(before, deadline).await?;
+        if answers.contains(&Renewed::NotHeld) && self.vouch(before, deadline).await.is_err() {
+            for answer in &mut answers {
+                if *answer == Renewed::NotHeld {
+                    *answer = Renewed::Unknown;
+                }
+            }
         }
         Ok(answers)
     }

@@ -101,6 +101,7 @@ impl Sentinels {
         }
         let known = self.known.borrow().clone();
         let chosen = answers.choose(&self.service, known.as_ref())?;
+        self.learn(chosen.address.clone(), chosen.epoch, false);
         let addr = self.node(&chosen.address)?;
         let info = addr
             .into_connection_info()
