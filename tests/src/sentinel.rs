@@ -180,6 +180,10 @@ pub async fn replicated(conf: impl Fn() -> ServerConf, replicas: usize) -> Vec<R
     })
     .await;
     let _: Value = servers[0].query(&["DEL", "probe"]);
+    eventually("it is gone from there", async || {
+        !servers[1..].iter().any(|server| server.exists("probe"))
+    })
+    .await;
     servers
 }
 
