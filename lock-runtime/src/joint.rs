@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -220,7 +221,10 @@ impl Shares {
 }
 
 /// Drives the endings side by side. What tells of a loss goes before other errors.
-async fn all_of(mut endings: Vec<Ending>) -> Result<(), LockError> {
+pub(crate) async fn all_of<F>(mut endings: Vec<Pin<Box<F>>>) -> Result<(), LockError>
+where
+    F: Future<Output = Result<(), LockError>> + ?Sized,
+{
     let mut outcome = Ok(());
     poll_fn(|cx| {
         endings.retain_mut(|ending| match ending.as_mut().poll(cx) {

@@ -173,6 +173,7 @@ mod scope;
 mod semaphore;
 mod share;
 mod term;
+mod together;
 mod view;
 mod wait;
 mod watchdog;

@@ -3,24 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{AcquiredAll, Claim};
-use crate::clock::{self, Moment};
-use crate::core::Core;
 use crate::error::LockError;
 use crate::guard::LockGuard;
-use crate::joint::Shares;
 use crate::kind::Kind;
 use crate::lineage::Chain;
-use crate::observe;
 use crate::options::{check_wait, config};
-use crate::order::{Order, Patience};
-use crate::reentry::ancestor_with;
+use crate::order::Patience;
 use crate::request::LockRequest;
 use crate::run::{Run, ValueOrLoss};
 use crate::scope::Outcome;
-use crate::share::Share;
+use crate::together::{self, Member};
 use crate::view::Lease;
-use crate::wait;
 
 /// As many as one script takes in well under a millisecond.
 const MOST: usize = 128;
@@ -32,7 +25,7 @@ const MOST: usize = 128;
 /// stores are taken in the order given: give it the same way everywhere.
 ///
 /// A free set of mutexes of one store is taken by one script, in one round trip. Otherwise the locks are taken one
-/// by one; those that are had already are kept, and renewed, while the next one is waited for.
+/// by one; those that are had already are kept, and renewed, while the next one is waited for, fixed leases too.
 ///
 /// A lock that is named twice is taken once, on the terms of its first request; permits of one semaphore are asked for
 /// together. One [`LockGuard`] holds all of them,
@@ -44,8 +37,10 @@ pub struct MultiRequest {
     wait: Option<Option<Duration>>,
 }
 
-/// One lock of the set, checked.
-type Member = (Arc<Core>, Order);
+fn names(members: &[Member]) -> String {
+    let names: Vec<_> = members.iter().map(|(_, order)| order.key.name()).collect();
+    names.join(", ")
+}
 
 impl MultiRequest {
     pub(crate) fn new(members: Vec<LockRequest>) -> MultiRequest {
@@ -126,7 +121,7 @@ impl MultiRequest {
     /// Acquires all of the locks within the wait.
     ///
     /// # Errors
-    /// As [`LockRequest::acquire`]; the error names the lock that was not had. [`LockError::InvalidConfig`] for an
+    /// As [`LockRequest::acquire`]; the error names the lock that was not had, or all of them if none was waited for. [`LockError::InvalidConfig`] for an
     /// empty list, more than 128 locks, or one name as locks of two kinds.
     ///
     /// # Cancel safety
@@ -136,12 +131,24 @@ impl MultiRequest {
         let members = self.members();
         async move {
             let (members, wait) = members?;
-            let shares = acquire(members, Patience::new(wait), chain).await?;
+            if wait == Some(Duration::ZERO) {
+                return match together::try_acquire(&members, chain).await? {
+                    Some(shares) => Ok(LockGuard::new(shares)),
+                    None => Err(LockError::Busy {
+                        name: names(&members),
+                        waited: Duration::ZERO,
+                        retry_after: None,
+                    }),
+                };
+            }
+            let shares = together::acquire(&members, &Patience::new(wait), chain).await?;
             Ok(LockGuard::new(shares))
         }
     }
 
-    /// Acquires the locks if all of them are free now, without waiting for any.
+    /// Acquires the locks if all of them are free now, without waiting for any: within the call timeout, and without
+    /// I/O if this process itself holds one of them or queues for it. A set that one script can take is taken as a
+    /// whole or not touched; any other is taken lock by lock, and given back if one of them is busy.
     ///
     /// # Errors
     /// As [`acquire`](MultiRequest::acquire), but if one of them is held: `Ok(None)`.
@@ -151,13 +158,12 @@ impl MultiRequest {
     pub fn try_acquire(
         self,
     ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static {
-        let acquiring = self.wait(Duration::ZERO).acquire();
+        let chain = Chain::current();
+        let members = self.members();
         async move {
-            match acquiring.await {
-                Ok(guard) => Ok(Some(guard)),
-                Err(LockError::Busy { .. }) => Ok(None),
-                Err(error) => Err(error),
-            }
+            let (members, _) = members?;
+            let shares = together::try_acquire(&members, chain).await?;
+            Ok(shares.map(LockGuard::new))
         }
     }
 
@@ -194,120 +200,4 @@ impl MultiRequest {
     {
         Run::new(self.acquire(), body)
     }
-}
-
-async fn acquire(
-    members: Vec<Member>,
-    patience: Patience,
-    chain: Option<Chain>,
-) -> Result<Shares, LockError> {
-    loop {
-        let shares = match at_once(&members, &chain).await? {
-            Some(shares) => shares,
-            None => one_by_one(&members, patience, &chain).await?,
-        };
-        let now = clock::now();
-        // A set of which one was lost, or nearly so, while the rest was waited for is no set.
-        let mut set = shares.iter().zip(&members);
-        if !set.any(|(share, (_, order))| wait::came_too_late(share.hold(), order, now)) {
-            let none = || config("one guard holds at least one lock");
-            return Shares::joined(shares).ok_or_else(none);
-        }
-        if patience.is_over_at(now) {
-            for share in &shares {
-                share.hold().check()?;
-            }
-        }
-    }
-}
-
-/// Takes a set that is free in one round trip. `None`: one of them is not free, or they do not go together.
-async fn at_once(
-    members: &[Member],
-    chain: &Option<Chain>,
-) -> Result<Option<Vec<Share>>, LockError> {
-    let [(core, first), others @ ..] = members else {
-        return Ok(None);
-    };
-    let head = chain.as_ref().and_then(Chain::head);
-    let goes = |order: &Order| {
-        order.key.kind().is_mutex()
-            && head.is_none_or(|head| matches!(ancestor_with(core, order, head), Ok(None)))
-    };
-    if others.is_empty()
-        || !others.iter().all(|(other, _)| Arc::ptr_eq(core, other))
-        || !members.iter().all(|(_, order)| goes(order))
-    {
-        return Ok(None);
-    }
-    core.start();
-    // Until the grants count as guards: a shutdown in between would leave the locks to their leases.
-    let _asking = core.life.guards.enter();
-    core.life.admit(&first.key)?;
-    let mut places = Vec::with_capacity(members.len());
-    for (_, order) in members {
-        match core.gates.try_enter(&order.key) {
-            Some(place) => places.push(place),
-            None => return Ok(None),
-        }
-    }
-    let since = clock::now();
-    let claims: Vec<Claim<'_>> = members
-        .iter()
-        .map(|(_, order)| core.claim(&order.key, core.ids.fresh(), &order.terms, since))
-        .collect();
-    let granted = match core.backend.acquire_all(&claims).await {
-        Ok(AcquiredAll::Granted(granted)) => granted,
-        Ok(AcquiredAll::Busy) => return Ok(None),
-        // Taken one by one, they are tried again for as long as the caller is patient.
-        Err(fault) if fault.is_passing() => return Ok(None),
-        Err(fault) => return Err(fault.into_error(first.key.name())),
-    };
-    let mut shares: Vec<Share> = Vec::with_capacity(members.len());
-    for (((_, order), claim), (place, granted)) in members
-        .iter()
-        .zip(&claims)
-        .zip(places.into_iter().zip(granted))
-    {
-        let parent = match shares.last() {
-            Some(share) => Some(share.level().clone()),
-            None => head.cloned(),
-        };
-        let holder = claim.stake.holder;
-        let share = Share::admit(core, &order.key, Some(place), holder, order.terms, granted);
-        shares.push(share.under(parent));
-        observe::acquired(order.terms.label, order.key.name(), since);
-    }
-    core.life.admit(&first.key)?;
-    Ok(Some(shares))
-}
-
-/// Takes them in their order, waiting for each as long as there is time. What was taken before is renewed meanwhile,
-/// and a fixed lease starts anew when the set is complete.
-async fn one_by_one(
-    members: &[Member],
-    patience: Patience,
-    chain: &Option<Chain>,
-) -> Result<Vec<Share>, LockError> {
-    let mut shares: Vec<Share> = Vec::with_capacity(members.len());
-    for (core, order) in members {
-        let chain = match shares.last() {
-            // The one before is an ancestor of this one, and so of whatever runs under the set.
-            Some(share) => Some(Chain::here(share.level().clone())),
-            None => chain.clone(),
-        };
-        let order = Order {
-            wait: patience.until.map(Moment::remaining),
-            ..order.clone()
-        };
-        shares.push(wait::acquire(core.clone(), order, chain).await?);
-    }
-    if let [earlier @ .., _last] = shares.as_slice() {
-        for (share, (_, order)) in earlier.iter().zip(members) {
-            if !order.terms.renewed {
-                share.renew(order.terms.term).await?;
-            }
-        }
-    }
-    Ok(shares)
 }

@@ -106,6 +106,16 @@ impl Share {
         self.keep_until
     }
 
+    /// Whether it shares an ancestor's hold.
+    pub(crate) fn is_nested(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// Whether it has a hold of its own that the watchdog does not renew.
+    pub(crate) fn is_fixed(&self) -> bool {
+        !self.renewed && !self.is_nested()
+    }
+
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }

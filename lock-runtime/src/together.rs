@@ -1,0 +1,255 @@
+//! Taking a set of locks: by one script where that goes, else one by one in their order.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{AcquiredAll, Claim, Fault};
+use crate::clock::{self, Moment};
+use crate::core::Core;
+use crate::error::{LockError, StoreError};
+use crate::joint::{Shares, all_of};
+use crate::lineage::Chain;
+use crate::observe;
+use crate::order::{Order, Patience};
+use crate::reentry::ancestor_with;
+use crate::share::Share;
+use crate::wait;
+
+/// One lock of a set, checked.
+pub(crate) type Member = (Arc<Core>, Order);
+
+/// Before a set is tried again of which a part was lost while the rest was waited for.
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// What came of asking for the whole set.
+enum AtOnce {
+    Taken(Vec<Share>),
+    /// One of them is held, in the store or by this process.
+    Busy,
+    /// They are of several stores, of kinds that do not go together, or held further out.
+    Apart,
+    Failed(Fault),
+}
+
+/// Acquires all of them within the patience, which is for more than one try.
+pub(crate) async fn acquire(
+    members: &[Member],
+    patience: &Patience,
+    chain: Option<Chain>,
+) -> Result<Shares, LockError> {
+    loop {
+        let shares = match at_once(members, Some(patience), &chain).await? {
+            AtOnce::Taken(shares) => shares,
+            AtOnce::Busy | AtOnce::Apart => one_by_one(members, patience, &chain).await?,
+            AtOnce::Failed(fault) if !fault.is_passing() || patience.is_over() => {
+                return Err(fault.into_error(first_name(members)));
+            }
+            // Taken one by one, they are asked for again for as long as there is time.
+            AtOnce::Failed(_) => one_by_one(members, patience, &chain).await?,
+        };
+        let now = clock::now();
+        // A set of which one was lost, or nearly so, while the rest was waited for is no set. How long an ancestor's
+        // hold lasts is not for its nested shares to say.
+        let mut set = shares.iter().zip(members);
+        let spoilt = set.any(|(share, (_, order))| {
+            share.hold().known_loss().is_some()
+                || !share.is_nested() && wait::came_too_late(share.hold(), order, now)
+        });
+        if !spoilt {
+            return joined(shares);
+        }
+        if patience.is_over_at(now) {
+            for share in &shares {
+                share.hold().check()?;
+            }
+            return joined(shares);
+        }
+        drop(shares);
+        patience.pause(PAUSE.mul_f64(0.5 + fastrand::f64())).await;
+    }
+}
+
+/// Acquires all of them if they are free now. `None` if one of them is not.
+pub(crate) async fn try_acquire(
+    members: &[Member],
+    chain: Option<Chain>,
+) -> Result<Option<Shares>, LockError> {
+    match at_once(members, None, &chain).await? {
+        AtOnce::Taken(shares) => return joined(shares).map(Some),
+        AtOnce::Busy => return Ok(None),
+        AtOnce::Failed(fault) => return Err(fault.into_error(first_name(members))),
+        AtOnce::Apart => {}
+    }
+    let Some(timeout) = members
+        .iter()
+        .map(|(core, _)| core.options.call_timeout)
+        .max()
+    else {
+        return Ok(None);
+    };
+    // One time for all of them: each call by itself may take as long.
+    let Ok(tried) = tokio::time::timeout(timeout, try_each(members, &chain)).await else {
+        return Err(LockError::Unavailable {
+            name: first_name(members).to_owned(),
+            source: StoreError::new(format!("no answer within {timeout:?}")),
+        });
+    };
+    tried?.map(joined).transpose()
+}
+
+async fn try_each(
+    members: &[Member],
+    chain: &Option<Chain>,
+) -> Result<Option<Vec<Share>>, LockError> {
+    let mut shares: Vec<Share> = Vec::with_capacity(members.len());
+    for (core, order) in members {
+        let chain = below(&shares, chain);
+        match wait::try_acquire(core.clone(), order.clone(), chain).await? {
+            Some(share) => shares.push(share),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(shares))
+}
+
+fn joined(shares: Vec<Share>) -> Result<Shares, LockError> {
+    let none = || crate::options::config("one guard holds at least one lock");
+    Shares::joined(shares).ok_or_else(none)
+}
+
+fn first_name(members: &[Member]) -> &str {
+    members.first().map_or("", |(_, order)| order.key.name())
+}
+
+/// The chain for the next of the set: the one before is its ancestor, and so that of whatever runs under the set.
+fn below(shares: &[Share], chain: &Option<Chain>) -> Option<Chain> {
+    match shares.last() {
+        Some(share) => Some(Chain::here(share.level().clone())),
+        None => chain.clone(),
+    }
+}
+
+/// Asks for the whole set by one script, if it is of mutexes of one store that nobody here deals with.
+async fn at_once(
+    members: &[Member],
+    patience: Option<&Patience>,
+    chain: &Option<Chain>,
+) -> Result<AtOnce, LockError> {
+    let [(core, first), others @ ..] = members else {
+        return Ok(AtOnce::Apart);
+    };
+    let head = chain.as_ref().and_then(Chain::head);
+    let goes = |order: &Order| {
+        order.key.kind().is_mutex()
+            && head.is_none_or(|head| matches!(ancestor_with(core, order, head), Ok(None)))
+    };
+    if others.is_empty()
+        || !others.iter().all(|(other, _)| Arc::ptr_eq(core, other))
+        || !members.iter().all(|(_, order)| goes(order))
+    {
+        return Ok(AtOnce::Apart);
+    }
+    core.start();
+    // Until the grants count as guards: a shutdown in between would leave the locks to their leases.
+    let _asking = core.life.guards.enter();
+    core.life.admit(&first.key)?;
+    let mut places = Vec::with_capacity(members.len());
+    for (_, order) in members {
+        match core.gates.try_enter(&order.key) {
+            Some(place) => places.push(place),
+            None => return Ok(AtOnce::Busy),
+        }
+    }
+    let since = clock::now();
+    let claim = |order| {
+        let mut claim = claim_of(core, order, since);
+        if let Some(patience) = patience {
+            claim.timeout = patience.cut(claim.timeout, since);
+        }
+        claim
+    };
+    let claims: Vec<Claim<'_>> = members.iter().map(|(_, order)| claim(order)).collect();
+    let granted = match core.backend.acquire_all(&claims).await {
+        Ok(AcquiredAll::Granted(granted)) => granted,
+        Ok(AcquiredAll::Busy) => return Ok(AtOnce::Busy),
+        Err(fault) => return Ok(AtOnce::Failed(fault)),
+    };
+    let mut shares: Vec<Share> = Vec::with_capacity(members.len());
+    for (((_, order), claim), (place, granted)) in members
+        .iter()
+        .zip(&claims)
+        .zip(places.into_iter().zip(granted))
+    {
+        let parent = match shares.last() {
+            Some(share) => Some(share.level().clone()),
+            None => head.cloned(),
+        };
+        let holder = claim.stake.holder;
+        let share = Share::admit(core, &order.key, Some(place), holder, order.terms, granted);
+        shares.push(share.under(parent));
+        observe::acquired(order.terms.label, order.key.name(), since);
+    }
+    core.life.admit(&first.key)?;
+    Ok(AtOnce::Taken(shares))
+}
+
+fn claim_of<'a>(core: &Core, order: &'a Order, now: Moment) -> Claim<'a> {
+    core.claim(&order.key, core.ids.fresh(), &order.terms, now)
+}
+
+/// Takes them in their order, waiting for each as long as there is time. What was taken before is renewed meanwhile.
+async fn one_by_one(
+    members: &[Member],
+    patience: &Patience,
+    chain: &Option<Chain>,
+) -> Result<Vec<Share>, LockError> {
+    let mut shares: Vec<Share> = Vec::with_capacity(members.len());
+    for (core, order) in members {
+        let now = clock::now();
+        if patience.is_over_at(now) {
+            // No further call: a request without a wait would take all of its time for each of them.
+            return Err(order.busy(patience, None));
+        }
+        let rest = Order {
+            wait: patience.until.map(|until| until - now),
+            ..order.clone()
+        };
+        let acquiring = wait::acquire(core.clone(), rest, below(&shares, chain));
+        let share = keeping(&shares, acquiring).await?;
+        shares.push(share);
+    }
+    // A fixed lease starts anew when the set is complete. One that does not is looked at by the caller.
+    let earlier = shares.len().saturating_sub(1);
+    renew_fixed(&shares[..earlier]).await;
+    Ok(shares)
+}
+
+/// Renews the fixed leases of what is held already, while something else is waited for.
+async fn keeping<T>(shares: &[Share], waiting: impl Future<Output = T>) -> T {
+    let cadence = shares.iter().filter(|share| share.is_fixed());
+    let Some(cadence) = cadence.map(|share| share.hold().term().cadence()).min() else {
+        return waiting.await;
+    };
+    tokio::select! {
+        biased;
+        done = waiting => done,
+        never = renew_always(shares, cadence) => match never {},
+    }
+}
+
+async fn renew_always(shares: &[Share], cadence: Duration) -> Infallible {
+    loop {
+        clock::sleep(cadence).await;
+        renew_fixed(shares).await;
+    }
+}
+
+async fn renew_fixed(shares: &[Share]) {
+    type Renewing<'a> = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send + 'a>>;
+    let fixed = shares.iter().filter(|share| share.is_fixed());
+    let renewals = fixed.map(|share| Box::pin(share.renew(share.hold().term())) as Renewing<'_>);
+    // A hold that could not be renewed tells so by itself, in time.
+    let _ = all_of(renewals.collect()).await;
+}

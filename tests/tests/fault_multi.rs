@@ -1,0 +1,141 @@
+//! Sets of locks, while futures are dropped and the store is away.
+
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager, LockRequest};
+use tests::faults::{LEAVES, behind_a_proxy, free_within, poll_times, took};
+use tests::{Direction, RedisServer, Store, eventually, eventually_within};
+
+const MS: Duration = Duration::from_millis(1);
+const CALL: Duration = Duration::from_millis(600);
+const ORPHAN: Duration = Duration::from_millis(600 + 400);
+const LONG: Duration = Duration::from_secs(30);
+
+fn set(locks: &LockManager, names: &[&str]) -> Vec<LockRequest> {
+    names.iter().map(|name| locks.mutex(*name)).collect()
+}
+
+#[tokio::test]
+async fn a_set_dropped_at_any_poll_leaves_each_of_its_locks_free() {
+    let server = RedisServer::start();
+    let (proxy, slow) = behind_a_proxy(&server, LockManager::builder().call_timeout(CALL)).await;
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    free_within(&slow, "warm", LONG).await;
+    proxy.delay(Direction::Requests, 2 * MS);
+    proxy.delay(Direction::Replies, 2 * MS);
+    // One script; and one by one, because a read lock is no mutex.
+    for mixed in [false, true] {
+        for leave in LEAVES {
+            for polls in 0..1_000 {
+                let mut members = set(&slow, &["a", "b"]);
+                if mixed {
+                    members.push(slow.read("c"));
+                }
+                let guard = poll_times(slow.multi(members).acquire(), polls, leave).await;
+                let completed = guard.is_some();
+                drop(guard.map(Result::unwrap));
+                for name in ["a", "b"] {
+                    free_within(&other, name, ORPHAN).await;
+                }
+                eventually_within(ORPHAN, "nothing stays behind", async || {
+                    server.stray_keys().is_empty()
+                })
+                .await;
+                if completed {
+                    assert!(
+                        polls >= 2,
+                        "only {polls} polls: nothing was dropped half-way"
+                    );
+                    break;
+                }
+            }
+        }
+    }
+    drop((slow, other));
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn a_set_keeps_its_wait_while_the_store_does_not_answer() {
+    let server = RedisServer::start();
+    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder().call_timeout(CALL)).await;
+    free_within(&locks, "warm", LONG).await;
+    proxy.black_hole(Direction::Replies, true);
+    let names = ["a", "b", "c", "d"];
+    let (refused, waited) = took(locks.multi(set(&locks, &names)).wait(50 * MS).acquire()).await;
+    assert!(
+        matches!(refused, Err(LockError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    assert!(waited < 400 * MS, "{waited:?}");
+    let (refused, waited) = took(locks.multi(set(&locks, &names)).try_acquire()).await;
+    assert!(
+        matches!(refused, Err(LockError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    assert!(waited < 1_000 * MS, "one call and no more: {waited:?}");
+    let mut mixed = set(&locks, &names);
+    mixed.extend(["e", "f"].map(|name| locks.read(name)));
+    let (refused, waited) = took(locks.multi(mixed).try_acquire()).await;
+    assert!(
+        matches!(refused, Err(LockError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    assert!(waited < 1_000 * MS, "one time for all of them: {waited:?}");
+    proxy.black_hole(Direction::Replies, false);
+    free_within(&locks, "a", LONG).await;
+}
+
+#[tokio::test]
+async fn a_set_is_had_once_the_store_is_back() {
+    let server = RedisServer::start();
+    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder().call_timeout(CALL)).await;
+    free_within(&locks, "warm", LONG).await;
+    proxy.go_down();
+    let waiting = tokio::spawn(locks.multi(set(&locks, &["a", "b"])).wait(LONG).acquire());
+    tokio::time::sleep(100 * MS).await;
+    proxy.refuse(false);
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+tests::suite! {
+    async fn a_try_touches_no_lock_of_a_set_that_is_busy(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let busy = other.fenced("b").acquire().await.unwrap();
+        let names = ["a", "b", "c"].map(|name| locks.fenced(name));
+        assert!(locks.multi(names.clone()).try_acquire().await.unwrap().is_none());
+        let refused = locks.multi(names).wait(Duration::ZERO).acquire().await.unwrap_err();
+        assert!(matches!(&refused, LockError::Busy { name, .. } if name == "a, b, c"), "{refused}");
+        busy.release().await.unwrap();
+        let untouched = locks.fenced("a").acquire().await.unwrap();
+        assert_eq!(untouched.fencing_token().map(|token| token.get()), Some(1));
+        untouched.release().await.unwrap();
+    }
+
+    async fn fixed_leases_outlast_a_wait_that_is_longer_than_they_are(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let lease = 1_000 * MS;
+        let busy = other.mutex("b").acquire().await.unwrap();
+        let members = ["a", "b"].map(|name| locks.mutex(name).lease(lease).auto_renew(false));
+        let waiting = tokio::spawn(locks.multi(members).wait(LONG).acquire());
+        eventually("the first one is taken", async || other.inspect("a").await.unwrap().held).await;
+        tokio::time::sleep(2_500 * MS).await;
+        assert!(other.inspect("a").await.unwrap().held, "it is kept");
+        busy.release().await.unwrap();
+        let guard = waiting.await.unwrap().unwrap();
+        assert!(guard.remaining() > 500 * MS, "{:?}", guard.remaining());
+        guard.release().await.unwrap();
+    }
+
+    async fn a_set_under_a_hold_that_ends_soon_is_taken_once(store: &mut Store) {
+        let locks = store.manager().await;
+        let outer = locks.mutex("a").lease(4_000 * MS).auto_renew(false).acquire().await.unwrap();
+        eventually("little of the lease is left", async || outer.remaining() < 900 * MS).await;
+        let request = || locks.multi([locks.mutex("a"), locks.fenced("b")]).wait(LONG);
+        let set = outer.scope(async { request().acquire().await }).await.unwrap();
+        let tokens: Vec<_> = set.members().map(|member| member.fencing_token.unwrap().get()).collect();
+        assert_eq!(tokens[1], 1, "`b` was taken once");
+        set.release().await.unwrap();
+        outer.release().await.unwrap();
+    }
+}
