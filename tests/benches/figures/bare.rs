@@ -3,8 +3,7 @@
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Value};
 
-const ACQUIRE: &str = include_str!("../../../lock-runtime/src/backend/redis/lua/acquire.lua");
-const RELEASE: &str = include_str!("../../../lock-runtime/src/backend/redis/lua/release.lua");
+use crate::scripts::whole;
 
 #[derive(Clone)]
 pub(crate) struct Bare {
@@ -27,8 +26,8 @@ impl Bare {
             .await
             .unwrap();
         let mut hashes = Vec::new();
-        for script in [ACQUIRE, RELEASE] {
-            let load = redis::cmd("SCRIPT").arg("LOAD").arg(script).take();
+        for script in ["acquire", "release"] {
+            let load = redis::cmd("SCRIPT").arg("LOAD").arg(whole(script)).take();
             let hash: String = load.query_async(&mut connection).await.unwrap();
             hashes.push(hash);
         }

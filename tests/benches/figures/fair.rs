@@ -6,10 +6,9 @@ use lock_runtime::LockManager;
 use redis::Value;
 use tests::{RedisServer, eventually};
 
+use crate::scripts::whole;
 use crate::stats::{mean_95, micros};
 
-const ACQUIRE: &str = include_str!("../../../lock-runtime/src/backend/redis/lua/fair_acquire.lua");
-const RELEASE: &str = include_str!("../../../lock-runtime/src/backend/redis/lua/fair_release.lua");
 const KEYS: [&str; 4] = [
     "lock:f",
     "redisson_lock_queue:{lock:f}",
@@ -101,8 +100,8 @@ impl Line {
     /// Number 0 holds the lock; so many wait.
     fn of(waiters: usize) -> Line {
         let server = RedisServer::start();
-        let [acquire, release] =
-            [ACQUIRE, RELEASE].map(|script| server.query(&["SCRIPT", "LOAD", script]));
+        let [acquire, release] = ["fair_acquire", "fair_release"]
+            .map(|script| server.query(&["SCRIPT", "LOAD", &whole(script)]));
         let line = Line {
             server,
             acquire,

@@ -11,6 +11,7 @@ mod fair;
 mod hot_key;
 mod idle;
 mod many_keys;
+mod scripts;
 mod stats;
 mod uncontended;
 

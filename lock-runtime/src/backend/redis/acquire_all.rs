@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 use super::Inner;
 use super::acquire::{Undo, permit};
 use super::reply::Items;
-use super::script::{Script, Source};
+use super::script::{Script, Source, source};
 use super::scripts::foreign;
 use crate::backend::{AcquiredAll, Claim, Fault, Granted};
 use crate::clock;
@@ -116,8 +116,10 @@ impl Script for AcquireAll<'_> {
     ];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("acquire_all", include_str!("lua/acquire_all.lua"));
-        &SOURCE
+        source!(
+            "acquire_all",
+            ["digits", "range", "dated", "refusal", "fence", "lease"]
+        )
     }
 
     fn keys(&self) -> usize {

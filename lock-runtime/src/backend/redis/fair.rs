@@ -4,7 +4,7 @@ use redis::{Cmd, Value};
 
 use super::link::Live;
 use super::reply::{Items, text};
-use super::script::{Script, Source};
+use super::script::{Script, Source, source};
 use super::scripts::{AcquireReply, RELEASED};
 use super::{GaveBack, Inner, channel};
 use crate::backend::{Claim, Fault, Stake};
@@ -93,8 +93,12 @@ impl Script for FairAcquire<'_> {
     ];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("fair_acquire", include_str!("lua/fair_acquire.lua"));
-        &SOURCE
+        source!(
+            "fair_acquire",
+            [
+                "digits", "range", "dated", "refusal", "fence", "lease", "queue"
+            ]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -178,8 +182,11 @@ impl Script for FairRelease<'_> {
     const SHAPE: [&'static str; 2] = ["lock, queue, timeouts", "holder, channel, payload"];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("fair_release", include_str!("lua/fair_release.lua"));
-        &SOURCE
+        source!(
+            "fair_release",
+            "allow-oom",
+            ["digits", "time", "failed", "queue", "publish"]
+        )
     }
 
     fn keys(&self) -> usize {

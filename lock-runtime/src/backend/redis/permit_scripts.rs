@@ -3,7 +3,7 @@
 use redis::{Cmd, Value};
 
 use super::reply::{Items, text};
-use super::script::{Script, Source};
+use super::script::{Script, Source, source};
 use super::scripts::{AcquireReply, ReleaseReply};
 use crate::backend::{Fault, Renewed, Seen};
 
@@ -70,9 +70,10 @@ impl Script for AcquirePermits<'_> {
     const SHAPE: [&'static str; 2] = ["permits, leases", "ids, lease_ms, not_after_us, channel"];
 
     fn source() -> &'static Source {
-        static SOURCE: Source =
-            Source::new("acquire_permits", include_str!("lua/acquire_permits.lua"));
-        &SOURCE
+        source!(
+            "acquire_permits",
+            ["digits", "range", "dated", "failed", "refusal", "counter"]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -129,9 +130,13 @@ impl Script for ReleasePermits<'_> {
     const SHAPE: [&'static str; 2] = ["permits, leases", "ids, channel"];
 
     fn source() -> &'static Source {
-        static SOURCE: Source =
-            Source::new("release_permits", include_str!("lua/release_permits.lua"));
-        &SOURCE
+        source!(
+            "release_permits",
+            "allow-oom",
+            [
+                "digits", "range", "time", "failed", "refusal", "counter", "publish"
+            ]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -174,8 +179,11 @@ impl Script for RenewPermits<'_> {
     const SHAPE: [&'static str; 2] = ["leases...", "(ids, ttl_ms)..."];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("renew_permits", include_str!("lua/renew_permits.lua"));
-        &SOURCE
+        source!(
+            "renew_permits",
+            "allow-oom",
+            ["digits", "range", "time", "each"]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -215,8 +223,11 @@ impl Script for ForcePermits<'_> {
     const SHAPE: [&'static str; 2] = ["permits, leases", "channel, control_channel"];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("force_permits", include_str!("lua/force_permits.lua"));
-        &SOURCE
+        source!(
+            "force_permits",
+            "allow-oom",
+            ["digits", "failed", "refusal", "counter", "publish", "tell"]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -290,8 +301,11 @@ impl Script for ReadCounter<'_> {
     const SHAPE: [&'static str; 2] = ["counter, leases", ""];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("read_counter", include_str!("lua/read_counter.lua"));
-        &SOURCE
+        source!(
+            "read_counter",
+            "no-writes",
+            ["digits", "time", "refusal", "counter"]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -342,8 +356,10 @@ impl Script for SetCounter<'_> {
     const SHAPE: [&'static str; 2] = ["counter, leases", "value, channel, payload"];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("set_counter", include_str!("lua/set_counter.lua"));
-        &SOURCE
+        source!(
+            "set_counter",
+            ["digits", "range", "refusal", "counter", "publish"]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -386,8 +402,11 @@ impl Script for AddPermits<'_> {
     const SHAPE: [&'static str; 2] = ["permits", "how_many, channel"];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("add_permits", include_str!("lua/add_permits.lua"));
-        &SOURCE
+        source!(
+            "add_permits",
+            "allow-oom",
+            ["digits", "range", "refusal", "counter", "publish"]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -433,9 +452,11 @@ impl Script for DeleteCounter<'_> {
     const SHAPE: [&'static str; 2] = ["counter, leases", "channel, payload"];
 
     fn source() -> &'static Source {
-        static SOURCE: Source =
-            Source::new("delete_counter", include_str!("lua/delete_counter.lua"));
-        &SOURCE
+        source!(
+            "delete_counter",
+            "allow-oom",
+            ["refusal", "counter", "publish"]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -483,8 +504,10 @@ impl Script for TakePermits<'_> {
     const SHAPE: [&'static str; 2] = ["permits", "how_many, not_after_us"];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("take_permits", include_str!("lua/take_permits.lua"));
-        &SOURCE
+        source!(
+            "take_permits",
+            ["digits", "range", "dated", "refusal", "counter"]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -536,8 +559,11 @@ impl Script for CountDown<'_> {
     const SHAPE: [&'static str; 2] = ["latch", "channel, payload"];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("count_down", include_str!("lua/count_down.lua"));
-        &SOURCE
+        source!(
+            "count_down",
+            "allow-oom",
+            ["digits", "refusal", "counter", "publish"]
+        )
     }
 
     fn keys(&self) -> usize {

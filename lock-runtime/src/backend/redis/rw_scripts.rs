@@ -2,7 +2,7 @@
 
 use redis::{Cmd, Value};
 
-use super::script::{Script, Source};
+use super::script::{Script, Source, source};
 use super::scripts::{AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply};
 use crate::backend::{Fault, Renewed, TIME_TO_COME};
 
@@ -25,8 +25,12 @@ impl Script for ReadAcquire<'_> {
     ];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("read_acquire", include_str!("lua/read_acquire.lua"));
-        &SOURCE
+        source!(
+            "read_acquire",
+            [
+                "digits", "range", "dated", "failed", "refusal", "mode", "lease"
+            ]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -67,8 +71,20 @@ impl Script for WriteAcquire<'_> {
     ];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("write_acquire", include_str!("lua/write_acquire.lua"));
-        &SOURCE
+        source!(
+            "write_acquire",
+            [
+                "digits",
+                "range",
+                "dated",
+                "refusal",
+                "fence",
+                "mode",
+                "lease",
+                "timeout_key",
+                "readers"
+            ]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -109,11 +125,18 @@ impl Script for ReadWriteRelease<'_> {
     ];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new(
+        source!(
             "read_write_release",
-            include_str!("lua/read_write_release.lua"),
-        );
-        &SOURCE
+            "allow-oom",
+            [
+                "digits",
+                "time",
+                "failed",
+                "timeout_key",
+                "readers",
+                "publish"
+            ]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -149,11 +172,11 @@ impl Script for Downgrade<'_> {
     const SHAPE: [&'static str; 2] = ["lock, timeout", "holder, lease_ms, channel"];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new(
+        source!(
             "read_write_downgrade",
-            include_str!("lua/read_write_downgrade.lua"),
-        );
-        &SOURCE
+            "allow-oom",
+            ["digits", "range", "failed", "publish"]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -181,8 +204,11 @@ impl Script for ReadRenew<'_> {
     const SHAPE: [&'static str; 2] = ["(lock, timeout)...", "(holder, ttl_ms)..."];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("read_renew", include_str!("lua/read_renew.lua"));
-        &SOURCE
+        source!(
+            "read_renew",
+            "allow-oom",
+            ["digits", "range", "lease", "each"]
+        )
     }
 
     fn keys(&self) -> usize {

@@ -31,6 +31,31 @@ impl Source {
     }
 }
 
+/// The [`Source`] of `lua/NAME.lua` with the fragments of `lua/lib` that it uses before it, joined at compile time.
+///
+/// The flags must be on the very first line of the whole, so they are named here, too; a test compares both with the
+/// script's header.
+macro_rules! source {
+    ($name:literal, [$($fragment:literal),*]) => {
+        source!(@join "#!lua\n", $name, [$($fragment),*])
+    };
+    ($name:literal, $flags:literal, [$($fragment:literal),*]) => {
+        source!(@join concat!("#!lua flags=", $flags, "\n"), $name, [$($fragment),*])
+    };
+    (@join $first:expr, $name:literal, [$($fragment:literal),*]) => {{
+        static SOURCE: Source = Source::new(
+            $name,
+            concat!(
+                $first,
+                $(include_str!(concat!("lua/lib/", $fragment, ".lua")),)*
+                include_str!(concat!("lua/", $name, ".lua")),
+            ),
+        );
+        &SOURCE
+    }};
+}
+pub(super) use source;
+
 /// One call of one script.
 pub(super) trait Script {
     type Reply;

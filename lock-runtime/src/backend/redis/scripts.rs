@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 
 use super::faults;
 use super::reply::{Items, text};
-use super::script::{Script, Source};
+use super::script::{Script, Source, source};
 use crate::backend::{Fault, Renewed, Seen};
 use crate::fence::FencingToken;
 
@@ -74,8 +74,10 @@ impl Script for Acquire<'_> {
     const SHAPE: [&'static str; 2] = ["lock, fence?", "holder, lease_ms, not_after_us, counted?"];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("acquire", include_str!("lua/acquire.lua"));
-        &SOURCE
+        source!(
+            "acquire",
+            ["digits", "range", "dated", "refusal", "fence", "lease"]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -146,8 +148,11 @@ impl Script for Release<'_> {
     const SHAPE: [&'static str; 2] = ["lock", "holder, channel, payload"];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("release", include_str!("lua/release.lua"));
-        &SOURCE
+        source!(
+            "release",
+            "allow-oom",
+            ["digits", "time", "failed", "publish"]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -210,8 +215,13 @@ impl Script for HandOver<'_> {
     const SHAPE: [&'static str; 2] = ["lock, fence?", "from, to, lease_ms, channel, counted?"];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("handover", include_str!("lua/handover.lua"));
-        &SOURCE
+        source!(
+            "handover",
+            "allow-oom",
+            [
+                "digits", "range", "time", "failed", "refusal", "fence", "lease"
+            ]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -264,8 +274,7 @@ impl Script for Renew<'_> {
     const SHAPE: [&'static str; 2] = ["lock...", "(holder, ttl_ms)..."];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("renew", include_str!("lua/renew.lua"));
-        &SOURCE
+        source!("renew", "allow-oom", ["digits", "range", "lease", "each"])
     }
 
     fn keys(&self) -> usize {
@@ -336,8 +345,11 @@ impl Script for ForceRelease<'_> {
     ];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("force_release", include_str!("lua/force_release.lua"));
-        &SOURCE
+        source!(
+            "force_release",
+            "allow-oom",
+            ["refusal", "timeout_key", "publish", "tell"]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -388,8 +400,7 @@ impl Script for Inspect<'_> {
     const SHAPE: [&'static str; 2] = ["lock, queue", ""];
 
     fn source() -> &'static Source {
-        static SOURCE: Source = Source::new("inspect", include_str!("lua/inspect.lua"));
-        &SOURCE
+        source!("inspect", "no-writes", ["refusal", "timeout_key"])
     }
 
     fn keys(&self) -> usize {

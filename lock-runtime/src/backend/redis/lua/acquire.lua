@@ -1,6 +1,7 @@
-#!lua
 -- Takes a lock for one holder if nobody has it.
 --
+-- Flags:
+-- Uses: digits, range, dated, refusal, fence, lease
 -- Keys: lock, fence?
 -- Args: holder, lease_ms, not_after_us, counted?
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us}
@@ -13,47 +14,25 @@
 local lock, fence = KEYS[1], KEYS[2]
 local holder, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
-local function digits(number)
-  return string.format('%.0f', number)
+local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
+if wrong then
+  return wrong
 end
 
--- Written so that NaN fails, too: a lock whose PEXPIRE is refused would stay for ever.
-if not (lease and lease >= 1 and lease <= 86400000 and lease % 1 == 0) then
-  return redis.error_reply('ERR lock lease out of range')
+local now, stale = dated(not_after)
+if stale then
+  return stale
 end
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-if not (not_after and now <= not_after) then
-  return {'STALE', digits(now)}
-end
-
-local token = ''
-if fence then
-  local last = redis.pcall('GET', fence)
-  if type(last) == 'table' then
-    if string.find(last.err, 'WRONGTYPE', 1, true) then
-      return {'FOREIGN', 'fence', 'it holds no string'}
-    end
-    return last
-  end
-  local next = ARGV[4] and 1 or now
-  if last then
-    -- 2^53 - 1 has no successor that a double can tell from it.
-    if #last > 16 or not string.match(last, '^%d+$') or tonumber(last) >= 9007199254740991 then
-      return {'FOREIGN', 'fence', 'it holds no fencing token'}
-    end
-    next = math.max(tonumber(last) + 1, next)
-  end
-  token = digits(next)
+local token, refused = next_token(fence, ARGV[4] and 1 or now)
+if refused then
+  return refused
 end
 
 local fields = redis.pcall('HLEN', lock)
-if type(fields) == 'table' then
-  if string.find(fields.err, 'WRONGTYPE', 1, true) then
-    return {'FOREIGN', 'lock', 'it holds no hash'}
-  end
-  return fields
+local foreign = refusal(fields, 'lock', 'hash')
+if foreign then
+  return foreign
 end
 
 if fields > 0 then
@@ -61,9 +40,7 @@ if fields > 0 then
     if fence then
       redis.call('SET', fence, token)
     end
-    if redis.call('PEXPIRE', lock, digits(lease), 'GT') == 0 and redis.call('PTTL', lock) == -1 then
-      redis.call('PEXPIRE', lock, digits(lease))
-    end
+    extend(lock, lease)
     return {'OK', token, digits(now)}
   end
   if fields ~= 1 then
@@ -76,9 +53,9 @@ if fence then
   redis.call('SET', fence, token)
 end
 redis.call('HSET', lock, holder, 1)
-local expires = redis.pcall('PEXPIRE', lock, digits(lease))
-if expires ~= 1 then
+local unleased = give_lease(lock, lease)
+if unleased then
   redis.call('DEL', lock)
-  return type(expires) == 'table' and expires or redis.error_reply('ERR lock could not be given a lease')
+  return unleased
 end
 return {'OK', token, digits(now)}

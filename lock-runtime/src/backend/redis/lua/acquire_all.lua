@@ -1,6 +1,7 @@
-#!lua
 -- Takes several locks, each for a holder of its own, if all of them are free.
 --
+-- Flags:
+-- Uses: digits, range, dated, refusal, fence, lease
 -- Keys: (lock, fence?)...
 -- Args: not_after_us, (holder, lease_ms, how the fence counts?)...
 -- Returns: {'OK', time_us, token or '', ...} | {'BUSY', time_us} | {'STALE', time_us}
@@ -9,20 +10,9 @@
 --      the first write, so that none is taken where one cannot be. Locks of one slot share a fence, so each token is
 --      made when its lock is taken.
 
-local not_after = tonumber(ARGV[1])
-
-local function digits(number)
-  return string.format('%.0f', number)
-end
-
-local function wrong_type(reply)
-  return string.find(reply.err, 'WRONGTYPE', 1, true)
-end
-
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-if not (not_after and now <= not_after) then
-  return {'STALE', digits(now)}
+local now, stale = dated(tonumber(ARGV[1]))
+if stale then
+  return stale
 end
 
 local items = {}
@@ -42,24 +32,26 @@ for i = 1, (#ARGV - 1) / 3 do
   items[i] = item
 end
 
+-- A refusal names the lock that it is about; an error stays as it is.
+local function at(index, refused)
+  return refused.err and refused or {refused[1], index, refused[2], refused[3]}
+end
+
 local busy = false
 for i, item in ipairs(items) do
-  if not (item.lease and item.lease >= 1 and item.lease <= 86400000 and item.lease % 1 == 0) then
-    return redis.error_reply('ERR lock lease out of range')
+  local wrong = out_of_range(item.lease, 1, LONGEST_LEASE, 'lease')
+  if wrong then
+    return wrong
   end
-  if item.fence then
-    local last = redis.pcall('GET', item.fence)
-    if type(last) == 'table' then
-      return wrong_type(last) and {'FOREIGN', i, 'fence', 'it holds no string'} or last
-    end
-    -- Every lock of the set may raise the same fence once.
-    if last and (#last > 16 or not string.match(last, '^%d+$') or tonumber(last) >= 9007199254740991 - #items) then
-      return {'FOREIGN', i, 'fence', 'it holds no fencing token'}
-    end
+  -- Every lock of the set may raise the same fence once.
+  local _, refused = next_token(item.fence, now, #items)
+  if refused then
+    return at(i, refused)
   end
   local fields = redis.pcall('HLEN', item.lock)
-  if type(fields) == 'table' then
-    return wrong_type(fields) and {'FOREIGN', i, 'lock', 'it holds no hash'} or fields
+  local foreign = refusal(fields, 'lock', 'hash')
+  if foreign then
+    return at(i, foreign)
   end
   item.own = fields > 0 and redis.call('HEXISTS', item.lock, item.holder) == 1
   if fields > 0 and not item.own then
@@ -75,26 +67,20 @@ end
 
 local reply = {'OK', digits(now)}
 for i, item in ipairs(items) do
-  local token = ''
+  local token = next_token(item.fence, item.counts == 'by one' and 1 or now)
   if item.fence then
-    local last = redis.call('GET', item.fence)
-    local next = item.counts == 'by one' and 1 or now
-    if last then
-      next = math.max(tonumber(last) + 1, next)
-    end
-    token = digits(next)
     redis.call('SET', item.fence, token)
   end
   -- A second copy never shortens a lease.
   if not (item.own and redis.call('PTTL', item.lock) >= item.lease) then
     redis.call('HSET', item.lock, item.holder, 1)
-    local expires = redis.pcall('PEXPIRE', item.lock, digits(item.lease))
-    if type(expires) == 'table' then
+    local unleased = give_lease(item.lock, item.lease)
+    if unleased then
       -- A hash without a lease would stay for ever.
       for j = 1, i do
         redis.call('DEL', items[j].lock)
       end
-      return expires
+      return unleased
     end
   end
   reply[i + 2] = token

@@ -1,6 +1,7 @@
-#!lua
 -- Leases permits of a semaphore to one holder, all or none.
 --
+-- Flags:
+-- Uses: digits, range, dated, failed, refusal, counter
 -- Keys: permits, leases
 -- Args: ids, lease_ms, not_after_us, channel
 -- Returns: {'OK', time_us} | {'BUSY', ms until the first lease ends or -1, time_us} | {'STALE', time_us}
@@ -14,55 +15,43 @@ local permits, leases = KEYS[1], KEYS[2]
 local ids, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local wanted = #ids / 16
 
-local function digits(number)
-  return string.format('%.0f', number)
+local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
+if wrong then
+  return wrong
+end
+local wrong = out_of_range(wanted, 1, 1000, 'permits')
+if wrong then
+  return wrong
 end
 
-if not (lease and lease >= 1 and lease <= 86400000 and lease % 1 == 0) then
-  return redis.error_reply('ERR lock lease out of range')
-end
-if not (wanted >= 1 and wanted <= 1000 and wanted % 1 == 0) then
-  return redis.error_reply('ERR lock permits out of range')
-end
-
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-if not (not_after and now <= not_after) then
-  return {'STALE', digits(now)}
+local now, stale = dated(not_after)
+if stale then
+  return stale
 end
 local now_ms = math.floor(now / 1000)
 
-local free = redis.pcall('GET', permits)
-if type(free) == 'table' then
-  if string.find(free.err, 'WRONGTYPE', 1, true) then
-    return {'FOREIGN', 'lock', 'it holds no number'}
-  end
-  return free
+local free, refused = count_at(permits)
+if refused then
+  return refused
 end
 if not free then
   return {'SHORT', ''}
 end
-if #free > 15 or not string.match(free, '^-?%d+$') then
-  return {'FOREIGN', 'lock', 'it holds no number'}
-end
-free = tonumber(free)
 local ended = redis.pcall('ZCOUNT', leases, '-inf', digits(now_ms))
-if type(ended) == 'table' then
-  if string.find(ended.err, 'WRONGTYPE', 1, true) then
-    return {'FOREIGN', 'leases', 'it holds no sorted set'}
-  end
-  return ended
+local foreign = refusal(ended, 'leases', 'sorted set')
+if foreign then
+  return foreign
 end
 
 if ended > 0 then
   local back = redis.pcall('INCRBY', permits, ended)
-  if type(back) == 'table' then
+  if failed(back) then
     return back
   end
   local gone = redis.pcall('ZREMRANGEBYSCORE', leases, '-inf', digits(now_ms))
   if gone ~= ended then
     redis.call('INCRBY', permits, -ended)
-    return type(gone) == 'table' and gone or redis.error_reply('ERR lock permits could not be taken back')
+    return failed(gone) and gone or redis.error_reply('ERR lock permits could not be taken back')
   end
   free = free + ended
 end
@@ -80,25 +69,19 @@ if need > free then
   if wanted > all then
     reply = {'SHORT', digits(all)}
   else
-    local first = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2]
-    local left = first and tonumber(first) - now_ms or -1
-    -- Redisson writes "never" as a date far off.
-    if not (left <= 31536000000) then
-      left = -1
-    end
-    reply = {'BUSY', left, digits(now)}
+    reply = {'BUSY', until_end(leases, 0, now_ms), digits(now)}
   end
 else
   if need > 0 then
     local taken = redis.pcall('INCRBY', permits, -need)
-    if type(taken) == 'table' then
+    if failed(taken) then
       return taken
     end
     free = free - need
   end
   for i = 1, wanted do
     local added = redis.pcall('ZADD', leases, 'GT', digits(now_ms + lease), string.sub(ids, 16 * i - 15, 16 * i))
-    if type(added) == 'table' then
+    if failed(added) then
       redis.call('INCRBY', permits, need)
       return added
     end

@@ -1,6 +1,7 @@
-#!lua flags=allow-oom
 -- Adds permits to a semaphore that is set, and wakes waiters if there are any then.
 --
+-- Flags: allow-oom
+-- Uses: digits, range, refusal, counter, publish
 -- Keys: permits
 -- Args: how_many, channel
 -- Returns: {'OK', free, 0 | 1 published or nothing to tell} | {'SHORT', ''} not set | {'FOREIGN', 'lock', why}
@@ -8,26 +9,24 @@
 --      somebody sets later would be ignored. Nothing below 1 is published: nobody could take it.
 
 local by = tonumber(ARGV[1])
-if not (by and by >= -1000000000000 and by <= 1000000000000 and by % 1 == 0) then
-  return redis.error_reply('ERR lock permits out of range')
+local wrong = out_of_range(by, -1000000000000, 1000000000000, 'permits')
+if wrong then
+  return wrong
 end
-local free = redis.pcall('GET', KEYS[1])
-if type(free) == 'table' then
-  if string.find(free.err, 'WRONGTYPE', 1, true) then
-    return {'FOREIGN', 'lock', 'it holds no number'}
-  end
-  return free
+local free, refused = count_at(KEYS[1])
+if refused then
+  return refused
 end
 if not free then
   return {'SHORT', ''}
 end
 -- A further sum may not leave the range that is read as a number.
-if #free > 15 or not string.match(free, '^-?%d+$') or math.abs(tonumber(free) + by) > 90000000000000 then
+if math.abs(free + by) > 90000000000000 then
   return {'FOREIGN', 'lock', 'it holds no number'}
 end
-free = redis.call('INCRBY', KEYS[1], string.format('%.0f', by))
+free = redis.call('INCRBY', KEYS[1], digits(by))
 if free <= 0 then
-  return {'OK', string.format('%.0f', free), 1}
+  return {'OK', digits(free), 1}
 end
-local text = string.format('%.0f', free)
-return {'OK', text, type(redis.pcall('PUBLISH', ARGV[2], text)) == 'table' and 0 or 1}
+local text = digits(free)
+return {'OK', text, published(ARGV[2], text) and 1 or 0}

@@ -1,6 +1,7 @@
-#!lua
 -- Takes a fair lock for the first in its queue. Whoever else waits gets a place there, or keeps the one it has.
 --
+-- Flags:
+-- Uses: digits, range, dated, refusal, fence, lease, queue
 -- Keys: lock, queue, timeouts, fence?
 -- Args: holder, lease_ms, not_after_us, waits, channel
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'QUEUED', pttl_ms, 0 | 1 first, time_us}
@@ -17,49 +18,29 @@
 local lock, queue, timeouts, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local waits, channel = ARGV[4] == '1', ARGV[5]
-local LIFE, PARK, MOST = 5000, 300000, 3600000
+local PARK, MOST = 300000, 3600000
 
-local function digits(number)
-  return string.format('%.0f', number)
+local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
+if wrong then
+  return wrong
 end
 
-if not (lease and lease >= 1 and lease <= 86400000 and lease % 1 == 0) then
-  return redis.error_reply('ERR lock lease out of range')
+local now, stale = dated(not_after)
+if stale then
+  return stale
 end
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-if not (not_after and now <= not_after) then
-  return {'STALE', digits(now)}
-end
-
-local token = ''
-if fence then
-  local last = redis.pcall('GET', fence)
-  if type(last) == 'table' then
-    if string.find(last.err, 'WRONGTYPE', 1, true) then
-      return {'FOREIGN', 'fence', 'it holds no string'}
-    end
-    return last
-  end
-  local next = now
-  if last then
-    if #last > 16 or not string.match(last, '^%d+$') or tonumber(last) >= 9007199254740991 then
-      return {'FOREIGN', 'fence', 'it holds no fencing token'}
-    end
-    next = math.max(tonumber(last) + 1, next)
-  end
-  token = digits(next)
+local token, refused = next_token(fence, now)
+if refused then
+  return refused
 end
 
 local sizes = {}
 for i, look in ipairs({{'HLEN', lock, 'lock', 'hash'}, {'LLEN', queue, 'queue', 'list'}, {'ZCARD', timeouts, 'timeouts', 'sorted set'}}) do
   sizes[i] = redis.pcall(look[1], look[2])
-  if type(sizes[i]) == 'table' then
-    if string.find(sizes[i].err, 'WRONGTYPE', 1, true) then
-      return {'FOREIGN', look[3], 'it holds no ' .. look[4]}
-    end
-    return sizes[i]
+  local foreign = refusal(sizes[i], look[3], look[4])
+  if foreign then
+    return foreign
   end
 end
 local fields = sizes[1]
@@ -68,9 +49,7 @@ if fields > 0 and redis.call('HEXISTS', lock, holder) == 1 then
   if fence then
     redis.call('SET', fence, token)
   end
-  if redis.call('PEXPIRE', lock, digits(lease), 'GT') == 0 and redis.call('PTTL', lock) == -1 then
-    redis.call('PEXPIRE', lock, digits(lease))
-  end
+  extend(lock, lease)
   return {'OK', token, digits(now)}
 end
 if fields > 1 then
@@ -79,25 +58,7 @@ end
 
 local ms = math.floor(now / 1000)
 
--- Whoever asks is alive, whatever its score says.
-local head, swept
-for _ = 1, 1000 do
-  head = redis.call('LINDEX', queue, 0)
-  if not head or head == holder then
-    break
-  end
-  local dead_at = tonumber(redis.call('ZSCORE', timeouts, head))
-  if dead_at and dead_at <= ms then
-    redis.call('ZREM', timeouts, head)
-    redis.call('LPOP', queue)
-    swept = true
-  else
-    if not dead_at or (string.sub(head, 15, 15) == '8' and dead_at > ms + LIFE) then
-      redis.call('ZADD', timeouts, digits(ms + LIFE), head)
-    end
-    break
-  end
-end
+local head, swept = living_head(queue, timeouts, ms, holder)
 
 if fields == 0 and (not head or head == holder) then
   if head then
@@ -108,10 +69,10 @@ if fields == 0 and (not head or head == holder) then
     redis.call('SET', fence, token)
   end
   redis.call('HSET', lock, holder, 1)
-  local expires = redis.pcall('PEXPIRE', lock, digits(lease))
-  if expires ~= 1 then
+  local unleased = give_lease(lock, lease)
+  if unleased then
     redis.call('DEL', lock)
-    return type(expires) == 'table' and expires or redis.error_reply('ERR lock could not be given a lease')
+    return unleased
   end
   return {'OK', token, digits(now)}
 end

@@ -1,6 +1,7 @@
-#!lua flags=allow-oom
 -- Gives every leased permit of a semaphore back, wakes waiters and tells the holders.
 --
+-- Flags: allow-oom
+-- Uses: digits, failed, refusal, counter, publish, tell
 -- Keys: permits, leases
 -- Args: channel, control_channel
 -- Returns: {'OK', how many, (channel, payload of a message that could not be published)...}
@@ -10,26 +11,14 @@
 
 local permits, leases = KEYS[1], KEYS[2]
 
-local function digits(number)
-  return string.format('%.0f', number)
-end
-
-local free = redis.pcall('GET', permits)
-if type(free) == 'table' then
-  if string.find(free.err, 'WRONGTYPE', 1, true) then
-    return {'FOREIGN', 'lock', 'it holds no number'}
-  end
-  return free
-end
-if free and (#free > 15 or not string.match(free, '^-?%d+$')) then
-  return {'FOREIGN', 'lock', 'it holds no number'}
+local free, refused = count_at(permits)
+if refused then
+  return refused
 end
 local ids = redis.pcall('ZRANGE', leases, 0, -1)
-if ids.err then
-  if string.find(ids.err, 'WRONGTYPE', 1, true) then
-    return {'FOREIGN', 'leases', 'it holds no sorted set'}
-  end
-  return ids
+local foreign = refusal(ids, 'leases', 'sorted set')
+if foreign then
+  return foreign
 end
 if #ids == 0 then
   return {'OK', 0}
@@ -37,12 +26,12 @@ end
 
 if free then
   free = redis.pcall('INCRBY', permits, #ids)
-  if type(free) == 'table' then
+  if failed(free) then
     return free
   end
 end
 local gone = redis.pcall('DEL', leases)
-if type(gone) == 'table' then
+if failed(gone) then
   if free then
     redis.call('INCRBY', permits, -#ids)
   end
@@ -50,23 +39,17 @@ if type(gone) == 'table' then
 end
 
 local reply = {'OK', #ids}
-local function publish(channel, payload)
-  if type(redis.pcall('PUBLISH', channel, payload)) == 'table' then
-    reply[#reply + 1] = channel
-    reply[#reply + 1] = payload
-  end
-end
 local named = {}
 for i, id in ipairs(ids) do
   if #id == 16 then
     named[#named + 1] = string.gsub(id, '.', function(byte) return string.format('%02x', string.byte(byte)) end)
   end
   if #named == 256 or (i == #ids and #named > 0) then
-    publish(ARGV[2], 'permits:' .. table.concat(named))
+    tell(reply, ARGV[2], 'permits:' .. table.concat(named))
     named = {}
   end
 end
 if free and free > 0 then
-  publish(ARGV[1], digits(free))
+  tell(reply, ARGV[1], digits(free))
 end
 return reply

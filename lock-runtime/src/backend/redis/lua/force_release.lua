@@ -1,6 +1,7 @@
-#!lua flags=allow-oom
 -- Deletes a lock whoever holds it, wakes its waiters, the first in the queue of a fair lock too, and tells the holders.
 --
+-- Flags: allow-oom
+-- Uses: refusal, timeout_key, publish, tell
 -- Keys: lock, queue
 -- Args: channel, payload, control_channel, rw_channel
 -- Returns: {'OK', 0 | 1 released, (channel, payload of a message that could not be published)...}
@@ -11,11 +12,9 @@
 
 local lock = KEYS[1]
 local fields = redis.pcall('HLEN', lock)
-if type(fields) == 'table' then
-  if string.find(fields.err, 'WRONGTYPE', 1, true) then
-    return {'FOREIGN', 'lock', 'it holds no hash'}
-  end
-  return fields
+local foreign = refusal(fields, 'lock', 'hash')
+if foreign then
+  return foreign
 end
 if fields == 0 then
   return {'OK', 0}
@@ -38,30 +37,23 @@ end
 
 redis.call('DEL', lock)
 local reply = {'OK', 1}
-local function publish(channel, payload)
-  if type(redis.pcall('PUBLISH', channel, payload)) == 'table' then
-    reply[#reply + 1] = channel
-    reply[#reply + 1] = payload
-  end
-end
-local base = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
 for _, victim in ipairs(counts) do
   local holder = mode and string.match(victim[1], '^(.*):write$') or victim[1]
   if mode and holder == victim[1] then
     for number = 1, math.min(victim[2], 10000) do
-      redis.pcall('DEL', base .. ':' .. holder .. ':rwlock_timeout:' .. number)
+      redis.pcall('DEL', timeout_key(lock, holder, number))
     end
   end
-  publish(ARGV[3], redis.sha1hex(holder))
+  tell(reply, ARGV[3], redis.sha1hex(holder))
 end
 if mode then
-  publish(ARGV[4], '1')
-  publish(ARGV[4], '0')
+  tell(reply, ARGV[4], '1')
+  tell(reply, ARGV[4], '0')
   return reply
 end
-publish(ARGV[1], ARGV[2])
+tell(reply, ARGV[1], ARGV[2])
 local first = redis.pcall('LINDEX', KEYS[2], 0)
 if type(first) == 'string' then
-  publish(ARGV[1] .. ':' .. first, ARGV[2])
+  tell(reply, ARGV[1] .. ':' .. first, ARGV[2])
 end
 return reply

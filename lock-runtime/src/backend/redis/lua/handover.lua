@@ -1,6 +1,7 @@
-#!lua flags=allow-oom
 -- Makes another holder of the same process the holder, in one step and without waking anybody.
 --
+-- Flags: allow-oom
+-- Uses: digits, range, time, failed, refusal, fence, lease
 -- Keys: lock, fence?
 -- Args: from, to, lease_ms, channel, counted?
 -- Returns: {'OK', token or '', time_us, subscribers or -1 unknown} | {'LOST'} | {'FOREIGN', 'fence', why}
@@ -11,51 +12,30 @@
 local lock, fence = KEYS[1], KEYS[2]
 local from, to, lease, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
-local function digits(number)
-  return string.format('%.0f', number)
-end
-
-if not (lease and lease >= 1 and lease <= 86400000 and lease % 1 == 0) then
-  return redis.error_reply('ERR lock lease out of range')
+local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
+if wrong then
+  return wrong
 end
 
 local replay = redis.pcall('HEXISTS', lock, to)
-if type(replay) == 'table' then
-  if string.find(replay.err, 'WRONGTYPE', 1, true) then
-    return {'LOST'}
-  end
-  return replay
+if failed(replay) then
+  return wrong_type(replay) and {'LOST'} or replay
 end
 if replay == 0 and redis.call('HEXISTS', lock, from) == 0 then
   return {'LOST'}
 end
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local token = ''
+local now = time_us()
+local token, refused = next_token(fence, ARGV[5] and 1 or now)
+if refused then
+  return refused
+end
 if fence then
-  local last = redis.pcall('GET', fence)
-  if type(last) == 'table' then
-    if string.find(last.err, 'WRONGTYPE', 1, true) then
-      return {'FOREIGN', 'fence', 'it holds no string'}
-    end
-    return last
-  end
-  local next = ARGV[5] and 1 or now
-  if last then
-    if #last > 16 or not string.match(last, '^%d+$') or tonumber(last) >= 9007199254740991 then
-      return {'FOREIGN', 'fence', 'it holds no fencing token'}
-    end
-    next = math.max(tonumber(last) + 1, next)
-  end
-  token = digits(next)
   redis.call('SET', fence, token)
 end
 
 if replay == 1 then
-  if redis.call('PEXPIRE', lock, digits(lease), 'GT') == 0 and redis.call('PTTL', lock) == -1 then
-    redis.call('PEXPIRE', lock, digits(lease))
-  end
+  extend(lock, lease)
 else
   redis.call('PEXPIRE', lock, digits(lease))
   redis.call('HSET', lock, to, 1)

@@ -1,6 +1,7 @@
-#!lua flags=no-writes
 -- Looks at a lock without touching it.
 --
+-- Flags: no-writes
+-- Uses: refusal, timeout_key
 -- Keys: lock, queue
 -- Args:
 -- Returns: {'FREE'} | {'HELD', holder, count, pttl_ms, 'read', readers} | {'HELD', holder, count, pttl_ms, 'write', 0}
@@ -10,18 +11,15 @@
 
 local lock = KEYS[1]
 local fields = redis.pcall('HLEN', lock)
-if type(fields) == 'table' then
-  if string.find(fields.err, 'WRONGTYPE', 1, true) then
-    return {'FOREIGN', 'lock', 'it holds no hash'}
-  end
-  return fields
+local foreign = refusal(fields, 'lock', 'hash')
+if foreign then
+  return foreign
 end
 if fields == 0 then
   return {'FREE'}
 end
 
 local function read_write(hold)
-  local base = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
   local mode, readers, seen = false, 0, false
   for i = 1, #hold, 2 do
     if hold[i] == 'mode' then
@@ -41,7 +39,7 @@ local function read_write(hold)
       seen = {writer, hold[i + 1]}
     elseif mode == 'read' and holder ~= 'mode' then
       for number = 1, math.min(count, 10000) do
-        if redis.call('PTTL', base .. ':' .. holder .. ':rwlock_timeout:' .. number) ~= -2 then
+        if redis.call('PTTL', timeout_key(lock, holder, number)) ~= -2 then
           seen, readers = seen or {holder, hold[i + 1]}, readers + 1
           break
         end

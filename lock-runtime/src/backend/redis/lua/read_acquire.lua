@@ -1,6 +1,7 @@
-#!lua
 -- Takes the shared side of a read/write lock unless somebody writes, or waits to write.
 --
+-- Flags:
+-- Uses: digits, range, dated, failed, refusal, mode, lease
 -- Keys: lock, timeout, writer_waits
 -- Args: holder, lease_ms, not_after_us
 -- Returns: {'OK', '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us} | {'FOREIGN', 'lock', why}
@@ -12,29 +13,19 @@
 local lock, timeout, writer_waits = KEYS[1], KEYS[2], KEYS[3]
 local holder, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
-local function digits(number)
-  return string.format('%.0f', number)
+local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
+if wrong then
+  return wrong
 end
 
-if not (lease and lease >= 1 and lease <= 86400000 and lease % 1 == 0) then
-  return redis.error_reply('ERR lock lease out of range')
+local now, stale = dated(not_after)
+if stale then
+  return stale
 end
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-if not (not_after and now <= not_after) then
-  return {'STALE', digits(now)}
-end
-
-local mode = redis.pcall('HGET', lock, 'mode')
-if type(mode) == 'table' then
-  if string.find(mode.err, 'WRONGTYPE', 1, true) then
-    return {'FOREIGN', 'lock', 'it holds no hash'}
-  end
-  return mode
-end
-if mode and mode ~= 'read' and mode ~= 'write' or not mode and redis.call('HLEN', lock) > 0 then
-  return {'FOREIGN', 'lock', 'it holds no read/write lock'}
+local mode, foreign = mode_of(lock)
+if foreign then
+  return foreign
 end
 
 local left = redis.call('PTTL', lock)
@@ -50,24 +41,24 @@ end
 
 if redis.call('PTTL', timeout) < lease then
   local set = redis.pcall('SET', timeout, '1', 'PX', digits(lease))
-  if set.err then
+  if failed(set) then
     return set
   end
 end
 local set = redis.pcall('HSET', lock, 'mode', mode or 'read', holder, 1)
-if type(set) == 'table' then
+if failed(set) then
   redis.call('DEL', timeout)
   return set
 end
 if left < lease then
-  local expires = redis.pcall('PEXPIRE', lock, digits(lease))
-  if expires ~= 1 then
+  local unleased = give_lease(lock, lease)
+  if unleased then
     redis.call('HDEL', lock, holder)
     if redis.call('HLEN', lock) <= 1 then
       redis.call('DEL', lock)
     end
     redis.call('DEL', timeout)
-    return type(expires) == 'table' and expires or redis.error_reply('ERR lock could not be given a lease')
+    return unleased
   end
 end
 return {'OK', '', digits(now)}

@@ -1,6 +1,7 @@
-#!lua flags=allow-oom
 -- Extends the leases of many readers, or looks whether they are still there.
 --
+-- Flags: allow-oom
+-- Uses: digits, range, lease, each
 -- Keys: (lock, timeout)...
 -- Args: (holder, ttl_ms)...
 -- Returns: {1 held | 0 not a reader | 'what went wrong', ...} in the order of the locks
@@ -9,14 +10,9 @@
 
 for i = 1, #KEYS / 2 do
   local ttl = tonumber(ARGV[2 * i])
-  if not (ttl and ttl >= 0 and ttl <= 86400000 and ttl % 1 == 0) then
-    return redis.error_reply('ERR lock lease out of range')
-  end
-end
-
-local function extend(key, ttl)
-  if redis.call('PTTL', key) < ttl then
-    redis.call('PEXPIRE', key, string.format('%.0f', ttl))
+  local wrong = out_of_range(ttl, 0, LONGEST_LEASE, 'lease')
+  if wrong then
+    return wrong
   end
 end
 
@@ -42,13 +38,6 @@ end
 
 local answers = {}
 for i = 1, #KEYS / 2 do
-  local fine, answer = pcall(renew, KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i - 1], tonumber(ARGV[2 * i]))
-  if not fine then
-    answer = type(answer) == 'table' and answer.err or tostring(answer)
-    if string.find(answer, 'WRONGTYPE', 1, true) then
-      answer = 0
-    end
-  end
-  answers[i] = answer
+  answers[i] = answer(renew, KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i - 1], tonumber(ARGV[2 * i]))
 end
 return answers

@@ -1,6 +1,7 @@
-#!lua flags=allow-oom
 -- Gives back what a holder has of a read/write lock, be it a read or a write, and wakes who waits for it.
 --
+-- Flags: allow-oom
+-- Uses: digits, time, failed, timeout_key, readers, publish
 -- Keys: lock, timeout, writer_waits
 -- Args: holder, channel, time_to_come_ms
 -- Returns: {1, ''} released | {2, ''} released, but a message could not be published | {0, time_us} not a holder
@@ -15,41 +16,26 @@ local lock, timeout, writer_waits = KEYS[1], KEYS[2], KEYS[3]
 local holder, channel, time_to_come = ARGV[1], ARGV[2], ARGV[3]
 
 local read = redis.pcall('HDEL', lock, holder)
-if type(read) == 'table' and not string.find(read.err, 'WRONGTYPE', 1, true) then
+if failed(read) and not wrong_type(read) then
   return read
 end
 local wrote = read
-if type(read) ~= 'table' then
+if not failed(read) then
   wrote = redis.call('HDEL', lock, holder .. ':write')
 end
 redis.pcall('DEL', timeout)
 if read ~= 1 and wrote ~= 1 then
-  local time = redis.call('TIME')
-  return {0, string.format('%.0f', time[1] * 1000000 + time[2])}
+  return {0, digits(time_us())}
 end
 
 -- The longest that a reader has left, or enough of it.
-local function reading_for(whole)
-  local base = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
-  local longest, cursor = 0, '0'
-  repeat
-    local page = redis.call('HSCAN', lock, cursor, 'COUNT', 100)
-    cursor = page[1]
-    for i = 1, #page[2], 2 do
-      local count = page[2][i] ~= 'mode' and (tonumber(page[2][i + 1]) or math.huge) or 0
-      if count > 10000 then
-        return whole
-      end
-      for hold = 1, count do
-        local left = redis.call('PTTL', base .. ':' .. page[2][i] .. ':rwlock_timeout:' .. hold)
-        if left == -1 or left * 2 >= whole then
-          return whole
-        end
-        longest = math.max(longest, left)
-      end
-    end
-  until cursor == '0'
-  return longest
+local function reading_for(all)
+  local longest = 0
+  local enough = any_read(lock, function(left)
+    longest = math.max(longest, left)
+    return left == -1 or left * 2 >= all
+  end)
+  return enough and all or longest
 end
 
 local writes = wrote == 1
@@ -57,11 +43,11 @@ local free = redis.call('HLEN', lock) <= 1
 if not free and writes then
   redis.call('HSET', lock, 'mode', 'read')
 elseif not free and redis.call('HGET', lock, 'mode') == 'read' then
-  local whole = redis.call('PTTL', lock)
-  local longest = reading_for(whole)
+  local all = redis.call('PTTL', lock)
+  local longest = reading_for(all)
   free = longest == 0
-  if not free and longest < whole then
-    redis.call('PEXPIRE', lock, string.format('%.0f', longest))
+  if not free and longest < all then
+    redis.call('PEXPIRE', lock, digits(longest))
   end
 end
 if free then
@@ -69,14 +55,8 @@ if free then
   redis.pcall('PEXPIRE', writer_waits, time_to_come, 'LT')
 end
 
-local told = true
-local function publish(payload)
-  told = type(redis.pcall('PUBLISH', channel, payload)) ~= 'table' and told
-end
-if writes then
-  publish('1')
-end
+local told = not writes or published(channel, '1')
 if writes or free then
-  publish('0')
+  told = published(channel, '0') and told
 end
 return {told and 1 or 2, ''}

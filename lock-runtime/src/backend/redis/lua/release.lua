@@ -1,6 +1,7 @@
-#!lua flags=allow-oom
 -- Gives a lock back and wakes a waiter.
 --
+-- Flags: allow-oom
+-- Uses: digits, time, failed, publish
 -- Keys: lock
 -- Args: holder, channel, payload
 -- Returns: {1, ''} released | {2, ''} released, but the message could not be published | {0, time_us} not the holder
@@ -8,14 +9,10 @@
 --      release. Not the holder comes with the time: after not_after, no acquire of this id can still arrive.
 
 local gone = redis.pcall('HDEL', KEYS[1], ARGV[1])
-if type(gone) == 'table' and not string.find(gone.err, 'WRONGTYPE', 1, true) then
+if failed(gone) and not wrong_type(gone) then
   return gone
 end
 if gone ~= 1 then
-  local time = redis.call('TIME')
-  return {0, string.format('%.0f', time[1] * 1000000 + time[2])}
+  return {0, digits(time_us())}
 end
-if type(redis.pcall('PUBLISH', ARGV[2], ARGV[3])) == 'table' then
-  return {2, ''}
-end
-return {1, ''}
+return {published(ARGV[2], ARGV[3]) and 1 or 2, ''}

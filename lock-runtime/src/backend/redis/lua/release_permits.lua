@@ -1,6 +1,7 @@
-#!lua flags=allow-oom
 -- Gives leased permits back and wakes waiters.
 --
+-- Flags: allow-oom
+-- Uses: digits, range, time, failed, refusal, counter, publish
 -- Keys: permits, leases
 -- Args: ids, channel
 -- Returns: {1, ''} given back | {2, free} given back, but the message could not be published | {0, time_us} not all of
@@ -10,18 +11,15 @@
 
 local permits, leases, ids = KEYS[1], KEYS[2], ARGV[1]
 
-local function digits(number)
-  return string.format('%.0f', number)
-end
-
-if #ids < 16 or #ids > 16000 or #ids % 16 ~= 0 then
-  return redis.error_reply('ERR lock permits out of range')
+local wrong = out_of_range(#ids / 16, 1, 1000, 'permits')
+if wrong then
+  return wrong
 end
 local own = {}
 for i = 1, #ids / 16 do
   local id = string.sub(ids, 16 * i - 15, 16 * i)
   local score = redis.pcall('ZSCORE', leases, id)
-  if type(score) == 'table' and not string.find(score.err, 'WRONGTYPE', 1, true) then
+  if failed(score) and not wrong_type(score) then
     return score
   end
   if type(score) == 'string' then
@@ -31,18 +29,18 @@ end
 
 local free = nil
 if #own > 0 then
-  local held = redis.pcall('GET', permits)
-  if type(held) == 'table' and not string.find(held.err, 'WRONGTYPE', 1, true) then
-    return held
+  local held, refused = count_at(permits)
+  if refused and refused.err then
+    return refused
   end
-  if type(held) == 'string' and #held <= 15 and string.match(held, '^-?%d+$') then
+  if held then
     free = redis.pcall('INCRBY', permits, #own)
-    if type(free) == 'table' then
+    if failed(free) then
       return free
     end
   end
   local gone = redis.pcall('ZREM', leases, unpack(own))
-  if type(gone) == 'table' then
+  if failed(gone) then
     if free then
       redis.call('INCRBY', permits, -#own)
     end
@@ -50,9 +48,8 @@ if #own > 0 then
   end
 end
 
-local unpublished = free and free > 0 and type(redis.pcall('PUBLISH', ARGV[2], digits(free))) == 'table'
+local unpublished = free and free > 0 and not published(ARGV[2], digits(free))
 if #own * 16 < #ids then
-  local time = redis.call('TIME')
-  return {0, digits(time[1] * 1000000 + time[2])}
+  return {0, digits(time_us())}
 end
 return unpublished and {2, digits(free)} or {1, ''}

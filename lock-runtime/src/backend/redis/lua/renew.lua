@@ -1,6 +1,7 @@
-#!lua flags=allow-oom
 -- Extends many leases, or looks whether the holds are still there.
 --
+-- Flags: allow-oom
+-- Uses: digits, range, lease, each
 -- Keys: lock...
 -- Args: (holder, ttl_ms)...
 -- Returns: {1 held | 0 not the holder | 'what went wrong', ...} in the order of the keys
@@ -9,26 +10,22 @@
 
 for i = 1, #KEYS do
   local ttl = tonumber(ARGV[2 * i])
-  if not (ttl and ttl >= 0 and ttl <= 86400000 and ttl % 1 == 0) then
-    return redis.error_reply('ERR lock lease out of range')
+  local wrong = out_of_range(ttl, 0, LONGEST_LEASE, 'lease')
+  if wrong then
+    return wrong
   end
+end
+
+local function renew(lock, holder, ttl)
+  local own = redis.call('HEXISTS', lock, holder)
+  if own == 1 and ttl > 0 then
+    extend(lock, ttl)
+  end
+  return own
 end
 
 local answers = {}
 for i, lock in ipairs(KEYS) do
-  local own = redis.pcall('HEXISTS', lock, ARGV[2 * i - 1])
-  local ttl = string.format('%.0f', tonumber(ARGV[2 * i]))
-  if type(own) == 'table' then
-    own = string.find(own.err, 'WRONGTYPE', 1, true) and 0 or own.err
-  elseif own == 1 and ttl ~= '0' then
-    local longer = redis.pcall('PEXPIRE', lock, ttl, 'GT')
-    if longer == 0 and redis.call('PTTL', lock) == -1 then
-      longer = redis.pcall('PEXPIRE', lock, ttl)
-    end
-    if type(longer) == 'table' then
-      own = longer.err
-    end
-  end
-  answers[i] = own
+  answers[i] = answer(renew, lock, ARGV[2 * i - 1], tonumber(ARGV[2 * i]))
 end
 return answers

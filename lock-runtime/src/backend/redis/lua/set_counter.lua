@@ -1,6 +1,7 @@
-#!lua
 -- Sets a counter if it is not set, and tells waiters.
 --
+-- Flags:
+-- Uses: digits, range, refusal, counter, publish
 -- Keys: counter, leases
 -- Args: value, channel, payload
 -- Returns: {'OK', 0 | 1 set, 0 | 1 published or nothing to tell} | {'FOREIGN', 'lock' or 'leases', why}
@@ -8,33 +9,26 @@
 --      permits than were asked for. Publishing is last.
 
 local value = tonumber(ARGV[1])
-if not (value and value >= 0 and value <= 1000000000000 and value % 1 == 0) then
-  return redis.error_reply('ERR lock count out of range')
+local wrong = out_of_range(value, 0, 1000000000000, 'count')
+if wrong then
+  return wrong
 end
-local stands = redis.pcall('GET', KEYS[1])
-if type(stands) == 'table' then
-  if string.find(stands.err, 'WRONGTYPE', 1, true) then
-    return {'FOREIGN', 'lock', 'it holds no number'}
-  end
-  return stands
+local stands, refused = count_at(KEYS[1])
+if refused then
+  return refused
 end
 if stands then
-  if #stands > 15 or not string.match(stands, '^-?%d+$') then
-    return {'FOREIGN', 'lock', 'it holds no number'}
-  end
   return {'OK', 0, 1}
 end
 local leased = redis.pcall('ZCARD', KEYS[2])
-if type(leased) == 'table' then
-  if string.find(leased.err, 'WRONGTYPE', 1, true) then
-    return {'FOREIGN', 'leases', 'it holds no sorted set'}
-  end
-  return leased
+local foreign = refusal(leased, 'leases', 'sorted set')
+if foreign then
+  return foreign
 end
 value = value - leased
-redis.call('SET', KEYS[1], string.format('%.0f', value))
+redis.call('SET', KEYS[1], digits(value))
 if value <= 0 and ARGV[3] == '' then
   return {'OK', 1, 1}
 end
-local payload = ARGV[3] == '' and string.format('%.0f', value) or ARGV[3]
-return {'OK', 1, type(redis.pcall('PUBLISH', ARGV[2], payload)) == 'table' and 0 or 1}
+local payload = ARGV[3] == '' and digits(value) or ARGV[3]
+return {'OK', 1, published(ARGV[2], payload) and 1 or 0}

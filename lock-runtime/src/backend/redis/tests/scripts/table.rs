@@ -5,16 +5,63 @@ use super::*;
 use crate::backend::redis::acquire_all::{AcquireAll, AcquireAllReply};
 use crate::backend::redis::permit_scripts::{ReadCounter, RenewPermits, TakePermitsReply};
 
+/// `before`: the fragments, each with its own header.
+fn check_fragments(script: &str, before: &str, own: &str, uses: &str) {
+    let label = |text: &'static str| move |line: &&str| line.starts_with(text);
+    let names: Vec<_> = before.lines().filter(label("-- Fragment ")).collect();
+    let named: Vec<_> = uses.split(", ").collect();
+    assert_eq!(names.len(), named.len(), "{script}: Uses");
+    let mut above = Vec::new();
+    let mut rest = before;
+    for (line, name) in names.into_iter().zip(named) {
+        let what = line.strip_prefix(&format!("-- Fragment {name}: "));
+        assert!(what.is_some(), "{script}: {name} is not where Uses has it");
+        let (_, text) = rest.split_once(line).unwrap();
+        rest = text;
+        let text = text.split("-- Fragment ").next().unwrap();
+        let after = text.lines().find_map(|line| line.strip_prefix("-- After:"));
+        let after = after.unwrap_or_else(|| panic!("{name}: no After"));
+        for needed in after
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+        {
+            assert!(
+                above.contains(&needed),
+                "{script}: {name} is before {needed}"
+            );
+        }
+        above.push(name);
+        let offered = text
+            .lines()
+            .find_map(|line| line.strip_prefix("-- Offers: "));
+        assert!(offered.is_some(), "{name}: no Offers");
+        assert!(
+            !text.contains("KEYS") && !text.contains("ARGV"),
+            "{name}: what a script is given is read where its header tells of it"
+        );
+        let mut definitions = text.lines().filter_map(|line| {
+            let function = line.strip_prefix("local function ")?;
+            function.split('(').next()
+        });
+        assert!(
+            definitions.any(|function| {
+                let call = format!("{function}(");
+                own.contains(&call) || rest.contains(&call)
+            }),
+            "{script}: {name} is not used"
+        );
+    }
+}
+
 #[test]
 fn every_header_names_what_its_caller_sends() {
     fn check<S: Script>(example: &S, repeated: usize) {
         let source = S::source();
+        let (fragments, own) = source.text.split_at(source.text.find("-- Flags:").unwrap());
         let line = |label: &str| {
             let prefix = format!("-- {label}:");
-            let mut lines = source
-                .text
-                .lines()
-                .filter_map(|line| line.strip_prefix(&prefix));
+            let mut lines = own.lines().filter_map(|line| line.strip_prefix(&prefix));
             let text = lines
                 .next()
                 .unwrap_or_else(|| panic!("{}: no {label}", source.name));
@@ -33,11 +80,12 @@ fn every_header_names_what_its_caller_sends() {
         );
         line("Returns");
         line("Why");
-        assert!(
-            source.text.starts_with("#!lua"),
-            "{}: the very first line",
-            source.name
-        );
+        let first = match line("Flags").as_str() {
+            "" => "#!lua".to_owned(),
+            flags => format!("#!lua flags={flags}"),
+        };
+        assert_eq!(source.text.lines().next(), Some(&*first), "{}", source.name);
+        check_fragments(source.name, fragments, own, &line("Uses"));
         let names = |list: &str| list.split(',').filter(|name| !name.is_empty()).count();
         let [keys, arguments] = S::SHAPE.map(names);
         assert_eq!(example.keys(), keys * repeated, "{}: keys", source.name);

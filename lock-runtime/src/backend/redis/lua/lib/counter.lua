@@ -1,0 +1,25 @@
+-- Fragment counter: the number at a key, a semaphore's or a latch's, and the leases beside it.
+--
+-- Offers: count_at(key), nil if it is not set, and the reply if the key is something else
+--         | until_end(leases, index, now_ms), ms until that lease ends, in the order of their ends; -1 for never
+-- After: refusal
+-- Why: 15 digits are exact in a double. Redisson writes "never" as a date far off.
+
+local function count_at(key)
+  local text = redis.pcall('GET', key)
+  local foreign = refusal(text, 'lock', 'number')
+  if foreign then
+    return nil, foreign
+  end
+  if text and (#text > 15 or not string.match(text, '^-?%d+$')) then
+    return nil, {'FOREIGN', 'lock', 'it holds no number'}
+  end
+  return text and tonumber(text) or nil
+end
+
+local function until_end(leases, index, now_ms)
+  local ends = redis.call('ZRANGE', leases, index, index, 'WITHSCORES')[2]
+  local left = ends and tonumber(ends) - now_ms or -1
+  return left <= 31536000000 and left or -1
+end
+

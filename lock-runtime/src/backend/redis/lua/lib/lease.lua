@@ -1,0 +1,19 @@
+-- Fragment lease: how long a key lives.
+--
+-- Offers: extend(key, lease) | give_lease(key, lease), nil or what the caller returns once it has undone its writes
+-- After: digits
+-- Why: GT, so that a late copy never shortens a lease; it passes over a key without an expiry, which gets one.
+
+local function extend(key, lease)
+  if redis.call('PEXPIRE', key, digits(lease), 'GT') == 0 and redis.call('PTTL', key) == -1 then
+    redis.call('PEXPIRE', key, digits(lease))
+  end
+end
+
+local function give_lease(key, lease)
+  local expires = redis.pcall('PEXPIRE', key, digits(lease))
+  if expires ~= 1 then
+    return type(expires) == 'table' and expires or redis.error_reply('ERR lock could not be given a lease')
+  end
+end
+

@@ -1,0 +1,23 @@
+//! The library's own scripts, for what is measured without the library.
+
+use std::path::Path;
+
+/// The script with the fragments that its header names, as the library joins them.
+pub(crate) fn whole(name: &str) -> String {
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock-runtime/src/backend/redis/lua");
+    let read = |path: String| std::fs::read_to_string(folder.join(path)).unwrap();
+    let own = read(format!("{name}.lua"));
+    let line = |label: &str| {
+        let mut lines = own.lines();
+        lines.find_map(|line| line.strip_prefix(label)).unwrap()
+    };
+    let mut whole = match line("-- Flags:").trim() {
+        "" => "#!lua\n".to_owned(),
+        flags => format!("#!lua flags={flags}\n"),
+    };
+    for fragment in line("-- Uses:").trim().split(", ") {
+        whole += &read(format!("lib/{fragment}.lua"));
+    }
+    whole + &own
+}
