@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::acquire::permit;
-use super::permit_scripts::{
+use super::counter_scripts::{
     AddPermits, CountDown, DeleteCounter, Done, Keys, OPEN, ReadCounter, SetCounter, TakePermits,
     TakePermitsReply,
 };

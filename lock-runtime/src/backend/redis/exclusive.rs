@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use super::link::Live;
-use super::scripts::{
-    Acquire, AcquireReply, HandOver, HandOverReply, RELEASED, Release, ReleaseReply, Renew,
-};
+use super::scripts::{Acquire, AcquireReply, HandOver, HandOverReply, RELEASED, Release, Renew};
 use super::{GaveBack, Inner, channel};
 use crate::backend::{Claim, Fault, Granted, HandedOver, Renewal, Renewed, Stake};
 use crate::clock::Moment;
@@ -58,14 +56,8 @@ pub(super) async fn release(
         holder: &holder,
         channel: &channel,
     };
-    match inner.link.call(live, &script, now, deadline).await? {
-        ReleaseReply::Done => Ok(GaveBack::Done),
-        ReleaseReply::Unpublished => {
-            inner.publish(channel, RELEASED.to_owned());
-            Ok(GaveBack::Done)
-        }
-        ReleaseReply::NotHeld { time } => Ok(GaveBack::NotHeld { time }),
-    }
+    let reply = inner.link.call(live, &script, now, deadline).await?;
+    Ok(reply.gave_back(|| inner.publish(channel, RELEASED.to_owned())))
 }
 
 pub(super) async fn hand_over(

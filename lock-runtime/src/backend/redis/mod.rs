@@ -7,12 +7,13 @@
 //! | `dial`, `link` | one connection; the command connection and its supervisor |
 //! | `birth` | since when the server has kept what it was given, for quorums |
 //! | `check` | what is asked of a server before it may keep locks |
-//! | `script`, `scripts`, `reply`, `lua/` | how a script is called, the script table, the strict reading of replies |
+//! | `script`, `scripts`, `operator_scripts`, `reply`, `lua/` | how a script is called, the script table, the strict reading of replies |
 //! | `faults` | errors → what they say about the outcome |
 //! | `acquire`, `server_clock` | acquire, dated in server time, and its compensation |
 //! | `acquire_all` | several locks by one script |
 //! | `exclusive` | what mutex and fenced lock send |
-//! | `permits`, `counters`, `permit_scripts` | leased permits; plain permits and latches; their part of the script table |
+//! | `permits`, `permit_scripts` | leased permits, and their part of the script table |
+//! | `counters`, `counter_scripts` | plain permits and latches, and their part of the script table |
 //! | `fair` | what a fair lock sends: its queue |
 //! | `read_write`, `rw_scripts` | what read/write locks send, and their part of the script table |
 //! | `topics`, `subscribe` | who listens; the pub/sub connection and its supervisor |
@@ -21,12 +22,14 @@ mod acquire;
 mod acquire_all;
 mod birth;
 mod check;
+mod counter_scripts;
 mod counters;
 mod dial;
 mod exclusive;
 mod fair;
 mod faults;
 mod link;
+mod operator_scripts;
 mod permit_scripts;
 mod permits;
 mod read_write;
@@ -53,7 +56,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 pub(crate) use self::birth::Birth;
 use self::link::{Link, Live, Opened, Supervisor};
-use self::scripts::{ForceRelease, Inspect};
+use self::operator_scripts::{ForceRelease, Inspect};
 use self::server_clock::ServerClock;
 use self::subscribe::Subscriber;
 pub(crate) use self::target::Target;

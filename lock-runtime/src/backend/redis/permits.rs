@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use super::counter_scripts::{Keys, ReadCounter};
 use super::link::Live;
-use super::permit_scripts::{
-    AcquirePermits, ForcePermits, Keys, ReadCounter, ReleasePermits, RenewPermits,
-};
+use super::permit_scripts::{AcquirePermits, ForcePermits, ReleasePermits, RenewPermits};
 use super::scripts::{AcquireReply, ReleaseReply};
 use super::{GaveBack, Inner, channel};
 use crate::backend::{Claim, Fault, Renewal, Renewed, Seen, Stake};

@@ -76,14 +76,8 @@ pub(super) async fn release(
         holder: &holder,
         channel: &channel,
     };
-    match inner.link.call(live, &script, now, deadline).await? {
-        ReleaseReply::Done => Ok(GaveBack::Done),
-        ReleaseReply::Unpublished => {
-            publish(inner, channel);
-            Ok(GaveBack::Done)
-        }
-        ReleaseReply::NotHeld { time } => Ok(GaveBack::NotHeld { time }),
-    }
+    let reply = inner.link.call(live, &script, now, deadline).await?;
+    Ok(reply.gave_back(|| publish(inner, channel)))
 }
 
 pub(super) async fn downgrade(

@@ -69,6 +69,15 @@ impl Items {
         }
     }
 
+    /// Channel and payload of each message that a script could not publish: the rest of its reply.
+    pub(super) fn messages(&mut self) -> Option<Vec<(String, String)>> {
+        let mut messages = Vec::new();
+        while let Some(channel) = self.value() {
+            messages.push((text(channel)?, self.text()?));
+        }
+        Some(messages)
+    }
+
     /// Well-formed only if nothing is left.
     pub(super) fn end<T>(mut self, value: T) -> Option<T> {
         self.0.next().is_none().then_some(value)

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
+use super::GaveBack;
 use super::faults;
 use super::reply::{Items, text};
 use super::script::{Script, Source, source};
-use crate::backend::{Fault, Renewed, Seen};
+use crate::backend::{Fault, Renewed};
 use crate::fence::FencingToken;
 
 /// What is published on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
@@ -140,6 +141,20 @@ pub(super) enum ReleaseReply {
     NotHeld {
         time: u64,
     },
+}
+
+impl ReleaseReply {
+    /// What the backend says of it; `publish` is called if nobody was told.
+    pub(super) fn gave_back(self, publish: impl FnOnce()) -> GaveBack {
+        match self {
+            ReleaseReply::Done => GaveBack::Done,
+            ReleaseReply::Unpublished => {
+                publish();
+                GaveBack::Done
+            }
+            ReleaseReply::NotHeld { time } => GaveBack::NotHeld { time },
+        }
+    }
 }
 
 impl Script for Release<'_> {
@@ -318,127 +333,4 @@ pub(super) fn read_renewals(expected: usize, reply: Value) -> Option<Result<Vec<
         tracing::warn!(%fault, "some keys of a renewal failed; they are renewed again");
     }
     items.end(Ok(answers))
-}
-
-pub(super) struct ForceRelease<'a> {
-    pub(super) lock: &'a str,
-    pub(super) queue: &'a str,
-    pub(super) channel: &'a str,
-    pub(super) control: &'a str,
-    /// That of the read/write lock of the name.
-    pub(super) rw_channel: &'a str,
-}
-
-#[derive(Debug)]
-pub(super) struct ForceReleaseReply {
-    pub(super) released: bool,
-    /// Channel and payload of what could not be published.
-    pub(super) unpublished: Vec<(String, String)>,
-}
-
-impl Script for ForceRelease<'_> {
-    type Reply = ForceReleaseReply;
-    #[cfg(test)]
-    const SHAPE: [&'static str; 2] = [
-        "lock, queue",
-        "channel, payload, control_channel, rw_channel",
-    ];
-
-    fn source() -> &'static Source {
-        source!(
-            "force_release",
-            "allow-oom",
-            ["refusal", "timeout_key", "publish", "tell"]
-        )
-    }
-
-    fn keys(&self) -> usize {
-        2
-    }
-
-    fn write(&self, command: &mut Cmd) {
-        command
-            .arg(self.lock)
-            .arg(self.queue)
-            .arg(self.channel)
-            .arg(RELEASED)
-            .arg(self.control)
-            .arg(self.rw_channel);
-    }
-
-    fn read(&self, reply: Value) -> Option<Result<ForceReleaseReply, Fault>> {
-        let mut items = Items::of(reply)?;
-        match items.text()?.as_str() {
-            "OK" => {}
-            "FOREIGN" => return foreign(items, self.lock, None),
-            _ => return None,
-        }
-        let released = match items.integer()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
-        let mut unpublished = Vec::new();
-        while let Some(channel) = items.value() {
-            unpublished.push((text(channel)?, items.text()?));
-        }
-        Some(Ok(ForceReleaseReply {
-            released,
-            unpublished,
-        }))
-    }
-}
-
-pub(super) struct Inspect<'a> {
-    pub(super) lock: &'a str,
-    pub(super) queue: &'a str,
-}
-
-impl Script for Inspect<'_> {
-    type Reply = Option<Seen>;
-    #[cfg(test)]
-    const SHAPE: [&'static str; 2] = ["lock, queue", ""];
-
-    fn source() -> &'static Source {
-        source!("inspect", "no-writes", ["refusal", "timeout_key"])
-    }
-
-    fn keys(&self) -> usize {
-        2
-    }
-
-    fn write(&self, command: &mut Cmd) {
-        command.arg(self.lock).arg(self.queue);
-    }
-
-    fn read(&self, reply: Value) -> Option<Result<Option<Seen>, Fault>> {
-        let mut items = Items::of(reply)?;
-        match items.text()?.as_str() {
-            "FREE" => items.end(Ok(None)),
-            "HELD" => {
-                let (holder, count) = (items.text()?, items.digits()?);
-                let left = items.expiry()?;
-                let (mode, number) = (items.text()?, items.integer()?);
-                let number = u64::try_from(number).ok()?;
-                let (mode, queued, readers) = match mode.as_str() {
-                    "exclusive" if number > 0 => ("fair", number, 0),
-                    "exclusive" => ("exclusive", 0, 0),
-                    "read" => ("read", 0, number),
-                    "write" => ("write", 0, 0),
-                    _ => return None,
-                };
-                items.end(Ok(Some(Seen {
-                    mode,
-                    holder: Some(holder),
-                    count,
-                    left,
-                    available: None,
-                    queued,
-                    readers,
-                })))
-            }
-            "FOREIGN" => foreign(items, self.lock, None),
-            _ => None,
-        }
-    }
 }

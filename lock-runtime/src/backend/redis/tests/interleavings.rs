@@ -5,6 +5,7 @@ use fastrand::Rng;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 
+use super::super::operator_scripts::ForceRelease;
 use super::super::script::run;
 use super::super::scripts::*;
 use super::scripts::{CHANNEL, FENCE, LOCK, QUEUE};

@@ -14,6 +14,7 @@ use redis::{RedisError, Value};
 
 use super::server::{self, Server};
 use super::*;
+use crate::backend::redis::operator_scripts::*;
 use crate::backend::redis::reply;
 use crate::backend::redis::rw_scripts::*;
 use crate::backend::redis::script::{Script, Source, run};

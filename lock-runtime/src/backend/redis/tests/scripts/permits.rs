@@ -1,6 +1,7 @@
 //! The scripts of semaphores: never more permits than there are, none lost, copies that change nothing.
 
 use super::*;
+use crate::backend::redis::counter_scripts::*;
 use crate::backend::redis::permit_scripts::*;
 
 const COUNT: &str = "lock:s";

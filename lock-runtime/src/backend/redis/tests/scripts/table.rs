@@ -3,7 +3,8 @@
 use super::fair::{fair_acquire, fair_release, queue};
 use super::*;
 use crate::backend::redis::acquire_all::{AcquireAll, AcquireAllReply};
-use crate::backend::redis::permit_scripts::{ReadCounter, RenewPermits, TakePermitsReply};
+use crate::backend::redis::counter_scripts::{ReadCounter, TakePermitsReply};
+use crate::backend::redis::permit_scripts::RenewPermits;
 
 /// `before`: the fragments, each with its own header.
 fn check_fragments(script: &str, before: &str, own: &str, uses: &str) {

@@ -1,0 +1,128 @@
+//! The scripts for whoever holds nothing: looking at a lock, and releasing it by force. As in `scripts`.
+
+use redis::{Cmd, Value};
+
+use super::reply::Items;
+use super::script::{Script, Source, source};
+use super::scripts::{RELEASED, foreign};
+use crate::backend::{Fault, Seen};
+
+pub(super) struct ForceRelease<'a> {
+    pub(super) lock: &'a str,
+    pub(super) queue: &'a str,
+    pub(super) channel: &'a str,
+    pub(super) control: &'a str,
+    /// That of the read/write lock of the name.
+    pub(super) rw_channel: &'a str,
+}
+
+#[derive(Debug)]
+pub(super) struct ForceReleaseReply {
+    pub(super) released: bool,
+    /// Channel and payload of what could not be published.
+    pub(super) unpublished: Vec<(String, String)>,
+}
+
+impl Script for ForceRelease<'_> {
+    type Reply = ForceReleaseReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = [
+        "lock, queue",
+        "channel, payload, control_channel, rw_channel",
+    ];
+
+    fn source() -> &'static Source {
+        source!(
+            "force_release",
+            "allow-oom",
+            ["refusal", "timeout_key", "publish", "tell"]
+        )
+    }
+
+    fn keys(&self) -> usize {
+        2
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command
+            .arg(self.lock)
+            .arg(self.queue)
+            .arg(self.channel)
+            .arg(RELEASED)
+            .arg(self.control)
+            .arg(self.rw_channel);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<ForceReleaseReply, Fault>> {
+        let mut items = Items::of(reply)?;
+        match items.text()?.as_str() {
+            "OK" => {}
+            "FOREIGN" => return foreign(items, self.lock, None),
+            _ => return None,
+        }
+        let released = match items.integer()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let unpublished = items.messages()?;
+        Some(Ok(ForceReleaseReply {
+            released,
+            unpublished,
+        }))
+    }
+}
+
+pub(super) struct Inspect<'a> {
+    pub(super) lock: &'a str,
+    pub(super) queue: &'a str,
+}
+
+impl Script for Inspect<'_> {
+    type Reply = Option<Seen>;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["lock, queue", ""];
+
+    fn source() -> &'static Source {
+        source!("inspect", "no-writes", ["refusal", "timeout_key"])
+    }
+
+    fn keys(&self) -> usize {
+        2
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command.arg(self.lock).arg(self.queue);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<Option<Seen>, Fault>> {
+        let mut items = Items::of(reply)?;
+        match items.text()?.as_str() {
+            "FREE" => items.end(Ok(None)),
+            "HELD" => {
+                let (holder, count) = (items.text()?, items.digits()?);
+                let left = items.expiry()?;
+                let (mode, number) = (items.text()?, items.integer()?);
+                let number = u64::try_from(number).ok()?;
+                let (mode, queued, readers) = match mode.as_str() {
+                    "exclusive" if number > 0 => ("fair", number, 0),
+                    "exclusive" => ("exclusive", 0, 0),
+                    "read" => ("read", 0, number),
+                    "write" => ("write", 0, 0),
+                    _ => return None,
+                };
+                items.end(Ok(Some(Seen {
+                    mode,
+                    holder: Some(holder),
+                    count,
+                    left,
+                    available: None,
+                    queued,
+                    readers,
+                })))
+            }
+            "FOREIGN" => foreign(items, self.lock, None),
+            _ => None,
+        }
+    }
+}
