@@ -5,10 +5,8 @@
 //! Dropping it anywhere passes it on, so a cancelled future can lose nothing.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, oneshot};
 
 use crate::error::{LockError, StoreError};
@@ -17,6 +15,12 @@ use crate::kind::Kind;
 use crate::options::Terms;
 use crate::pace::Pace;
 use crate::share::Share;
+
+mod place;
+mod ticket;
+
+pub(crate) use self::place::{Heir, Place};
+pub(crate) use self::ticket::{Ticket, Waiting};
 
 /// The gates of one manager.
 #[derive(Debug)]
@@ -234,205 +238,6 @@ pub(crate) fn closed(key: &Key) -> LockError {
     LockError::ShuttingDown {
         name: key.name().to_owned(),
         why: "the manager is shutting down",
-    }
-}
-
-/// This process's turn at a key. Dropped, it goes to the next waiter; when there is none, the gate is gone.
-pub(crate) struct Place {
-    gates: Arc<Gates>,
-    key: Arc<Key>,
-}
-
-impl Place {
-    pub(crate) fn key(&self) -> &Arc<Key> {
-        &self.key
-    }
-
-    /// What decides when to hand over and when to stand back.
-    pub(crate) fn pace<T>(&self, read: impl FnOnce(&mut Pace) -> T) -> Option<T> {
-        self.gates.with(&self.key, |gate| read(&mut gate.pace))
-    }
-
-    /// Notes what the store said, for waiters whose time runs out behind this head.
-    pub(crate) fn heard_from_store(&self, fault: Option<&StoreError>) {
-        self.gates
-            .with(&self.key, |gate| gate.heard_from_store(fault.cloned()));
-    }
-
-    /// What the store last failed with, if the head before got no answer from it.
-    pub(crate) fn fault(&self) -> Option<StoreError> {
-        self.gates.fault(&self.key)
-    }
-
-    /// Notes that a hold owns the place from now on.
-    pub(crate) fn now_held_by(&self, label: &'static str) {
-        self.gates.with(&self.key, |gate| {
-            gate.held_by = Some(label);
-            gate.warned = false;
-            gate.heard_from_store(None);
-        });
-    }
-
-    /// Lets everybody go who waits: the store admits them together.
-    pub(crate) fn admit_all(self) {
-        let queue = {
-            let mut state = self.gates.state();
-            let queue = state
-                .gates
-                .get_mut(&self.key)
-                .map(|gate| std::mem::take(&mut gate.queue));
-            let queue = queue.unwrap_or_default();
-            state.waiting -= queue.len();
-            queue
-        };
-        for (_, waiter) in queue {
-            // Who has just left needs nothing.
-            let _ = waiter.turn.send(Turn::Go);
-        }
-    }
-
-    /// The waiter to hand the hold over to: the next one, if there is one and the budget allows.
-    pub(crate) fn heir(&self) -> Option<Heir> {
-        let mut state = self.gates.state();
-        let gate = state.gates.get_mut(&self.key)?;
-        if gate.queue.is_empty() {
-            return None;
-        }
-        if !gate.pace.may_hand_over() {
-            gate.pace.stand_back();
-            return None;
-        }
-        loop {
-            let waiter = Gates::pop(&mut state, &self.key)?;
-            if !waiter.turn.is_closed() {
-                return Some(Heir {
-                    turn: waiter.turn,
-                    terms: waiter.terms,
-                });
-            }
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let next = {
-            let mut state = self.gates.state();
-            let next = Gates::pop(&mut state, &self.key);
-            match (&next, state.gates.get_mut(&*self.key)) {
-                (Some(_), Some(gate)) => {
-                    gate.held_by = None;
-                    // The one before may have been admitted: what the store says to the next one is news.
-                    gate.heard &= self.key.kind().is_exclusive();
-                }
-                _ => drop(state.gates.remove(&*self.key)),
-            }
-            next
-        };
-        if let Some(waiter) = next {
-            let place = Place {
-                gates: self.gates.clone(),
-                key: self.key.clone(),
-            };
-            // A waiter that has just left gives its turn back as the error; dropping that passes it on.
-            let _ = waiter.turn.send(Turn::Head(place));
-        }
-    }
-}
-
-impl fmt::Debug for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Place").field(&self.key).finish()
-    }
-}
-
-/// One caller who waits in the store's queue, counted until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    gates: Arc<Gates>,
-    key: Arc<Key>,
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let mut state = self.gates.state();
-        state.waiting -= 1;
-        if let Some(in_line) = state.in_line.get_mut(&self.key) {
-            *in_line -= 1;
-            if *in_line == 0 {
-                state.in_line.remove(&self.key);
-            }
-        }
-    }
-}
-
-/// A waiter that a hold is being handed over to.
-#[derive(Debug)]
-pub(crate) struct Heir {
-    turn: oneshot::Sender<Turn>,
-    pub(crate) terms: Terms,
-}
-
-impl Heir {
-    /// Gives the heir its turn. If it has left meanwhile, the turn is dropped, which passes it on.
-    pub(crate) fn give(self, turn: Turn) {
-        let _ = self.turn.send(turn);
-    }
-}
-
-/// A place in a queue. Dropped, it leaves the queue; a turn that was given already is passed on.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    gates: Arc<Gates>,
-    key: Arc<Key>,
-    number: u64,
-    given: oneshot::Receiver<Turn>,
-}
-
-impl Ticket {
-    /// Waits for the turn. `None`: the gates were closed. Cancel safe.
-    pub(crate) async fn turn(&mut self) -> Option<Turn> {
-        (&mut self.given).await.ok()
-    }
-
-    /// What the store last failed with, if the head got no answer from it.
-    pub(crate) fn fault(&self) -> Option<StoreError> {
-        self.gates.fault(&self.key)
-    }
-
-    /// If nothing was heard from the store about this key yet: what is raised when something is.
-    pub(crate) fn first_news(&self) -> Option<OwnedNotified> {
-        self.gates
-            .with(&self.key, |gate| {
-                // Made under the lock: the news cannot come before it.
-                (!gate.heard).then(|| {
-                    gate.awaited
-                        .get_or_insert_default()
-                        .clone()
-                        .notified_owned()
-                })
-            })
-            .flatten()
-    }
-
-    /// The label of the hold that this waiter waits for, the first time somebody asks about that hold.
-    pub(crate) fn blocked_by(&self) -> Option<&'static str> {
-        self.gates
-            .with(&self.key, |gate| {
-                let first = !std::mem::replace(&mut gate.warned, true);
-                gate.held_by.filter(|_| first)
-            })
-            .flatten()
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        let mut state = self.gates.state();
-        let gate = state.gates.get_mut(&self.key);
-        if gate.is_some_and(|gate| gate.queue.remove(&self.number).is_some()) {
-            state.waiting -= 1;
-        }
     }
 }
 
