@@ -39,6 +39,9 @@ pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Ac
             }
         }
     }
+    if swept {
+        wake_first(state, key);
+    }
     if claim.waits.is_none() {
         return Ok(Acquired::Busy { left });
     }
@@ -47,9 +50,6 @@ pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Ac
     match queue.iter_mut().find(|waiter| waiter.holder == holder) {
         Some(waiter) => waiter.dead_at = dead_at,
         None => queue.push_back(Waiter { holder, dead_at }),
-    }
-    if swept {
-        wake_first(state, key);
     }
     Ok(Acquired::Queued {
         left,

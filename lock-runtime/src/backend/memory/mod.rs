@@ -153,11 +153,14 @@ impl MemoryStore {
             .count()
     }
 
-    /// Forgets every lock and counter, as `FLUSHALL` would. Holders learn of it at their next renewal; tokens go on rising.
+    /// Forgets every lock and counter, as `FLUSHALL` would. Holders learn of it at their next renewal. Tokens go on
+    /// rising; those of fenced locks start again at 1.
     pub fn clear(&self) {
         let mut state = self.lock();
         state.locks.clear();
         state.queues.clear();
+        state.counters.clear();
+        state.writers_waiting.clear();
     }
 
     /// Whether the two are clones of one store.
