@@ -68,20 +68,19 @@ end
 local reply = {'OK', digits(now)}
 for i, item in ipairs(items) do
   local token = next_token(item.fence, item.counts == 'by one' and 1 or now)
-  if item.fence then
-    redis.call('SET', item.fence, token)
-  end
+  local fenced = item.fence and redis.pcall('SET', item.fence, token) or {}
+  local refused = fenced.err and fenced
   -- A second copy never shortens a lease.
-  if not (item.own and redis.call('PTTL', item.lock) >= item.lease) then
-    redis.call('HSET', item.lock, item.holder, 1)
-    local unleased = give_lease(item.lock, item.lease)
-    if unleased then
-      -- A hash without a lease would stay for ever.
-      for j = 1, i do
-        redis.call('DEL', items[j].lock)
-      end
-      return unleased
+  if not refused and not (item.own and redis.call('PTTL', item.lock) >= item.lease) then
+    local set = redis.pcall('HSET', item.lock, item.holder, 1)
+    refused = type(set) == 'table' and set or give_lease(item.lock, item.lease)
+  end
+  if refused then
+    -- Refused for good is refused for all; and a hash without a lease would stay for ever.
+    for j = 1, i do
+      redis.call('DEL', items[j].lock)
     end
+    return refused
   end
   reply[i + 2] = token
 end

@@ -77,8 +77,15 @@ if fields == 0 and (not head or head == holder) then
   return {'OK', token, digits(now)}
 end
 
+local function wake_next()
+  if swept and head and fields == 0 then
+    redis.pcall('PUBLISH', channel .. ':' .. head, '0')
+  end
+end
+
 local left = redis.call('PTTL', lock)
 if not waits then
+  wake_next()
   return {'BUSY', left, digits(now)}
 end
 
@@ -107,7 +114,5 @@ redis.call('ZADD', timeouts, digits(dead_at), holder)
 if not known then
   redis.call('RPUSH', queue, holder)
 end
-if swept and fields == 0 then
-  redis.pcall('PUBLISH', channel .. ':' .. head, '0')
-end
+wake_next()
 return {'QUEUED', left, first and 1 or 0, digits(now)}

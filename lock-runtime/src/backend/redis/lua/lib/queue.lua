@@ -8,11 +8,11 @@
 local LIFE = 5000
 
 local function living_head(queue, timeouts, ms, asker)
-  local head, swept
+  local swept = false
   for _ = 1, 1000 do
-    head = redis.call('LINDEX', queue, 0)
+    local head = redis.call('LINDEX', queue, 0)
     if not head or head == asker then
-      break
+      return head, swept
     end
     local dead_at = tonumber(redis.call('ZSCORE', timeouts, head))
     if dead_at and dead_at <= ms then
@@ -23,9 +23,10 @@ local function living_head(queue, timeouts, ms, asker)
       if not dead_at or (string.sub(head, 15, 15) == '8' and dead_at > ms + LIFE) then
         redis.call('ZADD', timeouts, digits(ms + LIFE), head)
       end
-      break
+      return head, swept
     end
   end
-  return head, swept
+  -- The rest of so many dead is for the next one who looks.
+  return redis.call('LINDEX', queue, 0), swept
 end
 

@@ -118,14 +118,18 @@ async fn nothing_is_taken_where_one_lock_is_busy_or_foreign_or_the_request_is_la
 }
 
 #[tokio::test]
-async fn a_lease_that_may_not_be_set_leaves_no_lock_behind() {
+async fn a_write_that_is_refused_leaves_no_lock_behind() {
     let (bench, set) = (Bench::new().await, Set::new());
-    let mut limited = bench.user("-pexpire").await;
-    let pairs = set.keys.iter().zip(&set.holders);
-    let claims: Vec<_> = pairs
-        .map(|(key, holder)| claim(key, *holder, LEASE))
-        .collect();
-    let refused = run(&mut limited, &AcquireAll::new(&claims, FAR)).await;
-    assert!(refused.is_err(), "{refused:?}");
-    assert_eq!(set.held(&bench).await, 0);
+    let last = set.keys[2].raw();
+    let not_the_last = format!("resetkeys %RW~lock:{{s}}* %RW~lock:fence:* %R~{last}");
+    for rules in ["-pexpire", "-hset", "-set", &not_the_last] {
+        let mut limited = bench.user(&format!("allkeys +@all {rules}")).await;
+        let pairs = set.keys.iter().zip(&set.holders);
+        let claims: Vec<_> = pairs
+            .map(|(key, holder)| claim(key, *holder, LEASE))
+            .collect();
+        let refused = run(&mut limited, &AcquireAll::new(&claims, FAR)).await;
+        assert!(refused.is_err(), "{rules}: {refused:?}");
+        assert_eq!(set.held(&bench).await, 0, "{rules}");
+    }
 }

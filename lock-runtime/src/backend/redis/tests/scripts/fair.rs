@@ -17,21 +17,44 @@ const JAVA: [&str; 2] = [
     "6f1c1a9e-0000-4000-8000-000000000001:72",
 ];
 
-/// Redisson's waiting acquire, from its published logic; lock, queue, timeouts; lease, holder, wait, now.
-const JAVA_ACQUIRE: &str = "while true do local first = redis.call('lindex', KEYS[2], 0); if first == false then break; end; \
-     local timeout = redis.call('zscore', KEYS[3], first); \
-     if timeout ~= false and tonumber(timeout) <= tonumber(ARGV[4]) then \
-     redis.call('zrem', KEYS[3], first); redis.call('lpop', KEYS[2]); else break; end; end; \
-     if redis.call('exists', KEYS[1]) == 0 and (redis.call('exists', KEYS[2]) == 0 or redis.call('lindex', KEYS[2], 0) == ARGV[2]) then \
-     redis.call('lpop', KEYS[2]); redis.call('zrem', KEYS[3], ARGV[2]); \
-     for _, key in ipairs(redis.call('zrange', KEYS[3], 0, -1)) do redis.call('zincrby', KEYS[3], -tonumber(ARGV[3]), key); end; \
-     redis.call('hset', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; \
-     if redis.call('zscore', KEYS[3], ARGV[2]) ~= false then return math.max(0, redis.call('pttl', KEYS[1])); end; \
-     local last = redis.call('lindex', KEYS[2], -1); local ttl; \
-     if last ~= false and last ~= ARGV[2] and redis.call('zscore', KEYS[3], last) ~= false then \
-     ttl = tonumber(redis.call('zscore', KEYS[3], last)) - tonumber(ARGV[4]); else ttl = redis.call('pttl', KEYS[1]); end; \
-     if redis.call('zadd', KEYS[3], ttl + tonumber(ARGV[3]) + tonumber(ARGV[4]), ARGV[2]) == 1 then \
-     redis.call('rpush', KEYS[2], ARGV[2]); end; return ttl";
+/// What Redisson does when it waits, step by step. Keys: lock, queue, timeouts. Arguments: lease, holder, wait, now.
+const JAVA_ACQUIRE: &str = r"
+local lock, queue, scores = KEYS[1], KEYS[2], KEYS[3]
+local lease, me, wait, now = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+
+local head = redis.call('LINDEX', queue, 0)
+while head do
+  local score = redis.call('ZSCORE', scores, head)
+  if not score or tonumber(score) > now then
+    break
+  end
+  redis.call('ZREM', scores, head)
+  redis.call('LPOP', queue)
+  head = redis.call('LINDEX', queue, 0)
+end
+
+if redis.call('EXISTS', lock) == 0 and (not head or head == me) then
+  redis.call('LPOP', queue)
+  redis.call('ZREM', scores, me)
+  for _, waiter in ipairs(redis.call('ZRANGE', scores, 0, -1)) do
+    redis.call('ZINCRBY', scores, -wait, waiter)
+  end
+  redis.call('HSET', lock, me, 1)
+  redis.call('PEXPIRE', lock, lease)
+  return false
+end
+
+if redis.call('ZSCORE', scores, me) then
+  return math.max(0, redis.call('PTTL', lock))
+end
+local tail = redis.call('LINDEX', queue, -1)
+local before = tail and tail ~= me and redis.call('ZSCORE', scores, tail)
+local ttl = before and tonumber(before) - now or redis.call('PTTL', lock)
+if redis.call('ZADD', scores, ttl + wait + now, me) == 1 then
+  redis.call('RPUSH', queue, me)
+end
+return ttl
+";
 
 pub(super) fn queue() -> [String; 2] {
     [QUEUE.to_owned(), TIMEOUTS.to_owned()]
@@ -357,4 +380,26 @@ async fn ours_behind_a_java_waiter_survive_what_it_takes_off_and_no_longer() {
     assert!(bench.life(c).await <= 5_000, "no Java waiter is before it");
     bench.ask(d).await;
     assert!(bench.life(d).await <= 5_000);
+}
+
+#[tokio::test]
+async fn a_try_that_removes_the_dead_head_of_a_free_lock_wakes_the_next() {
+    let bench = Bench::new().await;
+    let [a, b, c, d] = OURS;
+    for holder in [a, b, c] {
+        bench.ask(holder).await;
+    }
+    let mut told = bench.listen().await;
+    bench.run(&format!("DEL {LOCK}")).await;
+    bench.set_life(b, -1).await;
+    let queue = queue();
+    let attempt = FairAcquire {
+        waits: false,
+        ..fair_acquire(d, &queue)
+    };
+    let busy = bench.call(attempt).await.unwrap();
+    assert!(matches!(busy, AcquireReply::Busy { .. }), "{busy:?}");
+    assert_eq!(bench.line().await, [c]);
+    let (channel, _) = told.recv().await.unwrap();
+    assert_eq!(channel, format!("{CHANNEL}:{c}"));
 }
