@@ -174,6 +174,7 @@ mod semaphore;
 mod share;
 mod term;
 mod together;
+mod victims;
 mod view;
 mod wait;
 mod watchdog;

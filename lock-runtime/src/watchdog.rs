@@ -11,7 +11,7 @@
 //! | Unknown: the last renewal failed | a short pause | the renewal is sent again |
 //! | Lost | none | it leaves the schedule |
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,26 +19,28 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::backend::{Backend, Event, Fault, Renewal, Renewed, Victim};
+use crate::backend::{Backend, Event, Fault, Renewal, Renewed};
 use crate::clock::{self, Moment};
 use crate::error::LostReason;
 use crate::hold::Hold;
 use crate::kind::Kind;
 use crate::lifecycle::Lifecycle;
 use crate::observe;
+use crate::victims::{Missing, Sought};
+#[cfg(feature = "redis")]
+use crate::victims::{Names, Newcomers, Unnamed};
 
 /// How long the loop sleeps at most while there are holds: a suspended machine is noticed this late.
 const TICK: Duration = Duration::from_secs(1);
-
-/// How long a grant may take to arrive after its forced release was told. Behind that, the next renewal finds out.
-const LONGEST_DETOUR: Duration = Duration::from_secs(10);
-/// Most victims are other managers' holds: an operator who releases thousands must not make us remember them all.
-const MOST_UNMATCHED: usize = 64;
 
 /// The schedule of all holds of one manager.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     schedule: Mutex<Schedule>,
+    /// What forced releases call the holds. Locked before the schedule and never by who acquires or releases, so that
+    /// nobody waits for a hash.
+    #[cfg(feature = "redis")]
+    names: Mutex<Names>,
     /// Raised when something is due earlier than the loop plans to wake.
     wake: Notify,
 }
@@ -53,8 +55,10 @@ struct Schedule {
     /// A hold was inserted since the loop last planned. It then stays awake for a tick even if nothing is held:
     /// short holds in a row would wake it for each of them.
     busy: bool,
-    /// Victims of forced releases that were not found here, and when they were named.
-    unmatched: VecDeque<(Moment, Victim)>,
+    /// Victims of forced releases that were not found here.
+    missing: Missing,
+    #[cfg(feature = "redis")]
+    newcomers: Newcomers,
 }
 
 #[derive(Debug)]
@@ -71,6 +75,8 @@ impl Schedule {
         let number = hold.holder().number();
         let next = renew_at.earlier(hold.end_at()).tick();
         self.queue.insert((next, number));
+        #[cfg(feature = "redis")]
+        self.newcomers.note(number, self.holds.len());
         let renew_at = Some(renew_at);
         self.holds.insert(
             number,
@@ -94,34 +100,26 @@ impl Schedule {
         self.queue.insert((watched.next, number));
     }
 
-    /// Takes out the holds of a victim. One that is not here may still come: the grant and the news of its forced
-    /// release travel on different connections, and either may be first.
-    fn take(&mut self, victim: Victim) -> Vec<Arc<Hold>> {
-        let holds = self.holds.values().map(|watched| watched.hold.holder());
-        let named: Vec<_> = holds.filter(|holder| victim.is(*holder)).collect();
-        let mut taken = Vec::with_capacity(named.len());
-        taken.extend(
-            named
-                .into_iter()
-                .filter_map(|holder| self.remove(holder.number())),
-        );
-        if !taken.is_empty() && victim.is_one() {
-            return taken;
-        }
-        self.unmatched.truncate(MOST_UNMATCHED - 1);
-        self.unmatched.push_front((clock::now(), victim));
-        taken
+    /// The holds that have no name yet.
+    #[cfg(feature = "redis")]
+    fn unnamed(&mut self) -> Unnamed {
+        let holds = &self.holds;
+        let all = holds.values().map(|watched| &*watched.hold);
+        self.newcomers.take(all, |number| {
+            holds.get(&number).map(|watched| &*watched.hold)
+        })
     }
 
-    /// Whether a hold that only now comes to be watched was released by force before.
-    fn was_named(&mut self, hold: &Hold) -> bool {
-        if self.unmatched.is_empty() {
-            return false;
+    /// Takes out the victims that were found, under these numbers, and waits for those that were not.
+    fn take(&mut self, numbers: Vec<u64>, sought: Sought) -> Vec<Arc<Hold>> {
+        let taken: Vec<_> = numbers
+            .into_iter()
+            .filter_map(|number| self.remove(number))
+            .collect();
+        if taken.is_empty() || !sought.is_one() {
+            self.missing.note(sought);
         }
-        self.unmatched
-            .retain(|(at, _)| at.elapsed() < LONGEST_DETOUR);
-        let mut victims = self.unmatched.iter();
-        victims.any(|(_, victim)| victim.is(hold.holder()))
+        taken
     }
 
     fn remove(&mut self, number: u64) -> Option<Arc<Hold>> {
@@ -140,7 +138,7 @@ impl Watch {
     /// Watches a hold that was confirmed by a request sent at `sent_at`.
     pub(crate) fn insert(&self, hold: &Arc<Hold>, sent_at: Moment) {
         let mut schedule = self.schedule();
-        if schedule.was_named(hold) {
+        if schedule.missing.names(hold) {
             drop(schedule);
             hold.lose(LostReason::ForceReleased);
             return;
@@ -195,13 +193,38 @@ impl Watch {
 
     /// Takes in what the store says without being asked.
     pub(crate) fn hear(&self, event: Event) {
-        match event {
-            Event::ForceReleased(victim) => {
-                let holds = self.schedule().take(victim);
-                // Unlocked: a loss wakes waiters.
-                for hold in holds {
-                    hold.lose(LostReason::ForceReleased);
-                }
+        let Event::ForceReleased(victim) = event;
+        let Some(sought) = Sought::from(victim) else {
+            return;
+        };
+        // Unlocked: a loss wakes waiters.
+        for hold in self.take(sought) {
+            hold.lose(LostReason::ForceReleased);
+        }
+    }
+
+    /// Takes out the holds that are sought.
+    fn take(&self, sought: Sought) -> Vec<Arc<Hold>> {
+        match sought {
+            Sought::Id(id) => {
+                let mut schedule = self.schedule();
+                let watched = schedule.holds.get(&id.number());
+                let found = watched.is_some_and(|watched| watched.hold.holder() == id);
+                let numbers = found.then_some(id.number()).into_iter().collect();
+                schedule.take(numbers, sought)
+            }
+            #[cfg(feature = "redis")]
+            Sought::Alias(_) | Sought::Aliases(_) => {
+                let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+                let unnamed = self.schedule().unnamed();
+                names.learn(unnamed);
+                let mut schedule = self.schedule();
+                // Who came while the schedule was unlocked: few.
+                names.learn(schedule.unnamed());
+                names.tidy(schedule.holds.len(), |number| {
+                    schedule.holds.contains_key(&number)
+                });
+                schedule.take(names.find(&sought), sought)
             }
         }
     }

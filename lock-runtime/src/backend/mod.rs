@@ -223,32 +223,20 @@ pub(crate) enum Victim {
     Id(HolderId),
     #[cfg(feature = "redis")]
     Sha1(String),
-    /// Permits of a semaphore, by their ids: several holders.
+    /// Permits of a semaphore, by their ids: several holders. A set of permits is given back as a whole: its first one
+    /// stands for it.
     #[cfg(feature = "redis")]
     Permits(Arc<HashSet<[u8; 16]>>),
 }
 
+#[cfg(all(test, feature = "redis"))]
 impl Victim {
-    /// Whether it names one holder at most.
-    pub(crate) fn is_one(&self) -> bool {
-        match self {
-            Victim::Id(_) => true,
-            #[cfg(feature = "redis")]
-            Victim::Sha1(_) => true,
-            #[cfg(feature = "redis")]
-            Victim::Permits(_) => false,
-        }
-    }
-
     pub(crate) fn is(&self, holder: HolderId) -> bool {
         match self {
             Victim::Id(id) => *id == holder,
-            #[cfg(feature = "redis")]
             Victim::Sha1(hash) => {
                 *hash == sha1_smol::Sha1::from(holder.text()).digest().to_string()
             }
-            // A set of permits is given back as a whole: its first one stands for it.
-            #[cfg(feature = "redis")]
             Victim::Permits(ids) => ids.contains(&holder.permit(0)),
         }
     }

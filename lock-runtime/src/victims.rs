@@ -1,0 +1,197 @@
+//! Which holds a forced release means. Where others can read along, its message names holders by a hash. Our own
+//! holds are hashed when the first such message comes, each once: whoever acquires pays for no hash before it.
+
+#[cfg(feature = "redis")]
+use std::cell::LazyCell;
+use std::collections::VecDeque;
+#[cfg(feature = "redis")]
+use std::collections::{HashMap, HashSet};
+#[cfg(feature = "redis")]
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Victim;
+use crate::clock::{self, Moment};
+use crate::hold::Hold;
+use crate::holder::HolderId;
+#[cfg(feature = "redis")]
+use crate::kind::Kind;
+
+/// How long a grant may take to arrive after its forced release was told. Behind that, the next renewal finds out.
+const LONGEST_DETOUR: Duration = Duration::from_secs(10);
+/// Most victims are other managers' holds: an operator who releases thousands must not make us remember them all.
+const MOST_MISSING: usize = 64;
+/// How many names of holds that are gone may stay among those that are here.
+#[cfg(feature = "redis")]
+const MOST_GONE: usize = 1024;
+
+/// What messages call a holder: the first 16 bytes of a SHA-1.
+#[cfg(feature = "redis")]
+pub(crate) type Alias = [u8; 16];
+
+#[cfg(feature = "redis")]
+fn alias(holder: HolderId, kind: Kind) -> Alias {
+    #[cfg(test)]
+    tests::HASHED.with(|hashed| hashed.set(hashed.get() + 1));
+    if kind == Kind::Permits {
+        // A set of permits is given back as a whole: its first one stands for it.
+        return holder.permit(0);
+    }
+    let digest = sha1_smol::Sha1::from(holder.text()).digest();
+    let mut alias = Alias::default();
+    alias.copy_from_slice(&digest.bytes()[..16]);
+    alias
+}
+
+/// A victim as it is looked for.
+#[derive(Clone, Debug)]
+pub(crate) enum Sought {
+    Id(HolderId),
+    #[cfg(feature = "redis")]
+    Alias(Alias),
+    /// Any of these, and perhaps several.
+    #[cfg(feature = "redis")]
+    Aliases(Arc<HashSet<Alias>>),
+}
+
+impl Sought {
+    /// `None` if it names nobody.
+    pub(crate) fn from(victim: Victim) -> Option<Sought> {
+        Some(match victim {
+            Victim::Id(id) => Sought::Id(id),
+            #[cfg(feature = "redis")]
+            Victim::Sha1(hex) => {
+                let number = u128::from_str_radix(hex.get(..32)?, 16).ok()?;
+                Sought::Alias(number.to_be_bytes())
+            }
+            #[cfg(feature = "redis")]
+            Victim::Permits(ids) => Sought::Aliases(ids),
+        })
+    }
+
+    /// Whether there is no other once one is found.
+    pub(crate) fn is_one(&self) -> bool {
+        match self {
+            Sought::Id(_) => true,
+            #[cfg(feature = "redis")]
+            Sought::Alias(_) => true,
+            #[cfg(feature = "redis")]
+            Sought::Aliases(_) => false,
+        }
+    }
+}
+
+/// Victims that were not found among the holds, and when they were named. One may still come: the grant and the news
+/// of its forced release travel on different connections, and either may be first.
+#[derive(Debug, Default)]
+pub(crate) struct Missing(VecDeque<(Moment, Sought)>);
+
+impl Missing {
+    pub(crate) fn note(&mut self, sought: Sought) {
+        self.0.truncate(MOST_MISSING - 1);
+        self.0.push_front((clock::now(), sought));
+    }
+
+    /// Whether a hold that only now comes to be watched was released by force before. One hash at most.
+    pub(crate) fn names(&mut self, hold: &Hold) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        self.0.retain(|(at, _)| at.elapsed() < LONGEST_DETOUR);
+        #[cfg(feature = "redis")]
+        let alias = LazyCell::new(|| alias(hold.holder(), hold.key().kind()));
+        self.0.iter().any(|(_, sought)| match sought {
+            Sought::Id(id) => *id == hold.holder(),
+            #[cfg(feature = "redis")]
+            Sought::Alias(one) => *one == *alias,
+            #[cfg(feature = "redis")]
+            Sought::Aliases(any) => any.contains(&*alias),
+        })
+    }
+}
+
+/// The holds that came since the names were last brought up to date. `None` before the first message that needs
+/// names: then all of them are new.
+#[cfg(feature = "redis")]
+#[derive(Debug, Default)]
+pub(crate) struct Newcomers(Option<Vec<u64>>);
+
+#[cfg(feature = "redis")]
+impl Newcomers {
+    /// Notes one of so many holds.
+    pub(crate) fn note(&mut self, number: u64, here: usize) {
+        if let Some(numbers) = &mut self.0 {
+            if numbers.len() < here + MOST_GONE {
+                numbers.push(number);
+            } else {
+                // Nobody has asked for a while: the next one to ask pays for all that are here, and these are as many.
+                self.0 = None;
+            }
+        }
+    }
+
+    /// Takes those that are not named yet out of all that are here. None are new behind it.
+    pub(crate) fn take<'a>(
+        &mut self,
+        all: impl Iterator<Item = &'a Hold>,
+        find: impl Fn(u64) -> Option<&'a Hold>,
+    ) -> Unnamed {
+        let numbers = self.0.replace(Vec::new());
+        let afresh = numbers.is_none();
+        let identity = |hold: &Hold| (hold.holder(), hold.key().kind());
+        let holds = match numbers {
+            None => all.map(identity).collect(),
+            Some(numbers) => {
+                let here = numbers.into_iter().filter_map(find);
+                here.map(identity).collect()
+            }
+        };
+        Unnamed { afresh, holds }
+    }
+}
+
+/// Holds that have no name yet.
+#[cfg(feature = "redis")]
+pub(crate) struct Unnamed {
+    /// They are all there are.
+    afresh: bool,
+    holds: Vec<(HolderId, Kind)>,
+}
+
+/// The numbers of our holds by what messages call them. Those of holds that are gone stay for a while.
+#[cfg(feature = "redis")]
+#[derive(Debug, Default)]
+pub(crate) struct Names(HashMap<Alias, u64>);
+
+#[cfg(feature = "redis")]
+impl Names {
+    pub(crate) fn learn(&mut self, unnamed: Unnamed) {
+        if unnamed.afresh {
+            self.0.clear();
+        }
+        for (holder, kind) in unnamed.holds {
+            self.0.insert(alias(holder, kind), holder.number());
+        }
+    }
+
+    /// Drops those of holds that are gone, once they are more than the `here` others.
+    pub(crate) fn tidy(&mut self, here: usize, is_here: impl Fn(u64) -> bool) {
+        if self.0.len() > 2 * here + MOST_GONE {
+            self.0.retain(|_, number| is_here(*number));
+            self.0.shrink_to(2 * here + MOST_GONE);
+        }
+    }
+
+    /// The numbers of those that are sought by their names.
+    pub(crate) fn find(&self, sought: &Sought) -> Vec<u64> {
+        let number = |alias| self.0.get(alias).copied();
+        match sought {
+            Sought::Id(_) => Vec::new(),
+            Sought::Alias(alias) => number(alias).into_iter().collect(),
+            Sought::Aliases(aliases) => aliases.iter().filter_map(number).collect(),
+        }
+    }
+}
+
+#[cfg(all(test, feature = "redis"))]
+mod tests;
