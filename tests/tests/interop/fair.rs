@@ -182,3 +182,22 @@ async fn both_sides_in_one_fair_queue_are_never_inside_together() {
     }
     assert_eq!(pair.server.query::<u64>(&["GET", "counter"]), 240);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn javas_re_entries_into_a_fair_lock_are_counted_and_left_alone() {
+    let pair = Pair::start().await;
+    let java = pair.java.lock_of("fair", "k");
+    java.lock("a").await;
+    java.lock("a").await;
+    assert_eq!(pair.rust.inspect("k").await.unwrap().count, 2);
+    let waiting = pair.queue(1, || pair.rust_waits()).await;
+    assert!(pair.rust.fair("k").try_acquire().await.unwrap().is_none());
+    assert_eq!(java.hold_count("a").await, 2);
+    java.unlock("a").await;
+    assert!(pair.rust.fair("k").try_acquire().await.unwrap().is_none());
+    assert_eq!(java.hold_count("a").await, 1);
+    assert_eq!(pair.rust.inspect("k").await.unwrap().count, 1);
+    assert!(!waiting.is_finished());
+    java.unlock("a").await;
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}

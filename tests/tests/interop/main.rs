@@ -4,11 +4,12 @@
 
 mod fair;
 mod fenced;
+mod kills;
 mod latch;
 mod multi;
 mod mutex;
 mod mutex_ends;
-mod mutex_names;
+mod names;
 mod pair;
 mod permits;
 mod plain_semaphore;

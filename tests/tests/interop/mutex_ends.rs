@@ -3,24 +3,9 @@
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LostReason};
-use tests::{Worker, eventually};
+use tests::eventually;
 
-use crate::pair::{LONG, MS, ONE_PUSH, Pair};
-
-const WORKER: &str = env!("CARGO_BIN_EXE_worker");
-
-/// Asserts that a wait that began now ended with the lease: `left` is what the store said of it.
-fn with_the_lease(since: Instant, left: Duration) {
-    let waited = since.elapsed();
-    assert!(
-        waited + 10 * MS >= left,
-        "{waited:?} of {left:?}: too early"
-    );
-    assert!(
-        waited < left + 1_000 * MS,
-        "{waited:?} of {left:?}: too late"
-    );
-}
+use crate::pair::{LONG, MS, ONE_PUSH, Pair, with_the_lease};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rust_has_the_lock_when_javas_fixed_lease_is_over() {
@@ -63,22 +48,6 @@ async fn rust_has_the_lock_when_a_killed_java_clients_lease_is_over() {
     pair.java.kill9();
     let (since, left) = (Instant::now(), left(&pair));
     waiting.await.unwrap().unwrap().release().await.unwrap();
-    with_the_lease(since, left);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_has_the_lock_when_a_killed_rust_processs_lease_is_over() {
-    let pair = Pair::start().await;
-    // The process uses the default namespace.
-    let mut worker = Worker::start(WORKER, &["hang", &pair.server.url(), "k", "3000"]);
-    assert!(worker.line().unwrap().starts_with("held "));
-    let waiting = pair
-        .asleep(|| pair.java.mutex("lock:k").begin(LONG, "a"))
-        .await;
-    worker.kill9();
-    let since = Instant::now();
-    let left = Duration::from_millis(pair.server.pttl("lock:k").unsigned_abs());
-    assert_eq!(waiting.await.unwrap(), "true");
     with_the_lease(since, left);
 }
 

@@ -1,6 +1,6 @@
 //! A server with one client of each kind on it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_runtime::LockManager;
 use tests::{CommandStats, JavaPeer, RedisServer, eventually};
@@ -64,5 +64,18 @@ pub(crate) fn mostly_within(bound: Duration, mut times: Vec<Duration>) {
     assert!(
         median < bound,
         "half of {times:?} took longer than {bound:?}"
+    );
+}
+
+/// Asserts that a wait that began now ended with the lease: `left` is what the store said of it.
+pub(crate) fn with_the_lease(since: Instant, left: Duration) {
+    let waited = since.elapsed();
+    assert!(
+        waited + 10 * MS >= left,
+        "{waited:?} of {left:?}: too early"
+    );
+    assert!(
+        waited < left + 1_000 * MS,
+        "{waited:?} of {left:?}: too late"
     );
 }

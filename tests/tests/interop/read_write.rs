@@ -247,3 +247,39 @@ async fn writers_of_both_are_never_inside_together_while_readers_come_and_go() {
     }
     assert_eq!(pair.server.query::<u64>(&["GET", "counter"]), 320);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn javas_re_entries_into_either_side_are_left_alone() {
+    let pair = Pair::start().await;
+    let (read, write) = (
+        pair.java.lock_of("read", "k"),
+        pair.java.lock_of("write", "k"),
+    );
+    write.lock("a").await;
+    write.lock("a").await;
+    let waiting = pair
+        .asleep(|| tokio::spawn(pair.rust.read("k").wait(LONG).acquire()))
+        .await;
+    assert_eq!(write.hold_count("a").await, 2);
+    write.unlock("a").await;
+    assert!(pair.rust.write("k").try_acquire().await.unwrap().is_none());
+    assert_eq!(write.hold_count("a").await, 1);
+    assert!(!waiting.is_finished());
+    write.unlock("a").await;
+    let ours = waiting.await.unwrap().unwrap();
+
+    // A reader of ours comes and goes beside one of Java's that is in twice.
+    read.lock("a").await;
+    read.lock("a").await;
+    assert_eq!(read.hold_count("a").await, 2);
+    ours.release().await.unwrap();
+    assert_eq!(read.hold_count("a").await, 2);
+    let waiting = pair
+        .asleep(|| tokio::spawn(pair.rust.write("k").wait(LONG).acquire()))
+        .await;
+    read.unlock("a").await;
+    assert_eq!(read.hold_count("a").await, 1);
+    assert!(!waiting.is_finished());
+    read.unlock("a").await;
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}

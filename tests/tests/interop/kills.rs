@@ -1,0 +1,134 @@
+//! `kill -9` of a Rust process while Java waits behind it: its lease, or the date of its place in a queue, bounds the wait.
+//! The processes use the default namespace.
+
+use std::time::{Duration, Instant};
+
+use tests::{Worker, eventually};
+
+use crate::pair::{LONG, MS, Pair, with_the_lease};
+
+const WORKER: &str = env!("CARGO_BIN_EXE_worker");
+const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
+const QUEUE: &str = "redisson_lock_queue:{lock:k}";
+/// For how long a waiter of ours keeps its place in a fair lock's queue without asking.
+const QUEUE_LIFE: Duration = Duration::from_secs(5);
+
+/// A process that has the lock, and renews it.
+fn holding(pair: &Pair, mode: &str) -> Worker {
+    let worker = Worker::start(WORKER, &[mode, &pair.server.url(), "k", "2000"]);
+    assert!(worker.line().unwrap().starts_with("held "));
+    worker
+}
+
+fn lease_left(pair: &Pair) -> Duration {
+    Duration::from_millis(pair.server.pttl("lock:k").unsigned_abs())
+}
+
+async fn queued(pair: &Pair, so_many: u64) {
+    eventually("they are in the queue", async || {
+        pair.server.query::<u64>(&["LLEN", QUEUE]) == so_many
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_has_the_lock_when_a_killed_rust_processs_lease_is_over() {
+    let pair = Pair::start().await;
+    for (ours, javas) in [
+        ("hang", "mutex"),
+        ("hang-read", "write"),
+        ("hang-write", "write"),
+        ("hang-write", "read"),
+    ] {
+        let mut worker = holding(&pair, ours);
+        let java = pair.java.lock_of(javas, "lock:k");
+        let waiting = pair.asleep(|| java.begin(LONG, "a")).await;
+        worker.kill9();
+        let (since, left) = (Instant::now(), lease_left(&pair));
+        assert_eq!(waiting.await.unwrap(), "true", "{ours}");
+        with_the_lease(since, left);
+        java.unlock("a").await;
+        assert!(!pair.server.exists("lock:k"), "{ours}");
+    }
+    assert_eq!(pair.java.complaints(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn javas_reader_beside_a_killed_rust_reader_lets_writers_in_as_soon_as_both_are_over() {
+    let pair = Pair::start().await;
+    let mut worker = holding(&pair, "hang-read");
+    let (read, write) = (
+        pair.java.lock_of("read", "lock:k"),
+        pair.java.lock_of("write", "lock:k"),
+    );
+    read.lock_for(20_000 * MS, "a").await;
+    worker.kill9();
+    let entries = || {
+        pair.server
+            .query::<Vec<String>>(&["KEYS", "*:rwlock_timeout:1"])
+    };
+    eventually("our reader's entry is over", async || entries().len() == 1).await;
+    assert!(!write.try_lock("b").await, "Java reads");
+    read.unlock("a").await;
+    let freed = Instant::now();
+    assert_eq!(write.begin(LONG, "b").await.unwrap(), "true");
+    assert!(freed.elapsed() < 1_000 * MS, "{:?}", freed.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_has_the_fair_lock_when_a_killed_rust_holders_lease_is_over() {
+    let pair = Pair::start().await;
+    let mut worker = holding(&pair, "hang-fair");
+    let java = pair.java.lock_of("fair", "lock:k");
+    let waiting = java.begin(LONG, "a");
+    queued(&pair, 1).await;
+    let next = tokio::spawn(pair.rust.fair("lock:k").wait(LONG).acquire());
+    queued(&pair, 2).await;
+    worker.kill9();
+    let (since, left) = (Instant::now(), lease_left(&pair));
+    assert_eq!(waiting.await.unwrap(), "true");
+    with_the_lease(since, left);
+    java.unlock("a").await;
+    next.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rust_waiter_killed_at_the_head_delays_java_for_the_life_of_its_place() {
+    let pair = Pair::start().await;
+    let java = pair.java.lock_of("fair", "lock:k");
+    java.lock("holder").await;
+    let mut doomed = Worker::start(WORKER, &["line", &pair.server.url(), "k", "1"]);
+    queued(&pair, 1).await;
+    let waiting = java.begin(LONG, "a");
+    queued(&pair, 2).await;
+    doomed.kill9();
+    let killed = Instant::now();
+    java.unlock("holder").await;
+    assert_eq!(waiting.await.unwrap(), "true");
+    let waited = killed.elapsed();
+    assert!(waited < QUEUE_LIFE + 1_000 * MS, "{waited:?}");
+    java.unlock("a").await;
+    assert!(!pair.server.exists(QUEUE));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_has_the_permits_when_a_killed_rust_processs_lease_is_over() {
+    let pair = Pair::start().await;
+    let pool = pair.rust.semaphore("lock:s");
+    pool.try_set_permits(2).await.unwrap();
+    let args = ["permits", &pair.server.url(), "s", "2", "2000"];
+    let mut holder = Worker::start(HOLDER, &args);
+    holder.expect_line("held");
+    let wait = format!("permits-acquire lock:s {} 60000", LONG.as_millis());
+    let waiting = pair.refused_twice("zrange", || pair.java.tell(&wait)).await;
+    holder.kill9();
+    let since = Instant::now();
+    let leases = ["ZRANGE", "{lock:s}:timeout", "0", "0", "WITHSCORES"];
+    let leases: Vec<(Vec<u8>, u64)> = pair.server.query(&leases);
+    let (seconds, micros): (u64, u64) = pair.server.query(&["TIME"]);
+    let left = leases[0].1.saturating_sub(seconds * 1_000 + micros / 1_000);
+    assert_ne!(waiting.await.unwrap(), "null");
+    with_the_lease(since, Duration::from_millis(left));
+    assert_eq!(pool.available().await.unwrap(), 1, "the other one, too");
+    assert_eq!(pair.java.complaints(), "");
+}

@@ -1,0 +1,251 @@
+//! Names with braces, colons and anything else: of each kind, both sides derive the same keys and the same channels from
+//! them.
+
+use std::time::Instant;
+
+use tests::eventually;
+
+use crate::pair::{LONG, ONE_PUSH, Pair, mostly_within};
+
+pub(crate) const NAMES: [&str; 10] = [
+    "order:17",
+    "order:{17}",
+    "{tenant:1}:order:17",
+    "a{b}c",
+    "{a}{b}",
+    // Companion keys of these would be in other slots of a cluster; on one server they work.
+    "a{b",
+    "a}b",
+    "x{}y",
+    "{}",
+    "заказ:№17/ß*?[x]",
+];
+
+/// The documented rules, which neither side had a part in here.
+fn prefixed(prefix: &str, name: &str) -> String {
+    match name.contains('{') {
+        true => format!("{prefix}:{name}"),
+        false => format!("{prefix}:{{{name}}}"),
+    }
+}
+
+fn suffixed(name: &str, suffix: &str) -> String {
+    match name.contains('{') {
+        true => format!("{name}:{suffix}"),
+        false => format!("{{{name}}}:{suffix}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_name_is_one_mutex_with_one_channel() {
+    let pair = Pair::start().await;
+    let mut times = Vec::new();
+    for name in NAMES {
+        let java = pair.java.mutex(name);
+        java.lock("a").await;
+        assert!(pair.server.exists(name), "{name}");
+        assert!(
+            pair.rust.mutex(name).try_acquire().await.unwrap().is_none(),
+            "{name}"
+        );
+        let rust_waits = pair
+            .asleep(|| tokio::spawn(pair.rust.mutex(name).wait(LONG).acquire()))
+            .await;
+        let released = Instant::now();
+        java.unlock("a").await;
+        let guard = rust_waits.await.unwrap().unwrap();
+        times.push(released.elapsed());
+
+        assert!(!java.try_lock("a").await, "{name}");
+        let java_waits = pair.asleep(|| java.begin(LONG, "a")).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        assert_eq!(java_waits.await.unwrap(), "true", "{name}");
+        times.push(released.elapsed());
+        java.unlock("a").await;
+    }
+    mostly_within(ONE_PUSH, times);
+    assert_eq!(pair.java.complaints(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_name_is_one_fair_lock_with_one_queue() {
+    let pair = Pair::start().await;
+    let mut times = Vec::new();
+    for name in NAMES {
+        let java = pair.java.lock_of("fair", name);
+        let (queue, deadlines) = (
+            prefixed("redisson_lock_queue", name),
+            prefixed("redisson_lock_timeout", name),
+        );
+        let wait_for = async |so_many: u64| {
+            eventually("it is in the queue, with a deadline", async || {
+                let queued: u64 = pair.server.query(&["LLEN", &queue]);
+                let dated: u64 = pair.server.query(&["ZCARD", &deadlines]);
+                (queued, dated) == (so_many, so_many)
+            })
+            .await;
+        };
+        let guard = pair.rust.fair(name).acquire().await.unwrap();
+        assert!(!java.try_lock("a").await, "{name}");
+        let java_waits = java.begin(LONG, "a");
+        wait_for(1).await;
+        let rust_waits = tokio::spawn(pair.rust.fair(name).wait(LONG).acquire());
+        wait_for(2).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        assert_eq!(java_waits.await.unwrap(), "true", "{name}");
+        times.push(released.elapsed());
+
+        wait_for(1).await;
+        let released = Instant::now();
+        java.unlock("a").await;
+        let guard = rust_waits.await.unwrap().unwrap();
+        times.push(released.elapsed());
+        assert!(!java.try_lock("a").await, "{name}");
+        guard.release().await.unwrap();
+    }
+    mostly_within(ONE_PUSH, times);
+    assert_eq!(pair.java.complaints(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_name_is_one_read_write_lock_whose_readers_have_a_key_each() {
+    let pair = Pair::start().await;
+    let mut times = Vec::new();
+    for name in NAMES {
+        let (read, write) = (
+            pair.java.lock_of("read", name),
+            pair.java.lock_of("write", name),
+        );
+        let readers = || {
+            let mut fields: Vec<String> = pair.server.query(&["HKEYS", name]);
+            fields.retain(|field| field != "mode");
+            fields
+        };
+        let entry = |holder: &str| suffixed(name, &format!("{holder}:rwlock_timeout:1"));
+
+        // Java leaves first: the lease that it looks for is ours, or else the lock would be gone or shorter.
+        let ours = pair.rust.read(name).acquire().await.unwrap();
+        read.lock("a").await;
+        assert_eq!(readers().len(), 2, "{name}");
+        for holder in readers() {
+            assert!(pair.server.pttl(&entry(&holder)) > 0, "{name}: {holder}");
+        }
+        let java_waits = pair.asleep(|| write.begin(LONG, "b")).await;
+        read.unlock("a").await;
+        assert_eq!(readers().len(), 1, "{name}");
+        assert!(pair.server.pttl(name) > 0, "{name}");
+        let released = Instant::now();
+        ours.release().await.unwrap();
+        assert_eq!(java_waits.await.unwrap(), "true", "{name}");
+        times.push(released.elapsed());
+        write.unlock("b").await;
+
+        // We leave first, and look for Java's.
+        read.lock("a").await;
+        let theirs = entry(&readers()[0]);
+        let ours = pair.rust.read(name).acquire().await.unwrap();
+        // Less than half of what the lock has, so that it counts.
+        let _: i64 = pair.server.query(&["PEXPIRE", &theirs, "10000"]);
+        ours.release().await.unwrap();
+        let left = pair.server.pttl(name);
+        assert!((1..=10_000).contains(&left), "{name}: {left}");
+        let rust_waits = pair
+            .asleep(|| tokio::spawn(pair.rust.write(name).wait(LONG).acquire()))
+            .await;
+        let released = Instant::now();
+        read.unlock("a").await;
+        let guard = rust_waits.await.unwrap().unwrap();
+        times.push(released.elapsed());
+        assert!(!read.try_lock("a").await, "{name}");
+        guard.release().await.unwrap();
+        assert!(!pair.server.exists(&theirs), "{name}");
+    }
+    mostly_within(ONE_PUSH, times);
+    assert_eq!(pair.java.complaints(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_name_is_one_fenced_lock_with_one_counter() {
+    let pair = Pair::start().await;
+    for name in NAMES {
+        let java = pair.java.lock_of("fenced", name);
+        let take = format!("lock-token {name} {} -1 @a", LONG.as_millis());
+        assert_eq!(pair.java.ask(&take).await, "1", "{name}");
+        let rust_waits = pair
+            .asleep(|| tokio::spawn(pair.rust.fenced(name).wait(LONG).acquire()))
+            .await;
+        java.unlock("a").await;
+        let guard = rust_waits.await.unwrap().unwrap();
+        assert_eq!(guard.fencing_token().unwrap().get(), 2, "{name}");
+        let java_waits = pair.asleep(|| pair.java.tell(&take)).await;
+        guard.release().await.unwrap();
+        assert_eq!(java_waits.await.unwrap(), "3", "{name}");
+        java.unlock("a").await;
+        let counter = prefixed("redisson_lock_token", name);
+        assert_eq!(pair.server.query::<u64>(&["GET", &counter]), 3, "{name}");
+    }
+    assert_eq!(pair.java.complaints(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_name_is_one_semaphore_with_one_channel() {
+    let pair = Pair::start().await;
+    let mut times = Vec::new();
+    for name in NAMES {
+        let ours = pair.rust.plain_semaphore(name);
+        assert!(ours.try_set_permits(1).await.unwrap(), "{name}");
+        assert!(ours.try_acquire(1).await.unwrap(), "{name}");
+        let wait = format!("semaphore-acquire {name} 1 {}", LONG.as_millis());
+        let java_waits = pair.refused_twice("get", || pair.java.tell(&wait)).await;
+        let released = Instant::now();
+        ours.release(1).await.unwrap();
+        assert_eq!(java_waits.await.unwrap(), "true", "{name}");
+        times.push(released.elapsed());
+
+        let waiter = ours.clone();
+        let begin = || tokio::spawn(async move { waiter.acquire(1, Some(LONG)).await });
+        let rust_waits = pair.refused_twice("get", begin).await;
+        let released = Instant::now();
+        let give = format!("semaphore-release {name} 1");
+        assert_eq!(pair.java.ask(give).await, "ok", "{name}");
+        rust_waits.await.unwrap().unwrap();
+        times.push(released.elapsed());
+    }
+    mostly_within(ONE_PUSH, times);
+    assert_eq!(pair.java.complaints(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_name_is_one_pool_of_leased_permits() {
+    let pair = Pair::start().await;
+    let mut times = Vec::new();
+    for name in NAMES {
+        let ours = pair.rust.semaphore(name);
+        assert!(ours.try_set_permits(1).await.unwrap(), "{name}");
+        let leases = suffixed(name, "timeout");
+        let leased = || pair.server.query::<u64>(&["ZCARD", &leases]);
+        let guard = ours.permits(1).acquire().await.unwrap();
+        assert_eq!(leased(), 1, "{name}");
+        let wait = format!("permits-acquire {name} {} 60000", LONG.as_millis());
+        let java_waits = pair.refused_twice("zrange", || pair.java.tell(&wait)).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let permit = java_waits.await.unwrap();
+        times.push(released.elapsed());
+
+        assert_eq!(leased(), 1, "{name}");
+        let begin = || tokio::spawn(ours.permits(1).wait(LONG).acquire());
+        let rust_waits = pair.refused_twice("zrange", begin).await;
+        let released = Instant::now();
+        let give = format!("permits-release {name} {permit}");
+        assert_eq!(pair.java.ask(give).await, "true", "{name}");
+        let guard = rust_waits.await.unwrap().unwrap();
+        times.push(released.elapsed());
+        guard.release().await.unwrap();
+        assert_eq!(leased(), 0, "{name}");
+    }
+    mostly_within(ONE_PUSH, times);
+    assert_eq!(pair.java.complaints(), "");
+}
