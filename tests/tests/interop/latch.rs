@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::names::NAMES;
-use crate::pair::{LONG, MS, ONE_PUSH, Pair};
+use crate::pair::{LONG, MS, ONE_PUSH, Pair, mostly_within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_of_both_opens_the_latch_for_waiters_of_both_within_one_push() {
@@ -75,14 +75,26 @@ async fn a_latch_that_java_deletes_is_open_for_our_waiter_within_its_cap() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_latch_that_we_delete_is_open_for_javas_waiter_when_it_looks() {
+async fn a_latch_that_we_delete_is_open_for_javas_waiter_within_one_push() {
     let pair = Pair::start().await;
-    let ours = pair.rust.latch("k");
-    ours.try_set_count(1).await.unwrap();
-    // Redisson's own deletion does not wake its waiters either: see `docs/redisson-compatibility.md`.
-    let waiting = pair
-        .refused_twice("get", || pair.java.tell("latch-await k 3000"))
-        .await;
-    assert!(ours.delete().await.unwrap());
-    assert_eq!(waiting.await.unwrap(), "true");
+    let mut times = Vec::new();
+    for name in ["k", "j", "x{t}"] {
+        let ours = pair.rust.latch(name);
+        assert!(ours.try_set_count(2).await.unwrap());
+        let wait = format!("latch-await {name} {}", LONG.as_millis());
+        let waiting = pair.refused_twice("get", || pair.java.tell(&wait)).await;
+        let deleted = Instant::now();
+        assert!(ours.delete().await.unwrap());
+        assert_eq!(waiting.await.unwrap(), "true");
+        times.push(deleted.elapsed());
+
+        // It can be set again, and is closed then.
+        assert_eq!(pair.java.ask(format!("latch-set {name} 1")).await, "true");
+        assert_eq!(
+            pair.java.ask(format!("latch-await {name} 50")).await,
+            "false"
+        );
+    }
+    mostly_within(ONE_PUSH, times);
+    assert_eq!(pair.java.complaints(), "");
 }

@@ -133,7 +133,8 @@ impl Inner {
                 leases: &leases(tally.key),
             },
             channel: &channel,
-            payload: payload(tally),
+            // As if it had been counted down: `1` would wake none of Redisson's waiters.
+            payload: (tally.sort == Sort::Latch).then_some(OPEN),
         };
         let done = self.call(&script, timeout).await?;
         Ok(self.told(channel, done))
