@@ -52,6 +52,16 @@ impl Worker {
         }
     }
 
+    /// The next line if it has been said already, without waiting for it.
+    pub fn try_line(&self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
+    /// Whether its process has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+
     /// Waits for this line.
     pub fn expect_line(&self, expected: &str) {
         assert_eq!(self.line().as_deref(), Some(expected));

@@ -122,6 +122,20 @@ impl FaultProxy {
         self.switches.trap_sprung()
     }
 
+    /// Forwards other arguments in place of a request's own where `rewrite` gives any: the tests' way to have a real
+    /// client and a real server behave as if one of them were broken.
+    pub fn rewrite(
+        &self,
+        rewrite: impl Fn(&[&[u8]]) -> Option<Vec<Vec<u8>>> + Send + 'static,
+    ) {
+        self.switches.set_rewrite(Box::new(rewrite));
+    }
+
+    /// Requests rewritten so far.
+    pub fn rewrites(&self) -> u64 {
+        self.switches.rewrites()
+    }
+
     /// Requests seen so far with this command, whatever its case.
     pub fn count(&self, command: &str) -> u64 {
         self.switches.count(command)

@@ -63,6 +63,17 @@ pub fn strings(frame: &[u8]) -> Vec<&[u8]> {
     found
 }
 
+/// A request with these arguments.
+pub fn request(args: &[Vec<u8>]) -> Vec<u8> {
+    let mut frame = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        frame.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+        frame.extend_from_slice(arg);
+        frame.extend_from_slice(b"\r\n");
+    }
+    frame
+}
+
 fn line(bytes: &[u8], from: usize) -> Option<(&[u8], usize)> {
     let tail = bytes.get(from..)?;
     let end = tail.windows(2).position(|pair| pair == b"\r\n")?;

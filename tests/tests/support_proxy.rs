@@ -158,3 +158,16 @@ async fn only_messages_are_lost() {
     sink.unsubscribe("c").await.unwrap();
     assert!(connection.ping::<String>().await.is_ok());
 }
+
+#[tokio::test]
+async fn a_request_is_rewritten_on_its_way() {
+    let (server, proxy, mut connection) = start().await;
+    proxy.rewrite(|args| {
+        let other = [b"SET", args[1], b"2"].map(<[u8]>::to_vec).to_vec();
+        (args[0] == b"SET" && args[1] == b"a").then_some(other)
+    });
+    let () = connection.set("a", 1).await.unwrap();
+    let () = connection.set("b", 1).await.unwrap();
+    let found: (i64, i64) = server.query(&["MGET", "a", "b"]);
+    assert_eq!((found, proxy.rewrites()), ((2, 1), 1));
+}

@@ -34,7 +34,10 @@ pub(super) async fn forward(client: TcpStream, server: TcpStream, all: &Switches
         if let Some(then) = all.request(&strings(frame)) {
             *link.trapped.lock().unwrap_or_else(PoisonError::into_inner) = Some((index, then));
         }
-        Pass::Forward
+        match all.rewritten(&strings(frame)) {
+            Some(other) => Pass::Replace(other),
+            None => Pass::Forward,
+        }
     };
     let reply = |frame: &[u8]| {
         let kind = strings(frame)
@@ -72,6 +75,7 @@ pub(super) async fn forward(client: TcpStream, server: TcpStream, all: &Switches
 
 enum Pass {
     Forward,
+    Replace(Vec<u8>),
     Drop,
     Deafen,
     Cut,
@@ -96,9 +100,12 @@ async fn read(
             let frame = &unread[at..at + len];
             at += len;
             match judge(frame) {
-                Pass::Forward if link.is_deaf(direction) => {}
-                Pass::Forward if all.way(direction).is_swallowing() => link.deafen(direction),
+                Pass::Forward | Pass::Replace(_) if link.is_deaf(direction) => {}
+                Pass::Forward | Pass::Replace(_) if all.way(direction).is_swallowing() => {
+                    link.deafen(direction);
+                }
                 Pass::Forward => batch.extend_from_slice(frame),
+                Pass::Replace(other) => batch.extend_from_slice(&other),
                 Pass::Drop => {}
                 Pass::Deafen => link.deafen(direction),
                 Pass::Cut => return,

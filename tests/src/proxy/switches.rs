@@ -9,8 +9,10 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::{Direction, Then};
+use crate::resp::request;
 
 type Matches = Box<dyn Fn(&[&[u8]]) -> bool + Send>;
+type Rewrite = Box<dyn Fn(&[&[u8]]) -> Option<Vec<Vec<u8>>> + Send>;
 
 /// One direction, for all connections.
 #[derive(Debug)]
@@ -84,6 +86,8 @@ struct State {
     counts: BTreeMap<String, u64>,
     trap: Option<(Matches, Then)>,
     sprung: bool,
+    rewrite: Option<Rewrite>,
+    rewrites: u64,
 }
 
 #[derive(Default)]
@@ -209,6 +213,22 @@ impl Switches {
         }
         state.sprung = true;
         state.trap.take().map(|(_, then)| then)
+    }
+
+    pub(super) fn set_rewrite(&self, rewrite: Rewrite) {
+        self.state().rewrite = Some(rewrite);
+    }
+
+    /// What is forwarded in place of this request, if anything else.
+    pub(super) fn rewritten(&self, args: &[&[u8]]) -> Option<Vec<u8>> {
+        let mut state = self.state();
+        let other = state.rewrite.as_ref()?(args)?;
+        state.rewrites += 1;
+        Some(request(&other))
+    }
+
+    pub(super) fn rewrites(&self) -> u64 {
+        self.state().rewrites
     }
 
     pub(super) fn count(&self, command: &str) -> u64 {

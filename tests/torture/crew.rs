@@ -1,0 +1,143 @@
+//! The client processes of a round.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tests::Worker;
+
+use crate::log::Log;
+
+const STOP: Duration = Duration::from_secs(20);
+
+struct Member {
+    worker: Worker,
+    holds: u64,
+    stopped: bool,
+    gone: bool,
+}
+
+/// How the clients of a round are started.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) url: String,
+    pub(crate) resource: String,
+    pub(crate) seed: u64,
+    pub(crate) checked: bool,
+}
+
+/// The clients, and what they have said so far.
+pub(crate) struct Crew {
+    job: Job,
+    started: u64,
+    members: Vec<Member>,
+    pub(crate) log: Log,
+}
+
+impl Crew {
+    /// Starts so many clients and waits until each is connected.
+    pub(crate) fn start(job: Job, size: usize) -> Self {
+        let mut crew = Self {
+            job,
+            started: 0,
+            members: Vec::new(),
+            log: Log::default(),
+        };
+        crew.members = (0..size).map(|_| crew.recruit()).collect();
+        for member in &crew.members {
+            member.worker.expect_line("ready");
+        }
+        crew
+    }
+
+    fn recruit(&mut self) -> Member {
+        let name = format!("c{}", self.started);
+        let seed = self.job.seed.wrapping_add(1_000 * self.started).to_string();
+        let binary = std::env::current_exe().expect("the path of this program");
+        let checks = if self.job.checked {
+            "checked"
+        } else {
+            "unchecked"
+        };
+        self.started += 1;
+        let args = ["client", &self.job.url, &self.job.resource, &name, &seed, checks];
+        Member {
+            worker: Worker::start(&binary.display().to_string(), &args),
+            holds: 0,
+            stopped: false,
+            gone: false,
+        }
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Takes in what was said since the last time.
+    pub(crate) fn listen(&mut self) {
+        for member in &mut self.members {
+            while let Some(line) = member.worker.try_line() {
+                match line.as_str() {
+                    "ready" => {}
+                    "stopped" => member.stopped = true,
+                    line => {
+                        member.holds += u64::from(line.starts_with("hold "));
+                        self.log.note(line);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Holds of one client so far.
+    pub(crate) fn holds(&self, client: usize) -> u64 {
+        self.members[client].holds
+    }
+
+    /// Kills one as a crash would, and takes in what it had said.
+    pub(crate) fn kill(&mut self, client: usize) {
+        self.members[client].worker.kill9();
+        self.members[client].gone = true;
+        self.listen();
+    }
+
+    /// Starts another in the place of one that was killed; it is at work once it is connected.
+    pub(crate) fn replace(&mut self, client: usize) {
+        self.listen();
+        self.members[client] = self.recruit();
+    }
+
+    /// Freezes or thaws one.
+    pub(crate) fn signal(&self, client: usize, signal: Signal) {
+        let pid = i32::try_from(self.members[client].worker.pid());
+        let pid = pid.ok().and_then(Pid::from_raw).expect("a process id");
+        kill_process(pid, signal).expect("signal a client");
+    }
+
+    /// Whether one ended that was not killed: a panic.
+    pub(crate) fn has_deserter(&mut self) -> bool {
+        let mut members = self.members.iter_mut();
+        members.any(|member| !member.gone && !member.stopped && member.worker.has_ended())
+    }
+
+    /// Lets everybody finish; false if somebody did not.
+    pub(crate) fn stop(&mut self) -> bool {
+        if self.has_deserter() {
+            return false;
+        }
+        for member in self.members.iter_mut().filter(|member| !member.gone) {
+            member.worker.tell("stop");
+        }
+        let deadline = Instant::now() + STOP;
+        loop {
+            self.listen();
+            let mut members = self.members.iter();
+            if members.all(|member| member.gone || member.stopped) {
+                return true;
+            }
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What goes wrong, and the proof that it did.
+
+mod clients;
+mod network;
+mod server;
+
+use std::ops::Range;
+
+use fastrand::Rng;
+
+use crate::crew::Crew;
+use crate::site::Site;
+
+/// What a fault acts upon.
+pub(crate) struct Scene<'a> {
+    pub(crate) site: &'a mut Site,
+    pub(crate) crew: &'a mut Crew,
+    pub(crate) rng: &'a mut Rng,
+}
+
+/// Where a fault strikes. Two at once are of two sides, so that neither needs what the other has taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Server,
+    Network,
+    Clients,
+}
+
+/// Something that goes wrong for a while.
+pub(crate) trait Fault {
+    /// What it is called, on the command line too.
+    fn name(&self) -> &'static str;
+
+    fn side(&self) -> Side;
+
+    /// Whether locks may be gone from the store before their time: then holds may overlap, and the losers are told.
+    fn loses_locks(&self) -> bool {
+        false
+    }
+
+    /// Whether the server has to write everything to disk before it answers.
+    fn needs_disk(&self) -> bool {
+        false
+    }
+
+    /// Whether clients are told for good that they may not.
+    fn denies(&self) -> bool {
+        false
+    }
+
+    /// For how long it lasts, in milliseconds.
+    fn lasts(&self) -> Range<u64>;
+
+    fn begin(&mut self, scene: &mut Scene<'_>);
+
+    /// Called every few milliseconds while it lasts.
+    fn tick(&mut self, _scene: &mut Scene<'_>) {}
+
+    /// Heals it. What proves that it struck, or why that is in doubt.
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String>;
+}
+
+/// Fresh ones of every kind.
+pub(crate) fn all() -> Vec<Box<dyn Fault>> {
+    let mut all = server::all();
+    all.extend(network::all());
+    all.extend(clients::all());
+    all
+}
+
+/// One by its name.
+pub(crate) fn named(name: &str) -> Option<Box<dyn Fault>> {
+    all().into_iter().find(|fault| fault.name() == name)
+}
+
+/// Two of different sides.
+pub(crate) fn pair(rng: &mut Rng) -> Vec<Box<dyn Fault>> {
+    loop {
+        let (mut first, mut second) = (all(), all());
+        let first = first.swap_remove(rng.usize(..first.len()));
+        let second = second.swap_remove(rng.usize(..second.len()));
+        // The server's own come first: they are begun before and healed after the other.
+        if first.side() == Side::Server && second.side() != Side::Server
+            || first.side() == Side::Network && second.side() == Side::Clients
+        {
+            return vec![first, second];
+        }
+    }
+}
+
+fn proven(it_is: bool, proof: String) -> Result<String, String> {
+    if it_is { Ok(proof) } else { Err(proof) }
+}

@@ -1,0 +1,291 @@
+//! Faults between clients and server, made by the proxy.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use tests::faults::Op;
+use tests::{Direction, Then};
+
+use super::{Fault, Scene, Side, proven};
+use crate::site::answers;
+
+pub(super) fn all() -> Vec<Box<dyn Fault>> {
+    vec![
+        Box::new(Cut {
+            name: "cut",
+            stays_down: false,
+            before: 0,
+        }),
+        Box::new(Cut {
+            name: "network-down",
+            stays_down: true,
+            before: 0,
+        }),
+        Box::new(Late),
+        Box::new(OneWay {
+            name: "requests-lost",
+            lost: Direction::Requests,
+            before: 0,
+        }),
+        Box::new(OneWay {
+            name: "replies-lost",
+            lost: Direction::Replies,
+            before: 0,
+        }),
+        Box::new(Stalled),
+        Box::new(HalfOpen { before: 0 }),
+        Box::new(ReplyLost {
+            armed: false,
+            lost: 0,
+        }),
+        Box::new(MessagesLost { before: 0 }),
+    ]
+}
+
+/// Every connection is cut, once or with nobody let in again for a while.
+struct Cut {
+    name: &'static str,
+    stays_down: bool,
+    before: usize,
+}
+
+impl Fault for Cut {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn side(&self) -> Side {
+        Side::Network
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        if self.stays_down { 50..1_300 } else { 20..100 }
+    }
+
+    fn begin(&mut self, _scene: &mut Scene<'_>) {
+        self.before = 0;
+    }
+
+    fn tick(&mut self, scene: &mut Scene<'_>) {
+        // Beside another fault there may be none to cut at first.
+        if self.before == 0 {
+            self.before = scene.site.proxy.open_connections();
+            scene.site.proxy.refuse(self.stays_down);
+            scene.site.proxy.cut();
+        }
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        scene.site.proxy.refuse(false);
+        proven(self.before > 0, format!("{} cut", self.before))
+    }
+}
+
+/// Everything takes longer, both ways.
+struct Late;
+
+const LATE_BY: Duration = Duration::from_millis(60);
+
+impl Fault for Late {
+    fn name(&self) -> &'static str {
+        "delay"
+    }
+
+    fn side(&self) -> Side {
+        Side::Network
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        300..1_300
+    }
+
+    fn begin(&mut self, scene: &mut Scene<'_>) {
+        for way in [Direction::Requests, Direction::Replies] {
+            scene.site.proxy.delay(way, LATE_BY);
+        }
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        let asked = Instant::now();
+        // With a frozen server there is no answer at all, which is late, too.
+        answers(scene.site.proxy.addr(), LATE_BY * 4);
+        let took = asked.elapsed();
+        for way in [Direction::Requests, Direction::Replies] {
+            scene.site.proxy.delay(way, Duration::ZERO);
+        }
+        proven(took >= LATE_BY * 2, format!("a PING took {took:.1?}"))
+    }
+}
+
+/// One direction is a black hole; the other works.
+struct OneWay {
+    name: &'static str,
+    lost: Direction,
+    before: u64,
+}
+
+impl Fault for OneWay {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn side(&self) -> Side {
+        Side::Network
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        200..1_300
+    }
+
+    fn begin(&mut self, scene: &mut Scene<'_>) {
+        self.before = scene.site.proxy.connections();
+        scene.site.proxy.black_hole(self.lost, true);
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        let was_silent = !answers(scene.site.proxy.addr(), Duration::from_millis(50));
+        scene.site.proxy.black_hole(self.lost, false);
+        proven(was_silent, format!("silent: {was_silent}"))
+    }
+}
+
+/// Requests are held back, and arrive late.
+struct Stalled;
+
+impl Fault for Stalled {
+    fn name(&self) -> &'static str {
+        "requests-late"
+    }
+
+    fn side(&self) -> Side {
+        Side::Network
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        200..1_500
+    }
+
+    fn begin(&mut self, scene: &mut Scene<'_>) {
+        scene.site.proxy.stall(Direction::Requests, true);
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        let was_silent = !answers(scene.site.proxy.addr(), Duration::from_millis(50));
+        scene.site.proxy.stall(Direction::Requests, false);
+        proven(was_silent, format!("silent: {was_silent}"))
+    }
+}
+
+/// The open connections are dead and nobody is told; new ones work.
+struct HalfOpen {
+    before: usize,
+}
+
+impl Fault for HalfOpen {
+    fn name(&self) -> &'static str {
+        "half-open"
+    }
+
+    fn side(&self) -> Side {
+        Side::Network
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        20..100
+    }
+
+    fn begin(&mut self, _scene: &mut Scene<'_>) {
+        self.before = 0;
+    }
+
+    fn tick(&mut self, scene: &mut Scene<'_>) {
+        if self.before == 0 {
+            self.before = scene.site.proxy.open_connections();
+            scene.site.proxy.freeze_open_connections();
+        }
+    }
+
+    fn end(&mut self, _scene: &mut Scene<'_>) -> Result<String, String> {
+        proven(self.before > 0, format!("{} went deaf", self.before))
+    }
+}
+
+/// The server does it, and the answer is lost: of one kind of script after the other.
+struct ReplyLost {
+    armed: bool,
+    lost: u64,
+}
+
+impl ReplyLost {
+    fn collect(&mut self, scene: &mut Scene<'_>) {
+        if self.armed && scene.site.proxy.trap_sprung() {
+            self.lost += 1;
+            self.armed = false;
+        }
+    }
+}
+
+impl Fault for ReplyLost {
+    fn name(&self) -> &'static str {
+        "reply-lost"
+    }
+
+    fn side(&self) -> Side {
+        Side::Network
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        600..1_500
+    }
+
+    fn begin(&mut self, _scene: &mut Scene<'_>) {
+        (self.armed, self.lost) = (false, 0);
+    }
+
+    fn tick(&mut self, scene: &mut Scene<'_>) {
+        self.collect(scene);
+        if !self.armed {
+            const OPS: [Op; 4] = [Op::Acquire, Op::Release, Op::HandOver, Op::FairAcquire];
+            let op = OPS[scene.rng.usize(..OPS.len())];
+            let then = [Then::Cut, Then::Silence][scene.rng.usize(..2)];
+            op.lose_reply(&scene.site.proxy, then);
+            self.armed = true;
+        }
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        self.collect(scene);
+        scene.site.proxy.lose_reply_to(|_| false, Then::Cut);
+        proven(self.lost > 0, format!("{} replies lost", self.lost))
+    }
+}
+
+/// Wake-ups get lost; everything else works.
+struct MessagesLost {
+    before: u64,
+}
+
+impl Fault for MessagesLost {
+    fn name(&self) -> &'static str {
+        "messages-lost"
+    }
+
+    fn side(&self) -> Side {
+        Side::Network
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        800..2_000
+    }
+
+    fn begin(&mut self, scene: &mut Scene<'_>) {
+        self.before = scene.site.proxy.messages();
+        scene.site.proxy.lose_messages(true);
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        scene.site.proxy.lose_messages(false);
+        let lost = scene.site.proxy.messages() - self.before;
+        proven(lost > 0, format!("{lost} messages lost"))
+    }
+}

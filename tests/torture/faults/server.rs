@@ -1,0 +1,316 @@
+//! Faults of the server.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use redis::Value;
+use tests::Data;
+
+use super::{Fault, Scene, Side, proven};
+use crate::site::answers;
+
+pub(super) fn all() -> Vec<Box<dyn Fault>> {
+    vec![
+        Box::new(Killed { run: String::new() }),
+        Box::new(Frozen),
+        Box::new(Forgets { run: String::new() }),
+        Box::new(Flushed { errors: 0 }),
+        Box::new(Disconnects {
+            name: "client-kill",
+            kind: "normal",
+            closed: 0,
+        }),
+        Box::new(Disconnects {
+            name: "subscriber-kill",
+            kind: "pubsub",
+            closed: 0,
+        }),
+        Box::new(Full { errors: 0 }),
+        Box::new(Forbids { errors: 0 }),
+        Box::new(ClockJump { shortened: 0 }),
+    ]
+}
+
+/// SIGKILL, and back with the data of its append-only file.
+struct Killed {
+    run: String,
+}
+
+impl Fault for Killed {
+    fn name(&self) -> &'static str {
+        "server-killed"
+    }
+
+    fn side(&self) -> Side {
+        Side::Server
+    }
+
+    fn needs_disk(&self) -> bool {
+        true
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        50..800
+    }
+
+    fn begin(&mut self, scene: &mut Scene<'_>) {
+        self.run = scene.site.run_id();
+        scene.site.server.kill9();
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        let was_down = !answers(scene.site.server.addr(), Duration::from_millis(50));
+        scene.site.server.restart(Data::Kept);
+        let run = scene.site.run_id();
+        proven(
+            was_down && run != self.run,
+            format!("down: {was_down}; run {} became {run}", self.run),
+        )
+    }
+}
+
+/// SIGSTOP and SIGCONT, for less than the lease or for more.
+struct Frozen;
+
+impl Fault for Frozen {
+    fn name(&self) -> &'static str {
+        "server-frozen"
+    }
+
+    fn side(&self) -> Side {
+        Side::Server
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        200..1_500
+    }
+
+    fn begin(&mut self, scene: &mut Scene<'_>) {
+        scene.site.server.sigstop();
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        let was_silent = !answers(scene.site.server.addr(), Duration::from_millis(50));
+        scene.site.server.sigcont();
+        proven(was_silent, format!("silent: {was_silent}"))
+    }
+}
+
+/// A restart without data: every lock is free at once.
+struct Forgets {
+    run: String,
+}
+
+impl Fault for Forgets {
+    fn name(&self) -> &'static str {
+        "server-forgets"
+    }
+
+    fn side(&self) -> Side {
+        Side::Server
+    }
+
+    fn loses_locks(&self) -> bool {
+        true
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        1..50
+    }
+
+    fn begin(&mut self, scene: &mut Scene<'_>) {
+        self.run = scene.site.run_id();
+        scene.site.server.restart(Data::Lost);
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        let run = scene.site.run_id();
+        proven(
+            run != self.run,
+            format!("empty; run {} became {run}", self.run),
+        )
+    }
+}
+
+/// SCRIPT FLUSH, again and again.
+struct Flushed {
+    errors: u64,
+}
+
+impl Fault for Flushed {
+    fn name(&self) -> &'static str {
+        "script-flush"
+    }
+
+    fn side(&self) -> Side {
+        Side::Server
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        100..600
+    }
+
+    fn begin(&mut self, scene: &mut Scene<'_>) {
+        self.errors = scene.site.errors("NOSCRIPT");
+    }
+
+    fn tick(&mut self, scene: &mut Scene<'_>) {
+        if scene.rng.u8(..4) == 0 {
+            let _: Value = scene.site.server.query(&["SCRIPT", "FLUSH"]);
+        }
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        let met = scene.site.errors("NOSCRIPT").saturating_sub(self.errors);
+        proven(met > 0, format!("{met} scripts were not found"))
+    }
+}
+
+/// CLIENT KILL by type.
+struct Disconnects {
+    name: &'static str,
+    kind: &'static str,
+    closed: i64,
+}
+
+impl Fault for Disconnects {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn side(&self) -> Side {
+        Side::Server
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        20..100
+    }
+
+    fn begin(&mut self, _scene: &mut Scene<'_>) {
+        self.closed = 0;
+    }
+
+    fn tick(&mut self, scene: &mut Scene<'_>) {
+        if self.closed == 0 {
+            let kill = ["CLIENT", "KILL", "TYPE", self.kind, "SKIPME", "yes"];
+            self.closed = scene.site.server.query(&kill);
+        }
+    }
+
+    fn end(&mut self, _scene: &mut Scene<'_>) -> Result<String, String> {
+        proven(self.closed > 0, format!("{} closed", self.closed))
+    }
+}
+
+/// No memory for anything new.
+struct Full {
+    errors: u64,
+}
+
+impl Fault for Full {
+    fn name(&self) -> &'static str {
+        "memory-full"
+    }
+
+    fn side(&self) -> Side {
+        Side::Server
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        100..1_300
+    }
+
+    fn begin(&mut self, scene: &mut Scene<'_>) {
+        self.errors = scene.site.errors("OOM");
+        let _: Value = scene.site.server.query(&["CONFIG", "SET", "maxmemory", "1"]);
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        let _: Value = scene.site.server.query(&["CONFIG", "SET", "maxmemory", "0"]);
+        let met = scene.site.errors("OOM").saturating_sub(self.errors);
+        proven(met > 0, format!("{met} refused for memory"))
+    }
+}
+
+/// The right to run scripts is taken away, and given back.
+struct Forbids {
+    errors: u64,
+}
+
+impl Fault for Forbids {
+    fn name(&self) -> &'static str {
+        "rights-revoked"
+    }
+
+    fn side(&self) -> Side {
+        Side::Server
+    }
+
+    fn denies(&self) -> bool {
+        true
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        100..1_300
+    }
+
+    fn begin(&mut self, scene: &mut Scene<'_>) {
+        self.errors = scene.site.errors("NOPERM");
+        let _: Value = scene.site.server.query(&["ACL", "SETUSER", "default", "-evalsha"]);
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        let _: Value = scene.site.server.query(&["ACL", "SETUSER", "default", "+evalsha"]);
+        let met = scene.site.errors("NOPERM").saturating_sub(self.errors);
+        proven(met > 0, format!("{met} refused for rights"))
+    }
+}
+
+/// The server's clock jumps ahead: emulated, every lease ends half a second early.
+struct ClockJump {
+    shortened: i64,
+}
+
+const JUMP: &str = "
+local shortened = 0
+for _, key in ipairs(redis.call('KEYS', 'lock:*')) do
+  local left = redis.call('PTTL', key)
+  if left > 0 then
+    redis.call('PEXPIRE', key, math.max(1, left - 500))
+    shortened = shortened + 1
+  end
+end
+return shortened";
+
+impl Fault for ClockJump {
+    fn name(&self) -> &'static str {
+        "clock-jump"
+    }
+
+    fn side(&self) -> Side {
+        Side::Server
+    }
+
+    fn loses_locks(&self) -> bool {
+        true
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        50..200
+    }
+
+    fn begin(&mut self, _scene: &mut Scene<'_>) {
+        self.shortened = 0;
+    }
+
+    fn tick(&mut self, scene: &mut Scene<'_>) {
+        if self.shortened == 0 {
+            self.shortened = scene.site.server.query(&["EVAL", JUMP, "0"]);
+        }
+    }
+
+    fn end(&mut self, _scene: &mut Scene<'_>) -> Result<String, String> {
+        let shortened = self.shortened;
+        proven(shortened > 0, format!("{shortened} leases cut by 500 ms"))
+    }
+}

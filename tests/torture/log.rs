@@ -1,0 +1,88 @@
+//! What the clients said, parsed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tests::Hold;
+
+/// A client that noticed, in whatever way, that it had lost its lock.
+#[derive(Debug, Clone)]
+pub(crate) struct Loss {
+    pub(crate) key: String,
+    pub(crate) holder: String,
+    pub(crate) at: u64,
+}
+
+/// A token that was shown to the register.
+#[derive(Debug, Clone)]
+pub(crate) struct Write {
+    pub(crate) key: String,
+    pub(crate) holder: String,
+    pub(crate) token: u64,
+    /// Accepted writes of one register, this one included, up to here.
+    pub(crate) number: u64,
+    pub(crate) accepted: bool,
+    /// The holder was certain of its hold when the answer had come.
+    pub(crate) sure: bool,
+}
+
+/// Everything said in one round.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    pub(crate) holds: Vec<Hold>,
+    pub(crate) losses: Vec<Loss>,
+    pub(crate) writes: Vec<Write>,
+    /// Counters that may have been written by somebody who was late.
+    pub(crate) doubts: BTreeSet<String>,
+    /// Acquires that got nothing, by reason.
+    pub(crate) refusals: BTreeMap<String, u64>,
+    /// Releases, by how they went.
+    pub(crate) ends: BTreeMap<String, u64>,
+    /// Lines that make no sense.
+    pub(crate) junk: Vec<String>,
+}
+
+impl Log {
+    /// Acquires and releases, whatever came of them.
+    pub(crate) fn operations(&self) -> u64 {
+        let refused: u64 = self.refusals.values().sum();
+        let ended: u64 = self.ends.values().sum();
+        self.holds.len() as u64 + refused + ended
+    }
+
+    /// Writes with a token below one that the register had seen.
+    pub(crate) fn stale_tries(&self) -> u64 {
+        self.writes.iter().filter(|write| !write.accepted).count() as u64
+    }
+
+    pub(crate) fn note(&mut self, line: &str) {
+        if self.understand(line).is_none() {
+            self.junk.push(line.to_owned());
+        }
+    }
+
+    fn understand(&mut self, line: &str) -> Option<()> {
+        let (what, rest) = line.split_once(' ')?;
+        let words: Vec<&str> = rest.split(' ').collect();
+        match (what, &words[..]) {
+            ("hold", _) => self.holds.push(line.parse().ok()?),
+            ("none", _) => *self.refusals.entry(rest.to_owned()).or_default() += 1,
+            ("end", _) => *self.ends.entry(rest.to_owned()).or_default() += 1,
+            ("doubt", [key]) => drop(self.doubts.insert((*key).to_owned())),
+            ("loss", [key, holder, at]) => self.losses.push(Loss {
+                key: (*key).to_owned(),
+                holder: (*holder).to_owned(),
+                at: at.parse().ok()?,
+            }),
+            ("write", [key, holder, token, number, accepted, sure]) => self.writes.push(Write {
+                key: (*key).to_owned(),
+                holder: (*holder).to_owned(),
+                token: token.parse().ok()?,
+                number: number.parse().ok()?,
+                accepted: *accepted == "1",
+                sure: *sure == "1",
+            }),
+            _ => return None,
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,65 @@
+//! Tortures the locks: several processes contend through a proxy while faults strike, and everything that they did is
+//! checked afterwards.
+//!
+//! | flag | what it does |
+//! | --- | --- |
+//! | `--minutes N` | rounds of every fault, then of random pairs, again and again, for so long; without: one pass |
+//! | `--seed S` | the same faults, times and choices as in an earlier run; the machine's scheduling is not repeated |
+//! | `--round K` | only this round of that seed |
+//! | `--fault NAME` | only this fault (or `calm`, `pairs`) |
+//! | `--planted-bugs` | broken scripts in place of the true ones: succeeds only if each is caught |
+//! | `--report DIR` | writes `torture.md` and `torture.svg`, the timeline of a round that failed or of the one with most losses |
+//!
+//! | file | what is in it |
+//! | --- | --- |
+//! | `site.rs` | what is tortured; another topology is another constructor here |
+//! | `faults/` | one small type per fault; it proves that it struck |
+//! | `client.rs`, `keys.rs`, `resource.rs` | what the processes do, and what they guard |
+//! | `crew.rs`, `log.rs` | starting, killing and hearing them |
+//! | `round.rs`, `checks.rs` | one round, and what must be true of it |
+//! | `planted.rs` | bugs that the checks have to catch |
+//! | `report.rs`, `timeline.rs` | what a person reads |
+
+mod checks;
+mod client;
+mod crew;
+mod faults;
+mod keys;
+mod log;
+mod options;
+mod planted;
+mod report;
+mod resource;
+mod round;
+mod schedule;
+mod site;
+mod timeline;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The shortest that is renewed: what goes wrong goes wrong soon.
+const LEASE: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let threads = if words.first() == Some(&"client") { 1 } else { 2 };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    if let ["client", url, resource, name, seed, checks] = words[..] {
+        let seed = seed.parse().expect("a seed");
+        runtime.block_on(client::run(url, resource, name, seed, checks == "checked"));
+        return ExitCode::SUCCESS;
+    }
+    match options::Options::parse(&words) {
+        Ok(options) => schedule::run(&options, &runtime),
+        Err(why) => {
+            eprintln!("{why}; the flags are described at the head of tests/torture/main.rs");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What was asked for.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) time: Option<Duration>,
+    pub(crate) seed: u64,
+    pub(crate) round: Option<u64>,
+    pub(crate) fault: Option<String>,
+    pub(crate) planted: bool,
+    pub(crate) report: Option<PathBuf>,
+}
+
+impl Options {
+    pub(crate) fn parse(words: &[&str]) -> Result<Self, String> {
+        let mut options = Self {
+            time: None,
+            seed: fastrand::u64(..1_000_000_000),
+            round: None,
+            fault: None,
+            planted: false,
+            report: None,
+        };
+        let mut words = words.iter();
+        while let Some(flag) = words.next() {
+            if *flag == "--planted-bugs" {
+                options.planted = true;
+                continue;
+            }
+            let value = *words.next().ok_or(format!("`{flag}` is unknown or needs a value"))?;
+            let number = || value.parse::<f64>().map_err(|error| format!("{flag} {value}: {error}"));
+            let whole = || value.parse::<u64>().map_err(|error| format!("{flag} {value}: {error}"));
+            match *flag {
+                "--minutes" => options.time = Some(Duration::from_secs_f64(number()?.max(0.0) * 60.0)),
+                "--seed" => options.seed = whole()?,
+                "--round" => options.round = Some(whole()?),
+                "--fault" => options.fault = Some(value.to_owned()),
+                "--report" => options.report = Some(value.into()),
+                _ => return Err(format!("`{flag}` is unknown")),
+            }
+        }
+        Ok(options)
+    }
+}

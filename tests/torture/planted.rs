@@ -1,0 +1,249 @@
+//! Bugs that are planted to see them caught: a clean run proves nothing if the checks are blind.
+//!
+//! Client and server are the real ones. The proxy replaces the text of a script on its way: what the broken version
+//! does is wrapped around the true one, so it goes on fitting when the scripts are rewritten.
+
+use std::collections::BTreeMap;
+
+use crate::keys;
+use crate::site::Site;
+
+/// A script that can be broken: its name, and its text as the client sends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Script {
+    Acquire,
+    Release,
+    FairAcquire,
+    FairRelease,
+    Renew,
+    HandOver,
+}
+
+impl Script {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Acquire => include_str!("../../lock-runtime/src/backend/redis/lua/acquire.lua"),
+            Self::Release => include_str!("../../lock-runtime/src/backend/redis/lua/release.lua"),
+            Self::FairAcquire => include_str!("../../lock-runtime/src/backend/redis/lua/fair_acquire.lua"),
+            Self::FairRelease => include_str!("../../lock-runtime/src/backend/redis/lua/fair_release.lua"),
+            Self::Renew => include_str!("../../lock-runtime/src/backend/redis/lua/renew.lua"),
+            Self::HandOver => include_str!("../../lock-runtime/src/backend/redis/lua/handover.lua"),
+        }
+    }
+
+    /// The true script with Lua around it: `before` may replace what `server.call` does (as `call`), `after` may
+    /// change its answer `r`.
+    fn broken(self, before: &str, after: &str) -> String {
+        // The shebang, if there is one, has to stay the first line.
+        let (head, body) = match self.text().split_once('\n') {
+            Some((head, body)) if head.starts_with("#!") => (head, body),
+            _ => ("", self.text()),
+        };
+        format!(
+            "{head}\nlocal server = redis\n\
+             local function call(send, command, ...) return send(command, ...) end\n{before}\n\
+             local redis = {{}}\nfor name, value in pairs(server) do redis[name] = value end\n\
+             redis.call = function(...) return call(server.call, ...) end\n\
+             redis.pcall = function(...) return call(server.pcall, ...) end\n\
+             local r = (function()\n{body}\nend)()\n{after}\nreturn r\n"
+        )
+    }
+}
+
+/// One bug.
+pub(crate) struct Planted {
+    pub(crate) name: &'static str,
+    /// The fault without which it would not show; none: it shows in a calm round.
+    pub(crate) fault: Option<&'static str>,
+    /// Any of these has to catch it.
+    pub(crate) caught_by: &'static [&'static str],
+    broken: &'static [(Script, &'static str, &'static str)],
+}
+
+/// What `call` is, for commands of one name.
+macro_rules! instead_of {
+    ($command:literal, $does:literal) => {
+        concat!(
+            "call = function(send, command, ...)\n  if command == '",
+            $command,
+            "' then ",
+            $does,
+            " end\n  return send(command, ...)\nend"
+        )
+    };
+}
+
+/// All of them.
+pub(crate) const ALL: &[Planted] = &[
+    Planted {
+        name: "an acquire that ignores the holder",
+        fault: None,
+        caught_by: &["overlap"],
+        broken: &[(Script::Acquire, instead_of!("HLEN", "return 0"), "")],
+    },
+    Planted {
+        name: "a refusal that is taken for a grant",
+        fault: None,
+        caught_by: &["overlap"],
+        broken: &[(
+            Script::Acquire,
+            "",
+            "if r[1] == 'BUSY' and KEYS[2] and math.random(8) == 1 then r = {'OK', r[3], r[3]} end",
+        )],
+    },
+    Planted {
+        name: "a release without the holder check",
+        // Releases that are repeated because their answer was lost find the next holder.
+        fault: Some("reply-lost"),
+        caught_by: &["overlap"],
+        broken: &[(
+            Script::Release,
+            instead_of!("HDEL", "return send('DEL', KEYS[1])"),
+            "",
+        )],
+    },
+    Planted {
+        name: "a release that releases nothing",
+        fault: None,
+        caught_by: &["operations", "leftover"],
+        broken: &[(Script::Release, instead_of!("HDEL", "return 1"), "")],
+    },
+    Planted {
+        name: "a release that wakes nobody",
+        fault: None,
+        caught_by: &["wake-ups"],
+        broken: &[
+            (Script::Release, instead_of!("PUBLISH", "return 0"), ""),
+            (Script::FairAcquire, instead_of!("PUBLISH", "return 0"), ""),
+            (Script::FairRelease, instead_of!("PUBLISH", "return 0"), ""),
+        ],
+    },
+    Planted {
+        name: "a release that answers with a loss",
+        fault: None,
+        caught_by: &["needless-loss"],
+        broken: &[(Script::Release, "", "if r[1] == 1 then r = {0, '0'} end")],
+    },
+    Planted {
+        name: "a hand-over that forgets the heir",
+        fault: None,
+        caught_by: &["overlap"],
+        broken: &[(Script::HandOver, instead_of!("HSET", "return 1"), "")],
+    },
+    Planted {
+        name: "a lease that is shorter than agreed",
+        fault: None,
+        caught_by: &["overlap", "needless-loss"],
+        broken: &[(
+            Script::Acquire,
+            instead_of!("PEXPIRE", "local key, ms = ...; return send(command, key, math.floor(ms / 5))"),
+            "",
+        )],
+    },
+    Planted {
+        name: "a lock without a lease",
+        fault: Some("process-killed"),
+        caught_by: &["recovery", "leftover"],
+        broken: &[
+            (Script::Acquire, instead_of!("PEXPIRE", "return 1"), ""),
+            (
+                Script::HandOver,
+                instead_of!("PEXPIRE", "return send('PERSIST', KEYS[1])"),
+                "",
+            ),
+            (Script::Renew, instead_of!("PEXPIRE", "return 1"), ""),
+        ],
+    },
+    Planted {
+        name: "a renewal that extends nothing",
+        fault: None,
+        caught_by: &["overlap", "needless-loss"],
+        broken: &[(Script::Renew, instead_of!("PEXPIRE", "return 1"), "")],
+    },
+    Planted {
+        name: "a renewal without the holder check",
+        fault: Some("server-forgets"),
+        caught_by: &["overlap"],
+        broken: &[(Script::Renew, instead_of!("HEXISTS", "return 1"), "")],
+    },
+    Planted {
+        name: "a renewal that re-creates",
+        fault: Some("server-forgets"),
+        caught_by: &["overlap", "errors"],
+        broken: &[(
+            Script::Renew,
+            instead_of!(
+                "HEXISTS",
+                "local key, holder = ...; send('HSET', key, holder, 1); return 1"
+            ),
+            "",
+        )],
+    },
+    Planted {
+        name: "a token that repeats",
+        fault: None,
+        caught_by: &["token"],
+        broken: &[
+            (
+                Script::Acquire,
+                "",
+                "if r[1] == 'OK' and r[2] ~= '' then r[2] = string.sub(r[2], 1, -6) .. '00000' end",
+            ),
+            (
+                Script::HandOver,
+                "",
+                "if r[1] == 'OK' and r[2] ~= '' then r[2] = string.sub(r[2], 1, -6) .. '00000' end",
+            ),
+        ],
+    },
+    Planted {
+        name: "a token that falls",
+        fault: None,
+        caught_by: &["token"],
+        broken: &[(
+            Script::Acquire,
+            "",
+            "if r[1] == 'OK' and r[2] ~= '' then r[2] = string.format('%.0f', 9000000000000000 - tonumber(r[2])) end",
+        )],
+    },
+    Planted {
+        name: "a register that accepts every token",
+        fault: None,
+        caught_by: &["stale-write"],
+        broken: &[],
+    },
+];
+
+impl Planted {
+    pub(crate) fn checks_tokens(&self) -> bool {
+        !self.broken.is_empty()
+    }
+
+    /// Has the proxy call the broken scripts in place of the true ones.
+    pub(crate) fn plant(&self, site: &Site) {
+        if self.broken.is_empty() {
+            return;
+        }
+        let broken: BTreeMap<Vec<u8>, Vec<u8>> = self
+            .broken
+            .iter()
+            .map(|(script, before, after)| {
+                let hash: String = site.server.query(&["SCRIPT", "LOAD", script.text()]);
+                let text = script.broken(before, after);
+                // A mistake in the Lua here would fail every call, and so be caught for the wrong reason.
+                let _: String = site.server.query(&["SCRIPT", "LOAD", &text]);
+                (hash.into_bytes(), text.into_bytes())
+            })
+            .collect();
+        let locks = keys::ALL.map(|key| format!("lock:{key}").into_bytes());
+        site.proxy.rewrite(move |args| {
+            // What a manager tries out when it connects stays whole: it would not connect otherwise.
+            locks.iter().find(|lock| Some(&lock[..]) == args.get(3).copied())?;
+            let text = broken.get(*args.get(1)?).filter(|_| args[0] == b"EVALSHA")?;
+            let rest = args[2..].iter().map(|arg| arg.to_vec());
+            let mut other = vec![b"EVAL".to_vec(), text.clone()];
+            other.extend(rest);
+            Some(other)
+        });
+    }
+}

@@ -1,0 +1,113 @@
+//! The table that a person reads.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::keys;
+use crate::round::Outcome;
+
+/// What all rounds of one fault came to.
+#[derive(Default)]
+struct Row {
+    rounds: u64,
+    failed: u64,
+    operations: u64,
+    acquired: u64,
+    overlaps: usize,
+    losses: usize,
+    stale_tries: u64,
+    recoveries: Vec<Duration>,
+    fair_recoveries: Vec<Duration>,
+}
+
+/// All rounds so far.
+#[derive(Default)]
+pub(crate) struct Report {
+    rows: BTreeMap<String, Row>,
+    total: Row,
+}
+
+impl Report {
+    pub(crate) fn add(&mut self, outcome: &Outcome) {
+        let name = if outcome.name.contains('+') {
+            "two at once"
+        } else {
+            &outcome.name
+        };
+        for row in [self.rows.entry(name.to_owned()).or_default(), &mut self.total] {
+            row.rounds += 1;
+            row.failed += u64::from(!outcome.findings.is_empty());
+            row.operations += outcome.log.operations();
+            row.acquired += outcome.log.holds.len() as u64;
+            row.overlaps += outcome.overlaps;
+            row.losses += outcome.log.losses.len();
+            row.stale_tries += outcome.log.stale_tries();
+            for (key, time) in &outcome.recoveries {
+                if keys::is_fair(key) {
+                    row.fair_recoveries.push(*time);
+                } else {
+                    row.recoveries.push(*time);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn failed(&self) -> u64 {
+        self.total.failed
+    }
+
+    /// As Markdown.
+    pub(crate) fn table(&self) -> String {
+        let mut table = String::from(
+            "| fault | rounds | failed | operations | acquired | overlaps | losses signalled | stale writes refused | recovery p50 | p99 | fair p50 | p99 |\n\
+             | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+        );
+        let rows = self.rows.iter().map(|(name, row)| (name.as_str(), row));
+        for (name, row) in rows.chain([("**all**", &self.total)]) {
+            let _ = writeln!(
+                table,
+                "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+                row.rounds,
+                row.failed,
+                row.operations,
+                row.acquired,
+                row.overlaps,
+                row.losses,
+                row.stale_tries,
+                percentile(&row.recoveries, 50),
+                percentile(&row.recoveries, 99),
+                percentile(&row.fair_recoveries, 50),
+                percentile(&row.fair_recoveries, 99),
+            );
+        }
+        table
+    }
+
+    /// In one line.
+    pub(crate) fn summary(&self) -> String {
+        let Row {
+            rounds,
+            failed,
+            operations,
+            overlaps,
+            losses,
+            stale_tries,
+            ..
+        } = &self.total;
+        format!(
+            "{rounds} rounds of {} kinds, {failed} failed; {operations} operations, {overlaps} overlaps, \
+             {losses} losses signalled, {stale_tries} stale writes refused",
+            self.rows.len()
+        )
+    }
+}
+
+fn percentile(times: &[Duration], percent: usize) -> String {
+    let mut times = times.to_vec();
+    times.sort();
+    let index = (times.len() * percent).div_ceil(100).saturating_sub(1);
+    times
+        .get(index)
+        .map_or("–".to_owned(), |time| format!("{} ms", time.as_millis()))
+}

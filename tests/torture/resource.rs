@@ -1,0 +1,74 @@
+//! What the locks guard: for each key a fenced register and a counter, on a server of its own that no fault touches.
+
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
+
+/// Accepts a token unless it has seen a higher one; numbers what it accepts.
+const ENTER: &str = "
+local token, highest = tonumber(ARGV[1]), tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
+local value = redis.call('HGET', KEYS[1], 'value') or '0'
+if token < highest and ARGV[2] == 'checked' then
+  return {0, redis.call('HGET', KEYS[1], 'accepted') or '0', value}
+end
+redis.call('HSET', KEYS[1], 'token', ARGV[1])
+return {1, tostring(redis.call('HINCRBY', KEYS[1], 'accepted', 1)), value}";
+
+/// Overwrites the counter, as a careless user would, and counts how often that was done.
+const SET: &str = "
+redis.call('HSET', KEYS[1], 'value', ARGV[1])
+return redis.call('HINCRBY', KEYS[1], 'writes', 1)";
+
+/// A client of the resource.
+#[derive(Clone)]
+pub(crate) struct Resource {
+    connection: MultiplexedConnection,
+    checks: &'static str,
+}
+
+/// What the register said.
+pub(crate) struct Entered {
+    pub(crate) accepted: bool,
+    /// The number of the last accepted write, this one's if it was accepted.
+    pub(crate) number: u64,
+    /// The counter's value.
+    pub(crate) value: u64,
+}
+
+impl Resource {
+    /// `checked`: whether the register looks at tokens; one that does not is a planted bug.
+    pub(crate) async fn connect(url: &str, checked: bool) -> Self {
+        let client = redis::Client::open(url).expect("the resource's URL");
+        // Without a timeout: a process that was frozen while it asked still has an answer coming.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+        Self {
+            connection: connection.expect("a connection to the resource"),
+            checks: if checked { "checked" } else { "unchecked" },
+        }
+    }
+
+    pub(crate) async fn enter(&mut self, key: &str, token: u64) -> Entered {
+        let mut command = redis::cmd("EVAL");
+        command.arg(ENTER).arg(1).arg(register(key)).arg(token);
+        command.arg(self.checks);
+        let answer = command.query_async(&mut self.connection).await;
+        let (accepted, number, value): (u8, u64, u64) = answer.expect("the register's answer");
+        Entered {
+            accepted: accepted == 1,
+            number,
+            value,
+        }
+    }
+
+    pub(crate) async fn set(&mut self, key: &str, value: u64) {
+        let mut command = redis::cmd("EVAL");
+        command.arg(SET).arg(1).arg(register(key)).arg(value);
+        let answer = command.query_async::<u64>(&mut self.connection).await;
+        answer.expect("the counter is written");
+    }
+}
+
+/// The hash that holds a key's register and counter.
+pub(crate) fn register(key: &str) -> String {
+    format!("resource:{key}")
+}

@@ -1,0 +1,168 @@
+//! Which rounds are run, and what is said about them.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use fastrand::Rng;
+use tokio::runtime::Runtime;
+
+use crate::faults::{self, Fault};
+use crate::options::Options;
+use crate::planted::{self, Planted};
+use crate::report::Report;
+use crate::round::{Outcome, Plan};
+use crate::timeline;
+
+/// Random pairs in one pass.
+const PAIRS: usize = 4;
+/// A planted bug may need luck to show: so many rounds at most.
+const TRIES: u64 = 4;
+/// How often the fault of a planted bug strikes in each of them, until something is found.
+const PLANTED_STRIKES: u32 = 3;
+
+pub(crate) fn run(options: &Options, runtime: &Runtime) -> ExitCode {
+    let good = if options.planted {
+        planted_bugs(options, runtime)
+    } else {
+        torture(options, runtime)
+    };
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn torture(options: &Options, runtime: &Runtime) -> bool {
+    let started = Instant::now();
+    println!("seed {}", options.seed);
+    let mut report = Report::default();
+    let mut shown: Option<Outcome> = None;
+    let more = |pass| match options.time {
+        Some(time) => started.elapsed() < time,
+        None => pass == 0,
+    };
+    let mut number = 0;
+    let strikes = if options.time.is_some() { 3 } else { 1 };
+    for pass in 0.. {
+        if !more(pass) || options.round.is_some_and(|wanted| wanted < number) {
+            break;
+        }
+        for faults in pass_of(options.seed.wrapping_add(pass)) {
+            number += 1;
+            let plan = Plan {
+                number,
+                seed: options.seed.wrapping_add(number * 1_000_003),
+                strikes: if faults.is_empty() { 0 } else { strikes },
+                faults,
+                planted: None,
+            };
+            let in_time = options.time.is_none_or(|time| started.elapsed() < time);
+            if !in_time || !wanted(options, &plan) {
+                continue;
+            }
+            let outcome = plan.run(runtime);
+            say(options, &outcome);
+            report.add(&outcome);
+            let worth = |outcome: &Outcome| (!outcome.findings.is_empty(), outcome.log.losses.len());
+            if shown.as_ref().is_none_or(|shown| worth(shown) < worth(&outcome)) {
+                shown = Some(outcome);
+            }
+        }
+    }
+    println!("\n{}", report.table());
+    let Some(shown) = shown else {
+        println!("torture: no such round");
+        return false;
+    };
+    let written = write(options, &report, &shown);
+    println!("torture: {}; seed {}", report.summary(), options.seed);
+    written && report.failed() == 0
+}
+
+/// A calm round, each fault alone in random order, and some pairs.
+fn pass_of(seed: u64) -> Vec<Vec<Box<dyn Fault>>> {
+    let mut rng = Rng::with_seed(seed);
+    let mut alone = faults::all();
+    rng.shuffle(&mut alone);
+    let mut rounds = vec![Vec::new()];
+    rounds.extend(alone.into_iter().map(|fault| vec![fault]));
+    rounds.extend((0..PAIRS).map(|_| faults::pair(&mut rng)));
+    rounds
+}
+
+fn wanted(options: &Options, plan: &Plan<'_>) -> bool {
+    let name = plan.name();
+    options.round.is_none_or(|round| round == plan.number)
+        && options
+            .fault
+            .as_ref()
+            .is_none_or(|fault| *fault == name || fault == "pairs" && plan.faults.len() == 2)
+}
+
+fn say(options: &Options, outcome: &Outcome) {
+    let proofs = outcome.proofs.join("; ");
+    println!(
+        "round {} {}: {} operations, {} losses. {proofs}",
+        outcome.number,
+        outcome.name,
+        outcome.log.operations(),
+        outcome.log.losses.len(),
+    );
+    for finding in &outcome.findings {
+        println!("  VIOLATION {finding}");
+    }
+    if !outcome.findings.is_empty() {
+        println!("  again: --seed {} --round {}", options.seed, outcome.number);
+    }
+}
+
+fn write(options: &Options, report: &Report, shown: &Outcome) -> bool {
+    let Some(dir) = &options.report else { return true };
+    let text = format!(
+        "# Torture, seed {}\n\n{}\n{}\n",
+        options.seed,
+        report.table(),
+        report.summary()
+    );
+    let written = std::fs::create_dir_all(dir)
+        .and_then(|()| std::fs::write(dir.join("torture.md"), text))
+        .and_then(|()| std::fs::write(dir.join("torture.svg"), timeline::draw(shown)));
+    if let Err(error) = &written {
+        println!("{}: {error}", dir.display());
+    }
+    written.is_ok()
+}
+
+fn planted_bugs(options: &Options, runtime: &Runtime) -> bool {
+    println!("seed {}", options.seed);
+    let mut caught = 0;
+    for (number, bug) in planted::ALL.iter().enumerate() {
+        let by = (0..TRIES).find_map(|attempt| {
+            let seed = options.seed.wrapping_add(number as u64 * 100 + attempt);
+            catch(bug, seed, runtime)
+        });
+        caught += usize::from(by.is_some());
+        match by {
+            Some(what) => println!("caught: {}: {what}", bug.name),
+            None => println!("NOT CAUGHT: {} (expected: {:?})", bug.name, bug.caught_by),
+        }
+    }
+    let all = planted::ALL.len();
+    println!("torture: {caught} of {all} planted bugs caught; seed {}", options.seed);
+    caught == all
+}
+
+/// What caught it, if what was to catch it did.
+fn catch(bug: &Planted, seed: u64, runtime: &Runtime) -> Option<String> {
+    let faults: Vec<_> = bug.fault.and_then(faults::named).into_iter().collect();
+    let plan = Plan {
+        number: 0,
+        seed,
+        strikes: PLANTED_STRIKES * faults.len() as u32,
+        faults,
+        planted: Some(bug),
+    };
+    let findings = plan.run(runtime).findings;
+    let right = findings.iter().find(|finding| bug.caught_by.contains(&finding.check));
+    if right.is_none() {
+        println!("  not yet: {findings:?}");
+    }
+    right.map(ToString::to_string)
+}
