@@ -124,10 +124,7 @@ impl FaultProxy {
 
     /// Forwards other arguments in place of a request's own where `rewrite` gives any: the tests' way to have a real
     /// client and a real server behave as if one of them were broken.
-    pub fn rewrite(
-        &self,
-        rewrite: impl Fn(&[&[u8]]) -> Option<Vec<Vec<u8>>> + Send + 'static,
-    ) {
+    pub fn rewrite(&self, rewrite: impl Fn(&[&[u8]]) -> Option<Vec<Vec<u8>>> + Send + 'static) {
         self.switches.set_rewrite(Box::new(rewrite));
     }
 

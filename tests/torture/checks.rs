@@ -45,10 +45,19 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms) -> Vec<Finding> {
     }
     if terms.calm {
         let losses = log.losses.iter();
-        find("needless-loss", losses.map(|loss| format!("{loss:?}")).collect());
+        find(
+            "needless-loss",
+            losses.map(|loss| format!("{loss:?}")).collect(),
+        );
         // With several processes at one key there is always somebody to wake.
         let silent = site.proxy.messages() == 0;
-        find("wake-ups", silent.then(|| "no message passed".to_owned()).into_iter().collect());
+        find(
+            "wake-ups",
+            silent
+                .then(|| "no message passed".to_owned())
+                .into_iter()
+                .collect(),
+        );
     }
     find("errors", unexpected(log, terms));
     found
@@ -70,7 +79,11 @@ pub(crate) fn overlaps(log: &Log) -> Vec<(Hold, Hold)> {
 fn overlap(log: &Log, terms: Terms) -> Vec<String> {
     let wrong = |(earlier, later): &(Hold, Hold)| {
         let long = Duration::from_nanos(earlier.until.min(later.until) - later.from);
-        let told = |hold: &Hold| log.losses.iter().any(|loss| loss.key == hold.key && loss.holder == hold.holder);
+        let told = |hold: &Hold| {
+            log.losses
+                .iter()
+                .any(|loss| loss.key == hold.key && loss.holder == hold.holder)
+        };
         let why = if !terms.loses_locks {
             "though no lock was lost by the store"
         } else if long > LEASE {
@@ -145,7 +158,10 @@ fn unexpected(log: &Log, terms: Terms) -> Vec<String> {
 /// How long after this moment each hot key was held for the first time; those that were not are left out.
 pub(crate) fn recoveries(log: &Log, healed: u64) -> Vec<(&'static str, Duration)> {
     let first = |key: &'static str| {
-        let holds = log.holds.iter().filter(|hold| hold.key == key && hold.from >= healed);
+        let holds = log
+            .holds
+            .iter()
+            .filter(|hold| hold.key == key && hold.from >= healed);
         let at = holds.map(|hold| hold.from).min()?;
         Some((key, Duration::from_nanos(at - healed)))
     };

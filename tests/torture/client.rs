@@ -36,6 +36,7 @@ pub(crate) async fn run(url: &str, resource: &str, name: &str, seed: u64, checke
             rng: Rng::with_seed(seed.wrapping_add(number as u64)),
             holder: format!("{name}.{number}"),
             previous: None,
+            stop: stop.clone(),
             said: String::new(),
         };
         let stop = stop.clone();
@@ -72,6 +73,7 @@ struct Task {
     /// Holder and token of this task's hold before: its writes come too late now.
     previous: Option<(String, u64)>,
     said: String,
+    stop: Arc<AtomicBool>,
 }
 
 impl Task {
@@ -164,6 +166,9 @@ impl Task {
             tokio::time::sleep(5 * MS).await;
             if !is_held() {
                 return false;
+            }
+            if self.stop.load(SeqCst) {
+                break;
             }
         }
         true

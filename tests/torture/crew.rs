@@ -59,7 +59,14 @@ impl Crew {
             "unchecked"
         };
         self.started += 1;
-        let args = ["client", &self.job.url, &self.job.resource, &name, &seed, checks];
+        let args = [
+            "client",
+            &self.job.url,
+            &self.job.resource,
+            &name,
+            &seed,
+            checks,
+        ];
         Member {
             worker: Worker::start(&binary.display().to_string(), &args),
             holds: 0,

@@ -44,7 +44,11 @@ const LEASE: Duration = Duration::from_secs(1);
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let threads = if words.first() == Some(&"client") { 1 } else { 2 };
+    let threads = if words.first() == Some(&"client") {
+        1
+    } else {
+        2
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .enable_all()

@@ -30,11 +30,23 @@ impl Options {
                 options.planted = true;
                 continue;
             }
-            let value = *words.next().ok_or(format!("`{flag}` is unknown or needs a value"))?;
-            let number = || value.parse::<f64>().map_err(|error| format!("{flag} {value}: {error}"));
-            let whole = || value.parse::<u64>().map_err(|error| format!("{flag} {value}: {error}"));
+            let value = *words
+                .next()
+                .ok_or(format!("`{flag}` is unknown or needs a value"))?;
+            let number = || {
+                value
+                    .parse::<f64>()
+                    .map_err(|error| format!("{flag} {value}: {error}"))
+            };
+            let whole = || {
+                value
+                    .parse::<u64>()
+                    .map_err(|error| format!("{flag} {value}: {error}"))
+            };
             match *flag {
-                "--minutes" => options.time = Some(Duration::from_secs_f64(number()?.max(0.0) * 60.0)),
+                "--minutes" => {
+                    options.time = Some(Duration::from_secs_f64(number()?.max(0.0) * 60.0))
+                }
                 "--seed" => options.seed = whole()?,
                 "--round" => options.round = Some(whole()?),
                 "--fault" => options.fault = Some(value.to_owned()),

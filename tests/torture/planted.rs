@@ -3,12 +3,13 @@
 //! Client and server are the real ones. The proxy replaces the text of a script on its way: what the broken version
 //! does is wrapped around the true one, so it goes on fitting when the scripts are rewritten.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use crate::keys;
 use crate::site::Site;
 
-/// A script that can be broken: its name, and its text as the client sends it.
+/// A script that can be broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Script {
     Acquire,
@@ -20,12 +21,17 @@ enum Script {
 }
 
 impl Script {
-    fn text(self) -> &'static str {
+    /// What its text ends with: the fragments that scripts share come before it.
+    fn file(self) -> &'static str {
         match self {
             Self::Acquire => include_str!("../../lock-runtime/src/backend/redis/lua/acquire.lua"),
             Self::Release => include_str!("../../lock-runtime/src/backend/redis/lua/release.lua"),
-            Self::FairAcquire => include_str!("../../lock-runtime/src/backend/redis/lua/fair_acquire.lua"),
-            Self::FairRelease => include_str!("../../lock-runtime/src/backend/redis/lua/fair_release.lua"),
+            Self::FairAcquire => {
+                include_str!("../../lock-runtime/src/backend/redis/lua/fair_acquire.lua")
+            }
+            Self::FairRelease => {
+                include_str!("../../lock-runtime/src/backend/redis/lua/fair_release.lua")
+            }
             Self::Renew => include_str!("../../lock-runtime/src/backend/redis/lua/renew.lua"),
             Self::HandOver => include_str!("../../lock-runtime/src/backend/redis/lua/handover.lua"),
         }
@@ -33,11 +39,11 @@ impl Script {
 
     /// The true script with Lua around it: `before` may replace what `server.call` does (as `call`), `after` may
     /// change its answer `r`.
-    fn broken(self, before: &str, after: &str) -> String {
+    fn broken(self, text: &str, before: &str, after: &str) -> String {
         // The shebang, if there is one, has to stay the first line.
-        let (head, body) = match self.text().split_once('\n') {
+        let (head, body) = match text.split_once('\n') {
             Some((head, body)) if head.starts_with("#!") => (head, body),
-            _ => ("", self.text()),
+            _ => ("", text),
         };
         format!(
             "{head}\nlocal server = redis\n\
@@ -105,7 +111,7 @@ pub(crate) const ALL: &[Planted] = &[
     Planted {
         name: "a release that releases nothing",
         fault: None,
-        caught_by: &["operations", "leftover"],
+        caught_by: &["leftover"],
         broken: &[(Script::Release, instead_of!("HDEL", "return 1"), "")],
     },
     Planted {
@@ -136,7 +142,10 @@ pub(crate) const ALL: &[Planted] = &[
         caught_by: &["overlap", "needless-loss"],
         broken: &[(
             Script::Acquire,
-            instead_of!("PEXPIRE", "local key, ms = ...; return send(command, key, math.floor(ms / 5))"),
+            instead_of!(
+                "PEXPIRE",
+                "local key, ms = ...; return send(command, key, math.floor(ms / 5))"
+            ),
             "",
         )],
     },
@@ -224,26 +233,31 @@ impl Planted {
         if self.broken.is_empty() {
             return;
         }
-        let broken: BTreeMap<Vec<u8>, Vec<u8>> = self
-            .broken
-            .iter()
-            .map(|(script, before, after)| {
-                let hash: String = site.server.query(&["SCRIPT", "LOAD", script.text()]);
-                let text = script.broken(before, after);
-                // A mistake in the Lua here would fail every call, and so be caught for the wrong reason.
-                let _: String = site.server.query(&["SCRIPT", "LOAD", &text]);
-                (hash.into_bytes(), text.into_bytes())
-            })
-            .collect();
+        let broken = self.broken;
         let locks = keys::ALL.map(|key| format!("lock:{key}").into_bytes());
-        site.proxy.rewrite(move |args| {
-            // What a manager tries out when it connects stays whole: it would not connect otherwise.
-            locks.iter().find(|lock| Some(&lock[..]) == args.get(3).copied())?;
-            let text = broken.get(*args.get(1)?).filter(|_| args[0] == b"EVALSHA")?;
-            let rest = args[2..].iter().map(|arg| arg.to_vec());
-            let mut other = vec![b"EVAL".to_vec(), text.clone()];
-            other.extend(rest);
-            Some(other)
+        // The broken text by the hash of the true one, learned when a client loads that.
+        let known: RefCell<BTreeMap<Vec<u8>, Vec<u8>>> = RefCell::default();
+        site.proxy.rewrite(move |args| match *args {
+            [b"SCRIPT", b"LOAD", text] => {
+                let text = std::str::from_utf8(text).ok()?;
+                let mut all = broken.iter();
+                let (script, before, after) =
+                    all.find(|(script, ..)| text.ends_with(script.file()))?;
+                let hash = sha1_smol::Sha1::from(text).digest().to_string();
+                let text = script.broken(text, before, after);
+                known.borrow_mut().insert(hash.into(), text.into());
+                None
+            }
+            [b"EVALSHA", hash, keys, ref rest @ ..] => {
+                // What a manager tries out when it connects stays whole: it would not connect otherwise.
+                locks.iter().find(|lock| rest.first() == Some(&&lock[..]))?;
+                let text = known.borrow().get(hash)?.clone();
+                let rest = rest.iter().map(|arg| arg.to_vec());
+                let mut other = vec![b"EVAL".to_vec(), text, keys.to_vec()];
+                other.extend(rest);
+                Some(other)
+            }
+            _ => None,
         });
     }
 }

@@ -35,7 +35,10 @@ impl Report {
         } else {
             &outcome.name
         };
-        for row in [self.rows.entry(name.to_owned()).or_default(), &mut self.total] {
+        for row in [
+            self.rows.entry(name.to_owned()).or_default(),
+            &mut self.total,
+        ] {
             row.rounds += 1;
             row.failed += u64::from(!outcome.findings.is_empty());
             row.operations += outcome.log.operations();

@@ -40,7 +40,9 @@ impl Resource {
         let client = redis::Client::open(url).expect("the resource's URL");
         // Without a timeout: a process that was frozen while it asked still has an answer coming.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+        let connection = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await;
         Self {
             connection: connection.expect("a connection to the resource"),
             checks: if checked { "checked" } else { "unchecked" },

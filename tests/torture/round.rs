@@ -50,6 +50,8 @@ pub(crate) struct Outcome {
     pub(crate) recoveries: Vec<(&'static str, Duration)>,
     pub(crate) proofs: Vec<String>,
     pub(crate) findings: Vec<Finding>,
+    /// Calls of broken scripts.
+    pub(crate) rewrites: u64,
     /// From the beginning of a fault to its end.
     pub(crate) strikes: Vec<(u64, u64)>,
     /// From the moment when every client was at work to the end.
@@ -125,6 +127,7 @@ impl Plan<'_> {
                 .collect(),
             log: stage.crew.log,
             proofs: stage.proofs,
+            rewrites: stage.site.proxy.rewrites(),
             findings,
             strikes: stage.strikes,
             span: (from, now_ns()),
@@ -151,7 +154,10 @@ impl Stage {
         while (0..CLIENTS).any(|client| self.crew.holds(client) < WARM) {
             if Instant::now() > deadline || self.crew.has_deserter() {
                 let holds: Vec<u64> = (0..CLIENTS).map(|client| self.crew.holds(client)).collect();
-                self.find("operations", format!("only {holds:?} holds in {PATIENCE:?}"));
+                self.find(
+                    "operations",
+                    format!("only {holds:?} holds in {PATIENCE:?}"),
+                );
                 return;
             }
             std::thread::sleep(STEP);
@@ -184,7 +190,9 @@ impl Stage {
         let [first, rest @ ..] = faults else { return };
         let mut lasts = |fault: &dyn Fault| Duration::from_millis(self.rng.u64(fault.lasts()));
         let time = lasts(first.as_ref());
-        let second = rest.first_mut().map(|second| (lasts(second.as_ref()), second));
+        let second = rest
+            .first_mut()
+            .map(|second| (lasts(second.as_ref()), second));
         let from = now_ns();
         first.begin(&mut self.scene());
         match second {
@@ -213,14 +221,19 @@ impl Stage {
     }
 
     fn recover(&mut self) {
-        let Some((_, healed)) = self.strikes.last().copied() else { return };
+        let Some((_, healed)) = self.strikes.last().copied() else {
+            return;
+        };
         let deadline = Instant::now() + RECOVERY;
         while checks::recoveries(&self.crew.log, healed).len() < keys::HOT.len() {
             if Instant::now() > deadline {
                 let back = checks::recoveries(&self.crew.log, healed).len();
                 self.find(
                     "recovery",
-                    format!("{back} of {} hot keys held again in {RECOVERY:?}", keys::HOT.len()),
+                    format!(
+                        "{back} of {} hot keys held again in {RECOVERY:?}",
+                        keys::HOT.len()
+                    ),
                 );
                 return;
             }
@@ -240,7 +253,11 @@ impl Stage {
         // What a killed or frozen client left behind ends with its lease; after a calm round, nothing is left behind.
         let lease = if terms.calm { Duration::ZERO } else { LEASE };
         let deadline = Instant::now() + lease + Duration::from_millis(250);
-        let left = |site: &Site| keys::ALL.iter().find(|key| site.server.exists(&format!("lock:{key}")));
+        let left = |site: &Site| {
+            keys::ALL
+                .iter()
+                .find(|key| site.server.exists(&format!("lock:{key}")))
+        };
         while let Some(key) = left(&self.site) {
             if Instant::now() > deadline {
                 let ttl = self.site.server.pttl(&format!("lock:{key}"));

@@ -70,7 +70,12 @@ pub(crate) fn draw(outcome: &Outcome) -> String {
 
 /// Neighbours of one process that are closer than a pixel are one bar: a round has thousands of holds.
 fn draw_holds(svg: &mut String, outcome: &Outcome, key: &str, top: f64, x: &impl Fn(u64) -> f64) {
-    let mut holds: Vec<_> = outcome.log.holds.iter().filter(|hold| hold.key == key).collect();
+    let mut holds: Vec<_> = outcome
+        .log
+        .holds
+        .iter()
+        .filter(|hold| hold.key == key)
+        .collect();
     holds.sort_by_key(|hold| (process(&hold.holder), hold.from));
     let mut bars: Vec<(usize, f64, f64)> = Vec::new();
     for hold in holds {

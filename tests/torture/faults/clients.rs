@@ -9,7 +9,10 @@ use super::{Fault, Scene, Side, proven};
 pub(super) fn all() -> Vec<Box<dyn Fault>> {
     vec![
         Box::new(Killed { victim: 0 }),
-        Box::new(Frozen { victim: 0, said: None }),
+        Box::new(Frozen {
+            victim: 0,
+            said: None,
+        }),
     ]
 }
 

@@ -222,11 +222,17 @@ impl Fault for Full {
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
         self.errors = scene.site.errors("OOM");
-        let _: Value = scene.site.server.query(&["CONFIG", "SET", "maxmemory", "1"]);
+        let _: Value = scene
+            .site
+            .server
+            .query(&["CONFIG", "SET", "maxmemory", "1"]);
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        let _: Value = scene.site.server.query(&["CONFIG", "SET", "maxmemory", "0"]);
+        let _: Value = scene
+            .site
+            .server
+            .query(&["CONFIG", "SET", "maxmemory", "0"]);
         let met = scene.site.errors("OOM").saturating_sub(self.errors);
         proven(met > 0, format!("{met} refused for memory"))
     }
@@ -256,11 +262,17 @@ impl Fault for Forbids {
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
         self.errors = scene.site.errors("NOPERM");
-        let _: Value = scene.site.server.query(&["ACL", "SETUSER", "default", "-evalsha"]);
+        let _: Value = scene
+            .site
+            .server
+            .query(&["ACL", "SETUSER", "default", "-evalsha"]);
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        let _: Value = scene.site.server.query(&["ACL", "SETUSER", "default", "+evalsha"]);
+        let _: Value = scene
+            .site
+            .server
+            .query(&["ACL", "SETUSER", "default", "+evalsha"]);
         let met = scene.site.errors("NOPERM").saturating_sub(self.errors);
         proven(met > 0, format!("{met} refused for rights"))
     }
