@@ -118,8 +118,11 @@ fn say(options: &Options, outcome: &Outcome) {
     }
     if !outcome.findings.is_empty() {
         println!(
-            "  again: --seed {} --round {}",
-            options.seed, outcome.number
+            "  again: --seed {} --round {}{}",
+            options.seed,
+            outcome.number,
+            // How often a fault strikes depends on it.
+            options.time.map_or("", |_| " --minutes 1")
         );
     }
 }
