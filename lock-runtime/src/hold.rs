@@ -47,6 +47,8 @@ struct State {
     writers: usize,
     /// A nested request asked for a longer lease: the next renewal extends it even if nobody renews.
     lengthen: bool,
+    /// Until when the key stays taken, even if the last sharer leaves before: the latest that one of them asked for.
+    keep_until: Option<Moment>,
     /// Who else is told when the hold is over: guards that hold several locks as one.
     also_told: Vec<Weak<Notify>>,
     /// This process's turn at the key, if a hold of this kind owns it. Leaves with the hold, or at once when it is lost: the next local waiter
@@ -75,6 +77,8 @@ pub(crate) enum Left {
     Good {
         place: Option<Place>,
         left_at: Moment,
+        /// Until when the key stays taken.
+        keep_until: Option<Moment>,
     },
     /// The hold was lost before; whether this was its last sharer.
     Lost { reason: LostReason, last: bool },
@@ -96,6 +100,7 @@ impl Hold {
             renewers: usize::from(terms.renewed),
             writers: usize::from(key.kind() == Kind::Write),
             lengthen: false,
+            keep_until: None,
             also_told: Vec::new(),
             place,
         };
@@ -319,10 +324,20 @@ impl Hold {
         Ok(Some(longer))
     }
 
-    /// Takes a sharer out.
-    pub(crate) fn leave(&self, kind: Kind, renewed: bool, now: Moment) -> Left {
+    /// Takes a sharer out, who wants the key to stay taken until `keep_until`, whoever is the last to leave.
+    pub(crate) fn leave(
+        &self,
+        kind: Kind,
+        renewed: bool,
+        keep_until: Option<Moment>,
+        now: Moment,
+    ) -> Left {
         let loss = self.loss_at(now);
         let mut state = self.state();
+        state.keep_until = match (state.keep_until, keep_until) {
+            (Some(one), Some(other)) => Some(one.later(other)),
+            (one, other) => one.or(other),
+        };
         state.sharers -= 1;
         state.renewers -= usize::from(renewed);
         state.writers -= usize::from(kind == Kind::Write);
@@ -342,12 +357,14 @@ impl Hold {
         }
         state.phase = Phase::Ended;
         let place = state.place.take();
+        let keep_until = state.keep_until;
         let also_told = std::mem::take(&mut state.also_told);
         drop(state);
         self.tell(also_told);
         Left::Good {
             place,
             left_at: now,
+            keep_until,
         }
     }
 

@@ -46,9 +46,13 @@ impl Share {
         match left {
             Left::Shared => Ok(None),
             Left::Reading(place) => Ok(Some(Next::Downgrade(Downgrade::new(core, hold, place)))),
-            Left::Good { place, left_at } => {
+            Left::Good {
+                place,
+                left_at,
+                keep_until,
+            } => {
                 let departure = Departure::new(core, hold, place, left_at);
-                Ok(Some(Next::Depart(departure.not_before(self.keep_until()))))
+                Ok(Some(Next::Depart(departure.not_before(keep_until))))
             }
             Left::Lost { reason, last } => {
                 let error = hold.lost_error(reason, false);

@@ -102,10 +102,6 @@ impl Share {
         self.keep_until = Some(clock::now() + least);
     }
 
-    pub(crate) fn keep_until(&self) -> Option<Moment> {
-        self.keep_until
-    }
-
     /// Whether it shares an ancestor's hold.
     pub(crate) fn is_nested(&self) -> bool {
         self.turn.is_some()
@@ -160,7 +156,9 @@ impl Share {
     /// waiting: until what is left to do at the store counts for itself.
     pub(crate) fn leave(&mut self) -> Option<(Left, Counted)> {
         let counted = self.counted.take()?;
-        let left = self.hold.leave(self.kind, self.renewed, clock::now());
+        let left = self
+            .hold
+            .leave(self.kind, self.renewed, self.keep_until, clock::now());
         if let Left::Good { .. } = left {
             // Before the release is sent: nothing renews a hold that is being given back.
             self.core.watch.remove(&self.hold);

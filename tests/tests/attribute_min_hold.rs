@@ -1,11 +1,12 @@
-//! `min_hold` on Redis: the server keeps the key, whatever becomes of the process that asked for it.
+//! `min_hold`: the store keeps the key, whatever becomes of the process that asked for it, and whoever leaves last.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockManager, distributed_lock};
-use tests::{RedisServer, eventually};
+use tests::{RedisServer, Store, eventually};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 const LEAST: Duration = Duration::from_secs(3);
 const KEY: &str = "lock:tick";
@@ -90,4 +91,68 @@ async fn the_key_stays_taken_when_the_call_and_the_manager_are_dropped() {
     let taken = taken_for(&server, before).await;
     assert!(taken >= LEAST, "{taken:?}");
     assert!(taken < 2 * LEAST, "{taken:?}");
+}
+
+/// Leaves work behind that shares the hold until `go`.
+#[distributed_lock(key = "tick", manager = locks, lease = "1s", min_hold = LEAST, guard = lease)]
+async fn leaves_work(
+    locks: &LockManager,
+    go: &Arc<Notify>,
+) -> Result<JoinHandle<Result<(), LockError>>, LockError> {
+    let (entered, inside) = (Arc::new(Notify::new()), locks.clone());
+    let (told, go) = (entered.clone(), go.clone());
+    let work = tokio::spawn(lease.scope(async move {
+        let guard = inside.mutex("tick").acquire().await?;
+        told.notify_one();
+        go.notified().await;
+        guard.release().await
+    }));
+    entered.notified().await;
+    Ok(work)
+}
+
+/// As [`leaves_work`], as a writer who leaves a reader behind.
+#[distributed_lock(
+    key = "page", mode = write, manager = locks, lease = "1s", min_hold = LEAST, guard = lease
+)]
+async fn leaves_a_reader(
+    locks: &LockManager,
+    go: &Arc<Notify>,
+) -> Result<JoinHandle<Result<(), LockError>>, LockError> {
+    let (entered, inside) = (Arc::new(Notify::new()), locks.clone());
+    let (told, go) = (entered.clone(), go.clone());
+    let work = tokio::spawn(lease.scope(async move {
+        let guard = inside.read("page").acquire().await?;
+        told.notify_one();
+        go.notified().await;
+        guard.release().await
+    }));
+    entered.notified().await;
+    Ok(work)
+}
+
+tests::suite! {
+    async fn the_key_stays_taken_when_the_call_is_not_the_last_to_share_the_hold(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let (before, go) = (Instant::now(), Arc::new(Notify::new()));
+        let work = leaves_work(&locks, &go).await.unwrap();
+        go.notify_one();
+        work.await.unwrap().unwrap();
+        assert_eq!(tick(&other).await.unwrap(), None, "a second run in the same tick");
+        other.mutex("tick").acquire().await.unwrap().release().await.unwrap();
+        let taken = before.elapsed();
+        assert!(taken >= LEAST && taken < 2 * LEAST, "{taken:?}");
+    }
+
+    async fn the_key_stays_taken_for_writers_when_a_reader_outlives_the_call(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let (before, go) = (Instant::now(), Arc::new(Notify::new()));
+        let work = leaves_a_reader(&locks, &go).await.unwrap();
+        go.notify_one();
+        work.await.unwrap().unwrap();
+        assert!(other.write("page").try_acquire().await.unwrap().is_none());
+        other.write("page").acquire().await.unwrap().release().await.unwrap();
+        let taken = before.elapsed();
+        assert!(taken >= LEAST && taken < 2 * LEAST, "{taken:?}");
+    }
 }
