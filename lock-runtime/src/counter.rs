@@ -1,32 +1,45 @@
 //! One request to a counter, for a caller who cannot repeat it blindly.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Fault, Listen, Reply, Sort, Tally};
 use crate::clock;
 use crate::core::Core;
 use crate::error::{LockError, StoreError};
-use crate::gate;
+use crate::gate::{self, Entry, Place, Turn};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::name::LockName;
-use crate::order::Patience;
-use crate::wait::CAP;
+use crate::options::Overrides;
+use crate::order::{Order, Patience};
+use crate::wait::{CAP, gave_up, queue};
 
 const PAUSE: Duration = Duration::from_millis(25);
 const AFTER_A_FAULT: Duration = Duration::from_millis(250);
+
+/// Notes what the store said, for those who queue behind.
+pub(crate) fn note<T>(place: &Place, answer: &Result<T, Fault>) {
+    match answer {
+        Ok(_) => place.heard_from_store(None),
+        Err(Fault::NotDone(source) | Fault::Unknown(source)) => {
+            place.heard_from_store(Some(source))
+        }
+        Err(_) => {}
+    }
+}
 
 /// A counter by its checked name.
 #[derive(Debug)]
 pub(crate) struct Counter<'a> {
     pub(crate) core: &'a Core,
-    pub(crate) key: Key,
+    pub(crate) key: Arc<Key>,
     sort: Sort,
 }
 
 impl Counter<'_> {
     /// # Errors
-    /// [`LockError::InvalidName`], [`LockError::ShuttingDown`].
+    /// [`LockError::InvalidName`].
     pub(crate) fn new<'a>(
         core: &'a Core,
         name: &LockName,
@@ -34,8 +47,40 @@ impl Counter<'_> {
     ) -> Result<Counter<'a>, LockError> {
         let key = Key::new(&core.options.namespace, name, Kind::Permits)?;
         core.start();
-        core.life.admit(&key)?;
+        let key = Arc::new(key);
         Ok(Counter { core, key, sort })
+    }
+
+    /// Refuses those who begin something once the manager closes. Who ends something is let through for longer:
+    /// what a body does not give back because of a shutdown, nobody ever will.
+    pub(crate) fn admitted(self) -> Result<Self, LockError> {
+        self.core.life.admit(&self.key)?;
+        Ok(self)
+    }
+
+    pub(crate) fn order(&self, wait: Option<Duration>) -> Result<Order, LockError> {
+        Ok(Order {
+            key: self.key.clone(),
+            terms: Overrides::default().terms(self.key.name(), &self.core.options)?,
+            wait,
+            reentrant: false,
+        })
+    }
+
+    /// Waits behind the others of this process who want something of the counter.
+    pub(crate) async fn turn(&self, order: &Order, patience: &Patience) -> Result<Turn, LockError> {
+        let ticket = match self.core.gates.enter(&order.key, order.terms)? {
+            Entry::Head(place) => return Ok(Turn::Head(place)),
+            Entry::Queued(ticket) => ticket,
+        };
+        let turn = queue(ticket, order, patience, self.core.options.call_timeout).await?;
+        match &turn {
+            // Whoever comes to the head when its time is over makes no call any more.
+            Turn::Head(place) if patience.is_over() && order.wait != Some(Duration::ZERO) => {
+                Err(gave_up(place.fault(), order, patience))
+            }
+            _ => Ok(turn),
+        }
     }
 
     pub(crate) fn tally(&self) -> Tally<'_> {
@@ -45,11 +90,15 @@ impl Counter<'_> {
         }
     }
 
-    /// Sends a request within the call timeout, again only after an answer that says that nothing was done.
+    /// Sends a request within the call timeout, again only after an answer that says that nothing was done. A shutdown
+    /// waits for it.
     pub(crate) async fn once<'b, T>(
         &'b self,
         ask: impl Fn(&'b Core, Tally<'b>, Duration) -> Reply<'b, T>,
     ) -> Result<T, LockError> {
+        // Counted before the look: a shutdown that does not see it has stopped the manager before.
+        let _under_way = self.core.life.background.enter();
+        self.core.life.admit_last(&self.key)?;
         let deadline = clock::now() + self.core.options.call_timeout;
         loop {
             let fault = match ask(self.core, self.tally(), deadline.remaining()).await {
@@ -82,14 +131,7 @@ impl Counter<'_> {
                 Err(fault) => return Err(self.error(fault)),
             };
             if patience.is_over() {
-                return Err(match fault {
-                    Some(fault) => self.error(fault),
-                    None => LockError::Busy {
-                        name: self.key.name().to_owned(),
-                        waited: patience.since.elapsed(),
-                        retry_after: None,
-                    },
-                });
+                return Err(self.over(patience, fault));
             }
             let waiting = async {
                 match (&fault, &mut listener) {
@@ -112,6 +154,22 @@ impl Counter<'_> {
                 () = waiting => {}
                 () = self.core.life.closing() => return Err(gate::closed(&self.key)),
             }
+            // No further call: its answer would come too late. What was known last is the answer.
+            if patience.is_over() {
+                return Err(self.over(patience, fault));
+            }
+        }
+    }
+
+    /// What a caller is told in the end: what was known last.
+    fn over(&self, patience: Patience, fault: Option<Fault>) -> LockError {
+        match fault {
+            Some(fault) => self.error(fault),
+            None => LockError::Busy {
+                name: self.key.name().to_owned(),
+                waited: patience.since.elapsed(),
+                retry_after: None,
+            },
         }
     }
 

@@ -81,7 +81,7 @@ pub(crate) enum Turn {
     Head(Place),
     /// A hold, handed over by the one before.
     Held(Share),
-    /// The store admits readers: each asks for itself, without a place.
+    /// The store admits readers: each asks for itself, without a place. Or the latch is open.
     Go,
 }
 

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Fault, Sort};
+use crate::backend::{Fault, Reply, Sort};
 use crate::core::Core;
-use crate::counter::Counter;
+use crate::counter::{Counter, note};
 use crate::error::LockError;
+use crate::gate::Turn;
 use crate::name::LockName;
 use crate::options::{check_wait, config};
 use crate::order::Patience;
@@ -58,7 +59,7 @@ impl Latch {
         if count == 0 {
             return Err(config("a latch waits for 1 event at least, not for 0"));
         }
-        let counter = self.counter()?;
+        let counter = self.counter()?.admitted()?;
         counter
             .once(|core, tally, timeout| core.backend.set(tally, count, timeout))
             .await
@@ -81,7 +82,7 @@ impl Latch {
     ///
     /// # Errors
     /// As [`try_set_count`](Latch::try_set_count). After [`LockError::Unavailable`] it may have been counted or not:
-    /// it is sent once, for a second one could open the latch too early.
+    /// it is sent once, for a second one could open the latch too early. A shutdown refuses it only when it is done.
     ///
     /// # Cancel safety
     /// Dropping the future may leave it counted or not.
@@ -94,27 +95,50 @@ impl Latch {
 
     /// Waits until the latch is open, for so long at most; `None` waits for as long as it takes. It looks for itself
     /// about once a second, and after every reconnection: no lost message makes it hang. A latch that opens and is
-    /// set again in between may be missed.
+    /// set again in between may be missed. However many callers of one process wait, one of them asks for all.
     ///
     /// # Errors
     /// [`LockError::Busy`] if it was closed for the whole wait; while the store is away, it waits on, and says
-    /// [`LockError::Unavailable`] in the end; the others as [`try_set_count`](Latch::try_set_count).
+    /// [`LockError::Unavailable`] in the end; [`LockError::TooManyWaiters`]; the others as
+    /// [`try_set_count`](Latch::try_set_count).
     ///
     /// # Cancel safety
     /// Changes nothing.
     pub async fn wait(&self, wait: Option<Duration>) -> Result<(), LockError> {
         check_wait(wait)?;
-        let counter = self.counter()?;
+        let counter = self.counter()?.admitted()?;
+        let patience = Patience::new(wait);
         let (core, tally) = (&self.core, counter.tally());
-        let ask = |timeout| -> crate::backend::Reply<'_, bool> {
+        let is_open = move |timeout| async move {
+            let count = core.backend.read(tally, timeout).await?;
+            Ok(count.is_none_or(|count| count <= 0))
+        };
+        if wait == Some(Duration::ZERO) {
+            // What the head last heard may be a second old.
+            let ask = |timeout| -> Reply<'_, bool> { Box::pin(is_open(timeout)) };
+            return counter.until(patience, ask, Fault::is_passing).await;
+        }
+        let order = counter.order(wait)?;
+        let place = match counter.turn(&order, &patience).await? {
+            Turn::Head(place) => place,
+            Turn::Go => return Ok(()),
+            // Holds are handed over at locks only.
+            Turn::Held(_) => return Err(order.busy(&patience, None)),
+        };
+        let mut asked = place.so_far();
+        let ask = |timeout| -> Reply<'_, bool> {
+            asked = place.so_far();
+            let place = &place;
             Box::pin(async move {
-                let count = core.backend.read(tally, timeout).await?;
-                Ok(count.is_none_or(|count| count <= 0))
+                let answer = is_open(timeout).await;
+                note(place, &answer);
+                answer
             })
         };
-        counter
-            .until(Patience::new(wait), ask, Fault::is_passing)
-            .await
+        counter.until(patience, ask, Fault::is_passing).await?;
+        // Those who came after the question may have seen the latch being set before they did: they ask again.
+        place.admit_those(asked);
+        Ok(())
     }
 
     /// Opens the latch, whatever its count. False if it was open.

@@ -28,7 +28,7 @@ pub(crate) struct Lifecycle {
     /// counts first and then looks whether callers are still admitted, a shutdown does it the other way round, all
     /// of it sequentially consistent: one of the two sees the other.
     pub(crate) guards: Arc<Tally>,
-    /// Background releases and hand-overs under way.
+    /// Background releases and hand-overs under way, and requests to counters.
     pub(crate) background: Arc<Tally>,
 }
 
@@ -39,12 +39,14 @@ impl Lifecycle {
 
     /// Refuses callers once the manager closes.
     pub(crate) fn admit(&self, key: &Key) -> Result<(), LockError> {
-        match self.closed() {
-            None => Ok(()),
-            Some(why) => Err(LockError::ShuttingDown {
-                name: key.name().to_owned(),
-                why,
-            }),
+        self.closed().map_or(Ok(()), |why| Err(refused(key, why)))
+    }
+
+    /// Refuses callers once the manager has stopped: until then, those whom a shutdown lets finish may give back.
+    pub(crate) fn admit_last(&self, key: &Key) -> Result<(), LockError> {
+        match self.phase.load(Ordering::SeqCst) {
+            OPEN | CLOSING => Ok(()),
+            _ => self.admit(key),
         }
     }
 
@@ -116,6 +118,13 @@ impl Lifecycle {
                 drop(counted);
             }));
         }
+    }
+}
+
+fn refused(key: &Key, why: &'static str) -> LockError {
+    LockError::ShuttingDown {
+        name: key.name().to_owned(),
+        why,
     }
 }
 

@@ -8,21 +8,21 @@ use tokio::sync::oneshot;
 
 use crate::backend::{Fault, Reply, Sort};
 use crate::core::Core;
-use crate::counter::Counter;
+use crate::counter::{Counter, note};
 use crate::error::LockError;
-use crate::gate::{Entry, Turn};
+use crate::gate::Turn;
 use crate::key::Key;
 use crate::name::LockName;
-use crate::options::{Overrides, check_wait};
-use crate::order::{Order, Patience};
+use crate::options::check_wait;
+use crate::order::Patience;
 use crate::semaphore::{Semaphore, check_permits};
-use crate::wait;
 
 /// A semaphore whose permits have no holder and no lease: Redisson's `RSemaphore`, to share one with Java. Made by
 /// [`LockManager::plain_semaphore`](crate::LockManager::plain_semaphore); cheap to clone.
 ///
 /// **A crashed process's permits are gone**: nobody knows that it had them, and somebody has to
-/// [add](PlainSemaphore::add_permits) them again. For new code use [`Semaphore`], whose permits are leased.
+/// [add](PlainSemaphore::add_permits) them again. A shutdown does not know of them either: it lets them be given back
+/// until it is done, and does not wait for that. For new code use [`Semaphore`], whose permits are leased.
 #[derive(Clone)]
 pub struct PlainSemaphore {
     core: Arc<Core>,
@@ -111,33 +111,20 @@ impl PlainSemaphore {
         check_permits(permits)?;
         check_wait(wait)?;
         let core = &self.core;
-        let counter = Counter::new(core, &self.name, Sort::Semaphore)?;
+        let counter = Counter::new(core, &self.name, Sort::Semaphore)?.admitted()?;
         let patience = Patience::new(wait);
-        let key = Arc::new(counter.key.clone());
-        let terms = Overrides::default().terms(key.name(), &core.options)?;
-        let order = Order {
-            key: key.clone(),
-            terms,
-            wait,
-            reentrant: false,
-        };
-        let place = match core.gates.enter(&key, terms)? {
-            Entry::Head(place) => place,
-            Entry::Queued(ticket) => {
-                let timeout = core.options.call_timeout;
-                match wait::queue(ticket, &order, &patience, timeout).await? {
-                    Turn::Head(place) => place,
-                    // Holds are handed over at locks only, and only readers go together.
-                    Turn::Held(_) | Turn::Go => return Err(order.busy(&patience, None)),
-                }
-            }
+        let order = counter.order(wait)?;
+        let place = match counter.turn(&order, &patience).await? {
+            Turn::Head(place) => place,
+            // Holds are handed over at locks only, and only readers and those at a latch go together.
+            Turn::Held(_) | Turn::Go => return Err(order.busy(&patience, None)),
         };
         let ask = |timeout| -> Reply<'_, bool> {
-            let (core, key, place) = (core.clone(), key.clone(), &place);
+            let (core, key, place) = (core.clone(), order.key.clone(), &place);
             Box::pin(async move {
-                let taken = take(core, key, permits, timeout).await?;
-                place.heard_from_store(None);
-                Ok(taken)
+                let taken = take(core, key, permits, timeout).await;
+                note(place, &taken);
+                taken
             })
         };
         let not_done = |fault: &Fault| matches!(fault, Fault::NotDone(_));

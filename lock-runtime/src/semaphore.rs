@@ -93,7 +93,7 @@ impl Semaphore {
     /// Dropping the future may leave it set or not.
     pub async fn try_set_permits(&self, permits: u64) -> Result<bool, LockError> {
         check_count("the number of permits", permits)?;
-        let counter = self.counter()?;
+        let counter = self.counter()?.admitted()?;
         counter
             .once(|core, tally, timeout| core.backend.set(tally, permits, timeout))
             .await
@@ -117,7 +117,8 @@ impl Semaphore {
     ///
     /// # Errors
     /// As [`try_set_permits`](Semaphore::try_set_permits), and [`LockError::InvalidConfig`] if no permits were set.
-    /// After [`LockError::Unavailable`] they may have been added or not; it is not tried twice.
+    /// After [`LockError::Unavailable`] they may have been added or not; it is not tried twice. A shutdown refuses it
+    /// only when it is done: bodies that it lets finish can still give back.
     ///
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.

@@ -452,7 +452,7 @@ pub(crate) async fn contend<S: Seat>(
 }
 
 /// What somebody is told who never asked the store: what the one at the head last heard from it.
-fn gave_up(fault: Option<StoreError>, order: &Order, patience: &Patience) -> LockError {
+pub(crate) fn gave_up(fault: Option<StoreError>, order: &Order, patience: &Patience) -> LockError {
     match fault {
         Some(source) => LockError::Unavailable {
             name: order.key.name().to_owned(),

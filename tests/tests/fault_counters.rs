@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager};
 use tests::faults::{asleep, behind_a_proxy, took};
-use tests::{RedisServer, Then, eventually};
+use tests::{CommandStats, Direction, RedisServer, Then, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Option<Duration> = Some(Duration::from_secs(30));
@@ -99,7 +99,7 @@ async fn a_server_that_is_away_for_a_while_ends_no_wait() {
     let waiting = latch.clone();
     let waiting = asleep(&proxy, async move { waiting.wait(LONG).await }).await;
     proxy.go_down();
-    let (refused, _) = took(latch.wait(Some(600 * MS))).await;
+    let (refused, _) = took(latch.wait(Some(1_600 * MS))).await;
     assert!(
         matches!(refused, Err(LockError::Unavailable { .. })),
         "{refused:?}"
@@ -110,4 +110,43 @@ async fn a_server_that_is_away_for_a_while_ends_no_wait() {
     let (opened, waited) = took(waiting).await;
     opened.unwrap().unwrap();
     assert!(waited < CAP + 1_000 * MS, "{waited:?}");
+}
+
+#[tokio::test]
+async fn two_hundred_who_wait_for_a_latch_ask_as_one() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let latch = locks.latch("l");
+    latch.try_set_count(1).await.unwrap();
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..200 {
+        let latch = latch.clone();
+        waiting.spawn(async move { latch.wait(LONG).await });
+    }
+    eventually("all but one queue", async || {
+        locks.inspect("l").await.unwrap().local_waiters == 199
+    })
+    .await;
+    let before = CommandStats::of(&server);
+    latch.count_down().await.unwrap();
+    while let Some(waiter) = waiting.join_next().await {
+        waiter.unwrap().unwrap();
+    }
+    let asked = CommandStats::of(&server).since(&before).scripts();
+    assert!(asked <= 6, "{asked} scripts");
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_for_the_answer_to_a_count() {
+    let server = RedisServer::start();
+    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
+    let latch = locks.latch("l");
+    latch.try_set_count(2).await.unwrap();
+    latch.count_down().await.unwrap();
+    proxy.delay(Direction::Replies, 500 * MS);
+    let sent = proxy.requests();
+    let counting = tokio::spawn(async move { latch.count_down().await });
+    eventually("it is on its way", async || proxy.requests() > sent).await;
+    locks.shutdown().await;
+    assert_eq!(counting.await.unwrap().unwrap(), 0);
 }

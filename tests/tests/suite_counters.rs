@@ -191,4 +191,81 @@ tests::suite! {
         latch.delete().await.unwrap();
         semaphore.delete().await.unwrap();
     }
+
+    async fn a_body_that_a_shutdown_lets_finish_gives_back_what_has_no_holder(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let (plain, latch) = (locks.plain_semaphore("s"), locks.latch("l"));
+        plain.try_set_permits(1).await.unwrap();
+        latch.try_set_count(1).await.unwrap();
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        plain.acquire(1, LONG).await.unwrap();
+        let stopping = tokio::spawn({
+            let locks = locks.clone();
+            async move { locks.shutdown().await }
+        });
+        eventually("nothing new is admitted", async || {
+            matches!(plain.try_acquire(1).await, Err(LockError::ShuttingDown { .. }))
+        }).await;
+        for refused in [
+            latch.wait(LONG).await,
+            latch.try_set_count(1).await.map(drop),
+            plain.try_set_permits(1).await.map(drop),
+        ] {
+            assert!(matches!(refused, Err(LockError::ShuttingDown { .. })), "{refused:?}");
+        }
+        assert_eq!(plain.available().await.unwrap(), 0);
+        plain.release(1).await.unwrap();
+        assert_eq!(latch.count().await.unwrap(), 1);
+        assert_eq!(latch.count_down().await.unwrap(), 0);
+        guard.release().await.unwrap();
+        stopping.await.unwrap();
+        let late = latch.count_down().await;
+        assert!(matches!(late, Err(LockError::ShuttingDown { .. })), "{late:?}");
+        let plain = other.plain_semaphore("s");
+        assert_eq!(plain.available().await.unwrap(), 1);
+        assert_eq!(other.latch("l").count().await.unwrap(), 0);
+        plain.delete().await.unwrap();
+    }
+
+    async fn whoever_comes_to_the_head_when_the_wait_is_over_takes_nothing(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let (semaphore, others) = (locks.plain_semaphore("s"), other.plain_semaphore("s"));
+        semaphore.try_set_permits(0).await.unwrap();
+        let wait = 400 * MS;
+        let mut head = Box::pin(semaphore.acquire(1, LONG));
+        // Long enough for the first answers, and driven by nobody from then on.
+        let first = tokio::time::timeout(300 * MS, &mut head).await;
+        assert!(first.is_err(), "{first:?}");
+        let mut next = Box::pin(semaphore.acquire(1, Some(wait)));
+        let queued = tokio::time::timeout(Duration::ZERO, &mut next).await;
+        assert!(queued.is_err(), "{queued:?}");
+        others.release(1).await.unwrap();
+        sleep(wait + MS).await;
+        drop(head);
+        let late = next.await;
+        assert!(matches!(late, Err(LockError::Busy { .. })), "{late:?}");
+        eventually("nothing was taken", async || others.available().await.unwrap() == 1).await;
+        others.delete().await.unwrap();
+    }
+
+    async fn waiters_of_a_latch_are_counted_and_capped(store: &mut Store) {
+        let builder = lock_runtime::LockManager::builder();
+        let locks = store.connect(builder.max_waiters_per_key(2)).await;
+        let latch = locks.latch("l");
+        latch.try_set_count(1).await.unwrap();
+        let waiting: Vec<_> = (0..3).map(|_| {
+            let latch = latch.clone();
+            tokio::spawn(async move { latch.wait(LONG).await })
+        }).collect();
+        // One more is at the head: it asks for all.
+        eventually("two wait behind it", async || {
+            locks.inspect("l").await.unwrap().local_waiters == 2
+        }).await;
+        let refused = latch.wait(LONG).await;
+        assert!(matches!(refused, Err(LockError::TooManyWaiters { limit: 2, .. })), "{refused:?}");
+        latch.count_down().await.unwrap();
+        for waiter in waiting {
+            waiter.await.unwrap().unwrap();
+        }
+    }
 }

@@ -11,6 +11,10 @@ use crate::key::Key;
 use crate::options::Terms;
 use crate::pace::Pace;
 
+/// Who waits at some moment: the tickets below this number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SoFar(u64);
+
 /// This process's turn at a key. Dropped, it goes to the next waiter; when there is none, the gate is gone.
 pub(crate) struct Place {
     pub(super) gates: Arc<Gates>,
@@ -47,14 +51,24 @@ impl Place {
         });
     }
 
+    /// Marks who waits by now: before a question whose answer is for them, and for nobody who comes later.
+    pub(crate) fn so_far(&self) -> SoFar {
+        SoFar(self.gates.state().next_ticket)
+    }
+
     /// Lets everybody go who waits: the store admits them together.
     pub(crate) fn admit_all(self) {
+        self.admit_those(SoFar(u64::MAX));
+    }
+
+    /// Lets those go who waited at the mark. The turn goes to the next of the others.
+    pub(crate) fn admit_those(self, mark: SoFar) {
         let queue = {
             let mut state = self.gates.state();
-            let queue = state
-                .gates
-                .get_mut(&self.key)
-                .map(|gate| std::mem::take(&mut gate.queue));
+            let queue = state.gates.get_mut(&self.key).map(|gate| {
+                let later = gate.queue.split_off(&mark.0);
+                std::mem::replace(&mut gate.queue, later)
+            });
             let queue = queue.unwrap_or_default();
             state.waiting -= queue.len();
             queue

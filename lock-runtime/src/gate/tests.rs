@@ -30,3 +30,18 @@ async fn whoever_follows_an_admitted_head_waits_for_what_the_next_one_is_told() 
     assert!(matches!(second.turn().await, Some(Turn::Head(_))));
     assert!(third.first_news().is_some());
 }
+
+#[tokio::test]
+async fn only_those_who_waited_at_the_mark_are_let_go() {
+    let gates = Gates::new(10, 10);
+    let key = Key::new("", &LockName::from("k"), Kind::Permits).unwrap();
+    let key = Arc::new(key);
+    let place = gates.try_enter(&key).unwrap();
+    let mut before = ticket(&gates, &key);
+    let mark = place.so_far();
+    let (mut after, _last) = (ticket(&gates, &key), ticket(&gates, &key));
+    place.admit_those(mark);
+    assert!(matches!(before.turn().await, Some(Turn::Go)));
+    assert!(matches!(after.turn().await, Some(Turn::Head(_))));
+    assert_eq!(gates.waiters(&key), 1);
+}
