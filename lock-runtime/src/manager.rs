@@ -214,6 +214,9 @@ impl LockManager {
     /// by themselves for the grace period, renewing them; then ends the rest as lost ([`LostReason::Shutdown`]),
     /// which drops protected bodies; waits up to 2 s for the releases under way; stops the watchdog.
     ///
+    /// It does not wait for plain permits that are out, for they have no holder: until it is done, they can be given
+    /// back and latches counted down.
+    ///
     /// A guard that is still alive then runs out by its lease. Calling it again, or from two places, is fine.
     ///
     /// # Cancel safety
