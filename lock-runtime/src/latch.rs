@@ -99,7 +99,7 @@ impl Latch {
     ///
     /// # Errors
     /// [`LockError::Busy`] if it was closed for the whole wait; while the store is away, it waits on, and says
-    /// [`LockError::Unavailable`] in the end; [`LockError::TooManyWaiters`]; the others as
+    /// [`LockError::Unavailable`] in the end, if that was seen within the wait; [`LockError::TooManyWaiters`]; the others as
     /// [`try_set_count`](Latch::try_set_count).
     ///
     /// # Cancel safety

@@ -134,7 +134,7 @@ async fn leaves_a_reader(
 tests::suite! {
     async fn the_key_stays_taken_when_the_call_is_not_the_last_to_share_the_hold(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let (before, go) = (Instant::now(), Arc::new(Notify::new()));
+        let (before, go) = (tokio::time::Instant::now(), Arc::new(Notify::new()));
         let work = leaves_work(&locks, &go).await.unwrap();
         go.notify_one();
         work.await.unwrap().unwrap();
@@ -146,7 +146,7 @@ tests::suite! {
 
     async fn the_key_stays_taken_for_writers_when_a_reader_outlives_the_call(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let (before, go) = (Instant::now(), Arc::new(Notify::new()));
+        let (before, go) = (tokio::time::Instant::now(), Arc::new(Notify::new()));
         let work = leaves_a_reader(&locks, &go).await.unwrap();
         go.notify_one();
         work.await.unwrap().unwrap();

@@ -42,6 +42,7 @@ async fn only_those_who_waited_at_the_mark_are_let_go() {
     let (mut after, _last) = (ticket(&gates, &key), ticket(&gates, &key));
     place.admit_those(mark);
     assert!(matches!(before.turn().await, Some(Turn::Go)));
-    assert!(matches!(after.turn().await, Some(Turn::Head(_))));
+    let turn = after.turn().await;
+    assert!(matches!(turn, Some(Turn::Head(_))), "{turn:?}");
     assert_eq!(gates.waiters(&key), 1);
 }
