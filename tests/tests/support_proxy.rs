@@ -11,7 +11,7 @@ const SHORT: Duration = Duration::from_millis(150);
 async fn connect(proxy: &FaultProxy) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(SHORT * 10))
-        .set_response_timeout(Some(SHORT));
+        .set_response_timeout(Some(SHORT * 7));
     Client::open(proxy.url())?
         .get_multiplexed_async_connection_with_config(&config)
         .await
