@@ -151,7 +151,7 @@ impl Key {
     }
 
     /// The key that says, while it lives, that a writer of this library waits for readers to leave.
-    #[cfg(any(feature = "redis", test))]
+    #[cfg(feature = "redis")]
     pub(crate) fn writer_waits(&self) -> String {
         self.prefixed(WRITER_WAITS)
     }
