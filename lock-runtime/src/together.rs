@@ -42,12 +42,13 @@ pub(crate) async fn acquire(
     loop {
         let shares = match at_once(members, Some(patience), &chain).await? {
             AtOnce::Taken(shares) => shares,
-            AtOnce::Busy | AtOnce::Apart => one_by_one(members, patience, &chain).await?,
             AtOnce::Failed(fault) if !fault.is_passing() || patience.is_over() => {
                 return Err(fault.into_error(first_name(members)));
             }
             // Taken one by one, they are asked for again for as long as there is time.
-            AtOnce::Failed(_) => one_by_one(members, patience, &chain).await?,
+            AtOnce::Busy | AtOnce::Apart | AtOnce::Failed(_) => {
+                one_by_one(members, patience, &chain).await?
+            }
         };
         let now = clock::now();
         // A set of which one was lost, or nearly so, while the rest was waited for is no set. How long an ancestor's

@@ -34,6 +34,21 @@ pub async fn poll_times<F: Future>(future: F, polls: usize, leave: Leave) -> Opt
     (&mut some).await
 }
 
+/// Runs `round` with 0, 1, 2 … polls, and both ways of leaving, until it says that the future completed.
+pub async fn at_each_poll(mut round: impl AsyncFnMut(usize, Leave) -> bool) {
+    for leave in LEAVES {
+        let mut polls = 0;
+        while !round(polls, leave).await {
+            polls += 1;
+            assert!(polls < 1_000, "it never completes");
+        }
+        assert!(
+            polls >= 2,
+            "only {polls} polls: nothing was dropped half-way"
+        );
+    }
+}
+
 struct SomePolls<F> {
     future: Pin<Box<F>>,
     left: usize,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use lock_runtime::LockManager;
-use tests::faults::{LEAVES, Leave, behind_a_proxy, free_within, poll_times};
+use tests::faults::{LEAVES, Leave, at_each_poll, behind_a_proxy, free_within, poll_times};
 use tests::{Direction, FaultProxy, RedisServer, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
@@ -64,21 +64,6 @@ fn alive_tasks() -> usize {
     tokio::runtime::Handle::current()
         .metrics()
         .num_alive_tasks()
-}
-
-/// Runs `round` with 0, 1, 2 … polls, and both ways of leaving, until it says that the future completed.
-async fn at_each_poll(mut round: impl AsyncFnMut(usize, Leave) -> bool) {
-    for leave in LEAVES {
-        let mut polls = 0;
-        while !round(polls, leave).await {
-            polls += 1;
-            assert!(polls < 1_000, "it never completes");
-        }
-        assert!(
-            polls >= 2,
-            "only {polls} polls: nothing was dropped half-way"
-        );
-    }
 }
 
 #[tokio::test]

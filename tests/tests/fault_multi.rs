@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockRequest};
-use tests::faults::{LEAVES, behind_a_proxy, free_within, poll_times, took};
+use tests::faults::{at_each_poll, behind_a_proxy, free_within, poll_times, took};
 use tests::{Direction, RedisServer, Store, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
@@ -25,31 +25,24 @@ async fn a_set_dropped_at_any_poll_leaves_each_of_its_locks_free() {
     proxy.delay(Direction::Replies, 2 * MS);
     // One script; and one by one, because a read lock is no mutex.
     for mixed in [false, true] {
-        for leave in LEAVES {
-            for polls in 0..1_000 {
-                let mut members = set(&slow, &["a", "b"]);
-                if mixed {
-                    members.push(slow.read("c"));
-                }
-                let guard = poll_times(slow.multi(members).acquire(), polls, leave).await;
-                let completed = guard.is_some();
-                drop(guard.map(Result::unwrap));
-                for name in ["a", "b"] {
-                    free_within(&other, name, ORPHAN).await;
-                }
-                eventually_within(ORPHAN, "nothing stays behind", async || {
-                    server.stray_keys().is_empty()
-                })
-                .await;
-                if completed {
-                    assert!(
-                        polls >= 2,
-                        "only {polls} polls: nothing was dropped half-way"
-                    );
-                    break;
-                }
+        at_each_poll(async |polls, leave| {
+            let mut members = set(&slow, &["a", "b"]);
+            if mixed {
+                members.push(slow.read("c"));
             }
-        }
+            let guard = poll_times(slow.multi(members).acquire(), polls, leave).await;
+            let completed = guard.is_some();
+            drop(guard.map(Result::unwrap));
+            for name in ["a", "b"] {
+                free_within(&other, name, ORPHAN).await;
+            }
+            eventually_within(ORPHAN, "nothing stays behind", async || {
+                server.stray_keys().is_empty()
+            })
+            .await;
+            completed
+        })
+        .await;
     }
     drop((slow, other));
     server.assert_deserted().await;

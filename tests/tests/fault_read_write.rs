@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockGuard, LockManager, LockRequest};
 use redis::Value;
-use tests::faults::{LEAVES, Leave, behind_a_proxy, poll_times};
+use tests::faults::{LEAVES, at_each_poll, behind_a_proxy, poll_times};
 use tests::{Direction, FaultProxy, History, RedisServer, Worker, eventually, eventually_within};
 use tokio::task::JoinSet;
 
@@ -69,21 +69,6 @@ impl Scene {
 async fn take(request: LockRequest) {
     let guard = request.wait(LONG).acquire().await.unwrap();
     guard.release().await.unwrap();
-}
-
-/// Runs `round` with 0, 1, 2 … polls, and both ways of leaving, until it says that the future completed.
-async fn at_each_poll(mut round: impl AsyncFnMut(usize, Leave) -> bool) {
-    for leave in LEAVES {
-        let mut polls = 0;
-        while !round(polls, leave).await {
-            polls += 1;
-            assert!(polls < 1_000, "it never completes");
-        }
-        assert!(
-            polls >= 2,
-            "only {polls} polls: nothing was dropped half-way"
-        );
-    }
 }
 
 async fn hangs(server: &RedisServer, kind: &str, lease: &str) -> Worker {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockManager, LostReason, Semaphore};
-use tests::faults::{LEAVES, asleep, behind_a_proxy, poll_times, took};
+use tests::faults::{asleep, at_each_poll, behind_a_proxy, poll_times, took};
 use tests::{CommandStats, Direction, RedisServer, Then, Worker, eventually, eventually_within};
 
 const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
@@ -72,37 +72,30 @@ async fn futures_dropped_at_each_of_their_polls_leave_no_permit_taken() {
     let semaphore = semaphore(&other, 3).await;
     proxy.delay(Direction::Requests, 2 * MS);
     proxy.delay(Direction::Replies, 2 * MS);
-    for leave in LEAVES {
-        for busy in [false, true] {
-            for polls in 0.. {
-                let in_the_way = match busy {
-                    true => Some(semaphore.permits(2).acquire().await.unwrap()),
-                    false => None,
-                };
-                let cycle = async {
-                    let request = locks.semaphore("s").permits(2).wait(LONG);
-                    let guard = request.acquire().await.unwrap();
-                    guard.release().await.unwrap();
-                };
-                let releasing = async {
-                    tokio::time::sleep(20 * MS).await;
-                    drop(in_the_way);
-                };
-                let (done, ()) = tokio::join!(poll_times(cycle, polls, leave), releasing);
-                eventually_within(1_000 * MS, "all permits are free", async || {
-                    semaphore.available().await.unwrap() == 3 && leased(&server) == 0
-                })
-                .await;
-                assert_eq!(locks.inspect("s").await.unwrap().local_waiters, 0);
-                if done.is_some() {
-                    assert!(
-                        polls >= 2,
-                        "only {polls} polls: nothing was dropped half-way"
-                    );
-                    break;
-                }
-            }
-        }
+    for busy in [false, true] {
+        at_each_poll(async |polls, leave| {
+            let in_the_way = match busy {
+                true => Some(semaphore.permits(2).acquire().await.unwrap()),
+                false => None,
+            };
+            let cycle = async {
+                let request = locks.semaphore("s").permits(2).wait(LONG);
+                let guard = request.acquire().await.unwrap();
+                guard.release().await.unwrap();
+            };
+            let releasing = async {
+                tokio::time::sleep(20 * MS).await;
+                drop(in_the_way);
+            };
+            let (done, ()) = tokio::join!(poll_times(cycle, polls, leave), releasing);
+            eventually_within(1_000 * MS, "all permits are free", async || {
+                semaphore.available().await.unwrap() == 3 && leased(&server) == 0
+            })
+            .await;
+            assert_eq!(locks.inspect("s").await.unwrap().local_waiters, 0);
+            done.is_some()
+        })
+        .await;
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::link::Live;
 use super::rw_scripts::{Downgrade, ReadAcquire, ReadRenew, ReadWriteRelease, WriteAcquire};
-use super::scripts::{AcquireReply, ReleaseReply};
+use super::scripts::AcquireReply;
 use super::{GaveBack, Inner, channel};
 use crate::backend::{Claim, Fault, LONGEST_PREFERENCE, Released, Renewal, Renewed, Stake};
 use crate::clock::Moment;
@@ -94,14 +94,11 @@ pub(super) async fn downgrade(
         lease: term.millis(),
         channel: &channel,
     };
-    match inner.call(&script, timeout).await? {
-        ReleaseReply::Done => Ok(Released::Done),
-        ReleaseReply::Unpublished => {
-            publish(inner, channel);
-            Ok(Released::Done)
-        }
-        ReleaseReply::NotHeld { .. } => Ok(Released::NotHeld),
-    }
+    let reply = inner.call(&script, timeout).await?;
+    Ok(match reply.gave_back(|| publish(inner, channel)) {
+        GaveBack::Done => Released::Done,
+        GaveBack::NotHeld { .. } => Released::NotHeld,
+    })
 }
 
 /// What a script could not publish. One message too many does no harm.
