@@ -13,12 +13,14 @@
 //! | [`process`] | a second process that contends, and can be killed |
 //! | [`java`] | a Java process with a Redisson client in it |
 //! | [`faults`] | futures dropped half-way, waiters that sleep, one script's traffic |
+//! | [`events`] | what the runtime said in its log |
 //! | [`eventually`](mod@eventually) | waiting for a condition, in place of a fixed sleep |
 //!
 //! Everything here panics with a message that says what was expected: a test is the only caller.
 
 pub mod compile_fail;
 pub mod conf;
+pub mod events;
 pub mod eventually;
 pub mod faults;
 pub mod history;
@@ -35,6 +37,7 @@ pub mod server;
 pub mod store;
 pub mod tls;
 
+pub use events::Events;
 pub use eventually::{eventually, eventually_within};
 pub use history::{History, Hold};
 pub use java::JavaPeer;

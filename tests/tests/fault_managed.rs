@@ -1,0 +1,89 @@
+//! Servers that do not offer everything, as hosted services and proxies before a server do not: what is missing is said
+//! once, and costs time at most.
+
+use std::time::Duration;
+
+use lock_runtime::{LockManager, LostReason};
+use tests::conf::ServerConf;
+use tests::faults::{asleep, behind_a_proxy, took};
+use tests::{Events, RedisServer, eventually};
+use tracing::Level;
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+/// A waiter that hears nothing looks again at least so often, and a busy machine takes its time.
+const CAP: Duration = Duration::from_millis(2_500);
+
+fn without(commands: &[&str]) -> ServerConf {
+    let renamed =
+        |conf: ServerConf, command: &&str| conf.line(format!("rename-command {command} \"\""));
+    commands.iter().fold(RedisServer::builder(), renamed)
+}
+
+#[tokio::test]
+async fn without_pubsub_waiters_look_for_themselves_and_the_log_says_so_once() {
+    let events = Events::default();
+    let _log = tracing::subscriber::set_default(events.clone());
+    let server = without(&[
+        "SUBSCRIBE",
+        "SSUBSCRIBE",
+        "PSUBSCRIBE",
+        "PUBLISH",
+        "SPUBLISH",
+        "PUBSUB",
+    ])
+    .start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let (proxy, other) = behind_a_proxy(&server, LockManager::builder()).await;
+    for name in ["a", "b", "c"] {
+        let held = locks.mutex(name).acquire().await.unwrap();
+        let waiting = asleep(&proxy, other.mutex(name).wait(LONG).acquire()).await;
+        held.release().await.unwrap();
+        let (waited, after) = took(waiting).await;
+        waited.unwrap().unwrap().release().await.unwrap();
+        assert!(after < CAP, "{after:?}");
+    }
+    let latch = locks.latch("latch");
+    latch.try_set_count(1).await.unwrap();
+    let waiter = other.latch("latch");
+    let waiting = asleep(&proxy, async move { waiter.wait(Some(LONG)).await }).await;
+    latch.count_down().await.unwrap();
+    let (waited, after) = took(waiting).await;
+    waited.unwrap().unwrap();
+    assert!(after < CAP, "{after:?}");
+
+    // A forced release is not told; the holder finds out at its next renewal.
+    let forced = locks.mutex("forced").lease(1_000 * MS);
+    let forced = forced.acquire().await.unwrap();
+    assert!(other.force_release("forced").await.unwrap());
+    assert_eq!(forced.lost().wait().await, LostReason::Refused);
+
+    let warnings = events.of(Level::WARN);
+    let about = |what: &str| warnings.iter().filter(|text| text.contains(what)).count();
+    assert_eq!(about("refuses lock channels"), 1, "{warnings:#?}");
+    assert_eq!(about("refuses the control channel"), 2, "one each manager");
+    assert_eq!(about("reconnecting"), 0, "no connection is rebuilt for it");
+}
+
+#[tokio::test]
+async fn without_script_load_client_config_and_info_all_works_and_the_log_names_info() {
+    let events = Events::default();
+    let _log = tracing::subscriber::set_default(events.clone());
+    let server = without(&["SCRIPT"])
+        .user("app", "on >secret ~* &* +@all -info -client -config")
+        .start();
+    let url = server.url_with("app", "secret");
+    let locks = LockManager::connect(&url).await.unwrap();
+    let held = locks.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
+    let waiting = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
+    eventually("it is renewed", async || held.remaining() > 900 * MS).await;
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    let fair = locks.fair("fair").acquire().await.unwrap();
+    fair.release().await.unwrap();
+    let reader = locks.read("shared").acquire().await.unwrap();
+    reader.release().await.unwrap();
+    let warnings = events.of(Level::WARN);
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    assert!(warnings[0].contains("(INFO)"), "{warnings:#?}");
+}
