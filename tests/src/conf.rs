@@ -11,6 +11,7 @@ pub struct ServerConf {
     pub(crate) password: Option<String>,
     pub(crate) unix_socket: bool,
     pub(crate) tls: bool,
+    pub(crate) cluster: bool,
 }
 
 impl ServerConf {
@@ -59,6 +60,14 @@ impl ServerConf {
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
+    }
+
+    /// A node that can join a cluster, with a bus port of its own: see [`RedisCluster`](crate::RedisCluster).
+    #[must_use]
+    pub(crate) fn cluster_node(mut self) -> Self {
+        self.cluster = true;
+        self.line("cluster-enabled yes")
+            .line("cluster-config-file nodes.conf")
     }
 
     /// Clients idle for longer are disconnected by the server.

@@ -27,11 +27,16 @@ impl RedisServer {
         channels
     }
 
-    /// Connections other than the tests' own, as `CLIENT LIST` shows them.
+    /// Connections other than the tests' own and those of replicas, masters and sentinels, as `CLIENT LIST` shows them.
     pub fn clients(&self) -> Vec<String> {
         let list: String = self.query(&["CLIENT", "LIST"]);
         let own = format!("name={HELPER}");
-        let foreign = |line: &&str| !line.is_empty() && !line.split(' ').any(|field| field == own);
+        let is_own = |field: &str| {
+            field == own
+                || ["flags=S", "flags=M"].contains(&field)
+                || field.starts_with("name=sentinel-")
+        };
+        let foreign = |line: &&str| !line.is_empty() && !line.split(' ').any(is_own);
         list.lines().filter(foreign).map(str::to_owned).collect()
     }
 

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`server`] | a real Redis server of its own, that can be frozen, killed and restarted |
 //! | [`sentinel`] | a master with replicas and the sentinels that watch them |
+//! | [`cluster`] | the masters and replicas of a Redis Cluster, whose slots can be moved |
 //! | [`proxy`] | a TCP proxy that cuts, delays or swallows what passes, and counts it |
 //! | [`monitor`] | how many commands a server executed between two points |
 //! | [`history`] | recorded holds, checked for overlaps and for repeated tokens |
@@ -18,6 +19,7 @@
 //!
 //! Everything here panics with a message that says what was expected: a test is the only caller.
 
+pub mod cluster;
 pub mod compile_fail;
 pub mod conf;
 pub mod events;
@@ -37,6 +39,7 @@ pub mod server;
 pub mod store;
 pub mod tls;
 
+pub use cluster::RedisCluster;
 pub use events::Events;
 pub use eventually::{eventually, eventually_within};
 pub use history::{History, Hold};

@@ -37,6 +37,7 @@ pub struct RedisServer {
     conf: ServerConf,
     port: u16,
     tls_port: Option<u16>,
+    bus_port: Option<u16>,
     tls_files: Option<TlsFiles>,
     process: Option<Running>,
     helper: Mutex<Helper>,
@@ -65,6 +66,7 @@ impl RedisServer {
             conf,
             port: 0,
             tls_port: None,
+            bus_port: None,
             tls_files,
             process: None,
             helper: Mutex::new(Helper { connection: None }),
@@ -74,6 +76,7 @@ impl RedisServer {
         for _ in 0..10 {
             server.port = free_port();
             server.tls_port = server.conf.tls.then(free_port);
+            server.bus_port = server.conf.cluster.then(free_port);
             match server.spawn() {
                 Ok(()) => return server,
                 Err(why) => last = why,
@@ -125,6 +128,16 @@ impl RedisServer {
     /// `127.0.0.1:port`.
     pub fn addr(&self) -> std::net::SocketAddr {
         ([127, 0, 0, 1], self.port).into()
+    }
+
+    /// The port on which nodes of a cluster talk to each other.
+    pub(crate) fn bus_port(&self) -> u16 {
+        self.bus_port.expect("this server is no node of a cluster")
+    }
+
+    /// Whether it was started and not killed since; a frozen one runs, too.
+    pub fn is_running(&self) -> bool {
+        self.process.is_some()
     }
 
     /// The id of the server's process.
@@ -249,6 +262,9 @@ impl RedisServer {
             lines.push(format!("tls-key-file {}", files.key.display()));
             lines.push(format!("tls-ca-cert-file {}", files.authority.display()));
             lines.push("tls-auth-clients no".to_owned());
+        }
+        if let Some(port) = self.bus_port {
+            lines.push(format!("cluster-port {port}"));
         }
         lines.extend(self.conf.lines.iter().cloned());
         let path = self.dir.path().join("redis.conf");
