@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockGuard, LockManager};
 use tests::faults::took;
 use tests::sentinel::SERVICE;
-use tests::{Data, SentinelGroup, eventually, eventually_within};
+use tests::{Data, FaultProxy, SentinelGroup, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -134,6 +134,44 @@ async fn is_renewed_at(group: &SentinelGroup, index: usize, guard: &LockGuard) {
     .await;
 }
 
+fn is_master(group: &SentinelGroup, index: usize) -> bool {
+    let info: String = group.servers[index].query(&["INFO", "replication"]);
+    info.contains("role:master")
+}
+
+/// A manager that was not told of a failover, its hold, and the old master that has forgotten it. And the proxy.
+async fn with_a_forgetful_old_master() -> (SentinelGroup, usize, LockGuard, FaultProxy) {
+    let group = SentinelGroup::start().await;
+    let sentinel = group.sentinels[0].addr().parse().unwrap();
+    let proxy = FaultProxy::start(sentinel).await;
+    proxy.lose_messages(true);
+    let locks = manager(&format!("redis-sentinel://{}/{SERVICE}", proxy.addr())).await;
+    let guard = locks.mutex("k").lease(6_000 * MS).acquire().await.unwrap();
+    is_replicated(&group).await;
+    let new = group.failover().await;
+    let deleted: i64 = group.servers[0].query(&["DEL", "lock:k"]);
+    assert_eq!(deleted, 1, "it still takes writes");
+    (group, new, guard, proxy)
+}
+
+#[tokio::test]
+async fn the_word_of_a_deposed_master_ends_no_hold() {
+    let (group, new, guard, _proxy) = with_a_forgetful_old_master().await;
+    is_renewed_at(&group, new, &guard).await;
+    guard.release().await.unwrap();
+    assert!(!group.servers[new].exists("lock:k"));
+}
+
+#[tokio::test]
+async fn the_word_of_a_deposed_master_is_no_answer_to_a_release() {
+    let (group, new, guard, _proxy) = with_a_forgetful_old_master().await;
+    guard.release().await.unwrap();
+    assert!(
+        !group.servers[new].exists("lock:k"),
+        "it was released there"
+    );
+}
+
 #[tokio::test]
 async fn a_hold_goes_on_at_the_new_master_after_a_manual_failover() {
     let group = SentinelGroup::builder(1, 3).start().await;
@@ -142,8 +180,8 @@ async fn a_hold_goes_on_at_the_new_master_after_a_manual_failover() {
     is_replicated(&group).await;
     let token = guard.fencing_token();
     let new = group.failover().await;
-    // The old one is still a master for some seconds; nobody here may believe it.
     is_renewed_at(&group, new, &guard).await;
+    assert!(is_master(&group, 0), "left before it was demoted");
     assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
     assert_eq!(guard.fencing_token(), token);
     guard.release().await.unwrap();
