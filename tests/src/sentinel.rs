@@ -24,6 +24,7 @@ pub struct SentinelConf {
     sentinels: usize,
     password: Option<String>,
     sentinel_password: Option<String>,
+    tls: bool,
 }
 
 impl SentinelConf {
@@ -38,6 +39,14 @@ impl SentinelConf {
     #[must_use]
     pub fn sentinel_password(mut self, password: &str) -> Self {
         self.sentinel_password = Some(password.to_owned());
+        self
+    }
+
+    /// The master and the sentinels take TLS as well, with its [`RedisServer::tls_files`], and the sentinels tell of its
+    /// TLS port. For a master without replicas.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
         self
     }
 
@@ -64,6 +73,7 @@ impl SentinelGroup {
             sentinels,
             password: None,
             sentinel_password: None,
+            tls: false,
         }
     }
 
@@ -75,6 +85,7 @@ impl SentinelGroup {
     async fn launch(conf: SentinelConf) -> Self {
         let server = || {
             let settings = RedisServer::builder().line("repl-diskless-sync-delay 0");
+            let settings = if conf.tls { settings.tls() } else { settings };
             match &conf.password {
                 None => settings,
                 Some(password) => settings
@@ -84,7 +95,7 @@ impl SentinelGroup {
         };
         let servers = replicated(server, conf.replicas).await;
         let sentinels = (0..conf.sentinels)
-            .map(|_| Sentinel::launch(&conf, servers[0].port()))
+            .map(|_| Sentinel::launch(&conf, &servers[0]))
             .collect();
         let group = Self { servers, sentinels };
         eventually("the sentinels know all there is", async || {
@@ -102,6 +113,13 @@ impl SentinelGroup {
     /// `redis-sentinel://…` without logins.
     pub fn url(&self) -> String {
         self.url_with("", "")
+    }
+
+    /// `rediss-sentinel://…`, by names that the certificate holds.
+    pub fn tls_url(&self) -> String {
+        let port = |sentinel: &Sentinel| format!("localhost:{}", sentinel.tls_port);
+        let hosts: Vec<_> = self.sentinels.iter().map(port).collect();
+        format!("rediss-sentinel://{}/{SERVICE}", hosts.join(","))
     }
 
     /// With what stands before the hosts (`user:password@`) and behind the service (`/database?…`).
@@ -191,13 +209,14 @@ pub async fn replicated(conf: impl Fn() -> ServerConf, replicas: usize) -> Vec<R
 #[derive(Debug)]
 pub struct Sentinel {
     port: u16,
+    tls_port: u16,
     password: Option<String>,
     process: Option<Running>,
     dir: TempDir,
 }
 
 impl Sentinel {
-    fn launch(conf: &SentinelConf, master: u16) -> Self {
+    fn launch(conf: &SentinelConf, master: &RedisServer) -> Self {
         for _ in 0..10 {
             if let Some(sentinel) = Self::try_launch(conf, master) {
                 return sentinel;
@@ -207,16 +226,17 @@ impl Sentinel {
     }
 
     /// `None` if the port was taken by somebody faster.
-    fn try_launch(conf: &SentinelConf, master: u16) -> Option<Self> {
+    fn try_launch(conf: &SentinelConf, master: &RedisServer) -> Option<Self> {
         let dir = tempfile::Builder::new()
             .prefix("lock-test")
             .tempdir()
             .expect("a directory");
-        let port = free_port();
-        let path = Self::write_conf(&dir, conf, port, master);
+        let (port, tls_port) = (free_port(), free_port());
+        let path = Self::write_conf(&dir, conf, [port, tls_port], master);
         let process = Running::start(&path, &["--sentinel"]);
         let mut sentinel = Self {
             port,
+            tls_port,
             password: conf.sentinel_password.clone(),
             process: Some(process),
             dir,
@@ -251,14 +271,24 @@ impl Sentinel {
         Some(sentinel)
     }
 
-    fn write_conf(dir: &TempDir, conf: &SentinelConf, port: u16, master: u16) -> PathBuf {
+    fn write_conf(
+        dir: &TempDir,
+        conf: &SentinelConf,
+        [port, tls_port]: [u16; 2],
+        master: &RedisServer,
+    ) -> PathBuf {
         let quorum = conf.sentinels / 2 + 1;
+        let watched = if conf.tls {
+            master.tls_port()
+        } else {
+            master.port()
+        };
         let mut lines = vec![
             format!("port {port}"),
             "bind 127.0.0.1".to_owned(),
             format!("dir {}", dir.path().display()),
             format!("logfile {}", dir.path().join("sentinel.log").display()),
-            format!("sentinel monitor {SERVICE} 127.0.0.1 {master} {quorum}"),
+            format!("sentinel monitor {SERVICE} 127.0.0.1 {watched} {quorum}"),
             format!("sentinel down-after-milliseconds {SERVICE} 800"),
             format!("sentinel failover-timeout {SERVICE} 3000"),
         ];
@@ -268,6 +298,11 @@ impl Sentinel {
         if let Some(password) = &conf.sentinel_password {
             lines.push(format!("requirepass {password}"));
             lines.push(format!("sentinel sentinel-pass {password}"));
+        }
+        if conf.tls {
+            lines.push(format!("tls-port {tls_port}"));
+            lines.push("tls-replication yes".to_owned());
+            lines.extend(master.tls_files().conf());
         }
         let path = dir.path().join("sentinel.conf");
         std::fs::write(&path, lines.join("\n") + "\n").expect("write sentinel.conf");

