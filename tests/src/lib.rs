@@ -9,7 +9,8 @@
 //! | [`monitor`] | how many commands a server executed between two points |
 //! | [`history`] | recorded holds, checked for overlaps and for repeated tokens |
 //! | [`leftovers`] | proof that a test left no key, channel or client behind |
-//! | [`store`] | a store of either kind, and the macro that runs a behaviour on each |
+//! | [`store`] | a store of any kind, and the macro that runs a behaviour on each |
+//! | [`shared`] | a Sentinel group and a cluster that the tests of one process share |
 //! | [`quorum`] | several stores that keep locks together |
 //! | [`process`] | a second process that contends, and can be killed |
 //! | [`java`] | a Java process with a Redisson client in it |
@@ -36,6 +37,7 @@ pub mod quorum;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
+pub mod shared;
 pub mod store;
 pub mod tls;
 

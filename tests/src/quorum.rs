@@ -70,9 +70,14 @@ impl Quorum {
 
     /// One of the servers.
     pub fn server(&self, node: usize) -> &RedisServer {
+        &self.servers()[node]
+    }
+
+    /// All of them.
+    pub fn servers(&self) -> &[RedisServer] {
         match self {
             Self::Memory(_) => panic!("a quorum of memory stores has no servers"),
-            Self::Redis(servers) => &servers[node],
+            Self::Redis(servers) => servers,
         }
     }
 

@@ -367,7 +367,7 @@ impl Helper {
     }
 }
 
-/// A server process and the shell that ends it should this process be killed before its drops.
+/// A server process, and the shell that ends it, and removes its directory, should this process end before its drops.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) child: Child,
@@ -389,9 +389,10 @@ impl Running {
         let reaper = Command::new("sh")
             .args([
                 "-c",
-                "cat >/dev/null; kill -9 \"$0\"",
+                "cat >/dev/null; kill -9 \"$0\"; rm -rf -- \"$1\"",
                 &child.id().to_string(),
             ])
+            .arg(conf.parent().expect("a directory"))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

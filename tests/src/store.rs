@@ -1,17 +1,25 @@
-//! One lock store of either kind, and the macro that runs a behaviour on each.
+//! One lock store of any kind, and the macro that runs a behaviour on each.
+
+use std::time::Duration;
 
 use lock_runtime::{LockManager, LockManagerBuilder, MemoryStore};
 
 use crate::eventually::eventually;
+use crate::quorum::{LONGEST_LEASE, Quorum};
 use crate::server::{Data, RedisServer};
+use crate::shared::{Share, Topology};
 
-/// A store that belongs to one test.
+/// A store, or a part of one, that belongs to one test.
 #[derive(Debug)]
 pub enum Store {
     /// In this process.
     Memory(MemoryStore),
     /// A server process.
     Redis(Box<RedisServer>),
+    /// Three memory stores that keep locks together.
+    Quorum(Quorum),
+    /// A part of servers that the tests of this process share.
+    Shared(Share),
 }
 
 impl Store {
@@ -23,6 +31,26 @@ impl Store {
     /// A Redis server of its own.
     pub fn redis() -> Self {
         Self::Redis(Box::new(RedisServer::start()))
+    }
+
+    /// A part of the process's master behind a sentinel.
+    pub fn sentinel(test: &str) -> Self {
+        Self::Shared(Share::of(Topology::sentinel(), test))
+    }
+
+    /// A part of the process's cluster.
+    pub fn cluster(test: &str) -> Self {
+        Self::Shared(Share::of(Topology::cluster(), test))
+    }
+
+    /// Three memory stores that keep locks together.
+    pub fn quorum() -> Self {
+        Self::Quorum(Quorum::memory(3))
+    }
+
+    /// A part of the process's quorum of servers.
+    pub fn redis_quorum(test: &str) -> Self {
+        Self::Shared(Share::of(Topology::quorum(), test))
     }
 
     /// A further manager on this store: a stranger to the others, like another process.
@@ -41,6 +69,34 @@ impl Store {
                 .connect(&server.url())
                 .await
                 .expect("a manager on the Redis server"),
+            Self::Quorum(quorum) => quorum.connect(builder).await,
+            Self::Shared(share) => share.connect(builder).await,
+        }
+    }
+
+    /// The lease of its managers' holds unless they say otherwise.
+    pub fn lease(&self) -> Duration {
+        match self {
+            Self::Shared(share) if share.is_quorum() => LONGEST_LEASE,
+            _ => Duration::from_secs(30),
+        }
+    }
+
+    /// The longest lease that it gives.
+    pub fn longest_lease(&self) -> Duration {
+        match self {
+            Self::Shared(share) if share.is_quorum() => LONGEST_LEASE,
+            Self::Quorum(_) => Duration::from_secs(60),
+            _ => Duration::from_secs(24 * 60 * 60),
+        }
+    }
+
+    /// Whether several stores keep its locks together: slower, and without tokens.
+    pub fn is_quorum(&self) -> bool {
+        match self {
+            Self::Quorum(_) => true,
+            Self::Shared(share) => share.is_quorum(),
+            Self::Memory(_) | Self::Redis(_) => false,
         }
     }
 
@@ -49,14 +105,17 @@ impl Store {
         match self {
             Self::Memory(store) => store.clear(),
             Self::Redis(server) => server.flushall(),
+            Self::Quorum(quorum) => (0..3).for_each(|node| quorum.forget(node)),
+            Self::Shared(share) => share.flush(),
         }
     }
 
-    /// Restarts the server without its data; a memory store only forgets them.
+    /// Restarts the server without its data; a memory store only forgets them. For behaviours that run `alone`.
     pub fn restart(&mut self) {
         match self {
             Self::Memory(store) => store.clear(),
             Self::Redis(server) => server.restart(Data::Lost),
+            Self::Quorum(_) | Self::Shared(_) => panic!("such a store is not restarted"),
         }
     }
 
@@ -67,43 +126,82 @@ impl Store {
                 eventually("no lock is held any more", async || store.held() == 0).await;
             }
             Self::Redis(server) => server.assert_clean().await,
+            Self::Quorum(quorum) => quorum.assert_clean().await,
+            Self::Shared(share) => share.assert_clean().await,
         }
     }
 
     /// After the managers are dropped: waits until nothing and nobody is left.
     pub async fn assert_deserted(&self) {
         match self {
-            Self::Memory(_) => self.assert_clean().await,
+            Self::Memory(_) | Self::Quorum(_) => self.assert_clean().await,
             Self::Redis(server) => server.assert_deserted().await,
+            Self::Shared(share) => share.assert_deserted().await,
         }
     }
 }
 
-/// Runs each behaviour on each store, as a test of its own, and looks for leftovers after it.
+/// Runs each behaviour on each kind of store, as a test of its own, and looks for leftovers after it.
 ///
-/// On memory the clock is paused, so that a lease of an hour is over in no time; on Redis time is
-/// real and two threads run the tasks.
+/// On memory the clock is paused, so that a lease of an hour is over in no time; elsewhere time is real and two threads run
+/// the tasks. Sentinels and clusters are shared by the tests of a process. Behaviours that restart the store stand in a
+/// `suite!` that begins with `alone:`; they run where each test has a store of its own.
 #[macro_export]
 macro_rules! suite {
+    (alone: $($(#[$doc:meta])* async fn $behaviour:ident($store:ident: $type:ty) $body:block)+) => {
+        $($(#[$doc])* async fn $behaviour($store: $type) $body)+
+
+        mod alone_on_memory {
+            $crate::suite!(@paused $crate::Store::memory(); $($behaviour)+);
+        }
+
+        mod alone_on_redis {
+            $crate::suite!(@real |_name| $crate::Store::redis(); $($behaviour)+);
+        }
+    };
+    (also on a quorum: $($(#[$doc:meta])* async fn $behaviour:ident($store:ident: $type:ty) $body:block)+) => {
+        $crate::suite! {
+            $($(#[$doc])* async fn $behaviour($store: $type) $body)+
+        }
+
+        mod on_quorum {
+            $crate::suite!(@paused $crate::Store::quorum(); $($behaviour)+);
+        }
+
+        mod on_redis_quorum {
+            $crate::suite!(@real |name| $crate::Store::redis_quorum(name); $($behaviour)+);
+        }
+    };
     ($($(#[$doc:meta])* async fn $behaviour:ident($store:ident: $type:ty) $body:block)+) => {
         $($(#[$doc])* async fn $behaviour($store: $type) $body)+
 
         mod on_memory {
-            $(#[tokio::test(start_paused = true)]
-            async fn $behaviour() {
-                let mut store = $crate::Store::memory();
-                super::$behaviour(&mut store).await;
-                store.assert_deserted().await;
-            })+
+            $crate::suite!(@paused $crate::Store::memory(); $($behaviour)+);
         }
 
         mod on_redis {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $behaviour() {
-                let mut store = $crate::Store::redis();
-                super::$behaviour(&mut store).await;
-                store.assert_deserted().await;
-            })+
+            $crate::suite!(@real |_name| $crate::Store::redis(); $($behaviour)+);
         }
+
+        mod on_sentinel {
+            $crate::suite!(@real |name| $crate::Store::sentinel(name); $($behaviour)+);
+        }
+    };
+    (@paused $new:expr; $($behaviour:ident)+) => {
+        $(#[tokio::test(start_paused = true)]
+        async fn $behaviour() {
+            let mut store = $new;
+            super::$behaviour(&mut store).await;
+            store.assert_deserted().await;
+        })+
+    };
+    (@real |$name:ident| $new:expr; $($behaviour:ident)+) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $behaviour() {
+            let $name = stringify!($behaviour);
+            let mut store = $new;
+            super::$behaviour(&mut store).await;
+            store.assert_deserted().await;
+        })+
     };
 }

@@ -1,10 +1,10 @@
-//! A quorum of stores behaves as one store does: on three memory stores and on three Redis servers.
+//! What is a quorum's own: that a majority decides, and what is refused. What it has in common with one store, the other suites
+//! prove, on three memory stores and on three Redis servers.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder, LostReason, MemoryStore};
-use tests::{History, Quorum, eventually};
+use tests::{Quorum, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
@@ -43,31 +43,6 @@ macro_rules! suite {
 }
 
 suite! {
-    async fn several_managers_never_hold_at_once(quorum) {
-        let history = Arc::new(History::new());
-        let mut contenders = tokio::task::JoinSet::new();
-        for (m, manager) in managers(quorum, 4).await.into_iter().enumerate() {
-            for task in 0..3 {
-                let (manager, history) = (manager.clone(), history.clone());
-                contenders.spawn(async move {
-                    for _ in 0..30 {
-                        let guard = manager.mutex("hot").wait(LONG).acquire().await.unwrap();
-                        let mut hold = history.begin("hot", format_args!("{m}-{task}"), None);
-                        tokio::task::yield_now().await;
-                        assert!(hold.seen(|| guard.is_held()));
-                        hold.end();
-                        guard.release().await.unwrap();
-                    }
-                });
-            }
-        }
-        while let Some(contender) = contenders.join_next().await {
-            contender.unwrap();
-        }
-        assert_eq!(history.len(), 4 * 3 * 30);
-        history.assert_exclusive();
-    }
-
     async fn a_held_lock_is_refused_to_others_until_it_is_released(quorum) {
         let [locks, other] = managers(quorum, 2).await.try_into().unwrap();
         let guard = locks.mutex("k").acquire().await.unwrap();
@@ -81,27 +56,6 @@ suite! {
         assert!(!other.inspect("k").await.unwrap().held);
     }
 
-    async fn a_waiter_is_woken_by_a_release(quorum) {
-        let [locks, other] = managers(quorum, 2).await.try_into().unwrap();
-        let guard = locks.mutex("k").acquire().await.unwrap();
-        let waiter = tokio::spawn(other.mutex("k").wait(LONG).acquire());
-        tokio::time::timeout(200 * MS, std::future::pending::<()>()).await.unwrap_err();
-        let since = tokio::time::Instant::now();
-        guard.release().await.unwrap();
-        let guard = waiter.await.unwrap().unwrap();
-        assert!(since.elapsed() < 500 * MS, "{:?}", since.elapsed());
-        guard.release().await.unwrap();
-    }
-
-    async fn an_ancestor_re_enters_without_asking_the_nodes(quorum) {
-        let locks = quorum.manager().await;
-        let inner = locks.clone();
-        let nested = locks.mutex("k").run(async move |_| {
-            inner.mutex("k").run(async |lease| lease.is_held()).await
-        });
-        assert!(nested.await.unwrap().unwrap());
-    }
-
     async fn a_hold_is_renewed_and_lost_when_a_majority_forgets_it(quorum) {
         let locks = quorum.manager().await;
         let guard = locks.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
@@ -112,14 +66,6 @@ suite! {
         assert_eq!(guard.lost().wait().await, LostReason::Refused);
         drop(guard);
         quorum.forget(2);
-    }
-
-    async fn a_forced_release_is_told(quorum) {
-        let [locks, other] = managers(quorum, 2).await.try_into().unwrap();
-        let guard = locks.mutex("k").acquire().await.unwrap();
-        assert!(other.force_release("k").await.unwrap());
-        assert_eq!(guard.lost().wait().await, LostReason::ForceReleased);
-        assert!(!other.force_release("k").await.unwrap());
     }
 
     async fn other_kinds_are_refused(quorum) {

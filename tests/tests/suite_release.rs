@@ -16,6 +16,7 @@ async fn is_free(locks: &lock_runtime::LockManager, key: &str) -> bool {
 }
 
 tests::suite! {
+    also on a quorum:
     async fn a_release_frees_the_key_before_it_returns(store: &mut Store) {
         let (holder, other) = (store.manager().await, store.manager().await);
         for _ in 0..20 {

@@ -43,6 +43,7 @@ async fn took<T>(future: impl Future<Output = T>) -> (T, Duration) {
 }
 
 tests::suite! {
+    also on a quorum:
     async fn a_free_lock_is_had_at_once(store: &mut Store) {
         let locks = store.manager().await;
         let (guard, elapsed) = took(locks.mutex("k").wait(LONG).acquire()).await;
@@ -62,7 +63,7 @@ tests::suite! {
             assert!(elapsed >= 300 * MS && elapsed < 900 * MS, "{elapsed:?}");
             assert!(waited >= 295 * MS && waited <= elapsed, "{waited:?}");
             if let Some(left) = retry_after {
-                assert!(left > 20_000 * MS && left <= 30_000 * MS, "{left:?}");
+                assert!(left > store.lease() / 2 && left <= store.lease(), "{left:?}");
             }
         }
         guard.release().await.unwrap();

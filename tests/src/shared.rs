@@ -1,0 +1,150 @@
+//! Topologies that the tests of one process share: each test has a namespace of its own in them.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use lock_runtime::{LockManager, LockManagerBuilder};
+use redis::Value;
+use tokio::runtime::Builder;
+
+use crate::cluster::{RedisCluster, slot_of};
+use crate::eventually::eventually;
+use crate::quorum::{LONGEST_LEASE, Quorum};
+use crate::sentinel::SentinelGroup;
+use crate::server::RedisServer;
+
+/// What several tests use at once. Nobody restarts, freezes or flushes it.
+///
+/// It is kept in a static, which is never dropped: its servers end with this process, however it ends.
+#[derive(Debug)]
+pub enum Topology {
+    /// A master, a replica, a sentinel.
+    Sentinel(SentinelGroup),
+    /// Three masters.
+    Cluster(RedisCluster),
+    /// Three servers that know nothing of each other.
+    Quorum(Quorum),
+}
+
+impl Topology {
+    /// The process's master behind a sentinel; started by whoever asks first.
+    pub fn sentinel() -> &'static Self {
+        static SHARED: OnceLock<Topology> = OnceLock::new();
+        SHARED.get_or_init(|| started(async || Self::Sentinel(SentinelGroup::start().await)))
+    }
+
+    /// The process's cluster; started by whoever asks first.
+    pub fn cluster() -> &'static Self {
+        static SHARED: OnceLock<Topology> = OnceLock::new();
+        SHARED.get_or_init(|| started(async || Self::Cluster(RedisCluster::start().await)))
+    }
+
+    /// The process's quorum of servers; started by whoever asks first.
+    pub fn quorum() -> &'static Self {
+        static SHARED: OnceLock<Topology> = OnceLock::new();
+        SHARED.get_or_init(|| started(async || Self::Quorum(Quorum::redis(3).await)))
+    }
+
+    fn masters(&self) -> &[RedisServer] {
+        match self {
+            Self::Sentinel(group) => &group.servers[..1],
+            Self::Cluster(cluster) => &cluster.nodes,
+            Self::Quorum(quorum) => quorum.servers(),
+        }
+    }
+}
+
+/// On a thread of its own: the caller's may belong to a runtime already.
+fn started(start: impl AsyncFnOnce() -> Topology + Send + 'static) -> Topology {
+    let thread = std::thread::spawn(|| {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(start())
+    });
+    thread.join().expect("the shared servers start")
+}
+
+/// One test's part of a topology.
+#[derive(Debug)]
+pub struct Share {
+    topology: &'static Topology,
+    namespace: String,
+}
+
+impl Share {
+    /// The part of the test of that name.
+    pub fn of(topology: &'static Topology, test: &str) -> Self {
+        // Marked at both ends: no test's namespace is within another's.
+        let namespace = format!("@{test}:");
+        Self {
+            topology,
+            namespace,
+        }
+    }
+
+    /// A manager of this test's.
+    pub async fn connect(&self, builder: LockManagerBuilder) -> LockManager {
+        let builder = builder.namespace(&self.namespace);
+        let connected = match self.topology {
+            Topology::Sentinel(group) => builder.connect(&group.url()).await,
+            Topology::Cluster(cluster) => builder.connect(&cluster.url()).await,
+            Topology::Quorum(quorum) => {
+                let builder = builder.lease(LONGEST_LEASE).longest_lease(LONGEST_LEASE);
+                builder.quorum(quorum.nodes()).await
+            }
+        };
+        connected.expect("a manager on the shared servers")
+    }
+
+    /// Whether several servers keep its locks together.
+    pub fn is_quorum(&self) -> bool {
+        matches!(self.topology, Topology::Quorum(_))
+    }
+
+    /// Deletes every key of this test, and the fences: the other tests' tokens go on by the clock.
+    pub fn flush(&self) {
+        for server in self.topology.masters() {
+            let own: Vec<String> = server.query(&["KEYS", &format!("*{}*", self.namespace)]);
+            let fences: Vec<String> = server.query(&["KEYS", "lock:fence:*"]);
+            let mut slots: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+            for key in own.into_iter().chain(fences) {
+                slots.entry(slot_of(&key)).or_default().push(key);
+            }
+            // All keys of a lock at once, as a flush does.
+            for keys in slots.values() {
+                let keys = keys.iter().map(String::as_str);
+                let _: Value = server.query(&["DEL"].into_iter().chain(keys).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    /// Waits until nothing of this test is left, but the control channels of managers that still live.
+    pub async fn assert_clean(&self) {
+        self.assert_gone("no key of this test is left", RedisServer::stray_keys)
+            .await;
+        self.assert_gone("only its control channels are subscribed to", |server| {
+            let mut channels = server.channels();
+            channels.retain(|channel| !channel.contains("control"));
+            channels
+        })
+        .await;
+    }
+
+    /// After the managers are dropped: waits until nothing of this test is left at all.
+    pub async fn assert_deserted(&self) {
+        self.assert_gone(
+            "none of its channels is subscribed to",
+            RedisServer::channels,
+        )
+        .await;
+        self.assert_clean().await;
+    }
+
+    async fn assert_gone(&self, what: &str, named: impl Fn(&RedisServer) -> Vec<String>) {
+        let is_own = |name: &String| name.contains(&self.namespace);
+        let own = || {
+            let servers = self.topology.masters().iter();
+            servers.flat_map(&named).filter(is_own).collect::<Vec<_>>()
+        };
+        eventually(what, async || own().is_empty()).await;
+    }
+}
