@@ -22,6 +22,7 @@ use crate::options::{Options, config};
 /// | [`max_waiters_per_key`](Self::max_waiters_per_key) | 20,000 | a cap on the latency of a hot key |
 /// | [`shutdown_grace`](Self::shutdown_grace) | 10 s | longer lets more work end by itself |
 /// | [`strict`](Self::strict) | off | on refuses a server that may evict held locks, instead of warning |
+/// | `cluster_channels` | sharded | both: a message more per release, for fleets that use sharded and classic ones |
 /// | [`lazy`](Self::lazy) | off | on starts without a reachable server; the first call waits for it |
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until `connect` or `in_memory`"]
@@ -101,6 +102,16 @@ impl LockManagerBuilder {
         self
     }
 
+    /// By which channels waiters are woken in a Redis Cluster. Default [`ClusterChannels::Sharded`]; anywhere else it
+    /// has no effect. All clients that share locks have to use the same ones.
+    ///
+    /// [`ClusterChannels::Sharded`]: crate::ClusterChannels::Sharded
+    #[cfg(feature = "redis")]
+    pub fn cluster_channels(mut self, channels: crate::ClusterChannels) -> Self {
+        self.options.channels = channels;
+        self
+    }
+
     /// The store of [`in_memory`](Self::in_memory), to share one between managers. Default: a new one.
     pub fn memory_store(mut self, store: &MemoryStore) -> Self {
         self.store = Some(store.clone());
@@ -129,6 +140,8 @@ impl LockManagerBuilder {
     /// | `unix:///path[?db=…&user=…&pass=…]`, `redis+unix://…` | the same by a unix socket |
     /// | `redis-sentinel://[user:password@]host[:port],…/service[/database]` | the master that these Sentinels name; `?sentinel_user=…&sentinel_pass=…` is the sentinels' own login |
     /// | `rediss-sentinel://…` | the same by TLS, to the sentinels and to the master |
+    /// | `redis-cluster://[user:password@]host[:port],…` | the Redis Cluster that one of these nodes is of |
+    /// | `rediss-cluster://…` | the same by TLS |
     /// | `memory://` | a new memory store |
     /// | `memory://name` | the memory store of that name in this process |
     ///
@@ -163,15 +176,17 @@ impl LockManagerBuilder {
         use crate::watchdog::Watch;
 
         let target = Target::parse(url)?;
+        let mut options = self.options;
+        options.clustered = target.is_cluster();
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|_| config("connecting needs a tokio runtime"))?;
-        let options = self.options;
         let settings = Settings {
             namespace: options.namespace.to_string(),
             call_timeout: options.call_timeout,
             strict: options.strict,
             lazy: options.lazy,
             birth: None,
+            channels: options.channels,
         };
         let watch = Arc::new(Watch::default());
         let backend = RedisBackend::connect(target, settings, runtime, events_of(&watch)).await?;

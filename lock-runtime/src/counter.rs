@@ -45,7 +45,7 @@ impl Counter<'_> {
         name: &LockName,
         sort: Sort,
     ) -> Result<Counter<'a>, LockError> {
-        let key = Key::new(&core.options.namespace, name, Kind::Permits)?;
+        let key = core.options.key(name, Kind::Permits)?;
         core.start();
         let key = Arc::new(key);
         Ok(Counter { core, key, sort })

@@ -150,6 +150,29 @@ impl Key {
         }
     }
 
+    /// The cluster slot that it is in.
+    #[cfg(feature = "redis")]
+    pub(crate) fn slot(&self) -> u16 {
+        slot(self.raw.as_bytes())
+    }
+
+    /// Refuses a name whose derived names would be in other slots than it is: no script could have them together.
+    /// Redisson puts braces around a name that has no `{`, and takes one that has a `{` as it is.
+    #[cfg(any(feature = "redis", test))]
+    pub(crate) fn check_one_slot(&self) -> Result<(), LockError> {
+        let one = match self.raw.contains('{') {
+            true => tag(self.raw.as_bytes()).is_some(),
+            false => !self.raw.contains('}'),
+        };
+        if one {
+            return Ok(());
+        }
+        Err(invalid(
+            self.name(),
+            "in a cluster, a name's first `{` needs a `}` behind it with something in between: its keys would be in several slots",
+        ))
+    }
+
     /// The key that says, while it lives, that a writer of this library waits for readers to leave.
     #[cfg(feature = "redis")]
     pub(crate) fn writer_waits(&self) -> String {
@@ -182,18 +205,21 @@ impl fmt::Debug for Key {
     }
 }
 
-const SLOTS: usize = 16_384;
+pub(crate) const SLOTS: usize = 16_384;
 
 /// The Redis Cluster slot of a key: CRC16 (XMODEM) of its hash tag, modulo 16384
 /// ([Redis Cluster specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags)).
 #[cfg_attr(not(any(feature = "redis", test)), expect(dead_code))]
-fn slot(key: &[u8]) -> u16 {
-    let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
-        let rest = &key[open + 1..];
-        let close = rest.iter().position(|&byte| byte == b'}')?;
-        (close > 0).then(|| &rest[..close])
-    });
-    crc16(tag.unwrap_or(key)) % SLOTS as u16
+pub(crate) fn slot(key: &[u8]) -> u16 {
+    crc16(tag(key).unwrap_or(key)) % SLOTS as u16
+}
+
+/// What stands between a key's first `{` and the next `}`, if there is anything.
+fn tag(key: &[u8]) -> Option<&[u8]> {
+    let open = key.iter().position(|&byte| byte == b'{')?;
+    let rest = &key[open + 1..];
+    let close = rest.iter().position(|&byte| byte == b'}')?;
+    (close > 0).then(|| &rest[..close])
 }
 
 fn crc16(bytes: &[u8]) -> u16 {
@@ -225,7 +251,7 @@ const CRC_TABLE: [u16; 256] = {
 /// The frozen table slot → tag: the smallest decimal number whose text falls into the slot. Every version and
 /// every language that shares fence keys must use it, so it may never change.
 #[cfg_attr(not(any(feature = "redis", test)), expect(dead_code))]
-fn tag_of(slot: u16) -> u32 {
+pub(crate) fn tag_of(slot: u16) -> u32 {
     static TABLE: OnceLock<Box<[u32]>> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
         const EMPTY: u32 = u32::MAX;
@@ -311,6 +337,30 @@ mod tests {
         assert_eq!(key("", "a{b}c").suffixed("timeout"), "a{b}c:timeout");
         assert_eq!(key("", "order:1").suffixed("s"), "{order:1}:s");
         assert_eq!(key("", "a{b}c").suffixed("s"), "a{b}c:s");
+    }
+
+    #[test]
+    fn names_whose_braces_split_their_keys_are_refused_in_a_cluster() {
+        for (name, split) in [
+            ("order:1", false),
+            ("a{b}c", false),
+            ("{a}{b}", false),
+            ("{a}", false),
+            ("a}{b}", false),
+            ("a{b", true),
+            ("a}b", true),
+            ("x{}y", true),
+            ("{}", true),
+            ("{}{a}", true),
+        ] {
+            let key = key("", name);
+            assert_eq!(key.check_one_slot().is_err(), split, "{name}");
+            if !split {
+                for derived in [key.prefixed("p"), key.suffixed("s"), key.fence()] {
+                    assert_eq!(slot(derived.as_bytes()), slot(name.as_bytes()), "{name}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -180,6 +180,8 @@ mod wait;
 mod watchdog;
 
 pub use backend::memory::MemoryStore;
+#[cfg(feature = "redis")]
+pub use backend::redis::ClusterChannels;
 pub use builder::LockManagerBuilder;
 pub use convert::{FromLockError, Skipped};
 pub use error::{LockError, LostReason, StoreError};

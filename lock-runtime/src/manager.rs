@@ -204,7 +204,7 @@ impl LockManager {
     }
 
     fn key(&self, name: &LockName) -> Result<Key, LockError> {
-        let key = Key::new(&self.core.options.namespace, name, Kind::Mutex)?;
+        let key = self.core.options.key(name, Kind::Mutex)?;
         self.core.start();
         self.core.life.admit(&key)?;
         Ok(key)

@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::LockError;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::name::LockName;
 use crate::term::{self, Term};
 
 /// The longest wait that is a duration; beyond it there is `wait_forever`.
@@ -26,6 +29,10 @@ pub(crate) struct Options {
     pub(crate) max_waiters_per_key: usize,
     pub(crate) strict: bool,
     pub(crate) lazy: bool,
+    /// The store is a cluster: the keys of one lock have to be in one slot.
+    pub(crate) clustered: bool,
+    #[cfg(feature = "redis")]
+    pub(crate) channels: crate::backend::redis::ClusterChannels,
 }
 
 impl Default for Options {
@@ -42,6 +49,9 @@ impl Default for Options {
             max_waiters_per_key: 20_000,
             strict: false,
             lazy: false,
+            clustered: false,
+            #[cfg(feature = "redis")]
+            channels: crate::backend::redis::ClusterChannels::default(),
         }
     }
 }
@@ -60,6 +70,16 @@ impl Options {
             return Err(config("a namespace has 256 bytes at most"));
         }
         Ok(())
+    }
+
+    /// The key of that name.
+    pub(crate) fn key(&self, name: &LockName, kind: Kind) -> Result<Key, LockError> {
+        let key = Key::new(&self.namespace, name, kind)?;
+        #[cfg(feature = "redis")]
+        if self.clustered {
+            key.check_one_slot()?;
+        }
+        Ok(key)
     }
 
     /// Checks a lease that is asked for.

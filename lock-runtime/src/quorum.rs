@@ -254,6 +254,7 @@ async fn connect(
             strict: options.strict,
             lazy,
             birth: Some(birth.clone()),
+            channels: options.channels,
         };
         let (runtime, events) = (runtime.clone(), events.clone());
         async move {

@@ -7,7 +7,6 @@ use crate::core::Core;
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::joint::Shares;
-use crate::key::Key;
 use crate::kind::Kind;
 use crate::lineage::Chain;
 use crate::name::LockName;
@@ -131,7 +130,7 @@ impl LockRequest {
     /// Checks everything, before any I/O.
     fn order(&self) -> Result<Order, LockError> {
         let options = &self.core.options;
-        let key = Key::new(&options.namespace, &self.name, self.kind)?;
+        let key = options.key(&self.name, self.kind)?;
         let mut terms = self.overrides.terms(key.name(), options)?;
         // A kind that is chosen for its tokens has them, whatever the manager does with the others.
         terms.fenced |= self.kind == Kind::Fenced;

@@ -28,7 +28,7 @@ enum AtOnce {
     Taken(Vec<Share>),
     /// One of them is held, in the store or by this process.
     Busy,
-    /// They are of several stores, of kinds that do not go together, or held further out.
+    /// They are of several stores or of several slots, of kinds that do not go together, or held further out.
     Apart,
     Failed(Fault),
 }
@@ -175,6 +175,7 @@ async fn at_once(
     let granted = match core.backend.acquire_all(&claims).await {
         Ok(AcquiredAll::Granted(granted)) => granted,
         Ok(AcquiredAll::Busy) => return Ok(AtOnce::Busy),
+        Ok(AcquiredAll::Apart) => return Ok(AtOnce::Apart),
         Err(fault) => return Ok(AtOnce::Failed(fault)),
     };
     let mut shares: Vec<Share> = Vec::with_capacity(members.len());

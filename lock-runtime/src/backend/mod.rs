@@ -144,6 +144,9 @@ pub(crate) enum AcquiredAll {
     Granted(Vec<Granted>),
     /// Somebody has one of them.
     Busy,
+    /// They cannot be had by one request: ask for each by itself.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code))]
+    Apart,
 }
 
 /// How long a waiter keeps its place in a fair lock's queue without asking.

@@ -277,5 +277,6 @@ async fn ask(node: &super::Node, claims: &[Claim<'_>]) -> Vote {
             Ok(Polled::Won { sent_at })
         }
         AcquiredAll::Busy => Ok(Polled::Busy { left: None }),
+        AcquiredAll::Apart => Err(not_done("the node cannot have all of them at once")),
     }
 }

@@ -18,39 +18,94 @@ use crate::kind::Kind;
 pub(super) async fn acquire(inner: &Arc<Inner>, claim: Claim<'_>) -> Result<Acquired, Fault> {
     let deadline = claim.asked_at + claim.timeout;
     let (_permit, now) = permit(inner, claim.asked_at, deadline).await?;
-    let (live, mut sent_at) = inner.link.get(now, deadline).await?;
+    let key = claim.stake.key;
+    let (mut live, mut sent_at) = inner.route(key, now, deadline).await?;
 
-    // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
-    for _ in 0..2 {
-        let not_after = inner.link.clock().not_after(sent_at, deadline);
-        // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates.
-        let undo = Undo::armed(inner, &live, &claim, not_after, deadline);
-        let reply = ask(inner, &live, &claim, not_after, sent_at, deadline).await;
-        // Who waits for a fair lock and got no answer asks again as the same holder: only a drop ends that.
-        let asks_again = claim.stake.key.kind() == Kind::Fair;
-        if asks_again || !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
-            undo.disarm();
+    let mut fence = Fence::of(&claim);
+    let mut late = false;
+    loop {
+        let reply = attempt(inner, &live, &claim, fence, sent_at, deadline).await;
+        if let Some(detour) = inner.detour(&reply) {
+            if detour.splits() && key.kind().is_mutex() && fence == Fence::Together {
+                fence = Fence::Apart;
+            }
+            // Another request: the lease counts from its sending, and its date is by the other node's clock.
+            (live, sent_at) = inner.follow(detour, &live, key, deadline).await?;
+            continue;
         }
         match reply? {
             AcquireReply::Granted { token, time } => {
-                inner.link.clock().saw(time, sent_at);
+                live.clock().saw(time, sent_at);
                 return Ok(Acquired::Granted(Granted { token, sent_at }));
             }
             AcquireReply::Busy { left, time } => {
-                inner.link.clock().saw(time, sent_at);
+                live.clock().saw(time, sent_at);
                 return Ok(Acquired::Busy { left });
             }
             AcquireReply::Queued { left, first, time } => {
-                inner.link.clock().saw(time, sent_at);
+                live.clock().saw(time, sent_at);
                 return Ok(Acquired::Queued { left, first });
             }
-            AcquireReply::Stale { time } => inner.link.clock().saw(time, sent_at),
+            AcquireReply::Stale { time } => live.clock().saw(time, sent_at),
+        }
+        // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
+        if std::mem::replace(&mut late, true) {
+            return Err(Fault::NotDone(StoreError::new(
+                "the request reached the lock store too late",
+            )));
         }
         sent_at = clock::now();
     }
-    Err(Fault::NotDone(StoreError::new(
-        "the request reached the lock store too late",
-    )))
+}
+
+/// How the token comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fence {
+    None,
+    /// By the script that takes the lock.
+    Together,
+    /// By another one after it: while a slot of a cluster moves, the fence's key may be at another node.
+    Apart,
+}
+
+impl Fence {
+    fn of(claim: &Claim<'_>) -> Fence {
+        match claim.fenced {
+            true => Fence::Together,
+            false => Fence::None,
+        }
+    }
+}
+
+/// One request on that connection.
+async fn attempt(
+    inner: &Arc<Inner>,
+    live: &Live,
+    claim: &Claim<'_>,
+    fence: Fence,
+    sent_at: Moment,
+    deadline: Moment,
+) -> Result<AcquireReply, Fault> {
+    let not_after = live.clock().not_after(sent_at, deadline);
+    // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates.
+    let undo = Undo::armed(inner, live, claim, not_after, deadline);
+    let asked = Claim {
+        fenced: claim.fenced && fence != Fence::Apart,
+        ..*claim
+    };
+    let mut reply = ask(live, &asked, not_after, sent_at, deadline).await;
+    if fence == Fence::Apart
+        && let Ok(AcquireReply::Granted { token, .. }) = &mut reply
+    {
+        // Still armed: without a token it is given back.
+        *token = Box::pin(exclusive::token(inner, claim, deadline)).await?;
+    }
+    // Who waits for a fair lock and got no answer asks again as the same holder: only a drop ends that.
+    let asks_again = claim.stake.key.kind() == Kind::Fair;
+    if asks_again || !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
+        undo.disarm();
+    }
+    reply
 }
 
 /// Only so many acquires are under way, so that renewals and releases, which take no permit, are never far behind.
@@ -73,7 +128,6 @@ pub(super) async fn permit(
 }
 
 async fn ask(
-    inner: &Inner,
     live: &Live,
     claim: &Claim<'_>,
     not_after: u64,
@@ -82,12 +136,12 @@ async fn ask(
 ) -> Result<AcquireReply, Fault> {
     match claim.stake.key.kind() {
         Kind::Mutex | Kind::Fenced => {
-            exclusive::acquire(inner, live, claim, not_after, now, deadline).await
+            exclusive::acquire(live, claim, not_after, now, deadline).await
         }
-        Kind::Permits => permits::acquire(inner, live, claim, not_after, now, deadline).await,
-        Kind::Fair => fair::acquire(inner, live, claim, not_after, now, deadline).await,
+        Kind::Permits => permits::acquire(live, claim, not_after, now, deadline).await,
+        Kind::Fair => fair::acquire(live, claim, not_after, now, deadline).await,
         Kind::Read | Kind::Write => {
-            read_write::acquire(inner, live, claim, not_after, now, deadline).await
+            read_write::acquire(live, claim, not_after, now, deadline).await
         }
     }
 }
@@ -171,18 +225,31 @@ impl Compensation {
             holder: self.holder,
             permits: self.permits,
         };
-        let mut first = Some(self.live.clone());
+        let mut next = Some(self.live.clone());
+        let mut past = false;
         let mut pause = Duration::from_millis(2);
         while !self.over.has_passed() {
             let now = clock::now();
             let deadline = (now + self.inner.call_timeout).earlier(self.over);
-            let live = match first.take() {
+            let live = match next.take() {
                 Some(live) => Ok((live, now)),
-                None => self.inner.link.get(now, deadline).await,
+                None => self.inner.route(&self.key, now, deadline).await,
             };
             let answer = match live {
                 Ok((live, now)) => {
                     let answer = self.inner.release(&live, stake, now, deadline).await;
+                    // A node that sends this release elsewhere has executed the acquire before it, or has sent that
+                    // elsewhere, too, to a caller who had gone. So whatever the acquire did is done: where the slot is
+                    // being moved to, the key has arrived as a whole, for a node sends on what it does not have any
+                    // more, and a slot is given away only when it is empty. No acquire can come behind this release.
+                    if let Some(detour) = self.inner.detour(&answer) {
+                        past |= live.is_one_with(&self.live);
+                        let next_node = self.inner.follow(detour, &live, &self.key, deadline);
+                        next = next_node.await.ok().map(|(live, _)| live);
+                        if next.is_some() {
+                            continue;
+                        }
+                    }
                     answer.map(|answer| (answer, live))
                 }
                 Err(fault) => Err(fault),
@@ -195,7 +262,7 @@ impl Compensation {
                     let settled = match answer {
                         GaveBack::Done => true,
                         GaveBack::NotHeld { time } => {
-                            live.generation == self.live.generation || time > self.not_after
+                            past || live.is_one_with(&self.live) || time > self.not_after
                         }
                     };
                     // What a deposed master forgets, the new one may still have.

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
-use super::Inner;
 use super::acquire::{Undo, permit};
+use super::link::Live;
 use super::reply::Items;
 use super::script::{Script, Source, source};
 use super::scripts::foreign;
+use super::{Inner, Nodes};
 use crate::backend::{AcquiredAll, Claim, Fault, Granted};
-use crate::clock;
+use crate::clock::{self, Moment};
 use crate::error::StoreError;
 use crate::fence::FencingToken;
+use crate::key::Key;
 use crate::kind::Kind;
 
 pub(super) async fn acquire_all(
@@ -25,30 +27,64 @@ pub(super) async fn acquire_all(
     let asked_at = clock::now();
     let deadline = asked_at + timeout;
     let (_permit, now) = permit(inner, asked_at, deadline).await?;
-    let (live, sent_at) = inner.link.get(now, deadline).await?;
-    let not_after = inner.link.clock().not_after(sent_at, deadline);
+    let Some(key) = one_slot(inner, claims) else {
+        return Ok(AcquiredAll::Apart);
+    };
+    let (mut live, mut sent_at) = inner.route(key, now, deadline).await?;
+    loop {
+        let reply = attempt(inner, &live, claims, sent_at, deadline).await;
+        match inner.detour(&reply) {
+            None => return reply,
+            // While the slot moves, its keys are not all in one place.
+            Some(detour) if detour.may_split() => return Ok(AcquiredAll::Apart),
+            Some(detour) => (live, sent_at) = inner.follow(detour, &live, key, deadline).await?,
+        }
+    }
+}
+
+/// One of the keys, if one node can have them all in one script.
+fn one_slot<'a>(inner: &Inner, claims: &[Claim<'a>]) -> Option<&'a Key> {
+    let mut keys = claims.iter().map(|claim| claim.stake.key);
+    let first = keys.next()?;
+    match &inner.nodes {
+        Nodes::One(_) => Some(first),
+        Nodes::Cluster(_) => {
+            let slot = first.slot();
+            keys.all(|key| key.slot() == slot).then_some(first)
+        }
+    }
+}
+
+async fn attempt(
+    inner: &Arc<Inner>,
+    live: &Live,
+    claims: &[Claim<'_>],
+    sent_at: Moment,
+    deadline: Moment,
+) -> Result<AcquiredAll, Fault> {
+    let not_after = live.clock().not_after(sent_at, deadline);
     let script = AcquireAll::new(claims, not_after);
     // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates each of them.
     let undo: Vec<Undo<'_>> = claims
         .iter()
-        .map(|claim| Undo::armed(inner, &live, claim, not_after, deadline))
+        .map(|claim| Undo::armed(inner, live, claim, not_after, deadline))
         .collect();
-    let reply = inner.link.call(&live, &script, sent_at, deadline).await;
+    let reply = live.call(&script, sent_at, deadline).await;
     if !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
         undo.into_iter().for_each(Undo::disarm);
     }
     match reply? {
         AcquireAllReply::Granted { tokens, time } => {
-            inner.link.clock().saw(time, sent_at);
+            live.clock().saw(time, sent_at);
             let granted = tokens.into_iter().map(|token| Granted { token, sent_at });
             Ok(AcquiredAll::Granted(granted.collect()))
         }
         AcquireAllReply::Busy { time } => {
-            inner.link.clock().saw(time, sent_at);
+            live.clock().saw(time, sent_at);
             Ok(AcquiredAll::Busy)
         }
         AcquireAllReply::Stale { time } => {
-            inner.link.clock().saw(time, sent_at);
+            live.clock().saw(time, sent_at);
             Err(Fault::NotDone(StoreError::new(
                 "the request reached the lock store too late",
             )))

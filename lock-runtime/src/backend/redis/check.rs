@@ -10,8 +10,10 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::birth::Birth;
+use super::channels::ClusterChannels;
+use super::cluster::Detour;
 use super::faults;
-use super::script::{self, Script};
+use super::script::{self, Manner, Script};
 use super::scripts::{
     Acquire, AcquireReply, HandOver, HandOverReply, Release, ReleaseReply, Renew,
 };
@@ -20,7 +22,7 @@ use crate::backend::{Fault, Renewed};
 use crate::clock;
 use crate::error::{LockError, StoreError};
 use crate::holder::HolderIds;
-use crate::key::Key;
+use crate::key::{self, Key};
 use crate::kind::Kind;
 use crate::name::LockName;
 
@@ -37,6 +39,10 @@ pub(super) struct Check {
     pub(super) handle: Handle,
     /// Where to note since when the server runs.
     pub(super) birth: Option<Arc<Birth>>,
+    /// What scripts publish by.
+    pub(super) channels: ClusterChannels,
+    /// Of a node of a cluster: names a slot that it has, if it has any.
+    pub(super) slot: Option<Box<dyn Fn() -> Option<u16> + Send + Sync>>,
 }
 
 /// Why a server may not keep locks, or not now.
@@ -82,7 +88,19 @@ impl Check {
     ) -> Result<(), Refusal> {
         let mut connection = connection.clone();
         self.ask_info(&mut connection).await?;
-        self.live_once(&mut connection, clock).await
+        let tag = match &self.slot {
+            None => 0,
+            Some(slot) => match slot() {
+                Some(slot) => key::tag_of(slot),
+                // It is only being given some: what it allows, its first requests will tell.
+                None => return Ok(()),
+            },
+        };
+        match self.live_once(&mut connection, clock, tag).await {
+            // The slot is just being moved: as above.
+            Err(Refusal::Fault(fault)) if Detour::of(&fault).is_some() => Ok(()),
+            checked => checked,
+        }
     }
 
     async fn ask_info(&self, connection: &mut MultiplexedConnection) -> Result<(), Refusal> {
@@ -124,9 +142,10 @@ impl Check {
                 "the lock store is Redis {version}; 7.0 or newer is needed"
             )));
         }
-        if info.get::<u8>("cluster_enabled") == Some(1) {
+        if self.slot.is_none() && info.get::<u8>("cluster_enabled") == Some(1) {
             tracing::warn!(
-                "the lock store is a node of a Redis Cluster: only keys of its own slots can be locked"
+                "the lock store is a node of a Redis Cluster: only keys of its own slots can be locked; \
+                 use `redis-cluster://`"
             );
         }
         let policy: String = info.get("maxmemory_policy").unwrap_or_default();
@@ -148,9 +167,10 @@ impl Check {
         &self,
         connection: &mut MultiplexedConnection,
         clock: &ServerClock,
+        tag: u32,
     ) -> Result<(), Refusal> {
         // A name of its own, in one slot for all: every check raises the same fence key.
-        let name = LockName::from(format!("connect-check:{{0}}:{}", Uuid::new_v4()));
+        let name = LockName::from(format!("connect-check:{{{tag}}}:{}", Uuid::new_v4()));
         let key = Key::new(&self.namespace, &name, Kind::Mutex)
             .map_err(|error| Refusal::Config(format!("the namespace cannot be used: {error}")))?;
         let (lock, fence) = (key.raw(), key.fence());
@@ -226,8 +246,12 @@ impl Check {
         script: &S,
     ) -> Result<S::Reply, Refusal> {
         let name = S::source().name;
-        let fault = match tokio::time::timeout(self.timeout, script::run(connection, script)).await
-        {
+        let manner = Manner {
+            channels: self.channels,
+            asking: false,
+        };
+        let run = script::run(connection, script, manner);
+        let fault = match tokio::time::timeout(self.timeout, run).await {
             Ok(Ok(reply)) => return Ok(reply),
             Ok(Err(Fault::Denied(source))) => {
                 Fault::Denied(StoreError::new(format!("the script `{name}`: {source}")))
@@ -284,6 +308,8 @@ mod tests {
             timeout: Duration::from_secs(1),
             handle: runtime.handle().clone(),
             birth: None,
+            channels: ClusterChannels::Classic,
+            slot: None,
         };
         check.judge(&InfoDict::new(info))
     }

@@ -53,7 +53,7 @@ impl Inner {
             channel: &channel,
             payload: payload(tally),
         };
-        let done = self.call(&script, timeout).await?;
+        let done = self.call(tally.key, &script, timeout).await?;
         Ok(self.told(channel, done))
     }
 
@@ -64,7 +64,7 @@ impl Inner {
                 leases: &leases(tally.key),
             },
         };
-        let reading = self.call(&script, timeout).await?;
+        let reading = self.call(tally.key, &script, timeout).await?;
         Ok(reading.map(|reading| reading.free()))
     }
 
@@ -76,7 +76,7 @@ impl Inner {
             by: permits,
             channel: &channel,
         };
-        let done = self.call(&script, timeout).await?;
+        let done = self.call(key, &script, timeout).await?;
         self.told(channel, done);
         Ok(())
     }
@@ -85,30 +85,37 @@ impl Inner {
         let asked_at = clock::now();
         let deadline = asked_at + timeout;
         let (_permit, now) = permit(self, asked_at, deadline).await?;
-        let (live, mut sent_at) = self.link.get(now, deadline).await?;
+        let (mut live, mut sent_at) = self.route(key, now, deadline).await?;
         // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
-        for _ in 0..2 {
+        let mut late = false;
+        loop {
             let script = TakePermits {
                 count: key.raw(),
                 name: key.name(),
                 permits,
-                not_after: self.link.clock().not_after(sent_at, deadline),
+                not_after: live.clock().not_after(sent_at, deadline),
             };
-            let reply = self.link.call(&live, &script, sent_at, deadline).await?;
-            let (taken, time) = match reply {
+            let answer = live.call(&script, sent_at, deadline).await;
+            if let Some(detour) = self.detour(&answer) {
+                (live, sent_at) = self.follow(detour, &live, key, deadline).await?;
+                continue;
+            }
+            let (taken, time) = match answer? {
                 TakePermitsReply::Taken { time } => (Some(true), time),
                 TakePermitsReply::Busy { time } => (Some(false), time),
                 TakePermitsReply::Stale { time } => (None, time),
             };
-            self.link.clock().saw(time, sent_at);
+            live.clock().saw(time, sent_at);
             if let Some(taken) = taken {
                 return Ok(taken);
             }
+            if std::mem::replace(&mut late, true) {
+                return Err(Fault::NotDone(StoreError::new(
+                    "the request reached the lock store too late",
+                )));
+            }
             sent_at = clock::now();
         }
-        Err(Fault::NotDone(StoreError::new(
-            "the request reached the lock store too late",
-        )))
     }
 
     async fn count_down(&self, key: &Key, timeout: Duration) -> Result<u64, Fault> {
@@ -118,7 +125,7 @@ impl Inner {
             count: key.raw(),
             channel: &channel,
         };
-        let (left, unpublished) = self.call(&script, timeout).await?;
+        let (left, unpublished) = self.call(key, &script, timeout).await?;
         if unpublished {
             self.publish(channel, OPEN.to_owned());
         }
@@ -136,7 +143,7 @@ impl Inner {
             // As if it had been counted down: `1` would wake none of Redisson's waiters.
             payload: (tally.sort == Sort::Latch).then_some(OPEN),
         };
-        let done = self.call(&script, timeout).await?;
+        let done = self.call(tally.key, &script, timeout).await?;
         Ok(self.told(channel, done))
     }
 }

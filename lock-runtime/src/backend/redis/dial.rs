@@ -40,6 +40,9 @@ pub(super) async fn open(
             connection: connect(ConnectionInfo::clone(info), timeout, on_push).await?,
             master: None,
         }),
+        Place::Cluster(_) | Place::Nowhere => Err(Fault::NotDone(StoreError::new(
+            "the cluster names no such node",
+        ))),
         Place::Sentinel(sentinels) => {
             let named = sentinels.resolve(timeout).await?;
             let opened = async {

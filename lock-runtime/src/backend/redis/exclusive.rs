@@ -1,13 +1,16 @@
 //! One holder at a time: mutex and fenced lock, Redisson's `RLock` and `RFencedLock`; and what a writer of a read/write
 //! lock has in common with them.
 
-use std::time::Duration;
-
 use super::link::Live;
-use super::scripts::{Acquire, AcquireReply, HandOver, HandOverReply, RELEASED, Release, Renew};
+use super::scripts::{
+    Acquire, AcquireReply, HandOver, HandOverReply, NextToken, NextTokenReply, RELEASED, Release,
+    Renew,
+};
 use super::{GaveBack, Inner, channel};
 use crate::backend::{Claim, Fault, Granted, HandedOver, Renewal, Renewed, Stake};
-use crate::clock::Moment;
+use crate::clock::{self, Moment};
+use crate::error::StoreError;
+use crate::fence::FencingToken;
 use crate::holder::HolderId;
 use crate::key::Key;
 use crate::kind::Kind;
@@ -22,7 +25,6 @@ fn field(key: &Key, holder: HolderId) -> String {
 
 /// Asks once, on that connection.
 pub(super) async fn acquire(
-    inner: &Inner,
     live: &Live,
     claim: &Claim<'_>,
     not_after: u64,
@@ -39,7 +41,54 @@ pub(super) async fn acquire(
         not_after,
         counted: key.kind() == Kind::Fenced,
     };
-    inner.link.call(live, &script, now, deadline).await
+    live.call(&script, now, deadline).await
+}
+
+/// A token for a lock that the claim's holder has just been given without one. Not later than `deadline`, which comes
+/// before the end of the lease: the token of a later holder is larger.
+///
+/// Without an answer, and without a token, the caller gives the lock back: both are told as unknown.
+pub(super) async fn token(
+    inner: &Inner,
+    claim: &Claim<'_>,
+    deadline: Moment,
+) -> Result<Option<FencingToken>, Fault> {
+    let key = claim.stake.key;
+    let unfenced = |fault: Fault| match fault {
+        Fault::NotDone(source) | Fault::Unknown(source) => {
+            Fault::Unknown(StoreError::new(format!("no fencing token: {source}")))
+        }
+        fault => fault,
+    };
+    let fence = key.fence();
+    let (mut live, mut now) = inner
+        .route(key, clock::now(), deadline)
+        .await
+        .map_err(unfenced)?;
+    loop {
+        let script = NextToken {
+            fence: &fence,
+            not_after: live.clock().not_after(now, deadline),
+            counted: key.kind() == Kind::Fenced,
+        };
+        let answer = live.call(&script, now, deadline).await;
+        if let Some(detour) = inner.detour(&answer) {
+            let followed = inner.follow(detour, &live, key, deadline).await;
+            (live, now) = followed.map_err(unfenced)?;
+            continue;
+        }
+        match answer.map_err(unfenced)? {
+            NextTokenReply::Taken { token, time } => {
+                live.clock().saw(time, now);
+                return Ok(Some(token));
+            }
+            NextTokenReply::Stale { time } => live.clock().saw(time, now),
+        }
+        if deadline.has_passed() {
+            return Err(Fault::Unknown(StoreError::new("no fencing token in time")));
+        }
+        now = clock::now();
+    }
 }
 
 /// Gives the lock back, on that connection.
@@ -56,7 +105,7 @@ pub(super) async fn release(
         holder: &holder,
         channel: &channel,
     };
-    let reply = inner.link.call(live, &script, now, deadline).await?;
+    let reply = live.call(&script, now, deadline).await?.heard_of(live);
     Ok(reply.gave_back(|| inner.publish(channel, RELEASED.to_owned())))
 }
 
@@ -66,7 +115,7 @@ pub(super) async fn hand_over(
     to: Claim<'_>,
 ) -> Result<HandedOver, Fault> {
     let deadline = to.asked_at + to.timeout;
-    let (live, sent_at) = inner.link.get(to.asked_at, deadline).await?;
+    let (mut live, mut sent_at) = inner.route(to.stake.key, to.asked_at, deadline).await?;
     let Stake { key, holder, .. } = to.stake;
     let fence = to.fenced.then(|| key.fence());
     let channel = channel(key);
@@ -79,13 +128,20 @@ pub(super) async fn hand_over(
         channel: &channel,
         counted: key.kind() == Kind::Fenced,
     };
-    match inner.link.call(&live, &script, sent_at, deadline).await? {
+    let reply = loop {
+        let answer = live.call(&script, sent_at, deadline).await;
+        let Some(detour) = inner.detour(&answer) else {
+            break answer?;
+        };
+        (live, sent_at) = inner.follow(detour, &live, key, deadline).await?;
+    };
+    match reply {
         HandOverReply::Done {
             token,
             time,
             subscribers,
         } => {
-            inner.link.clock().saw(time, sent_at);
+            live.clock().saw(time, sent_at);
             // This process is among those who are subscribed.
             let own = inner.topics.is_open(&channel);
             let strangers = subscribers.map(|count| count.saturating_sub(u64::from(own)));
@@ -99,9 +155,10 @@ pub(super) async fn hand_over(
 }
 
 pub(super) async fn renew(
-    inner: &Inner,
+    live: &Live,
     batch: &[&Renewal],
-    timeout: Duration,
+    now: Moment,
+    deadline: Moment,
 ) -> Result<Vec<Renewed>, Fault> {
     let items: Vec<_> = batch
         .iter()
@@ -110,5 +167,5 @@ pub(super) async fn renew(
             (item.key.raw(), field(&item.key, item.holder), ttl)
         })
         .collect();
-    inner.call(&Renew { items: &items }, timeout).await
+    live.call(&Renew { items: &items }, now, deadline).await
 }

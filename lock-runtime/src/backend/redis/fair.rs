@@ -24,7 +24,6 @@ pub(super) fn queue_keys(key: &Key) -> [String; 2] {
 
 /// Asks once, on that connection.
 pub(super) async fn acquire(
-    inner: &Inner,
     live: &Live,
     claim: &Claim<'_>,
     not_after: u64,
@@ -43,7 +42,7 @@ pub(super) async fn acquire(
         waits: claim.waits.is_some(),
         channel: &channel(key),
     };
-    inner.link.call(live, &script, now, deadline).await
+    live.call(&script, now, deadline).await
 }
 
 /// Gives back the hold or the place in the queue, on that connection.
@@ -60,7 +59,7 @@ pub(super) async fn release(
         holder: &stake.holder.text(),
         channel: &channel(stake.key),
     };
-    match inner.link.call(live, &script, now, deadline).await? {
+    match live.call(&script, now, deadline).await? {
         FairReleaseReply::Done => Ok(GaveBack::Done),
         FairReleaseReply::Unpublished { channel } => {
             inner.publish(channel, RELEASED.to_owned());
@@ -96,7 +95,7 @@ impl Script for FairAcquire<'_> {
         source!(
             "fair_acquire",
             [
-                "digits", "range", "dated", "refusal", "fence", "lease", "queue"
+                "digits", "range", "dated", "refusal", "fence", "lease", "queue", "publish"
             ]
         )
     }

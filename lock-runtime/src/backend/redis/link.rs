@@ -13,8 +13,9 @@ use redis::PushKind;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 
+use super::channels::ClusterChannels;
 use super::dial::{self, Backoff, Outage, STABLE};
-use super::script::{self, Script};
+use super::script::{self, Manner, Script};
 use super::sentinel::Address;
 use super::server_clock::ServerClock;
 use super::target::Target;
@@ -38,21 +39,38 @@ pub(super) struct Link {
     round_trip: AtomicU64,
     calls: AtomicU64,
     clock: Arc<ServerClock>,
+    /// What the scripts publish by and count.
+    channels: ClusterChannels,
+    /// The node of a cluster that it leads to.
+    address: Option<Address>,
 }
 
 /// A connection that answered when it was last asked. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Live {
+    wire: Wire,
+    link: Arc<Link>,
+    /// Scripts go to a node that is only just being given their slot: each is preceded by ASKING.
+    pub(super) asking: bool,
+    /// How many nodes have sent the request elsewhere.
+    pub(super) hops: u32,
+}
+
+/// What the supervisor says of its connection.
+#[derive(Clone)]
+struct Wire {
     connection: MultiplexedConnection,
     /// Requests on one generation are executed in the order in which they were queued.
-    pub(super) generation: u64,
+    generation: u64,
     /// The node, where sentinels named it.
-    pub(super) master: Option<Address>,
+    master: Option<Address>,
 }
 
 enum State {
     Down(Fault),
-    Live(Live),
+    Live(Wire),
+    /// The node is none of the cluster's masters any more.
+    Dismissed,
     Closed,
 }
 
@@ -60,20 +78,22 @@ impl Link {
     /// Spawns the supervisor. It ends when `closed` becomes true or its sender is gone.
     ///
     /// `first`: a connection that is already checked, or none yet.
-    pub(super) fn start(supervisor: Supervisor, first: Option<Opened>) -> Link {
+    pub(super) fn start(supervisor: Supervisor, first: Option<Opened>) -> Arc<Link> {
         let (state, seen) = watch::channel(State::Down(Fault::NotDone(StoreError::new(
             "not connected yet",
         ))));
-        let link = Link {
+        let link = Arc::new(Link {
             state: seen,
             suspicion: supervisor.suspicion.clone(),
             round_trip: AtomicU64::new(0),
             calls: AtomicU64::new(0),
             clock: supervisor.clock.clone(),
-        };
+            channels: supervisor.check.channels,
+            address: supervisor.member.as_ref().map(|node| node.address.clone()),
+        });
         let handle = supervisor.check.handle.clone();
         if let Some(first) = &first {
-            state.send_replace(State::Live(Live {
+            state.send_replace(State::Live(Wire {
                 connection: first.connection.clone(),
                 generation: 0,
                 master: first.master.clone(),
@@ -84,22 +104,27 @@ impl Link {
     }
 
     /// The live connection, waiting for one until `deadline`, and what time it is then: `now`, if there was one.
-    pub(super) async fn get(&self, now: Moment, deadline: Moment) -> Result<(Live, Moment), Fault> {
+    pub(super) async fn get(
+        self: &Arc<Link>,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<(Live, Moment), Fault> {
         match self.live() {
             Some(live) => Ok((live, now)),
             None => Ok((self.wait(deadline).await?, clock::now())),
         }
     }
 
-    async fn wait(&self, deadline: Moment) -> Result<Live, Fault> {
+    async fn wait(self: &Arc<Link>, deadline: Moment) -> Result<Live, Fault> {
         let mut state = self.state.clone();
         let settled = state
             .wait_for(|state| !matches!(state, State::Down(Fault::NotDone(_) | Fault::Unknown(_))));
         let waited = tokio::time::timeout_at(deadline.tick(), settled).await;
         match waited {
             Ok(Ok(state)) => match &*state {
-                State::Live(live) => Ok(live.clone()),
+                State::Live(wire) => Ok(self.on(wire)),
                 State::Down(fault) => Err(fault.clone()),
+                State::Dismissed => Err(dismissed()),
                 State::Closed => Err(Fault::Closed(CLOSED)),
             },
             Ok(Err(_)) => Err(self.ended()),
@@ -112,8 +137,16 @@ impl Link {
         }
     }
 
-    /// Runs a script on `live`, sent now, until `deadline`.
-    pub(super) async fn call<S: Script>(
+    fn on(self: &Arc<Link>, wire: &Wire) -> Live {
+        Live {
+            wire: wire.clone(),
+            link: self.clone(),
+            asking: false,
+            hops: 0,
+        }
+    }
+
+    async fn call<S: Script>(
         &self,
         live: &Live,
         script: &S,
@@ -130,16 +163,20 @@ impl Link {
             .calls
             .fetch_add(1, Ordering::Relaxed)
             .is_multiple_of(SAMPLED);
-        let mut connection = live.connection.clone();
+        let mut connection = live.wire.connection.clone();
+        let manner = Manner {
+            channels: self.channels,
+            asking: live.asking,
+        };
         // Pinned here: by value, its kilobyte and a half would be moved into the timeout.
-        let call = pin!(script::run(&mut connection, script));
+        let call = pin!(script::run(&mut connection, script, manner));
         match tokio::time::timeout_at(deadline.tick(), call).await {
             Ok(Err(Fault::Unknown(source))) => {
                 self.suspicion.notify_one();
                 // Without a supervisor there will never be another connection.
                 Err(match self.state.has_changed() {
-                    Ok(_) => Fault::Unknown(source),
-                    Err(_) => self.ended(),
+                    Err(_) if !self.is_dismissed() => self.ended(),
+                    _ => Fault::Unknown(source),
                 })
             }
             Ok(answer) => {
@@ -164,16 +201,26 @@ impl Link {
     fn ended(&self) -> Fault {
         match &*self.state.borrow() {
             State::Closed => Fault::Closed(CLOSED),
+            State::Dismissed => dismissed(),
             _ => Fault::Closed(GONE),
         }
     }
 
     /// The live connection, if there is one at this moment.
-    pub(super) fn live(&self) -> Option<Live> {
+    pub(super) fn live(self: &Arc<Link>) -> Option<Live> {
         match &*self.state.borrow() {
-            State::Live(live) => Some(live.clone()),
+            State::Live(wire) => Some(self.on(wire)),
             _ => None,
         }
+    }
+
+    /// True if it leads to a node that is none of the cluster's masters any more.
+    pub(super) fn is_dismissed(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Dismissed)
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Live(_))
     }
 
     /// Makes the supervisor look whether the connection is still good.
@@ -181,6 +228,7 @@ impl Link {
         self.suspicion.notify_one();
     }
 
+    #[cfg(test)]
     pub(super) fn clock(&self) -> &ServerClock {
         &self.clock
     }
@@ -205,19 +253,64 @@ impl fmt::Debug for Link {
         f.write_str(match &*self.state.borrow() {
             State::Down(_) => "Down",
             State::Live(_) => "Live",
+            State::Dismissed => "Dismissed",
             State::Closed => "Closed",
         })
     }
 }
 
+fn dismissed() -> Fault {
+    Fault::NotDone(StoreError::new(
+        "the node is no master of the cluster any more",
+    ))
+}
+
 impl Live {
+    /// Runs a script, sent now, until `deadline`.
+    pub(super) async fn call<S: Script>(
+        &self,
+        script: &S,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<S::Reply, Fault> {
+        self.link.call(self, script, now, deadline).await
+    }
+
     /// Publishes outside a script.
-    pub(super) async fn publish(mut self, channel: &str, payload: &str) -> Result<(), Fault> {
-        let command = redis::cmd("PUBLISH").arg(channel).arg(payload).take();
-        match script::send(&mut self.connection, &command).await {
+    pub(super) async fn publish(
+        mut self,
+        verb: &str,
+        channel: &str,
+        payload: &str,
+    ) -> Result<(), Fault> {
+        let command = redis::cmd(verb).arg(channel).arg(payload).take();
+        match script::send(&mut self.wire.connection, &command).await {
             Ok(_) => Ok(()),
             Err(error) => Err(faults::of_call(&error)),
         }
+    }
+
+    /// Whether requests on both are executed in the order in which they were queued.
+    pub(super) fn is_one_with(&self, other: &Live) -> bool {
+        Arc::ptr_eq(&self.link, &other.link) && self.wire.generation == other.wire.generation
+    }
+
+    /// The node, where sentinels named it.
+    pub(super) fn master(&self) -> Option<&Address> {
+        self.wire.master.as_ref()
+    }
+
+    /// The node of a cluster.
+    pub(super) fn address(&self) -> Option<&Address> {
+        self.link.address.as_ref()
+    }
+
+    pub(super) fn clock(&self) -> &ServerClock {
+        &self.link.clock
+    }
+
+    pub(super) fn connection(&self) -> MultiplexedConnection {
+        self.wire.connection.clone()
     }
 }
 
@@ -272,17 +365,48 @@ pub(super) struct Supervisor {
     pub(super) clock: Arc<ServerClock>,
     pub(super) suspicion: Arc<Notify>,
     pub(super) closed: watch::Receiver<bool>,
+    /// Of a cluster.
+    pub(super) member: Option<Member>,
+}
+
+/// What a connection to a node of a cluster has to do with that.
+pub(super) struct Member {
+    pub(super) address: Address,
+    /// Becomes true when the node is none of the masters any more.
+    pub(super) dismissed: watch::Receiver<bool>,
+    /// Signalled when the node goes away.
+    pub(super) alarm: Arc<Notify>,
+}
+
+impl Member {
+    async fn dismissed(member: &mut Option<watch::Receiver<bool>>) {
+        match member {
+            // An error means that the cluster is gone, and the backend with it.
+            Some(dismissed) => _ = dismissed.wait_for(|dismissed| *dismissed).await,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 impl Supervisor {
     async fn run(mut self, state: watch::Sender<State>, first: Option<Opened>) {
         let mut closed = self.closed.clone();
-        tokio::select! {
+        let mut dismissed = self.member.as_ref().map(|node| node.dismissed.clone());
+        let end = tokio::select! {
             // An error means that the backend is gone: the same.
-            _ = closed.wait_for(|closed| *closed) => {}
-            () = self.keep_alive(&state, first) => {}
+            _ = closed.wait_for(|closed| *closed) => State::Closed,
+            () = Member::dismissed(&mut dismissed) => State::Dismissed,
+            () = self.keep_alive(&state, first) => State::Closed,
+        };
+        state.send_replace(end);
+    }
+
+    /// What a cluster does about a node that is away, it has to be asked.
+    fn is_down(&self, state: &watch::Sender<State>, fault: Fault) {
+        state.send_replace(State::Down(fault));
+        if let Some(node) = &self.member {
+            node.alarm.notify_one();
         }
-        state.send_replace(State::Closed);
     }
 
     async fn keep_alive(&mut self, state: &watch::Sender<State>, mut next: Option<Opened>) {
@@ -298,21 +422,21 @@ impl Supervisor {
                     Ok(opened) => break opened,
                     Err(fault) => {
                         outage.is_on(&self.target, &fault);
-                        state.send_replace(State::Down(fault));
+                        self.is_down(state, fault);
                         backoff.pause(&self.target).await;
                     }
                 }
             };
             outage.is_over(&self.target);
             let since = clock::now();
-            state.send_replace(State::Live(Live {
+            state.send_replace(State::Live(Wire {
                 connection: opened.connection.clone(),
                 generation,
                 master: opened.master.clone(),
             }));
             let fault = self.watch(opened).await;
             outage.is_on(&self.target, &fault);
-            state.send_replace(State::Down(fault));
+            self.is_down(state, fault);
             // A server that accepts and cuts at once is not to be asked without a pause.
             if since.elapsed() > STABLE {
                 backoff = Backoff::new();

@@ -1,9 +1,10 @@
-//! Redis, a single server or a master behind Sentinels: Redisson's `RLock` on the wire, our own scripts.
+//! Redis, a single server, a master behind Sentinels, or a cluster: Redisson's `RLock` on the wire, our own scripts.
 //!
 //! | file | concept |
 //! |---|---|
 //! | `target` | URL → what to connect to |
 //! | `sentinel/` | who the master of a service is, and being told when it moves |
+//! | `cluster/`, `channels` | which node of a cluster has a key; by which channels waiters are woken there |
 //! | `dial`, `link` | one connection; the command connection and its supervisor |
 //! | `birth` | since when the server has kept what it was given, for quorums |
 //! | `check` | what is asked of a server before it may keep locks |
@@ -21,7 +22,9 @@
 mod acquire;
 mod acquire_all;
 mod birth;
+mod channels;
 mod check;
+mod cluster;
 mod counter_scripts;
 mod counters;
 mod dial;
@@ -55,6 +58,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, watch};
 
 pub(crate) use self::birth::Birth;
+pub use self::channels::ClusterChannels;
+use self::cluster::{Cluster, Detour, Ears, Seeds};
 use self::link::{Link, Live, Opened, Supervisor};
 use self::operator_scripts::{ForceRelease, Inspect};
 use self::server_clock::ServerClock;
@@ -95,9 +100,18 @@ pub(crate) struct Settings {
     pub(crate) lazy: bool,
     /// Where to note the server's restarts, for whoever needs to know of them.
     pub(crate) birth: Option<Arc<Birth>>,
+    /// By which channels waiters are woken in a cluster.
+    pub(crate) channels: ClusterChannels,
 }
 
-/// Locks in one Redis server.
+/// Whom to ask for a key.
+#[derive(Debug)]
+enum Nodes {
+    One(Arc<Link>),
+    Cluster(Arc<Cluster>),
+}
+
+/// Locks in one Redis server, or in a cluster of them.
 pub(crate) struct RedisBackend {
     inner: Arc<Inner>,
 }
@@ -108,7 +122,7 @@ struct Inner {
     control: Arc<str>,
     call_timeout: Duration,
     handle: Handle,
-    link: Link,
+    nodes: Nodes,
     topics: Arc<Topics>,
     acquires: Semaphore,
     /// Compensations under way.
@@ -131,6 +145,10 @@ impl RedisBackend {
             // An error means that the program has already chosen a provider: its choice stands.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
+        if let Some(seeds) = target.seeds() {
+            let seeds = seeds.clone();
+            return RedisBackend::connect_to_cluster(target, seeds, settings, handle, events).await;
+        }
         let target = Arc::new(target);
         let clock = Arc::new(ServerClock::default());
         let check = check::Check {
@@ -139,6 +157,8 @@ impl RedisBackend {
             timeout: settings.call_timeout,
             handle: handle.clone(),
             birth: settings.birth.clone(),
+            channels: ClusterChannels::Classic,
+            slot: None,
         };
         let (first, check) = if settings.lazy {
             (None, check)
@@ -182,6 +202,7 @@ impl RedisBackend {
             clock,
             suspicion: Arc::new(Notify::new()),
             closed: closed.subscribe(),
+            member: None,
         };
         let link = Link::start(supervisor, first);
         let topics = Arc::new(Topics::default());
@@ -211,7 +232,69 @@ impl RedisBackend {
             control,
             call_timeout: settings.call_timeout,
             handle,
-            link,
+            nodes: Nodes::One(link),
+            topics,
+            acquires: Semaphore::new(MAX_ACQUIRES),
+            pending: watch::Sender::new(0),
+            closed,
+        });
+        Ok(Arc::new(RedisBackend { inner }))
+    }
+
+    async fn connect_to_cluster(
+        target: Target,
+        seeds: Arc<Seeds>,
+        settings: Settings,
+        handle: Handle,
+        events: EventSink,
+    ) -> Result<Arc<RedisBackend>, LockError> {
+        let closed = watch::Sender::new(false);
+        let (call_timeout, lazy) = (settings.call_timeout, settings.lazy);
+        let control: Arc<str> = format!("lock:control:{}", settings.namespace).into();
+        let cluster = Cluster::new(
+            seeds,
+            target.shown(),
+            settings,
+            handle.clone(),
+            closed.subscribe(),
+        );
+        if !lazy {
+            // On the runtime of the handle, as above.
+            let opening = handle.spawn(cluster.clone().connect());
+            let stop = opening.abort_handle();
+            match tokio::time::timeout(CONNECT, opening).await {
+                Ok(Ok(opened)) => opened?,
+                Ok(Err(_)) => return Err(Fault::Closed(GONE).into_error(target.shown())),
+                Err(_) => {
+                    stop.abort();
+                    let fault =
+                        Fault::NotDone(StoreError::new(format!("no answer in {CONNECT:?}")));
+                    return Err(fault.into_error(target.shown()));
+                }
+            }
+        }
+        handle.spawn(cluster.clone().keep_table());
+        let topics = Arc::new(Topics::default());
+        let (tried, mut first_try) = watch::channel(false);
+        let ears = Ears {
+            cluster: cluster.clone(),
+            topics: topics.clone(),
+            control: control.clone(),
+            events,
+            tried,
+            closed: closed.subscribe(),
+        };
+        handle.spawn(ears.run());
+        if !lazy {
+            let tried = first_try.wait_for(|tried| *tried);
+            let _ = tokio::time::timeout(call_timeout, tried).await;
+        }
+        let inner = Arc::new(Inner {
+            target: Arc::new(target),
+            control,
+            call_timeout,
+            handle,
+            nodes: Nodes::Cluster(cluster),
             topics,
             acquires: Semaphore::new(MAX_ACQUIRES),
             pending: watch::Sender::new(0),
@@ -241,6 +324,15 @@ impl Inner {
         self.closed.send_replace(true);
     }
 
+    /// The one connection of a single server.
+    #[cfg(test)]
+    fn link(&self) -> &Arc<Link> {
+        match &self.nodes {
+            Nodes::One(link) => link,
+            Nodes::Cluster(_) => panic!("a cluster has many"),
+        }
+    }
+
     async fn drained(&self) {
         // The sender is in `self`: no error.
         let _ = self
@@ -250,27 +342,87 @@ impl Inner {
             .await;
     }
 
+    /// The connection to whoever has the key, waiting for it until `deadline`, and what time it is then: `now`, if
+    /// there was one.
+    async fn route(
+        &self,
+        key: &Key,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<(Live, Moment), Fault> {
+        match &self.nodes {
+            Nodes::One(link) => link.get(now, deadline).await,
+            // Boxed, so that no other future has to hold it.
+            Nodes::Cluster(cluster) => Box::pin(cluster.route(key.slot(), now, deadline)).await,
+        }
+    }
+
+    /// Whether a node of a cluster has refused because it was not the one to ask, so that nothing was executed.
+    fn detour<T>(&self, answer: &Result<T, Fault>) -> Option<Detour> {
+        match (&self.nodes, answer) {
+            (Nodes::Cluster(_), Err(fault)) => Detour::of(fault),
+            _ => None,
+        }
+    }
+
+    /// Whom to ask instead of `from`, and what time it is then: what is sent now is another request.
+    async fn follow(
+        &self,
+        detour: Detour,
+        from: &Live,
+        key: &Key,
+        deadline: Moment,
+    ) -> Result<(Live, Moment), Fault> {
+        match &self.nodes {
+            Nodes::One(link) => link.get(clock::now(), deadline).await,
+            Nodes::Cluster(cluster) => {
+                Box::pin(cluster.follow(detour, from, key.slot(), deadline)).await
+            }
+        }
+    }
+
+    /// Asks whoever has the key.
     async fn call<S: script::Script>(
         &self,
+        key: &Key,
         script: &S,
         timeout: Duration,
     ) -> Result<S::Reply, Fault> {
         let asked_at = clock::now();
         let deadline = asked_at + timeout;
-        let (live, now) = self.link.get(asked_at, deadline).await?;
-        self.link.call(&live, script, now, deadline).await
+        let (mut live, mut now) = self.route(key, asked_at, deadline).await?;
+        loop {
+            let answer = live.call(script, now, deadline).await;
+            let Some(detour) = self.detour(&answer) else {
+                return answer;
+            };
+            (live, now) = self.follow(detour, &live, key, deadline).await?;
+        }
     }
 
     /// Publishes what a script could not. In the background, once: a message is a hint.
     fn publish(&self, channel: String, payload: String) {
-        let Some(live) = self.link.live() else { return };
         let timeout = self.call_timeout;
-        self.handle.spawn(async move {
-            let published = live.publish(&channel, &payload);
-            if let Ok(Err(fault)) = tokio::time::timeout(timeout, published).await {
-                tracing::debug!(reason = %fault, "a release could not be published");
+        match &self.nodes {
+            Nodes::One(link) => {
+                let Some(live) = link.live() else { return };
+                self.handle.spawn(async move {
+                    let published = live.publish("PUBLISH", &channel, &payload);
+                    if let Ok(Err(fault)) = tokio::time::timeout(timeout, published).await {
+                        tracing::debug!(reason = %fault, "a release could not be published");
+                    }
+                });
             }
-        });
+            Nodes::Cluster(cluster) => {
+                let everywhere = channel == *self.control;
+                let published = cluster.clone().publish(channel, payload, everywhere);
+                self.handle.spawn(async move {
+                    if let Err(fault) = published.await {
+                        tracing::debug!(reason = %fault, "a release could not be published");
+                    }
+                });
+            }
+        }
     }
 
     /// Gives back what a stake names, on that connection.
@@ -297,19 +449,22 @@ impl Inner {
         let Some(sentinels) = self.target.sentinels() else {
             return Ok(());
         };
+        let Nodes::One(link) = &self.nodes else {
+            return Ok(());
+        };
         let asked = sentinels.resolve(deadline.remaining()).await;
-        let same_connection = match (&from, self.link.live()) {
-            (Some(from), Some(live)) => from.generation == live.generation,
+        let same_connection = match (&from, link.live()) {
+            (Some(from), Some(live)) => from.is_one_with(&live),
             _ => false,
         };
         let same_node = match (&from, &asked) {
-            (Some(from), Ok(named)) => from.master.as_ref() == Some(&named.address),
+            (Some(from), Ok(named)) => from.master() == Some(&named.address),
             _ => asked.is_err(),
         };
         if same_connection && same_node {
             return Ok(());
         }
-        self.link.suspect();
+        link.suspect();
         Err(Fault::Unknown(StoreError::new(
             "a node that may not be the master any more does not know the holder",
         )))
@@ -319,16 +474,19 @@ impl Inner {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        let before = self.link.live();
-        let deadline = clock::now() + timeout;
-        // The watchdog groups by kind.
-        let mut answers = match batch.first().map(|item| item.key.kind()) {
-            None => Ok(Vec::new()),
-            Some(Kind::Permits) => permits::renew(self, batch, timeout).await,
-            Some(Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Read | Kind::Write) => {
-                self.renew_hashes(batch, timeout).await
+        let asked_at = clock::now();
+        let deadline = asked_at + timeout;
+        let link = match &self.nodes {
+            Nodes::One(link) => link,
+            // A node that has lost a slot says so: what it answers needs nobody to vouch for it.
+            Nodes::Cluster(cluster) => {
+                return Box::pin(cluster.renew(self, batch, deadline)).await;
             }
-        }?;
+        };
+        let before = link.live();
+        let (live, now) = link.get(asked_at, deadline).await?;
+        let items: Vec<&Renewal> = batch.iter().collect();
+        let mut answers = self.renew_all_on(&live, &items, now, deadline).await?;
         if answers.contains(&Renewed::NotHeld) && self.vouch(before, deadline).await.is_err() {
             for answer in &mut answers {
                 if *answer == Renewed::NotHeld {
@@ -339,23 +497,24 @@ impl Inner {
         Ok(answers)
     }
 
-    /// Holds in hashes. A writer that has just become a reader may be among others of its old kind.
-    async fn renew_hashes(
+    /// The watchdog groups by kind; a writer that has just become a reader may be among others of its old kind.
+    async fn renew_all_on(
         &self,
-        batch: &[Renewal],
-        timeout: Duration,
+        live: &Live,
+        batch: &[&Renewal],
+        now: Moment,
+        deadline: Moment,
     ) -> Result<Vec<Renewed>, Fault> {
-        let is_read = |item: &&Renewal| item.key.kind() == Kind::Read;
-        let (reads, others): (Vec<_>, Vec<_>) = batch.iter().partition(is_read);
-        if reads.is_empty() {
-            return exclusive::renew(self, &others, timeout).await;
+        let is_read = |item: &&&Renewal| item.key.kind() == Kind::Read;
+        let reads = batch.iter().filter(is_read).count();
+        if reads == 0 || reads == batch.len() {
+            return self.renew_on(live, batch, now, deadline).await;
         }
-        if others.is_empty() {
-            return read_write::renew(self, &reads, timeout).await;
-        }
+        let (reads, others): (Vec<_>, Vec<_>) =
+            batch.iter().copied().partition(|item| is_read(&item));
         let (of_reads, of_others) = tokio::join!(
-            read_write::renew(self, &reads, timeout),
-            exclusive::renew(self, &others, timeout),
+            self.renew_on(live, &reads, now, deadline),
+            self.renew_on(live, &others, now, deadline),
         );
         if let (Err(fault), Err(_)) = (&of_reads, &of_others) {
             return Err(fault.clone());
@@ -366,12 +525,28 @@ impl Inner {
             answers.chain(std::iter::repeat(Renewed::Unknown))
         };
         let (mut of_reads, mut of_others) = (answers(of_reads), answers(of_others));
-        let answer = |item: &Renewal| match item.key.kind() {
+        let answer = |item: &&Renewal| match item.key.kind() {
             Kind::Read => of_reads.next(),
             _ => of_others.next(),
         };
         let answers: Option<Vec<_>> = batch.iter().map(answer).collect();
         Ok(answers.unwrap_or_default())
+    }
+
+    /// Those of one script, on that connection.
+    async fn renew_on(
+        &self,
+        live: &Live,
+        batch: &[&Renewal],
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<Vec<Renewed>, Fault> {
+        match batch.first().map(|item| Sort::of(item.key.kind())) {
+            None => Ok(Vec::new()),
+            Some(Sort::Permits) => permits::renew(live, batch, now, deadline).await,
+            Some(Sort::Reads) => read_write::renew(live, batch, now, deadline).await,
+            Some(Sort::Others) => exclusive::renew(live, batch, now, deadline).await,
+        }
     }
 
     async fn inspect(&self, key: &Key, timeout: Duration) -> Result<Option<Seen>, Fault> {
@@ -380,7 +555,7 @@ impl Inner {
             lock: key.raw(),
             queue: &queue,
         };
-        match self.call(&script, timeout).await {
+        match self.call(key, &script, timeout).await {
             // No hash: it may be a counter.
             Err(Fault::Foreign { key: foreign, why }) => {
                 match permits::inspect(self, key, timeout).await {
@@ -402,7 +577,7 @@ impl Inner {
             control: &self.control,
             rw_channel: &channel(&key.as_kind(Kind::Write)),
         };
-        let reply = match self.call(&script, timeout).await {
+        let reply = match self.call(key, &script, timeout).await {
             // No hash: it may be a semaphore.
             Err(Fault::Foreign { key: foreign, why }) => {
                 return match permits::force_release(self, key, timeout).await {
@@ -432,13 +607,21 @@ impl Backend for RedisBackend {
         Box::pin(async move {
             let asked_at = clock::now();
             let deadline = asked_at + timeout;
-            let (live, now) = self.inner.link.get(asked_at, deadline).await?;
-            match self.inner.release(&live, stake, now, deadline).await? {
-                GaveBack::Done => Ok(Released::Done),
-                GaveBack::NotHeld { .. } => {
-                    self.inner.vouch(Some(live), deadline).await?;
-                    Ok(Released::NotHeld)
+            let inner = &self.inner;
+            let (mut live, mut now) = inner.route(stake.key, asked_at, deadline).await?;
+            loop {
+                let answer = inner.release(&live, stake, now, deadline).await;
+                if let Some(detour) = inner.detour(&answer) {
+                    (live, now) = inner.follow(detour, &live, stake.key, deadline).await?;
+                    continue;
                 }
+                return match answer? {
+                    GaveBack::Done => Ok(Released::Done),
+                    GaveBack::NotHeld { .. } => {
+                        inner.vouch(Some(live), deadline).await?;
+                        Ok(Released::NotHeld)
+                    }
+                };
             }
         })
     }
@@ -492,7 +675,10 @@ impl Backend for RedisBackend {
     }
 
     fn round_trip(&self) -> Duration {
-        self.inner.link.round_trip()
+        match &self.inner.nodes {
+            Nodes::One(link) => link.round_trip(),
+            Nodes::Cluster(cluster) => cluster.round_trip(),
+        }
     }
 
     fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -508,8 +694,26 @@ impl fmt::Debug for RedisBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisBackend")
             .field("target", &self.inner.target)
-            .field("link", &self.inner.link)
+            .field("nodes", &self.inner.nodes)
             .finish_non_exhaustive()
+    }
+}
+
+/// Holds that are renewed by the same script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Sort {
+    Permits,
+    Reads,
+    Others,
+}
+
+impl Sort {
+    fn of(kind: Kind) -> Sort {
+        match kind {
+            Kind::Permits => Sort::Permits,
+            Kind::Read => Sort::Reads,
+            Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => Sort::Others,
+        }
     }
 }
 

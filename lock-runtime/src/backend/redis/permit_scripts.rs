@@ -28,7 +28,9 @@ impl Script for AcquirePermits<'_> {
     fn source() -> &'static Source {
         source!(
             "acquire_permits",
-            ["digits", "range", "dated", "failed", "refusal", "counter"]
+            [
+                "digits", "range", "dated", "failed", "refusal", "counter", "publish"
+            ]
         )
     }
 

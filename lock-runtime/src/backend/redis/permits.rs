@@ -28,7 +28,6 @@ fn ids(holder: HolderId, permits: u32) -> Vec<u8> {
 
 /// Asks once, on that connection.
 pub(super) async fn acquire(
-    inner: &Inner,
     live: &Live,
     claim: &Claim<'_>,
     not_after: u64,
@@ -51,7 +50,7 @@ pub(super) async fn acquire(
         not_after,
         channel: &channel(key),
     };
-    inner.link.call(live, &script, now, deadline).await
+    live.call(&script, now, deadline).await
 }
 
 /// Gives the permits back, on that connection.
@@ -71,9 +70,12 @@ pub(super) async fn release(
         ids: &ids(stake.holder, stake.permits),
         channel: &channel,
     };
-    let reply = inner.link.call(live, &script, now, deadline).await?;
+    let reply = live.call(&script, now, deadline).await?;
     if let Some(payload) = reply.unpublished {
         inner.publish(channel, payload);
+    } else if live.asking {
+        // Those who listen do so at the node that still has the slot.
+        inner.publish(channel, stake.permits.to_string());
     }
     Ok(match reply.released {
         ReleaseReply::Done | ReleaseReply::Unpublished => GaveBack::Done,
@@ -84,11 +86,11 @@ pub(super) async fn release(
 /// Renews sets of permits, so many to a script that none blocks the server. What one script is not answered says
 /// nothing about the others.
 pub(super) async fn renew(
-    inner: &Inner,
-    batch: &[Renewal],
-    timeout: Duration,
+    live: &Live,
+    batch: &[&Renewal],
+    mut now: Moment,
+    deadline: Moment,
 ) -> Result<Vec<Renewed>, Fault> {
-    let deadline = clock::now() + timeout;
     let mut answers = Vec::with_capacity(batch.len());
     let mut failed = None;
     for part in parts(batch) {
@@ -100,7 +102,9 @@ pub(super) async fn renew(
             })
             .collect();
         let script = RenewPermits { items: &items };
-        match inner.call(&script, deadline.remaining()).await {
+        let answer = live.call(&script, now, deadline).await;
+        now = clock::now();
+        match answer {
             Ok(part) => answers.extend(part),
             Err(fault) => {
                 failed = Some(fault);
@@ -115,7 +119,7 @@ pub(super) async fn renew(
 }
 
 /// Cuts a batch so that each part has one set, or sets of so many permits together.
-fn parts(batch: &[Renewal]) -> Vec<&[Renewal]> {
+fn parts<'a, 'b>(batch: &'a [&'b Renewal]) -> Vec<&'a [&'b Renewal]> {
     let mut parts = Vec::new();
     let (mut from, mut permits) = (0, 0);
     for (at, item) in batch.iter().enumerate() {
@@ -144,7 +148,7 @@ pub(super) async fn inspect(
             leases: &leases(key),
         },
     };
-    let reading = inner.call(&script, timeout).await?;
+    let reading = inner.call(key, &script, timeout).await?;
     Ok(reading.map(|reading| reading.seen()))
 }
 
@@ -163,7 +167,7 @@ pub(super) async fn force_release(
         channel: &channel,
         control: &inner.control,
     };
-    let reply = inner.call(&script, timeout).await?;
+    let reply = inner.call(key, &script, timeout).await?;
     for (channel, payload) in reply.unpublished {
         inner.publish(channel, payload);
     }
@@ -194,6 +198,7 @@ mod tests {
                     term: None,
                 })
                 .collect();
+            let batch: Vec<_> = batch.iter().collect();
             parts(&batch).iter().map(|part| part.len()).collect()
         };
         assert_eq!(sizes(&[]), [0; 0]);

@@ -25,7 +25,6 @@ fn timeout_key(key: &Key, holder: HolderId) -> String {
 
 /// Asks once, on that connection.
 pub(super) async fn acquire(
-    inner: &Inner,
     live: &Live,
     claim: &Claim<'_>,
     not_after: u64,
@@ -44,7 +43,7 @@ pub(super) async fn acquire(
             lease: claim.term.millis(),
             not_after,
         };
-        return inner.link.call(live, &script, now, deadline).await;
+        return live.call(&script, now, deadline).await;
     }
     let waits = claim.waits.unwrap_or_default().min(LONGEST_PREFERENCE);
     let fence = claim.fenced.then(|| key.fence());
@@ -57,7 +56,7 @@ pub(super) async fn acquire(
         not_after,
         waits: u64::try_from(waits.as_millis()).unwrap_or(u64::MAX),
     };
-    inner.link.call(live, &script, now, deadline).await
+    live.call(&script, now, deadline).await
 }
 
 /// Gives back a read or a write, on that connection.
@@ -76,7 +75,7 @@ pub(super) async fn release(
         holder: &holder,
         channel: &channel,
     };
-    let reply = inner.link.call(live, &script, now, deadline).await?;
+    let reply = live.call(&script, now, deadline).await?.heard_of(live);
     Ok(reply.gave_back(|| publish(inner, channel)))
 }
 
@@ -94,7 +93,7 @@ pub(super) async fn downgrade(
         lease: term.millis(),
         channel: &channel,
     };
-    let reply = inner.call(&script, timeout).await?;
+    let reply = inner.call(stake.key, &script, timeout).await?;
     Ok(match reply.gave_back(|| publish(inner, channel)) {
         GaveBack::Done => Released::Done,
         GaveBack::NotHeld { .. } => Released::NotHeld,
@@ -109,9 +108,10 @@ fn publish(inner: &Inner, channel: String) {
 
 /// Renews readers; writers are renewed with the exclusive holds.
 pub(super) async fn renew(
-    inner: &Inner,
+    live: &Live,
     batch: &[&Renewal],
-    timeout: Duration,
+    now: Moment,
+    deadline: Moment,
 ) -> Result<Vec<Renewed>, Fault> {
     let items: Vec<_> = batch
         .iter()
@@ -125,5 +125,5 @@ pub(super) async fn renew(
             )
         })
         .collect();
-    inner.call(&ReadRenew { items: &items }, timeout).await
+    live.call(&ReadRenew { items: &items }, now, deadline).await
 }

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
+use super::channels::ClusterChannels;
 use super::faults;
 use crate::backend::Fault;
 
@@ -14,6 +15,15 @@ pub(super) struct Source {
     pub(super) name: &'static str,
     pub(super) text: &'static str,
     hash: OnceLock<String>,
+    /// As it is for sharded channels, and for both sorts.
+    sharded: OnceLock<Form>,
+    both: OnceLock<Form>,
+}
+
+#[derive(Debug)]
+struct Form {
+    text: String,
+    hash: String,
 }
 
 impl Source {
@@ -22,13 +32,53 @@ impl Source {
             name,
             text,
             hash: OnceLock::new(),
+            sharded: OnceLock::new(),
+            both: OnceLock::new(),
         }
     }
 
-    fn hash(&self) -> &str {
-        self.hash
-            .get_or_init(|| sha1_smol::Sha1::from(self.text).digest().to_string())
+    fn hash(&self, channels: ClusterChannels) -> &str {
+        match self.form(channels) {
+            Some(form) => &form.hash,
+            None => self.hash.get_or_init(|| hash_of(self.text)),
+        }
     }
+
+    /// The text with the fragments that know about channels in the form for `channels`.
+    pub(super) fn text(&self, channels: ClusterChannels) -> &str {
+        match self.form(channels) {
+            Some(form) => &form.text,
+            None => self.text,
+        }
+    }
+
+    fn form(&self, channels: ClusterChannels) -> Option<&Form> {
+        let (form, publish, listeners) = match channels {
+            ClusterChannels::Classic => return None,
+            ClusterChannels::Sharded => (
+                &self.sharded,
+                include_str!("lua/lib/sharded/publish.lua"),
+                include_str!("lua/lib/sharded/listeners.lua"),
+            ),
+            ClusterChannels::Both => (
+                &self.both,
+                include_str!("lua/lib/both/publish.lua"),
+                include_str!("lua/lib/both/listeners.lua"),
+            ),
+        };
+        Some(form.get_or_init(|| {
+            let text = self
+                .text
+                .replace(include_str!("lua/lib/publish.lua"), publish)
+                .replace(include_str!("lua/lib/listeners.lua"), listeners);
+            let hash = hash_of(&text);
+            Form { text, hash }
+        }))
+    }
+}
+
+fn hash_of(text: &str) -> String {
+    sha1_smol::Sha1::from(text).digest().to_string()
 }
 
 /// The [`Source`] of `lua/NAME.lua` with the fragments of `lua/lib` that it uses before it, joined at compile time.
@@ -76,6 +126,22 @@ pub(super) trait Script {
     fn read(&self, reply: Value) -> Option<Result<Self::Reply, Fault>>;
 }
 
+/// How scripts are sent on one connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    pub(super) channels: ClusterChannels,
+    /// Each is preceded by ASKING.
+    pub(super) asking: bool,
+}
+
+impl Manner {
+    #[cfg(test)]
+    pub(super) const PLAIN: Manner = Manner {
+        channels: ClusterChannels::Classic,
+        asking: false,
+    };
+}
+
 /// Runs a script on one connection. Has no timeout of its own.
 ///
 /// EVALSHA; where the server does not know the script, load it and try again; where loading is refused, EVAL.
@@ -83,15 +149,18 @@ pub(super) trait Script {
 pub(super) async fn run<S: Script>(
     connection: &mut MultiplexedConnection,
     script: &S,
+    manner: Manner,
 ) -> Result<S::Reply, Fault> {
     let source = S::source();
-    let mut answer = send(connection, &command(script, "EVALSHA", source.hash())).await;
+    let by_hash = source.hash(manner.channels);
+    let mut answer = ask(connection, &command(script, "EVALSHA", by_hash), manner).await;
     if answer.as_ref().is_err_and(faults::is_noscript) {
-        let load = redis::cmd("SCRIPT").arg("LOAD").arg(source.text).take();
+        let text = source.text(manner.channels);
+        let load = redis::cmd("SCRIPT").arg("LOAD").arg(text).take();
         answer = match send(connection, &load).await {
-            Ok(_) => send(connection, &command(script, "EVALSHA", source.hash())).await,
+            Ok(_) => ask(connection, &command(script, "EVALSHA", by_hash), manner).await,
             Err(error) if faults::is_from_server(&error) => {
-                send(connection, &command(script, "EVAL", source.text)).await
+                ask(connection, &command(script, "EVAL", text), manner).await
             }
             Err(error) => Err(error),
         };
@@ -101,6 +170,33 @@ pub(super) async fn run<S: Script>(
             .read(reply)
             .unwrap_or_else(|| Err(faults::malformed(source.name))),
         Err(error) => Err(faults::of_call(&error)),
+    }
+}
+
+async fn ask(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+    manner: Manner,
+) -> Result<Value, RedisError> {
+    if manner.asking {
+        // Boxed: it is rare, and the future of every call would have to hold it.
+        return Box::pin(send_asking(connection, command)).await;
+    }
+    send(connection, command).await
+}
+
+/// In one message to the connection's task: ASKING counts for the next command only, whoever sends it.
+async fn send_asking(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+) -> Result<Value, RedisError> {
+    let mut pipeline = redis::Pipeline::with_capacity(2);
+    pipeline.cmd("ASKING").add_command(command.clone());
+    let mut replies = connection.send_packed_commands(&pipeline, 0, 2).await?;
+    match replies.pop() {
+        Some(Value::ServerError(error)) => Err(error.into()),
+        Some(reply) if replies.len() == 1 => Ok(reply),
+        _ => Err((redis::ErrorKind::Client, "a pipeline lacks a reply").into()),
     }
 }
 

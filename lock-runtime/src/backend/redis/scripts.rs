@@ -6,6 +6,7 @@ use redis::{Cmd, Value};
 
 use super::GaveBack;
 use super::faults;
+use super::link::Live;
 use super::reply::{Items, text};
 use super::script::{Script, Source, source};
 use crate::backend::{Fault, Renewed};
@@ -127,6 +128,54 @@ pub(super) fn acquire_reply(
     items.end(Ok(reply))
 }
 
+pub(super) struct NextToken<'a> {
+    pub(super) fence: &'a str,
+    /// In µs of the server's TIME.
+    pub(super) not_after: u64,
+    pub(super) counted: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum NextTokenReply {
+    Taken { token: FencingToken, time: u64 },
+    Stale { time: u64 },
+}
+
+impl Script for NextToken<'_> {
+    type Reply = NextTokenReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["fence", "not_after_us, counted?"];
+
+    fn source() -> &'static Source {
+        source!("next_token", ["digits", "dated", "refusal", "fence"])
+    }
+
+    fn keys(&self) -> usize {
+        1
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command.arg(self.fence).arg(self.not_after);
+        command.arg(self.counted.then_some(1));
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<NextTokenReply, Fault>> {
+        let mut items = Items::of(reply)?;
+        let reply = match items.text()?.as_str() {
+            "OK" => NextTokenReply::Taken {
+                token: items.token()??,
+                time: items.digits()?,
+            },
+            "STALE" => NextTokenReply::Stale {
+                time: items.digits()?,
+            },
+            "FOREIGN" => return foreign(items, "", Some(self.fence)),
+            _ => return None,
+        };
+        items.end(Ok(reply))
+    }
+}
+
 pub(super) struct Release<'a> {
     pub(super) lock: &'a str,
     pub(super) holder: &'a str,
@@ -144,6 +193,15 @@ pub(super) enum ReleaseReply {
 }
 
 impl ReleaseReply {
+    /// While a slot moves, those who listen do so at the node that still has it: they did not hear what a script
+    /// published at the other.
+    pub(super) fn heard_of(self, live: &Live) -> ReleaseReply {
+        match self {
+            ReleaseReply::Done if live.asking => ReleaseReply::Unpublished,
+            reply => reply,
+        }
+    }
+
     /// What the backend says of it; `publish` is called if nobody was told.
     pub(super) fn gave_back(self, publish: impl FnOnce()) -> GaveBack {
         match self {
@@ -234,7 +292,14 @@ impl Script for HandOver<'_> {
             "handover",
             "allow-oom",
             [
-                "digits", "range", "time", "failed", "refusal", "fence", "lease"
+                "digits",
+                "range",
+                "time",
+                "failed",
+                "refusal",
+                "fence",
+                "lease",
+                "listeners"
             ]
         )
     }

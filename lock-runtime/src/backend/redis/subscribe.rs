@@ -23,7 +23,7 @@ use crate::clock;
 use crate::error::StoreError;
 
 /// How often a quiet connection is asked for a sign of life.
-const PING_EVERY: Duration = Duration::from_secs(10);
+pub(super) const PING_EVERY: Duration = Duration::from_secs(10);
 /// Channels in one SUBSCRIBE.
 const BATCH: usize = 512;
 
@@ -109,7 +109,7 @@ impl Subscriber {
 }
 
 /// Runs on the connection's task: it only counts.
-fn deliver(push: &PushInfo, topics: &Topics, control: &str, events: &EventSink) {
+pub(super) fn deliver(push: &PushInfo, topics: &Topics, control: &str, events: &EventSink) {
     let [Value::BulkString(channel), Value::BulkString(payload)] = push.data.as_slice() else {
         return;
     };
@@ -151,9 +151,30 @@ fn permits(hex: &[u8]) -> Option<Victim> {
 
 /// Warned once of each, however many channels and connections it concerns.
 #[derive(Default)]
-struct Refusals {
+pub(super) struct Refusals {
     locks: bool,
     control: bool,
+}
+
+impl Refusals {
+    pub(super) fn of_control(&mut self, channel: &str, reason: &StoreError) {
+        if !std::mem::replace(&mut self.control, true) {
+            tracing::warn!(
+                %reason, channel,
+                "the lock store refuses the control channel: holders learn of a forced release only at their next renewal"
+            );
+        }
+    }
+
+    pub(super) fn of_locks(&mut self, reason: &StoreError) {
+        if !std::mem::replace(&mut self.locks, true) {
+            tracing::warn!(
+                %reason,
+                "the lock store refuses lock channels: waiters are not woken by releases of other processes, but look \
+                 again about once a second"
+            );
+        }
+    }
 }
 
 /// One connection's life.
@@ -174,15 +195,7 @@ impl Session<'_> {
             .await
         {
             Ok(()) => {}
-            Err(Fault::Denied(reason)) => {
-                if !std::mem::replace(&mut self.refusals.control, true) {
-                    tracing::warn!(
-                        %reason, channel = &*subscriber.control,
-                        "the lock store refuses the control channel: holders learn of a forced \
-                         release only at their next renewal"
-                    );
-                }
-            }
+            Err(Fault::Denied(reason)) => self.refusals.of_control(&subscriber.control, &reason),
             Err(fault) => return Err(fault),
         }
         self.open(&channels, renewed).await
@@ -249,13 +262,7 @@ impl Session<'_> {
             Ok(()) => topics.opened(one, renewed),
             Err(Fault::Denied(reason)) => {
                 topics.refused(channel);
-                if !std::mem::replace(&mut self.refusals.locks, true) {
-                    tracing::warn!(
-                        %reason,
-                        "the lock store refuses lock channels: waiters are not woken by releases of \
-                         other processes, but look again about once a second"
-                    );
-                }
+                self.refusals.of_locks(&reason);
             }
             Err(fault) => return Err(fault),
         }
@@ -280,7 +287,7 @@ impl Session<'_> {
     }
 }
 
-async fn within<T>(
+pub(super) async fn within<T>(
     timeout: Duration,
     request: impl Future<Output = redis::RedisResult<T>>,
 ) -> Result<T, Fault> {

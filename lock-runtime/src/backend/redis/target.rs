@@ -7,11 +7,12 @@ use std::time::Duration;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
+use super::cluster::{self, Seeds};
 use super::sentinel::{self, Sentinels};
 use crate::error::LockError;
 
 const SCHEMES: &str = "`redis://`, `rediss://`, `redis+unix://` (or `unix://`), \
-    `redis-sentinel://`, `rediss-sentinel://` and `memory://`";
+    `redis-sentinel://`, `rediss-sentinel://`, `redis-cluster://`, `rediss-cluster://` and `memory://`";
 
 /// A server that a URL names. `Debug` and [`shown`](Target::shown) leave out user and password.
 #[derive(Clone)]
@@ -26,6 +27,10 @@ pub(super) enum Place {
     Fixed(Box<ConnectionInfo>),
     /// Wherever the sentinels say, at the time of asking.
     Sentinel(Arc<Sentinels>),
+    /// Several, each for some of the keys.
+    Cluster(Arc<Seeds>),
+    /// A node of a cluster whose name makes no sense.
+    Nowhere,
 }
 
 impl Target {
@@ -44,16 +49,15 @@ impl Target {
             "rediss-sentinel" if cfg!(feature = "tls-rustls") => {
                 return Target::behind_sentinels(rest, &scheme, true);
             }
-            "rediss" | "rediss-sentinel" => {
+            "rediss-cluster" if cfg!(feature = "tls-rustls") => {
+                return Target::of_cluster(rest, &scheme, true);
+            }
+            "rediss" | "rediss-sentinel" | "rediss-cluster" => {
                 return Err(invalid(format!(
                     "`{scheme}://` needs the cargo feature `tls-rustls` of `lock-runtime`"
                 )));
             }
-            "redis-cluster" => {
-                return Err(invalid(format!(
-                    "`{scheme}://` is not built yet; there are {SCHEMES}"
-                )));
-            }
+            "redis-cluster" => return Target::of_cluster(rest, &scheme, false),
             _ => {
                 return Err(invalid(format!(
                     "an unknown URL scheme; there are {SCHEMES}"
@@ -135,6 +139,33 @@ impl Target {
         Ok(Target { place, shown })
     }
 
+    fn of_cluster(rest: &str, scheme: &str, tls: bool) -> Result<Target, LockError> {
+        let seeds = cluster::parse(rest, tls)?;
+        let shown = format!("{scheme}://{}", seeds.hosts.join(","));
+        let place = Place::Cluster(Arc::new(seeds));
+        Ok(Target { place, shown })
+    }
+
+    /// One node of a cluster.
+    pub(super) fn node(info: Option<ConnectionInfo>, address: &str, tls: bool) -> Target {
+        let scheme = if tls { "rediss" } else { "redis" };
+        Target {
+            place: info.map_or(Place::Nowhere, |info| Place::Fixed(Box::new(info))),
+            shown: format!("{scheme}://{address}"),
+        }
+    }
+
+    pub(super) fn seeds(&self) -> Option<&Arc<Seeds>> {
+        match &self.place {
+            Place::Cluster(seeds) => Some(seeds),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.seeds().is_some()
+    }
+
     pub(super) fn place(&self) -> &Place {
         &self.place
     }
@@ -149,8 +180,8 @@ impl Target {
 
     pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
         match &self.place {
-            Place::Fixed(_) => None,
             Place::Sentinel(sentinels) => Some(sentinels),
+            _ => None,
         }
     }
 
@@ -163,6 +194,8 @@ impl Target {
         match &self.place {
             Place::Fixed(info) => matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
             Place::Sentinel(sentinels) => sentinels.tls,
+            Place::Cluster(seeds) => seeds.tls,
+            Place::Nowhere => false,
         }
     }
 }
@@ -281,8 +314,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_built_says_so() {
-        assert!(refusal("redis-cluster://a,b").contains("not built yet"));
+    fn a_cluster_is_shown_without_its_login() {
+        let target = Target::parse("redis-cluster://me:hunter2@a,b:7").unwrap();
+        assert_eq!(target.shown(), "redis-cluster://a:6379,b:7");
+        assert!(target.is_cluster() && !format!("{target:?}").contains("hunter2"));
     }
 
     #[cfg(not(feature = "tls-rustls"))]

@@ -142,6 +142,13 @@ impl Topics {
         }
     }
 
+    /// These channels are not subscribed to at the moment: nobody is to wait for that before they look for themselves.
+    pub(super) fn deaf(&self, channels: &[Arc<str>]) {
+        for channel in channels {
+            self.refused(channel);
+        }
+    }
+
     /// The server refuses this channel.
     pub(super) fn refused(&self, channel: &str) {
         if let Some(topic) = self.table().topics.get(channel) {

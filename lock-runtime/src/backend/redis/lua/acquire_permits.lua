@@ -1,7 +1,7 @@
 -- Leases permits of a semaphore to one holder, all or none.
 --
 -- Flags:
--- Uses: digits, range, dated, failed, refusal, counter
+-- Uses: digits, range, dated, failed, refusal, counter, publish
 -- Keys: permits, leases
 -- Args: ids, lease_ms, not_after_us, channel
 -- Returns: {'OK', time_us} | {'BUSY', ms until the first lease ends or -1, time_us} | {'STALE', time_us}
@@ -89,6 +89,6 @@ else
   reply = {'OK', digits(now)}
 end
 if ended > 0 and free > 0 then
-  redis.pcall('PUBLISH', ARGV[4], digits(free))
+  published(ARGV[4], digits(free))
 end
 return reply

@@ -1,7 +1,7 @@
 -- Takes a fair lock for the first in its queue. Whoever else waits gets a place there, or keeps the one it has.
 --
 -- Flags:
--- Uses: digits, range, dated, refusal, fence, lease, queue
+-- Uses: digits, range, dated, refusal, fence, lease, queue, publish
 -- Keys: lock, queue, timeouts, fence?
 -- Args: holder, lease_ms, not_after_us, waits, channel
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'QUEUED', pttl_ms, 0 | 1 first, time_us}
@@ -79,7 +79,7 @@ end
 
 local function wake_next()
   if swept and head and fields == 0 then
-    redis.pcall('PUBLISH', channel .. ':' .. head, '0')
+    published(channel .. ':' .. head, '0')
   end
 end
 

@@ -45,7 +45,7 @@ for i, id in ipairs(ids) do
     named[#named + 1] = string.gsub(id, '.', function(byte) return string.format('%02x', string.byte(byte)) end)
   end
   if #named == 256 or (i == #ids and #named > 0) then
-    tell(reply, ARGV[2], 'permits:' .. table.concat(named))
+    announce(reply, ARGV[2], 'permits:' .. table.concat(named))
     named = {}
   end
 end

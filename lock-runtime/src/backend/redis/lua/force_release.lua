@@ -44,7 +44,7 @@ for _, victim in ipairs(counts) do
       redis.pcall('DEL', timeout_key(lock, holder, number))
     end
   end
-  tell(reply, ARGV[3], redis.sha1hex(holder))
+  announce(reply, ARGV[3], redis.sha1hex(holder))
 end
 if mode then
   tell(reply, ARGV[4], '1')

@@ -1,7 +1,7 @@
 -- Makes another holder of the same process the holder, in one step and without waking anybody.
 --
 -- Flags: allow-oom
--- Uses: digits, range, time, failed, refusal, fence, lease
+-- Uses: digits, range, time, failed, refusal, fence, lease, listeners
 -- Keys: lock, fence?
 -- Args: from, to, lease_ms, channel, counted?
 -- Returns: {'OK', token or '', time_us, subscribers or -1 unknown} | {'LOST'} | {'FOREIGN', 'fence', why}
@@ -42,5 +42,4 @@ else
 end
 redis.call('HDEL', lock, from)
 
-local counted = redis.pcall('PUBSUB', 'NUMSUB', channel)
-return {'OK', token, digits(now), counted[2] or -1}
+return {'OK', token, digits(now), listeners(channel)}

@@ -6,8 +6,8 @@ use redis::Value;
 use redis::aio::MultiplexedConnection;
 
 use super::super::operator_scripts::ForceRelease;
-use super::super::script::run;
 use super::super::scripts::*;
+use super::run;
 use super::scripts::{CHANNEL, FENCE, LOCK, QUEUE};
 use super::server::{self, Server};
 use crate::backend::Renewed;

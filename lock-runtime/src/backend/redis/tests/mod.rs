@@ -10,11 +10,13 @@ mod server;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use self::server::Server;
-use super::{RedisBackend, Settings, Target};
-use crate::backend::{Acquired, Claim, Event, Granted, Stake};
+use super::script::{self, Script};
+use super::{ClusterChannels, RedisBackend, Settings, Target};
+use crate::backend::{Acquired, Claim, Event, Fault, Granted, Stake};
 use crate::clock;
 use crate::error::LockError;
 use crate::holder::HolderId;
@@ -32,7 +34,16 @@ fn settings() -> Settings {
         strict: false,
         lazy: false,
         birth: None,
+        channels: ClusterChannels::default(),
     }
+}
+
+/// As on a single server.
+async fn run<S: Script>(
+    connection: &mut MultiplexedConnection,
+    script: &S,
+) -> Result<S::Reply, Fault> {
+    script::run(connection, script, script::Manner::PLAIN).await
 }
 
 /// Events in the order in which they came.

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::super::acquire::Compensation;
-use super::super::script::run;
 use super::super::scripts::{Acquire, AcquireReply};
 use super::*;
 use crate::backend::{Backend, Fault, Released, Renewal, Renewed};
@@ -112,7 +111,7 @@ async fn a_late_acquire_on_a_lost_connection_is_undone_from_another_one() {
     let holder = ids.fresh();
     let not_after = server.time().await + 400_000;
     // It was sent on a connection that there is no more.
-    let live = backend.inner.link.live().unwrap();
+    let live = backend.inner.link().live().unwrap();
     server.run("CLIENT KILL TYPE normal").await;
     let compensation = Compensation {
         inner: backend.inner.clone(),
@@ -152,14 +151,14 @@ async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
     let server = Server::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (HolderIds::new(), key("k"));
-    backend.inner.link.clock().saw(1, clock::now());
+    backend.inner.link().clock().saw(1, clock::now());
     let holder = ids.fresh();
     let before = clock::now();
     let held = granted(backend.acquire(claim(&key, holder, 60_000)).await.unwrap());
     assert!(held.sent_at.tick() >= before.tick());
     let again = backend
         .inner
-        .link
+        .link()
         .clock()
         .not_after(clock::now(), clock::now());
     assert!(
@@ -194,7 +193,7 @@ async fn an_outage_is_over_as_soon_as_the_server_is_back_and_listeners_look_agai
     listener.heard().await;
     deaf.heard().await;
     until("the connection is back", async || {
-        backend.inner.link.live().is_some()
+        backend.inner.link().live().is_some()
     })
     .await;
     let holder = ids.fresh();

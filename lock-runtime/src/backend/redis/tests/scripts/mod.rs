@@ -17,7 +17,7 @@ use super::*;
 use crate::backend::redis::operator_scripts::*;
 use crate::backend::redis::reply;
 use crate::backend::redis::rw_scripts::*;
-use crate::backend::redis::script::{Script, Source, run};
+use crate::backend::redis::script::{Script, Source};
 use crate::backend::redis::scripts::*;
 use crate::backend::{Fault, Renewed};
 

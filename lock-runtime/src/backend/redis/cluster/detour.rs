@@ -1,0 +1,107 @@
+//! What a node of a cluster answers when a request is not for it: certainly not executed, and where to go instead.
+
+use super::super::sentinel::Address;
+use super::url;
+use crate::backend::Fault;
+
+/// Why, and where to.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Detour {
+    pub(super) way: Way,
+    pub(super) fault: Fault,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The slot is another node's.
+    Moved { slot: u16, address: Address },
+    /// The slot is being moved there, and what was asked for is there already, or nowhere yet.
+    Ask { address: Address },
+    /// The slot is being moved, and the keys are not all in one place.
+    Again,
+    /// The cluster is not in order: a failover, perhaps.
+    Down,
+}
+
+impl Detour {
+    pub(in super::super) fn of(fault: &Fault) -> Option<Detour> {
+        let Fault::NotDone(source) = fault else {
+            return None;
+        };
+        let way = read(&source.to_string())?;
+        Some(Detour {
+            way,
+            fault: fault.clone(),
+        })
+    }
+
+    /// The keys of the request cannot be had together now, each by itself perhaps.
+    pub(in super::super) fn splits(&self) -> bool {
+        self.way == Way::Again
+    }
+
+    /// As [`splits`](Detour::splits), or will be found to be.
+    pub(in super::super) fn may_split(&self) -> bool {
+        matches!(self.way, Way::Again | Way::Ask { .. })
+    }
+}
+
+fn read(text: &str) -> Option<Way> {
+    let mut words = text.split_whitespace();
+    let place = |words: &mut std::str::SplitWhitespace<'_>| {
+        let slot: u16 = words.next()?.parse().ok()?;
+        let address = words.next()?;
+        url::split(address)?;
+        Some((slot, Address::from(address)))
+    };
+    match words.next()? {
+        "MOVED" => place(&mut words).map(|(slot, address)| Way::Moved { slot, address }),
+        "ASK" => place(&mut words).map(|(_, address)| Way::Ask { address }),
+        "TRYAGAIN" => Some(Way::Again),
+        "CLUSTERDOWN" => Some(Way::Down),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn detours_are_read() {
+        let address: Address = "127.0.0.1:6381".into();
+        let moved = Way::Moved {
+            slot: 3_999,
+            address: address.clone(),
+        };
+        assert_eq!(read("MOVED 3999 127.0.0.1:6381"), Some(moved));
+        let ask = Way::Ask { address };
+        assert_eq!(read("ASK 3999 127.0.0.1:6381"), Some(ask));
+        assert_eq!(
+            read("TRYAGAIN Multiple keys request during rehashing of slot"),
+            Some(Way::Again)
+        );
+        assert_eq!(read("CLUSTERDOWN The cluster is down"), Some(Way::Down));
+    }
+
+    #[test]
+    fn a_node_without_a_name_is_read_as_such() {
+        let moved = read("MOVED 1 :6381");
+        assert!(matches!(moved, Some(Way::Moved { address, .. }) if &*address == ":6381"));
+    }
+
+    #[test]
+    fn anything_else_is_no_detour() {
+        for text in [
+            "",
+            "MOVED",
+            "MOVED x a:1",
+            "MOVED 1",
+            "MOVED 1 a",
+            "ASK 1 a:x",
+            "ERR MOVED 1 a:1",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Who listens where: each channel on the node that has its slot, wherever that is by now.
+//!
+//! Classic channels, too: a message of theirs reaches every node, but only a node's own listeners are counted there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::super::sentinel::Address;
+use super::super::topics::Topics;
+use super::Cluster;
+use super::session::{Note, Order, Session};
+use crate::backend::EventSink;
+use crate::clock::{self, Moment};
+use crate::key;
+
+/// Before a channel is tried again that its node does not want: the table is being brought up to date.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// The task that sends channels to the sessions of nodes.
+pub(in super::super) struct Ears {
+    pub(in super::super) cluster: Arc<Cluster>,
+    pub(in super::super) topics: Arc<Topics>,
+    /// The channel on which victims of a forced release are named: a classic one, heard on every session.
+    pub(in super::super) control: Arc<str>,
+    pub(in super::super) events: EventSink,
+    /// Set true once the first session has begun, or could not.
+    pub(in super::super) tried: watch::Sender<bool>,
+    pub(in super::super) closed: watch::Receiver<bool>,
+}
+
+struct Known {
+    orders: mpsc::UnboundedSender<Order>,
+    up: bool,
+}
+
+struct Switchboard<'a> {
+    ears: &'a Ears,
+    notes: mpsc::UnboundedSender<Note>,
+    sessions: HashMap<Address, Known>,
+    homes: HashMap<Arc<str>, Address>,
+    /// Channels that no node wants at the moment.
+    homeless: Vec<Arc<str>>,
+    retry: Option<Moment>,
+}
+
+impl Ears {
+    pub(in super::super) async fn run(self) {
+        let mut closed = self.closed.clone();
+        tokio::select! {
+            // An error means that the backend is gone: the same.
+            _ = closed.wait_for(|closed| *closed) => {}
+            () = self.keep() => {}
+        }
+        self.topics.unreachable();
+    }
+
+    async fn keep(&self) {
+        let (notes, mut heard) = mpsc::unbounded_channel();
+        let mut changed = self.cluster.table.changes();
+        let mut board = Switchboard {
+            ears: self,
+            notes,
+            sessions: HashMap::new(),
+            homes: HashMap::new(),
+            homeless: Vec::new(),
+            retry: None,
+        };
+        loop {
+            let (ended, next_idle) = self.topics.take_idle();
+            board.end(&ended);
+            for channel in self.topics.take_fresh() {
+                board.settle(channel, false);
+            }
+            board.settle_again();
+            board.hear_control();
+            let far = clock::now() + Duration::from_secs(3_600);
+            let wake = [next_idle, board.retry].into_iter().flatten();
+            let wake = wake.fold(far, Moment::earlier);
+            tokio::select! {
+                () = self.topics.changed.notified() => {}
+                _ = changed.changed() => board.move_house(),
+                Some(note) = heard.recv() => {
+                    board.note(note);
+                    while let Ok(note) = heard.try_recv() {
+                        board.note(note);
+                    }
+                }
+                () = clock::sleep_until(wake) => {}
+            }
+        }
+    }
+}
+
+impl Switchboard<'_> {
+    /// To the node that has its slot. `renewed`: whoever listens may have missed something.
+    fn settle(&mut self, channel: Arc<str>, renewed: bool) {
+        let slot = key::slot(channel.as_bytes());
+        let Some(node) = self.ears.cluster.table.owner(slot) else {
+            self.is_homeless(channel);
+            return;
+        };
+        self.homes.insert(channel.clone(), node.address.clone());
+        let session = self.session(&node.address);
+        // An error means that the session is ending: its last note brings the channel back.
+        let _ = session.orders.send(Order::Join { channel, renewed });
+    }
+
+    fn is_homeless(&mut self, channel: Arc<str>) {
+        self.ears.topics.deaf(std::slice::from_ref(&channel));
+        self.ears.cluster.doubt();
+        self.homeless.push(channel);
+        self.retry.get_or_insert_with(|| clock::now() + RETRY);
+    }
+
+    fn settle_again(&mut self) {
+        if self.retry.is_some_and(|retry| retry.has_passed()) {
+            self.retry = None;
+            for channel in std::mem::take(&mut self.homeless) {
+                self.settle(channel, true);
+            }
+        }
+    }
+
+    fn end(&mut self, channels: &[Arc<str>]) {
+        for channel in channels {
+            self.homeless.retain(|homeless| homeless != channel);
+            if let Some(home) = self.homes.remove(channel) {
+                self.leave(&home, channel.clone());
+            }
+        }
+    }
+
+    fn leave(&self, home: &Address, channel: Arc<str>) {
+        if let Some(session) = self.sessions.get(home) {
+            let _ = session.orders.send(Order::Leave { channel });
+        }
+    }
+
+    /// Slots have moved, and with them their channels.
+    fn move_house(&mut self) {
+        let table = &self.ears.cluster.table;
+        let mut moved = std::mem::take(&mut self.homeless);
+        self.retry = None;
+        for (channel, home) in &self.homes {
+            let owner = table.owner(key::slot(channel.as_bytes()));
+            if owner.is_some_and(|owner| owner.address != *home) {
+                moved.push(channel.clone());
+            }
+        }
+        for channel in moved {
+            if let Some(home) = self.homes.remove(&channel) {
+                self.leave(&home, channel.clone());
+            }
+            self.settle(channel, true);
+        }
+        let masters = table.masters();
+        let homes = &self.homes;
+        // Without orders to come, a session ends.
+        self.sessions.retain(|address, _| {
+            masters.iter().any(|node| node.address == *address)
+                || homes.values().any(|home| home == address)
+        });
+    }
+
+    fn note(&mut self, note: Note) {
+        match note {
+            Note::Up { address } => self.is_up(&address, true),
+            Note::Down { address } => self.is_up(&address, false),
+            Note::Refused { address, channel } => {
+                // It may have another home by now.
+                if self.homes.get(&channel) == Some(&address) {
+                    self.homes.remove(&channel);
+                    self.is_homeless(channel);
+                }
+            }
+        }
+    }
+
+    fn is_up(&mut self, address: &Address, up: bool) {
+        self.ears.tried.send_replace(true);
+        if let Some(session) = self.sessions.get_mut(address) {
+            session.up = up;
+        }
+        if !up {
+            self.ears.cluster.doubt();
+        }
+    }
+
+    /// At least one session hears the control channel, if any node is there.
+    fn hear_control(&mut self) {
+        if self.sessions.values().any(|session| session.up) {
+            return;
+        }
+        let mut masters = self.ears.cluster.table.masters();
+        fastrand::shuffle(&mut masters);
+        let fresh = |address: &Address| !self.sessions.contains_key(address);
+        if let Some(node) = masters.iter().find(|node| fresh(&node.address)) {
+            let address = node.address.clone();
+            self.session(&address);
+        }
+    }
+
+    fn session(&mut self, address: &Address) -> &Known {
+        self.sessions.entry(address.clone()).or_insert_with(|| {
+            let (sender, orders) = mpsc::unbounded_channel();
+            let cluster = &self.ears.cluster;
+            let session = Session {
+                target: cluster.target(address),
+                address: address.clone(),
+                topics: self.ears.topics.clone(),
+                control: self.ears.control.clone(),
+                events: self.ears.events.clone(),
+                channels: cluster.channels(),
+                timeout: cluster.settings.call_timeout,
+                notes: self.notes.clone(),
+            };
+            let mut closed = self.ears.closed.clone();
+            cluster.handle.spawn(async move {
+                tokio::select! {
+                    _ = closed.wait_for(|closed| *closed) => {}
+                    () = session.run(orders) => {}
+                }
+            });
+            Known {
+                orders: sender,
+                up: false,
+            }
+        })
+    }
+}

@@ -1,0 +1,354 @@
+//! A Redis Cluster: which node has a key's slot, and what to do when it is another one by now.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `url` | `redis-cluster://` → the nodes to begin with, login |
+//! | `slots` | what nodes say about who has which slots; what of it counts |
+//! | `detour` | MOVED, ASK, TRYAGAIN, CLUSTERDOWN |
+//! | `table` | slot → node, and the nodes that are known |
+//! | `refresh` | keeping the table true |
+//! | `renew` | renewals by slot |
+//! | `ears`, `session` | who listens where; one pub/sub connection per node |
+//!
+//! The client's own cluster connection sends a request up to sixteen times, on connections of its choice. Here a
+//! request is sent once, on a known connection; only after a definite "not executed" does it go elsewhere.
+
+mod detour;
+mod ears;
+mod refresh;
+mod renew;
+mod session;
+mod slots;
+mod table;
+mod url;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+pub(super) use self::detour::Detour;
+use self::detour::Way;
+pub(super) use self::ears::Ears;
+use self::table::{Node, Table};
+pub(super) use self::url::{Seeds, parse};
+use super::channels::ClusterChannels;
+use super::check::{self, Check};
+use super::link::{Link, Live, Member, Opened, Supervisor};
+use super::sentinel::Address;
+use super::server_clock::ServerClock;
+use super::target::Target;
+use super::{CLOSED, Settings};
+use crate::backend::Fault;
+use crate::clock::{self, Moment};
+use crate::error::{LockError, StoreError};
+use crate::key;
+
+/// So many nodes may send a request on before there is a pause: two that name each other would keep it busy.
+const HOPS_AT_ONCE: u32 = 3;
+
+/// Nodes and slots. Shared by requests, the task that keeps it true, and the subscriptions.
+pub(super) struct Cluster {
+    seeds: Arc<Seeds>,
+    shown: String,
+    settings: Settings,
+    handle: Handle,
+    table: Table,
+    /// Signalled by whoever has reason to doubt the table.
+    doubt: Arc<Notify>,
+    closed: watch::Receiver<bool>,
+}
+
+impl Cluster {
+    pub(super) fn new(
+        seeds: Arc<Seeds>,
+        shown: &str,
+        settings: Settings,
+        handle: Handle,
+        closed: watch::Receiver<bool>,
+    ) -> Arc<Cluster> {
+        Arc::new(Cluster {
+            seeds,
+            shown: shown.to_owned(),
+            settings,
+            handle,
+            table: Table::new(),
+            doubt: Arc::default(),
+            closed,
+        })
+    }
+
+    /// Learns who has which slots, connects to each master and checks it. Those that are away are connected to in the
+    /// background, if one is there.
+    pub(super) async fn connect(self: Arc<Self>) -> Result<(), LockError> {
+        self.refresh()
+            .await
+            .map_err(|fault| fault.into_error(&self.shown))?;
+        let mut opening = JoinSet::new();
+        for node in self.table.masters() {
+            let cluster = self.clone();
+            opening.spawn(async move { cluster.open(&node).await });
+        }
+        let (mut there, mut away) = (false, None);
+        while let Some(opened) = opening.join_next().await {
+            match opened {
+                Ok(Ok(())) => there = true,
+                Ok(Err(error @ LockError::Unavailable { .. })) => away = Some(error),
+                Ok(Err(error)) => return Err(error),
+                Err(_) => {}
+            }
+        }
+        match away {
+            Some(error) if !there => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    async fn open(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), LockError> {
+        let target = self.target(&node.address);
+        let clock = Arc::new(ServerClock::default());
+        let check = self.check(node);
+        let refused = |refusal: check::Refusal| refusal.into_error(target.shown());
+        let opened = Opened::open(&target, check.timeout, &clock)
+            .await
+            .map_err(|fault| refused(check::Refusal::Fault(fault)))?;
+        check
+            .run(&opened.connection, &clock)
+            .await
+            .map_err(refused)?;
+        node.link
+            .get_or_init(|| self.start(node, clock, Some(opened)));
+        Ok(())
+    }
+
+    /// The connection to that node, which is being opened if there was none.
+    fn link<'a>(self: &Arc<Self>, node: &'a Arc<Node>) -> &'a Arc<Link> {
+        node.link
+            .get_or_init(|| self.start(node, Arc::default(), None))
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        clock: Arc<ServerClock>,
+        first: Option<Opened>,
+    ) -> Arc<Link> {
+        let supervisor = Supervisor {
+            target: Arc::new(self.target(&node.address)),
+            check: self.check(node),
+            checked: first.as_ref().map(|opened| opened.master.clone()),
+            clock,
+            suspicion: Arc::default(),
+            closed: self.closed.clone(),
+            member: Some(Member {
+                address: node.address.clone(),
+                dismissed: node.dismissed.subscribe(),
+                alarm: self.doubt.clone(),
+            }),
+        };
+        Link::start(supervisor, first)
+    }
+
+    fn target(&self, address: &Address) -> Target {
+        Target::node(self.seeds.info(address), address, self.seeds.tls)
+    }
+
+    /// Of one node, with a key of one of its slots.
+    fn check(self: &Arc<Self>, node: &Arc<Node>) -> Check {
+        let cluster = Arc::downgrade(self);
+        let address = node.address.clone();
+        let slot = move || cluster.upgrade()?.table.slot_of(&address);
+        Check {
+            namespace: self.settings.namespace.clone(),
+            strict: self.settings.strict,
+            timeout: self.settings.call_timeout,
+            handle: self.handle.clone(),
+            birth: None,
+            channels: self.settings.channels,
+            slot: Some(Box::new(slot)),
+        }
+    }
+
+    /// The connection to the node that has the slot, waiting for it until `deadline`, and what time it is then: `now`
+    /// if there was no need to.
+    ///
+    /// A node that is away may be replaced meanwhile.
+    pub(super) async fn route(
+        self: &Arc<Self>,
+        slot: u16,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<(Live, Moment), Fault> {
+        let mut changed = self.table.changes();
+        let mut now = now;
+        loop {
+            changed.mark_unchanged();
+            let Some(node) = self.table.owner(slot) else {
+                self.doubt();
+                self.change(&mut changed, deadline).await.map_err(|()| {
+                    Fault::NotDone(StoreError::new(format!(
+                        "no node of the cluster is known to have slot {slot}"
+                    )))
+                })?;
+                now = clock::now();
+                continue;
+            };
+            let link = self.link(&node);
+            if let Some(live) = link.live() {
+                return Ok((live, now));
+            }
+            let connected = tokio::select! {
+                biased;
+                live = link.get(now, deadline) => live,
+                _ = changed.changed() => {
+                    now = clock::now();
+                    continue;
+                }
+            };
+            match connected {
+                Err(Fault::NotDone(_)) if link.is_dismissed() && !deadline.has_passed() => {
+                    self.doubt();
+                    let gone = |()| Fault::NotDone(StoreError::new("the cluster's nodes change"));
+                    self.change(&mut changed, deadline).await.map_err(gone)?;
+                    now = clock::now();
+                }
+                connected => return connected,
+            }
+        }
+    }
+
+    /// Waits until another thing is known about slots.
+    async fn change(&self, changed: &mut watch::Receiver<u64>, deadline: Moment) -> Result<(), ()> {
+        let mut closed = self.closed.clone();
+        let changed = async {
+            tokio::select! {
+                changed = changed.changed() => changed.map_err(|_| ()),
+                _ = closed.wait_for(|closed| *closed) => Err(()),
+            }
+        };
+        match tokio::time::timeout_at(deadline.tick(), changed).await {
+            Ok(changed) => changed,
+            Err(_) => Err(()),
+        }
+    }
+
+    /// Where to send the request instead that `from` did not execute. Waits where that may help; the error is what
+    /// `from` said if there is no time for it.
+    pub(super) async fn follow(
+        self: &Arc<Self>,
+        detour: Detour,
+        from: &Live,
+        slot: u16,
+        deadline: Moment,
+    ) -> Result<(Live, Moment), Fault> {
+        let Detour { way, fault } = detour;
+        let hops = from.hops.saturating_add(1);
+        if hops > HOPS_AT_ONCE || matches!(way, Way::Again | Way::Down) {
+            let pause = pause(hops);
+            if (clock::now() + pause).has_reached(deadline) {
+                return Err(fault);
+            }
+            clock::sleep(pause).await;
+        }
+        let now = clock::now();
+        if now.has_reached(deadline) {
+            return Err(fault);
+        }
+        let (mut live, now) = match way {
+            Way::Moved { slot, address } => {
+                self.table.assign(slot, &named(address, from));
+                self.doubt();
+                self.route(slot, now, deadline).await?
+            }
+            Way::Ask { address } => {
+                let node = self.table.node(&named(address, from));
+                let (mut live, now) = self.link(&node).get(now, deadline).await?;
+                live.asking = true;
+                (live, now)
+            }
+            Way::Again => self.route(slot, now, deadline).await?,
+            Way::Down => {
+                self.doubt();
+                self.route(slot, now, deadline).await?
+            }
+        };
+        live.hops = hops;
+        Ok((live, now))
+    }
+
+    /// Publishes what a script could not, or what it published where nobody listens.
+    pub(super) async fn publish(
+        self: Arc<Self>,
+        channel: String,
+        payload: String,
+        everywhere: bool,
+    ) -> Result<(), Fault> {
+        let channels = self.settings.channels;
+        let mut verbs = Vec::with_capacity(2);
+        if channels.are_sharded() && !everywhere {
+            verbs.push("SPUBLISH");
+        }
+        if channels.are_classic() || everywhere {
+            verbs.push("PUBLISH");
+        }
+        for verb in verbs {
+            let slot = key::slot(channel.as_bytes());
+            let now = clock::now();
+            let deadline = now + self.settings.call_timeout;
+            let (mut live, _) = self.route(slot, now, deadline).await?;
+            loop {
+                let published = live.clone().publish(verb, &channel, &payload).await;
+                let Some(detour) = published.as_ref().err().and_then(Detour::of) else {
+                    published?;
+                    break;
+                };
+                (live, _) = self.follow(detour, &live, slot, deadline).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the task that keeps the table look at once.
+    fn doubt(&self) {
+        self.doubt.notify_one();
+    }
+
+    /// The longest of the nodes'.
+    pub(super) fn round_trip(&self) -> Duration {
+        let links = self.table.links();
+        let longest = links.iter().map(|link| link.round_trip()).max();
+        longest.unwrap_or_default()
+    }
+
+    fn channels(&self) -> ClusterChannels {
+        self.settings.channels
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Cluster").field(&self.shown).finish()
+    }
+}
+
+/// A node that does not know its own name leaves the host out: it is the one that was asked.
+fn named(address: Address, from: &Live) -> Address {
+    let asked = from.address().and_then(|asked| url::split(asked));
+    match (url::split(&address), asked) {
+        (Some(("", port)), Some((host, _))) => url::address(host, port),
+        (Some((host, port)), _) => url::address(host, port),
+        _ => address,
+    }
+}
+
+/// 2 ms, doubling up to 64 ms, shortened by up to a half at random.
+fn pause(hops: u32) -> Duration {
+    Duration::from_millis(1 << hops.clamp(1, 6)).mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+/// Ends a wait for a cluster that was closed.
+fn closed() -> Fault {
+    Fault::Closed(CLOSED)
+}

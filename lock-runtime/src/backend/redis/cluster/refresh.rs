@@ -1,0 +1,187 @@
+//! Keeping the table true: asking several nodes, every so often and whenever there is doubt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+use tokio::task::JoinSet;
+
+use super::super::sentinel::Address;
+use super::super::{dial, faults, script};
+use super::slots::{self, View};
+use super::{Cluster, closed};
+use crate::backend::Fault;
+use crate::clock;
+use crate::error::StoreError;
+
+/// While all is well, jittered.
+const SELDOM: Duration = Duration::from_secs(10);
+/// While a master is away, jittered: the cluster may have another by now.
+const OFTEN: Duration = Duration::from_millis(250);
+/// Between two, however many doubt.
+const LEAST: Duration = Duration::from_millis(50);
+/// How long slower nodes are waited for once one has answered.
+const GRACE: Duration = Duration::from_millis(100);
+/// Nodes that are asked at once.
+const ASKED: usize = 5;
+
+impl Cluster {
+    /// Until the backend is closed.
+    pub(in super::super) async fn keep_table(self: Arc<Self>) {
+        let mut is_closed = self.closed.clone();
+        tokio::select! {
+            // An error means that the backend is gone: the same.
+            _ = is_closed.wait_for(|closed| *closed) => {}
+            () = self.keep_refreshing() => {}
+        }
+    }
+
+    async fn keep_refreshing(self: &Arc<Self>) {
+        let mut failing = false;
+        loop {
+            let refreshed = self.refresh().await;
+            match &refreshed {
+                Err(fault) if !failing => {
+                    tracing::warn!(cluster = self.shown, reason = %fault, "no node tells who has which slots");
+                }
+                Ok(()) if failing => {
+                    tracing::info!(cluster = self.shown, "nodes tell again who has which slots");
+                }
+                _ => {}
+            }
+            failing = refreshed.is_err();
+            let longest = match failing || self.table.is_in_trouble() {
+                true => OFTEN,
+                false => SELDOM,
+            };
+            clock::sleep(LEAST).await;
+            let pause = longest.mul_f64(0.4 + fastrand::f64() * 0.6);
+            tokio::select! {
+                () = self.doubt.notified() => {}
+                () = clock::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Asks some nodes at once who has which slots.
+    pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), Fault> {
+        let timeout = self.settings.call_timeout;
+        let mut questions = JoinSet::new();
+        for (address, connection) in self.to_ask() {
+            let cluster = self.clone();
+            let question = async move {
+                let asked = cluster.ask(&address, connection);
+                let late = |_| Fault::NotDone(StoreError::new("no answer to CLUSTER SLOTS"));
+                let answer = tokio::time::timeout(timeout, asked).await.map_err(late);
+                (address, answer.and_then(|answer| answer))
+            };
+            questions.spawn_on(question, &self.handle);
+        }
+        let (mut views, mut failed) = (Vec::new(), None);
+        let mut until = clock::now() + timeout;
+        while let Ok(Some(joined)) =
+            tokio::time::timeout_at(until.tick(), questions.join_next()).await
+        {
+            match joined {
+                Ok((_, Ok(view))) => {
+                    until = until.earlier(clock::now() + GRACE);
+                    views.push(view);
+                }
+                Ok((address, Err(fault))) => {
+                    let worse = matches!(failed, None | Some((_, Fault::NotDone(_))));
+                    if worse {
+                        failed = Some((address, fault));
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+        if views.is_empty() {
+            return Err(match failed {
+                Some((address, fault)) => of_node(&address, fault),
+                None => Fault::NotDone(StoreError::new("no node of the cluster answers")),
+            });
+        }
+        let known = |slot| self.table.owner(slot).map(|node| node.address.clone());
+        self.table.replace(&slots::agree(&views, known));
+        Ok(())
+    }
+
+    /// Those first that are there; then the others, for a new master may be none that is known.
+    fn to_ask(self: &Arc<Self>) -> Vec<(Address, Option<MultiplexedConnection>)> {
+        let mut nodes = self.table.masters();
+        fastrand::shuffle(&mut nodes);
+        let mut asked: Vec<(Address, Option<MultiplexedConnection>)> = Vec::new();
+        let mut others = Vec::new();
+        for node in nodes {
+            match node.link.get().and_then(|link| link.live()) {
+                Some(live) => asked.push((node.address.clone(), Some(live.connection()))),
+                None => others.push(node.address.clone()),
+            }
+        }
+        let mut seeds = self.seeds.hosts.clone();
+        fastrand::shuffle(&mut seeds);
+        // With many that are there, one place is for a seed all the same: all others may have left the cluster.
+        asked.truncate(ASKED - 1);
+        for address in seeds.into_iter().chain(others) {
+            if asked.len() < ASKED && asked.iter().all(|(known, _)| *known != address) {
+                asked.push((address, None));
+            }
+        }
+        asked
+    }
+
+    async fn ask(
+        self: &Arc<Self>,
+        address: &Address,
+        connection: Option<MultiplexedConnection>,
+    ) -> Result<View, Fault> {
+        if *self.closed.borrow() {
+            return Err(closed());
+        }
+        let mut connection = match connection {
+            Some(connection) => connection,
+            None => {
+                let target = self.target(address);
+                let timeout = self.settings.call_timeout;
+                dial::open(&target, timeout, |_| ()).await?.connection
+            }
+        };
+        let question = redis::cmd("CLUSTER").arg("SLOTS").take();
+        let reply = match script::send(&mut connection, &question).await {
+            Ok(reply) => reply,
+            Err(error) => return Err(of_refusal(faults::of_call(&error))),
+        };
+        read(&reply, address)
+    }
+}
+
+fn read(reply: &Value, address: &str) -> Result<View, Fault> {
+    slots::read(reply, address).ok_or_else(|| {
+        Fault::NotDone(StoreError::new(
+            "it tells of no slots: it may be in no cluster yet",
+        ))
+    })
+}
+
+/// A server that is in no cluster will not be in one by waiting.
+fn of_refusal(fault: Fault) -> Fault {
+    match fault {
+        Fault::NotDone(source) if source.to_string().contains("cluster support disabled") => {
+            Fault::Impossible("the server is no node of a cluster: use `redis://`".to_owned())
+        }
+        Fault::Unknown(source) => Fault::NotDone(source),
+        fault => fault,
+    }
+}
+
+fn of_node(address: &str, fault: Fault) -> Fault {
+    let explained =
+        |source: StoreError| StoreError::new(format!("the cluster's node {address}: {source}"));
+    match fault {
+        Fault::NotDone(source) | Fault::Unknown(source) => Fault::NotDone(explained(source)),
+        Fault::Denied(source) => Fault::Denied(explained(source)),
+        fault => fault,
+    }
+}

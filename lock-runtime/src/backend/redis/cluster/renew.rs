@@ -1,0 +1,182 @@
+//! Renewals in a cluster: a script has keys of one slot only, so one for each slot, all at once.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use super::super::{Inner, Sort};
+use super::Cluster;
+use crate::backend::{Fault, Renewal, Renewed};
+use crate::clock::{self, Moment};
+
+impl Cluster {
+    /// What becomes of one slot says nothing about the others. The answers are in the order of the batch.
+    pub(in super::super) async fn renew(
+        self: &Arc<Self>,
+        inner: &Inner,
+        batch: &[Renewal],
+        deadline: Moment,
+    ) -> Result<Vec<Renewed>, Fault> {
+        let parts = by_slot(batch);
+        let renewals = parts
+            .iter()
+            .map(|part| self.renew_part(inner, batch, part, deadline));
+        let answered = all(renewals.collect()).await;
+        let mut answers = vec![Renewed::Unknown; batch.len()];
+        let mut failed = None;
+        for (part, answered) in parts.iter().zip(answered) {
+            match answered {
+                Ok(renewed) => put(&mut answers, part, renewed),
+                Err(fault) => failed = Some(fault),
+            }
+        }
+        match failed {
+            Some(fault) if answers.iter().all(|answer| *answer == Renewed::Unknown) => Err(fault),
+            _ => Ok(answers),
+        }
+    }
+
+    /// Of one slot. While that moves, its keys are not all in one place: then each by itself, at once, for leases go on.
+    fn renew_part<'a>(
+        self: &'a Arc<Self>,
+        inner: &'a Inner,
+        batch: &'a [Renewal],
+        part: &'a [usize],
+        deadline: Moment,
+    ) -> Part<'a> {
+        Box::pin(self.renew_slot(inner, batch, part, deadline))
+    }
+
+    async fn renew_slot(
+        self: &Arc<Self>,
+        inner: &Inner,
+        batch: &[Renewal],
+        part: &[usize],
+        deadline: Moment,
+    ) -> Result<Vec<Renewed>, Fault> {
+        let items: Vec<&Renewal> = part.iter().filter_map(|&at| batch.get(at)).collect();
+        let Some(first) = items.first() else {
+            return Ok(Vec::new());
+        };
+        let slot = first.key.slot();
+        let (mut live, mut now) = self.route(slot, clock::now(), deadline).await?;
+        loop {
+            let answer = inner.renew_on(&live, &items, now, deadline).await;
+            let Some(detour) = inner.detour(&answer) else {
+                return answer;
+            };
+            if detour.may_split() && items.len() > 1 {
+                let alone = part.iter().map(std::slice::from_ref);
+                let renewals = alone.map(|part| self.renew_part(inner, batch, part, deadline));
+                return one_each(all(renewals.collect()).await);
+            }
+            (live, now) = self.follow(detour, &live, slot, deadline).await?;
+        }
+    }
+}
+
+fn one_each(answered: Vec<Result<Vec<Renewed>, Fault>>) -> Result<Vec<Renewed>, Fault> {
+    let mut failed = None;
+    let mut answers = Vec::with_capacity(answered.len());
+    for answer in answered {
+        answers.push(match answer {
+            Ok(renewed) => renewed.first().copied().unwrap_or(Renewed::Unknown),
+            Err(fault) => {
+                failed = Some(fault);
+                Renewed::Unknown
+            }
+        });
+    }
+    match failed {
+        Some(fault) if answers.iter().all(|answer| *answer == Renewed::Unknown) => Err(fault),
+        _ => Ok(answers),
+    }
+}
+
+fn put(answers: &mut [Renewed], part: &[usize], renewed: Vec<Renewed>) {
+    for (&at, renewed) in part.iter().zip(renewed) {
+        if let Some(answer) = answers.get_mut(at) {
+            *answer = renewed;
+        }
+    }
+}
+
+/// Indices into the batch: of one slot each, and for one script.
+fn by_slot(batch: &[Renewal]) -> Vec<Vec<usize>> {
+    let mut parts: HashMap<(Sort, u16), Vec<usize>> = HashMap::new();
+    for (at, item) in batch.iter().enumerate() {
+        let script = (Sort::of(item.key.kind()), item.key.slot());
+        parts.entry(script).or_default().push(at);
+    }
+    parts.into_values().collect()
+}
+
+type Part<'a> = Pin<Box<dyn Future<Output = Result<Vec<Renewed>, Fault>> + Send + 'a>>;
+
+/// Drives them side by side; the answers are in their order.
+async fn all(mut parts: Vec<Part<'_>>) -> Vec<Result<Vec<Renewed>, Fault>> {
+    let mut answers: Vec<Option<Result<Vec<Renewed>, Fault>>> = Vec::new();
+    answers.resize_with(parts.len(), || None);
+    poll_fn(|cx| {
+        let mut pending = false;
+        for (part, answer) in parts.iter_mut().zip(&mut answers) {
+            if answer.is_none() {
+                match part.as_mut().poll(cx) {
+                    Poll::Ready(done) => *answer = Some(done),
+                    Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::holder::HolderIds;
+    use crate::key::Key;
+    use crate::kind::Kind;
+    use crate::name::LockName;
+
+    #[test]
+    fn a_batch_is_cut_by_slot_and_by_script() {
+        let ids = HolderIds::new();
+        let renewal = |name: &str, kind| Renewal {
+            key: Arc::new(Key::new("", &LockName::from(name), kind).unwrap()),
+            holder: ids.fresh(),
+            permits: 1,
+            term: None,
+        };
+        let batch = [
+            renewal("{a}1", Kind::Mutex),
+            renewal("{b}1", Kind::Mutex),
+            renewal("{a}2", Kind::Write),
+            renewal("{a}3", Kind::Read),
+            renewal("{a}4", Kind::Permits),
+            renewal("{a}5", Kind::Fair),
+        ];
+        let mut parts = by_slot(&batch);
+        parts.sort();
+        assert_eq!(parts, [vec![0, 2, 5], vec![1], vec![3], vec![4]]);
+    }
+
+    #[test]
+    fn one_failure_says_nothing_about_the_others() {
+        let fault = || Fault::NotDone(crate::error::StoreError::new("x"));
+        let some = one_each(vec![Ok(vec![Renewed::Held]), Err(fault())]).unwrap();
+        assert_eq!(some, [Renewed::Held, Renewed::Unknown]);
+        assert!(one_each(vec![Err(fault()), Err(fault())]).is_err());
+        let mut answers = [Renewed::Unknown; 3];
+        put(&mut answers, &[2, 0], vec![Renewed::Held, Renewed::NotHeld]);
+        assert_eq!(answers, [Renewed::NotHeld, Renewed::Unknown, Renewed::Held]);
+    }
+}

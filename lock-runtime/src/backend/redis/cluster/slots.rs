@@ -1,0 +1,173 @@
+//! What nodes say about who has which slots, and what of it counts.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+
+use redis::Value;
+
+use super::super::sentinel::Address;
+use super::url;
+use crate::key::SLOTS;
+
+/// One node's view: which master has which slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct View(Vec<(RangeInclusive<u16>, Address)>);
+
+/// Reads an answer to CLUSTER SLOTS. `from` stands in for a node that does not know its own name.
+///
+/// `None` if it is malformed, or names no master at all: a node that was just started or reset.
+pub(super) fn read(reply: &Value, from: &str) -> Option<View> {
+    let Value::Array(ranges) = reply else {
+        return None;
+    };
+    let (own_host, _) = url::split(from)?;
+    let mut view = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        let Value::Array(parts) = range else {
+            return None;
+        };
+        let [
+            Value::Int(first),
+            Value::Int(last),
+            Value::Array(master),
+            ..,
+        ] = parts.as_slice()
+        else {
+            return None;
+        };
+        let [host, Value::Int(port), ..] = master.as_slice() else {
+            return None;
+        };
+        let (first, last) = (slot(*first)?, slot(*last)?);
+        let host = match host {
+            Value::Nil => own_host,
+            Value::BulkString(host) if host.is_empty() => own_host,
+            // Told to be named, and has no name.
+            Value::BulkString(host) if host == b"?" => continue,
+            Value::BulkString(host) => std::str::from_utf8(host).ok()?,
+            _ => return None,
+        };
+        let port = u16::try_from(*port).ok()?;
+        view.push((first..=last, url::address(host, port)));
+    }
+    (!view.is_empty()).then_some(View(view))
+}
+
+fn slot(number: i64) -> Option<u16> {
+    let slot = u16::try_from(number).ok()?;
+    (usize::from(slot) < SLOTS).then_some(slot)
+}
+
+/// For each slot the master that most of the views name; where they are even, the one that was known before.
+///
+/// A master that was cut off from the others still names itself: alone, it is outvoted.
+pub(super) fn agree(
+    views: &[View],
+    known: impl Fn(u16) -> Option<Address>,
+) -> Vec<Option<Address>> {
+    let mut votes: Vec<HashMap<&Address, usize>> = vec![HashMap::new(); SLOTS];
+    for View(ranges) in views {
+        for (range, master) in ranges {
+            for slot in range.clone() {
+                if let Some(votes) = votes.get_mut(usize::from(slot)) {
+                    *votes.entry(master).or_default() += 1;
+                }
+            }
+        }
+    }
+    let mut owners = Vec::with_capacity(SLOTS);
+    for (slot, votes) in (0..).zip(&votes) {
+        let most = votes.values().max().copied().unwrap_or(0);
+        let mut named = votes.iter().filter(|(_, count)| **count == most);
+        let owner = match (named.next(), named.next()) {
+            (None, _) => None,
+            (Some((only, _)), None) => Some((*only).clone()),
+            (Some((one, _)), Some(_)) => {
+                let before = known(slot).filter(|known| votes.get(known) == Some(&most));
+                Some(before.unwrap_or_else(|| (*one).clone()))
+            }
+        };
+        owners.push(owner);
+    }
+    owners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    fn node(host: &str, port: i64) -> Value {
+        Value::Array(vec![
+            bulk(host),
+            Value::Int(port),
+            bulk("id"),
+            Value::Array(vec![]),
+        ])
+    }
+
+    fn range(first: i64, last: i64, master: Value) -> Value {
+        Value::Array(vec![
+            Value::Int(first),
+            Value::Int(last),
+            master,
+            node("r", 1),
+        ])
+    }
+
+    fn view(ranges: &[(u16, u16, &str)]) -> View {
+        let range = |&(first, last, master): &(u16, u16, &str)| (first..=last, master.into());
+        View(ranges.iter().map(range).collect())
+    }
+
+    #[test]
+    fn masters_and_their_slots_are_read() {
+        let reply = Value::Array(vec![
+            range(0, 100, node("a", 7000)),
+            range(101, 16_383, node("", 7001)),
+        ]);
+        let read = read(&reply, "seed:7001").unwrap();
+        assert_eq!(
+            read,
+            view(&[(0, 100, "a:7000"), (101, 16_383, "seed:7001")])
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_no_view() {
+        for bad in [
+            Value::Nil,
+            Value::Array(vec![]),
+            Value::Array(vec![Value::Nil]),
+            Value::Array(vec![range(0, 16_384, node("a", 1))]),
+            Value::Array(vec![range(-1, 1, node("a", 1))]),
+            Value::Array(vec![range(0, 1, node("a", 70_000))]),
+            Value::Array(vec![range(0, 1, Value::Array(vec![]))]),
+        ] {
+            assert_eq!(read(&bad, "seed:1"), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_master_that_was_cut_off_is_outvoted() {
+        let old = view(&[(0, 16_383, "old:1")]);
+        let new = view(&[(0, 16_383, "new:1")]);
+        let owners = agree(&[old.clone(), new.clone(), new.clone()], |_| {
+            Some("old:1".into())
+        });
+        assert!(owners.iter().all(|owner| owner.as_deref() == Some("new:1")));
+        let even = agree(&[old, new], |_| Some("old:1".into()));
+        assert!(even.iter().all(|owner| owner.as_deref() == Some("old:1")));
+    }
+
+    #[test]
+    fn a_slot_that_nobody_names_has_no_owner() {
+        let owners = agree(&[view(&[(1, 1, "a:1")])], |_| None);
+        assert_eq!(owners.len(), SLOTS);
+        assert_eq!(owners[1].as_deref(), Some("a:1"));
+        assert!(owners[0].is_none());
+    }
+}

@@ -1,0 +1,227 @@
+//! Slot → node, and the nodes that are known.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::super::link::Link;
+use super::super::sentinel::Address;
+use crate::clock::{self, Moment};
+use crate::key::SLOTS;
+
+/// A node without slots is forgotten after this: it may be one that is only being given some.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// A node, and the connection to it once somebody needed it.
+pub(super) struct Node {
+    pub(super) address: Address,
+    pub(super) link: OnceLock<Arc<Link>>,
+    /// Its connection ends when it becomes true.
+    pub(super) dismissed: watch::Sender<bool>,
+}
+
+/// Written by whoever was told something by a node: the task that keeps it, and requests that were sent elsewhere.
+pub(super) struct Table {
+    known: Mutex<Known>,
+    /// Raised by each change.
+    version: watch::Sender<u64>,
+}
+
+struct Known {
+    owners: Vec<Option<Arc<Node>>>,
+    /// When each was last named, by the slots or by a detour.
+    nodes: HashMap<Address, (Arc<Node>, Moment)>,
+}
+
+impl Known {
+    fn node(&mut self, address: &Address, now: Moment) -> Arc<Node> {
+        let entry = self.nodes.entry(address.clone()).or_insert_with(|| {
+            let node = Node {
+                address: address.clone(),
+                link: OnceLock::new(),
+                dismissed: watch::Sender::new(false),
+            };
+            (Arc::new(node), now)
+        });
+        entry.1 = now;
+        entry.0.clone()
+    }
+}
+
+impl Table {
+    pub(super) fn new() -> Table {
+        Table {
+            known: Mutex::new(Known {
+                owners: vec![None; SLOTS],
+                nodes: HashMap::new(),
+            }),
+            version: watch::Sender::new(0),
+        }
+    }
+
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+        self.known().owners.get(usize::from(slot))?.clone()
+    }
+
+    /// A slot that the node has.
+    pub(super) fn slot_of(&self, address: &str) -> Option<u16> {
+        let known = self.known();
+        let mut owners = (0..).zip(&known.owners);
+        let (slot, _) = owners.find(|(_, owner)| {
+            owner
+                .as_ref()
+                .is_some_and(|owner| *owner.address == *address)
+        })?;
+        Some(slot)
+    }
+
+    /// The node of that address, whether or not it has slots.
+    pub(super) fn node(&self, address: &Address) -> Arc<Node> {
+        self.known().node(address, clock::now())
+    }
+
+    /// A node says that this one has the slot.
+    pub(super) fn assign(&self, slot: u16, address: &Address) {
+        let mut known = self.known();
+        let node = known.node(address, clock::now());
+        if let Some(owner) = known.owners.get_mut(usize::from(slot))
+            && owner
+                .as_ref()
+                .is_none_or(|owner| !Arc::ptr_eq(owner, &node))
+        {
+            *owner = Some(node);
+            drop(known);
+            self.version.send_modify(|version| *version += 1);
+        }
+    }
+
+    /// What the nodes agreed on. Slots that nobody named stay as they are known.
+    pub(super) fn replace(&self, owners: &[Option<Address>]) {
+        let now = clock::now();
+        let mut known = self.known();
+        let known = &mut *known;
+        let mut changed = false;
+        for (slot, address) in owners.iter().enumerate() {
+            let Some(address) = address else { continue };
+            let same = |owner: &Option<Arc<Node>>| {
+                owner
+                    .as_ref()
+                    .is_some_and(|owner| owner.address == *address)
+            };
+            if !known.owners.get(slot).is_none_or(same) {
+                let node = known.node(address, now);
+                if let Some(owner) = known.owners.get_mut(slot) {
+                    *owner = Some(node);
+                    changed = true;
+                }
+            }
+        }
+        let owners = &known.owners;
+        let mut last: Option<&Arc<Node>> = None;
+        // Ranges are long: a node is looked up where it begins.
+        for owner in owners.iter().flatten() {
+            if last.is_none_or(|last| !Arc::ptr_eq(last, owner)) {
+                if let Some((_, named)) = known.nodes.get_mut(&owner.address) {
+                    *named = now;
+                }
+                last = Some(owner);
+            }
+        }
+        known.nodes.retain(|_, (node, named)| {
+            let stays = now.since(*named) < LINGER;
+            if !stays {
+                node.dismissed.send_replace(true);
+            }
+            stays
+        });
+        if changed {
+            self.version.send_modify(|version| *version += 1);
+        }
+    }
+
+    /// The nodes that have slots.
+    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
+        let known = self.known();
+        let mut masters: HashMap<&Address, &Arc<Node>> = HashMap::new();
+        for owner in known.owners.iter().flatten() {
+            masters.insert(&owner.address, owner);
+        }
+        masters.into_values().cloned().collect()
+    }
+
+    /// Whether there is reason to ask again soon: a slot without a node, a node that does not answer.
+    pub(super) fn is_in_trouble(&self) -> bool {
+        let known = self.known();
+        let mut last: Option<&Arc<Node>> = None;
+        known.owners.iter().any(|owner| match owner {
+            None => true,
+            Some(owner) => {
+                let same = last.is_some_and(|last| Arc::ptr_eq(last, owner));
+                last = Some(owner);
+                !same && owner.link.get().is_some_and(|link| !link.is_live())
+            }
+        })
+    }
+
+    pub(super) fn links(&self) -> Vec<Arc<Link>> {
+        let known = self.known();
+        let links = known.nodes.values().filter_map(|(node, _)| node.link.get());
+        links.cloned().collect()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // No code of a stranger runs under this lock, and each change is whole before anything can fail.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(table: &Table, slot: u16) -> Option<String> {
+        table.owner(slot).map(|node| node.address.to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nodes_agree_on_replaces_what_one_said_and_nodes_without_slots_are_forgotten() {
+        let table = Table::new();
+        let mut changes = table.changes();
+        assert!(table.is_in_trouble());
+        table.replace(&vec![Some("a:1".into()); SLOTS]);
+        assert!(changes.has_changed().unwrap() && !table.is_in_trouble());
+        table.assign(7, &"b:1".into());
+        assert_eq!(owner(&table, 7).as_deref(), Some("b:1"));
+        assert_eq!(table.slot_of("b:1"), Some(7));
+        let b = table.owner(7).unwrap();
+        table.replace(&vec![Some("a:1".into()); SLOTS]);
+        assert_eq!(owner(&table, 7).as_deref(), Some("a:1"));
+        assert!(
+            Arc::ptr_eq(&b, &table.node(&"b:1".into())),
+            "it may come back"
+        );
+        tokio::time::advance(LINGER).await;
+        changes.mark_unchanged();
+        table.replace(&vec![Some("a:1".into()); SLOTS]);
+        assert!(*b.dismissed.borrow());
+        assert_eq!(table.masters().len(), 1);
+        assert!(
+            !changes.has_changed().unwrap(),
+            "all slots are where they were"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slots_that_nobody_names_stay_where_they_were() {
+        let table = Table::new();
+        table.replace(&vec![Some("a:1".into()); SLOTS]);
+        table.replace(&vec![None; SLOTS]);
+        assert_eq!(owner(&table, 0).as_deref(), Some("a:1"));
+    }
+}

@@ -1,0 +1,160 @@
+//! `redis-cluster://[user:password@]host[:port],…`.
+
+use redis::{
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+};
+
+use super::super::sentinel::Address;
+use super::super::target::{invalid, tcp_settings};
+use crate::error::LockError;
+
+const PORT: u16 = 6_379;
+const EXAMPLE: &str = "the URL is malformed; it should look like \
+    `redis-cluster://user:password@host1:6379,host2:6379`";
+
+/// How the nodes of a cluster are reached: from where the others are learnt, and with what login.
+#[derive(Clone)]
+pub(in super::super) struct Seeds {
+    pub(in super::super) hosts: Vec<Address>,
+    login: RedisConnectionInfo,
+    pub(in super::super) tls: bool,
+}
+
+/// Reads what follows `redis-cluster://` or `rediss-cluster://`. The errors repeat no part that may be secret.
+pub(in super::super) fn parse(rest: &str, tls: bool) -> Result<Seeds, LockError> {
+    if rest.contains('#') {
+        return Err(invalid(
+            "a URL takes no fragment; in particular, TLS certificates are always verified",
+        ));
+    }
+    if rest.contains('?') {
+        return Err(invalid("the URL of a cluster takes no options"));
+    }
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if !matches!(path, "" | "0" | "0/") {
+        return Err(invalid(
+            "a cluster has only database 0: leave the database out of the URL",
+        ));
+    }
+    let (login, hosts) = match authority.rsplit_once('@') {
+        Some((login, hosts)) => (format!("{login}@"), hosts),
+        None => (String::new(), authority),
+    };
+    let mut seeds: Vec<Address> = Vec::new();
+    for host in hosts.split(',') {
+        let address = host_and_port(host)?;
+        if !seeds.contains(&address) {
+            seeds.push(address);
+        }
+    }
+    // The client's own parser decodes the login.
+    let node = redis::parse_redis_url(&format!("redis://{login}node/"))
+        .and_then(|url| url.into_connection_info().ok())
+        .ok_or_else(|| invalid(EXAMPLE))?;
+    let login = node
+        .redis_settings()
+        .clone()
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_skip_set_lib_name();
+    Ok(Seeds {
+        hosts: seeds,
+        login,
+        tls,
+    })
+}
+
+fn host_and_port(text: &str) -> Result<Address, LockError> {
+    let url = redis::parse_redis_url(&format!("redis://{text}")).ok_or_else(|| invalid(EXAMPLE))?;
+    let port = url.port().unwrap_or(PORT);
+    let extra = !matches!(url.path(), "" | "/") || !url.username().is_empty();
+    match url.into_connection_info() {
+        Ok(info) if !extra && !text.is_empty() => match info.addr() {
+            ConnectionAddr::Tcp(host, _) => Ok(address(host, port)),
+            _ => Err(invalid(EXAMPLE)),
+        },
+        _ => Err(invalid(EXAMPLE)),
+    }
+}
+
+/// As nodes are named here, whoever names them.
+pub(super) fn address(host: &str, port: u16) -> Address {
+    format!("{host}:{port}").into()
+}
+
+/// Host and port. A port of the cluster's own connections may follow.
+pub(super) fn split(address: &str) -> Option<(&str, u16)> {
+    let address = address.split('@').next()?;
+    let (host, port) = address.rsplit_once(':')?;
+    Some((host, port.parse().ok()?))
+}
+
+impl Seeds {
+    /// `None` if the address makes no sense.
+    pub(super) fn info(&self, address: &str) -> Option<ConnectionInfo> {
+        let (host, port) = split(address)?;
+        if host.is_empty() {
+            return None;
+        }
+        let host = host.to_owned();
+        let address = match self.tls {
+            true => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: false,
+                tls_params: None,
+            },
+            false => ConnectionAddr::Tcp(host, port),
+        };
+        let info = address.into_connection_info().ok()?;
+        Some(
+            info.set_redis_settings(self.login.clone())
+                .set_tcp_settings(tcp_settings()),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(rest: &str) -> Seeds {
+        parse(rest, false).unwrap_or_else(|error| panic!("{rest}: {error}"))
+    }
+
+    #[test]
+    fn hosts_and_login_are_read() {
+        let seeds = read("me:p%40ss@one:7000,two,[::1]:9,one:7000");
+        let hosts: Vec<&str> = seeds.hosts.iter().map(|host| &**host).collect();
+        assert_eq!(hosts, ["one:7000", "two:6379", "::1:9"]);
+        assert_eq!(seeds.login.username(), Some("me"));
+        assert_eq!(seeds.login.password(), Some("p@ss"));
+        let info = seeds.info("::1:9").unwrap();
+        assert!(matches!(info.addr(), ConnectionAddr::Tcp(host, 9) if host == "::1"));
+        assert!(read("one/0").login.username().is_none());
+    }
+
+    #[test]
+    fn malformed_urls_are_refused_without_their_secrets() {
+        for bad in [
+            "",
+            "one,",
+            "one:x",
+            "one:99999",
+            "one/1",
+            "one/0/1",
+            "one?hunter2=1",
+            "one#hunter2",
+            "me:hunter2@",
+            "me:hunter2@one/x",
+            "me:hunter2@one,/",
+        ] {
+            match parse(bad, false) {
+                Err(error @ LockError::InvalidConfig { .. }) => {
+                    assert!(!error.to_string().contains("hunter2"), "{bad}: {error}");
+                }
+                Err(error) => panic!("{bad}: {error}"),
+                Ok(_) => panic!("{bad} is taken"),
+            }
+        }
+    }
+}

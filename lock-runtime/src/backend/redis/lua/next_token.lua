@@ -1,0 +1,21 @@
+-- Takes a fencing token for a lock that its holder has already.
+--
+-- Flags:
+-- Uses: digits, dated, refusal, fence
+-- Keys: fence
+-- Args: not_after_us, counted?
+-- Returns: {'OK', token, time_us} | {'STALE', time_us} | {'FOREIGN', 'fence', why}
+-- Why: While a slot of a cluster moves, the fence's key may be at one node and that of the lock at the other, so that
+--      no script can have both. After the end of the lease a token would be larger than that of the next holder:
+--      the date, which is before it, keeps that from happening.
+
+local now, stale = dated(tonumber(ARGV[1]))
+if stale then
+  return stale
+end
+local token, refused = next_token(KEYS[1], ARGV[2] and 1 or now)
+if refused then
+  return refused
+end
+redis.call('SET', KEYS[1], token)
+return {'OK', token, digits(now)}
