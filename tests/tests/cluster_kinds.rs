@@ -1,0 +1,280 @@
+//! A Redis Cluster that stands still: every kind of lock on every node, wake-ups, and what is refused.
+
+use std::time::Duration;
+
+use lock_runtime::{ClusterChannels, LockError, LockManager, LostReason};
+use tests::faults::took;
+use tests::{RedisCluster, RedisServer, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+/// A waiter that was not woken looks for itself after 0.8 s at the earliest.
+const WOKEN: Duration = Duration::from_millis(600);
+
+async fn manager(cluster: &RedisCluster) -> LockManager {
+    LockManager::connect(&cluster.url()).await.unwrap()
+}
+
+/// The name of a lock that this node has.
+fn name_at(cluster: &RedisCluster, node: usize, stem: &str) -> String {
+    let key = cluster.key_at(node, &format!("lock:{stem}"));
+    key["lock:".len()..].to_owned()
+}
+
+#[tokio::test]
+async fn every_kind_works_on_every_node() {
+    let cluster = RedisCluster::start().await;
+    let locks = manager(&cluster).await;
+    for node in 0..3 {
+        let name = |stem: &str| name_at(&cluster, node, stem);
+        let mut tokens = Vec::new();
+        for _ in 0..3 {
+            let guard = locks.mutex(name("mutex")).acquire().await.unwrap();
+            tokens.push(guard.fencing_token().unwrap());
+            guard.release().await.unwrap();
+        }
+        assert!(tokens.is_sorted() && tokens[0] != tokens[2], "{tokens:?}");
+        for request in [
+            locks.fenced(name("fenced")),
+            locks.fair(name("fair")),
+            locks.read(name("rw")),
+            locks.write(name("rw")),
+        ] {
+            let guard = request.acquire().await.unwrap();
+            guard.renew(Duration::from_secs(20)).await.unwrap();
+            guard.release().await.unwrap();
+        }
+        let write = locks.write(name("rw")).acquire().await.unwrap();
+        let read = write.scope(async { locks.read(name("rw")).acquire().await });
+        let read = read.await.unwrap();
+        write.release().await.unwrap();
+        assert_eq!(locks.inspect(name("rw")).await.unwrap().readers, 1);
+        read.release().await.unwrap();
+
+        let semaphore = locks.semaphore(name("permits"));
+        assert!(semaphore.try_set_permits(3).await.unwrap());
+        let two = semaphore.permits(2).acquire().await.unwrap();
+        two.renew(Duration::from_secs(20)).await.unwrap();
+        assert_eq!(semaphore.available().await.unwrap(), 1);
+        two.release().await.unwrap();
+        assert!(semaphore.delete().await.unwrap());
+
+        let plain = locks.plain_semaphore(name("plain"));
+        assert!(plain.try_set_permits(1).await.unwrap());
+        assert!(plain.try_acquire(1).await.unwrap());
+        plain.release(1).await.unwrap();
+
+        let latch = locks.latch(name("latch"));
+        assert!(latch.try_set_count(1).await.unwrap());
+        assert_eq!(latch.count_down().await.unwrap(), 0);
+        latch.wait(None).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn locks_of_several_slots_are_taken_together_as_others_are() {
+    let cluster = RedisCluster::start().await;
+    let locks = manager(&cluster).await;
+    let names: Vec<_> = (0..6).map(|number| format!("set{number}")).collect();
+    let set = || locks.multi(names.iter().map(|name| locks.mutex(name.as_str())));
+    let guard = set().acquire().await.unwrap();
+    assert_eq!(guard.members().count(), 6);
+    let other = manager(&cluster).await;
+    assert!(other.mutex("set3").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    let guard = set().try_acquire().await.unwrap().expect("all are free");
+    guard.release().await.unwrap();
+    // One script, where one can have them all.
+    let together = ["{tag}a", "{tag}b"].map(|name| locks.mutex(name));
+    let guard = locks.multi(together).acquire().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn waiters_of_every_kind_are_woken_by_either_sort_of_channel() {
+    let cluster = RedisCluster::start().await;
+    for channels in [
+        ClusterChannels::Sharded,
+        ClusterChannels::Classic,
+        ClusterChannels::Both,
+    ] {
+        let builder = || LockManager::builder().cluster_channels(channels);
+        let holder = builder().connect(&cluster.url()).await.unwrap();
+        let waiter = builder().connect(&cluster.url()).await.unwrap();
+        for node in 0..3 {
+            let name = name_at(&cluster, node, &format!("{channels:?}"));
+            for (held, wanted) in [
+                (holder.mutex(name.as_str()), waiter.mutex(name.as_str())),
+                (holder.fair(name.as_str()), waiter.fair(name.as_str())),
+                (holder.write(name.as_str()), waiter.read(name.as_str())),
+            ] {
+                let guard = held.acquire().await.unwrap();
+                let waiting = tokio::spawn(wanted.acquire());
+                eventually("the other one listens", async || {
+                    listeners(&cluster, node, &name, channels) > 0
+                })
+                .await;
+                tokio::time::sleep(20 * MS).await;
+                let (got, waited) = took(async {
+                    guard.release().await.unwrap();
+                    waiting.await.unwrap()
+                })
+                .await;
+                got.unwrap().release().await.unwrap();
+                assert!(waited < WOKEN, "{channels:?} {waited:?}");
+            }
+        }
+    }
+}
+
+fn listeners(cluster: &RedisCluster, node: usize, name: &str, channels: ClusterChannels) -> usize {
+    let ask = match channels {
+        ClusterChannels::Classic => "CHANNELS",
+        _ => "SHARDCHANNELS",
+    };
+    let all: Vec<String> = cluster.query(node, &["PUBSUB", ask]);
+    all.iter().filter(|channel| channel.contains(name)).count()
+}
+
+#[tokio::test]
+async fn mixed_fleets_wake_each_other_where_one_side_uses_both() {
+    let cluster = RedisCluster::start().await;
+    let with = |channels| LockManager::builder().cluster_channels(channels);
+    let both = with(ClusterChannels::Both);
+    let both = both.connect(&cluster.url()).await.unwrap();
+    for channels in [ClusterChannels::Sharded, ClusterChannels::Classic] {
+        let one = with(channels).connect(&cluster.url()).await.unwrap();
+        for (holder, waiter, waits) in [
+            (&both, &one, channels),
+            (&one, &both, ClusterChannels::Both),
+        ] {
+            let guard = holder.mutex("k").acquire().await.unwrap();
+            let waiting = tokio::spawn(waiter.mutex("k").acquire());
+            let node = cluster.owner_of_key("lock:k");
+            eventually("the other one listens", async || {
+                listeners(&cluster, node, "k", waits) > 0
+            })
+            .await;
+            tokio::time::sleep(20 * MS).await;
+            let (got, waited) = took(async {
+                guard.release().await.unwrap();
+                waiting.await.unwrap()
+            })
+            .await;
+            got.unwrap().release().await.unwrap();
+            assert!(waited < WOKEN, "{channels:?} {waited:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pubsub_connection_is_opened_only_where_something_is_listened_to() {
+    let cluster = RedisCluster::start().await;
+    let locks = manager(&cluster).await;
+    let subscribers = |node: usize| {
+        let list: String = cluster.query(node, &["CLIENT", "LIST", "TYPE", "pubsub"]);
+        list.lines().filter(|line| !line.is_empty()).count()
+    };
+    eventually("one hears the control channel", async || {
+        (0..3).map(subscribers).sum::<usize>() == 1
+    })
+    .await;
+    let far = (0..3).find(|&node| subscribers(node) == 0).unwrap();
+    let name = name_at(&cluster, far, "k");
+    let other = manager(&cluster).await;
+    let before = subscribers(far);
+    let guard = other.mutex(name.as_str()).acquire().await.unwrap();
+    let waiting = tokio::spawn(locks.mutex(name.as_str()).acquire());
+    eventually("the waiter listens there", async || {
+        subscribers(far) == before + 1
+    })
+    .await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_forced_release_is_told_to_the_holder_whichever_node_has_its_lock() {
+    let cluster = RedisCluster::start().await;
+    let (locks, operator) = (manager(&cluster).await, manager(&cluster).await);
+    for node in 0..3 {
+        let name = name_at(&cluster, node, "k");
+        let guard = locks.mutex(name.as_str()).acquire().await.unwrap();
+        assert!(operator.force_release(name.as_str()).await.unwrap());
+        let lost = tokio::time::timeout(WOKEN, guard.lost()).await;
+        assert_eq!(lost.unwrap(), LostReason::ForceReleased);
+    }
+}
+
+#[tokio::test]
+async fn names_whose_keys_would_be_in_several_slots_are_refused_before_anything_is_sent() {
+    let cluster = RedisCluster::start().await;
+    let locks = manager(&cluster).await;
+    for name in ["a{b", "a}b", "x{}y", "{}"] {
+        for refused in [
+            locks.mutex(name).acquire().await.err(),
+            locks.read(name).try_acquire().await.err(),
+            locks.inspect(name).await.err(),
+            locks.force_release(name).await.err(),
+            locks.latch(name).count().await.err(),
+        ] {
+            let text = format!("{refused:?}");
+            assert!(
+                matches!(refused, Some(LockError::InvalidName { .. })) && text.contains("slots"),
+                "{name}: {text}"
+            );
+        }
+    }
+    for name in ["a{b}c", "{a}{b}"] {
+        let guard = locks.write(name).acquire().await.unwrap();
+        guard.release().await.unwrap();
+        let latch = locks.latch(name);
+        assert!(latch.try_set_count(1).await.unwrap());
+        assert_eq!(latch.count_down().await.unwrap(), 0);
+    }
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let guard = locks.mutex("a{b").acquire().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_cluster_and_what_cannot_be_one_is_said() {
+    let server = RedisServer::start();
+    let url = server.url().replace("redis://", "redis-cluster://");
+    let error = LockManager::connect(&url).await.unwrap_err();
+    assert!(matches!(error, LockError::InvalidConfig { .. }), "{error}");
+    assert!(error.to_string().contains("redis://"), "{error}");
+
+    let cluster = RedisCluster::builder().requirepass("secret").start().await;
+    let guard = manager(&cluster).await.mutex("k").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    let url = cluster.url_with(":hunter2@", "");
+    let error = LockManager::connect(&url).await.unwrap_err();
+    assert!(matches!(error, LockError::Denied { .. }), "{error}");
+    let text = format!("{error} {error:?}");
+    assert!(
+        text.contains("127.0.0.1") && !text.contains("hunter2"),
+        "{text}"
+    );
+
+    let error = LockManager::connect(&cluster.url_with("", "/1")).await;
+    assert!(matches!(error, Err(LockError::InvalidConfig { .. })));
+    let error = LockManager::connect("redis-cluster://127.0.0.1:1")
+        .await
+        .unwrap_err();
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn any_node_that_answers_leads_to_all_of_them() {
+    let cluster = RedisCluster::start().await;
+    let one = cluster.nodes[2].addr();
+    let url = format!("redis-cluster://127.0.0.1:1,{one}");
+    let locks = LockManager::connect(&url).await.unwrap();
+    for node in 0..3 {
+        let name = name_at(&cluster, node, "k");
+        let guard = locks.mutex(name.as_str()).acquire().await.unwrap();
+        assert!(cluster.stands_at(node, &format!("lock:{name}")));
+        guard.release().await.unwrap();
+    }
+}

@@ -1,0 +1,277 @@
+//! A Redis Cluster whose slots move and whose masters change while locks are held, waited for and given back.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+use lock_runtime::{LockGuard, LockManager};
+use tests::faults::took;
+use tests::{RedisCluster, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+const WOKEN: Duration = Duration::from_millis(600);
+
+async fn manager(cluster: &RedisCluster) -> LockManager {
+    LockManager::connect(&cluster.url()).await.unwrap()
+}
+
+/// A lock in the slot that is moved: its name, its slot, from where and to where.
+fn moving(cluster: &RedisCluster) -> (&'static str, u16, usize, usize) {
+    let slot = cluster.slot_of("lock:{m}");
+    let from = cluster.owner_of(slot);
+    ("{m}", slot, from, (from + 1) % 3)
+}
+
+fn stands_at(cluster: &RedisCluster, node: usize, key: &str) -> bool {
+    let keys = cluster.keys_in_slot(node, cluster.slot_of(key));
+    keys.iter().any(|other| other == key)
+}
+
+async fn held(locks: &LockManager, name: &str) -> LockGuard {
+    locks.mutex(name).acquire().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_moved_slot_is_found_by_whoever_still_asks_the_old_node() {
+    let cluster = RedisCluster::start().await;
+    let (locks, other) = (manager(&cluster).await, manager(&cluster).await);
+    let (name, slot, _, to) = moving(&cluster);
+    let guard = held(&locks, name).await;
+    let before = guard.fencing_token().unwrap();
+    cluster.move_slot(slot, to).await;
+    assert!(other.mutex(name).try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    let guard = held(&other, name).await;
+    assert!(guard.fencing_token().unwrap() > before);
+    assert!(stands_at(&cluster, to, "lock:{m}"));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_is_acquired_while_its_fence_is_at_the_old_node_or_already_at_the_new_one() {
+    let cluster = RedisCluster::start().await;
+    let locks = manager(&cluster).await;
+    let (name, slot, from, to) = moving(&cluster);
+    for request in [locks.mutex(name), locks.fenced("f{m}")] {
+        let guard = request.clone().acquire().await.unwrap();
+        let mut last = guard.fencing_token().unwrap();
+        guard.release().await.unwrap();
+        let fences = cluster.keys_in_slot(cluster.owner_of(slot), slot);
+        assert!(!fences.is_empty(), "the fence stays");
+        let (from, to) = match cluster.owner_of(slot) == from {
+            true => (from, to),
+            false => (to, from),
+        };
+        cluster.begin_move(slot, to);
+        for fence in [None].into_iter().chain(fences.iter().map(Some)) {
+            if let Some(fence) = fence {
+                assert!(cluster.migrate_key(fence, to));
+            }
+            for _ in 0..3 {
+                let guard = request.clone().acquire().await.unwrap();
+                let token = guard.fencing_token().unwrap();
+                assert!(token > last, "{token} after {last}");
+                last = token;
+                let key = format!("lock:{}", guard.name());
+                assert!(
+                    stands_at(&cluster, to, &key),
+                    "new keys come into being there"
+                );
+                guard.release().await.unwrap();
+                assert!(!stands_at(&cluster, to, &key));
+            }
+        }
+        cluster.finish_move(slot, to).await;
+        let guard = request.clone().acquire().await.unwrap();
+        assert!(guard.fencing_token().unwrap() > last);
+        guard.release().await.unwrap();
+        assert!(!stands_at(&cluster, from, "lock:{m}"));
+    }
+}
+
+#[tokio::test]
+async fn holds_of_every_kind_are_renewed_through_a_migration() {
+    let cluster = RedisCluster::start().await;
+    let locks = manager(&cluster).await;
+    let (_, slot, from, to) = moving(&cluster);
+    let semaphore = locks.semaphore("s{m}");
+    semaphore.try_set_permits(2).await.unwrap();
+    let lease = 1_500 * MS;
+    let mut guards = Vec::new();
+    for request in [
+        locks.mutex("a{m}"),
+        locks.mutex("b{m}"),
+        locks.mutex("c{m}"),
+        locks.fenced("f{m}"),
+        locks.fair("q{m}"),
+        locks.read("r{m}"),
+        locks.write("w{m}"),
+        semaphore.permits(1),
+    ] {
+        guards.push(request.lease(lease).acquire().await.unwrap());
+    }
+    let all_held = |guards: &[LockGuard]| {
+        let lost: Vec<_> = guards.iter().filter(|guard| !guard.is_held()).collect();
+        assert!(lost.is_empty(), "{lost:?}");
+    };
+    let keys = cluster.keys_in_slot(from, slot);
+    cluster.begin_move(slot, to);
+    // Key by key, each for a while longer than a third of a lease.
+    for key in &keys {
+        cluster.migrate_key(key, to);
+        tokio::time::sleep(600 * MS).await;
+        all_held(&guards);
+    }
+    cluster.finish_move(slot, to).await;
+    tokio::time::sleep(lease).await;
+    all_held(&guards);
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn waiters_are_woken_before_during_and_after_a_migration() {
+    let cluster = RedisCluster::start().await;
+    let (locks, other) = (manager(&cluster).await, manager(&cluster).await);
+    let (name, slot, from, to) = moving(&cluster);
+    for step in 0..3 {
+        let guard = held(&locks, name).await;
+        let waiting = tokio::spawn(other.mutex(name).acquire());
+        let listens = |node: usize| {
+            let all: Vec<String> = cluster.query(node, &["PUBSUB", "SHARDCHANNELS"]);
+            all.iter().any(|channel| channel.contains(name))
+        };
+        eventually("it listens", async || listens(from)).await;
+        match step {
+            0 => {}
+            1 => {
+                cluster.begin_move(slot, to);
+                cluster.migrate_keys(slot, to);
+            }
+            _ => {
+                cluster.finish_move(slot, to).await;
+                eventually("it listens there", async || listens(to)).await;
+            }
+        }
+        tokio::time::sleep(50 * MS).await;
+        let (got, waited) = took(async {
+            guard.release().await.unwrap();
+            waiting.await.unwrap()
+        })
+        .await;
+        got.unwrap().release().await.unwrap();
+        assert!(waited < WOKEN, "step {step}: {waited:?}");
+    }
+}
+
+#[tokio::test]
+async fn acquires_that_are_dropped_in_a_migration_leave_nothing_behind() {
+    let cluster = RedisCluster::start().await;
+    let locks = manager(&cluster).await;
+    let (name, slot, from, to) = moving(&cluster);
+    held(&locks, name).await.release().await.unwrap();
+    for round in 0..24 {
+        let (from, to) = if round % 2 == 0 {
+            (from, to)
+        } else {
+            (to, from)
+        };
+        cluster.begin_move(slot, to);
+        drop_after(&locks, name, round).await;
+        cluster.migrate_keys(slot, to);
+        drop_after(&locks, name, round / 2).await;
+        cluster.finish_move(slot, to).await;
+        drop_after(&locks, name, round).await;
+        eventually("the lock is free", async || {
+            !stands_at(&cluster, to, "lock:{m}") && !stands_at(&cluster, from, "lock:{m}")
+        })
+        .await;
+    }
+    held(&locks, name).await.release().await.unwrap();
+}
+
+/// Polls an acquire so many times, with replies in between, and drops it.
+async fn drop_after(locks: &LockManager, name: &str, polls: usize) {
+    let mut acquiring = Box::pin(locks.mutex(name).lease(Duration::from_secs(60)).acquire());
+    for _ in 0..polls {
+        let ready = poll_fn(|cx| Poll::Ready(acquiring.as_mut().poll(cx).is_ready())).await;
+        if ready {
+            return;
+        }
+        tokio::time::sleep(MS / 4).await;
+    }
+}
+
+#[tokio::test]
+async fn a_failover_loses_no_lock_that_was_replicated_and_holders_and_waiters_go_on() {
+    let mut cluster = RedisCluster::builder().replicas().start().await;
+    let (locks, other) = (manager(&cluster).await, manager(&cluster).await);
+    let (name, slot, _, _) = moving(&cluster);
+    for killed in [false, true] {
+        let master = cluster.owner_of(slot);
+        let guard = locks.mutex(name).lease(6_000 * MS).acquire().await.unwrap();
+        let token = guard.fencing_token().unwrap();
+        let waiting = tokio::spawn(other.mutex(name).wait(Duration::from_secs(30)).acquire());
+        let _: i64 = cluster.query(master, &["WAIT", "1", "1000"]);
+        tokio::time::sleep(100 * MS).await;
+        let new = match killed {
+            true => cluster.kill_master(master).await,
+            false => cluster.failover(master).await,
+        };
+        assert_ne!(new, master);
+        assert!(guard.is_held());
+        let renewed = |ttl: i64| ttl > 5_000;
+        eventually("it is renewed at the new master", async || {
+            renewed(cluster.query(new, &["PTTL", "lock:{m}"]))
+        })
+        .await;
+        assert!(guard.is_held() && !waiting.is_finished());
+        guard.release().await.unwrap();
+        let next = waiting.await.unwrap().unwrap();
+        assert!(next.fencing_token().unwrap() > token);
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_frozen_master_stops_its_slots_only_until_another_one_is_elected() {
+    let cluster = RedisCluster::builder().replicas().start().await;
+    let locks = LockManager::builder().call_timeout(500 * MS);
+    let locks = locks.connect(&cluster.url()).await.unwrap();
+    let (name, slot, from, _) = moving(&cluster);
+    held(&locks, name).await.release().await.unwrap();
+    cluster.pause(from);
+    let guard = locks.mutex(name).wait(Duration::from_secs(30)).acquire();
+    let guard = guard.await.unwrap();
+    assert_ne!(cluster.owner_of(slot), from);
+    guard.release().await.unwrap();
+    cluster.resume(from);
+    cluster.settled().await;
+    held(&locks, name).await.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_one_slot_does_not_answer_says_nothing_about_the_others() {
+    let cluster = RedisCluster::builder()
+        .node_timeout(Duration::from_secs(60))
+        .start()
+        .await;
+    let locks = LockManager::builder().call_timeout(300 * MS);
+    let locks = locks.connect(&cluster.url()).await.unwrap();
+    let mut guards = Vec::new();
+    for number in 0..30 {
+        let request = locks.mutex(format!("k{number}")).lease(1_500 * MS);
+        guards.push(request.acquire().await.unwrap());
+    }
+    cluster.pause(0);
+    tokio::time::sleep(3_000 * MS).await;
+    for guard in &guards {
+        let at = cluster.owner_of_key(&format!("lock:{}", guard.name()));
+        assert_eq!(guard.is_held(), at != 0, "{} at {at}", guard.name());
+    }
+    cluster.resume(0);
+    for guard in guards.into_iter().filter(LockGuard::is_held) {
+        guard.release().await.unwrap();
+    }
+}
