@@ -30,6 +30,7 @@ pub(crate) struct Options {
     pub(crate) strict: bool,
     pub(crate) lazy: bool,
     /// The store is a cluster: the keys of one lock have to be in one slot.
+    #[cfg(feature = "redis")]
     pub(crate) clustered: bool,
     #[cfg(feature = "redis")]
     pub(crate) channels: crate::backend::redis::ClusterChannels,
@@ -49,6 +50,7 @@ impl Default for Options {
             max_waiters_per_key: 20_000,
             strict: false,
             lazy: false,
+            #[cfg(feature = "redis")]
             clustered: false,
             #[cfg(feature = "redis")]
             channels: crate::backend::redis::ClusterChannels::default(),
