@@ -25,6 +25,7 @@ pub struct SentinelConf {
     password: Option<String>,
     sentinel_password: Option<String>,
     tls: bool,
+    client_user: Option<String>,
 }
 
 impl SentinelConf {
@@ -47,6 +48,14 @@ impl SentinelConf {
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = true;
+        self
+    }
+
+    /// A user for clients alone, with any password: where the default user is switched off, sentinels and replicas are
+    /// cut off, and clients are not.
+    #[must_use]
+    pub fn client_user(mut self, user: &str) -> Self {
+        self.client_user = Some(user.to_owned());
         self
     }
 
@@ -74,6 +83,7 @@ impl SentinelGroup {
             password: None,
             sentinel_password: None,
             tls: false,
+            client_user: None,
         }
     }
 
@@ -86,6 +96,10 @@ impl SentinelGroup {
         let server = || {
             let settings = RedisServer::builder().line("repl-diskless-sync-delay 0");
             let settings = if conf.tls { settings.tls() } else { settings };
+            let settings = match &conf.client_user {
+                None => settings,
+                Some(user) => settings.user(user, "on nopass ~* &* +@all"),
+            };
             match &conf.password {
                 None => settings,
                 Some(password) => settings

@@ -8,8 +8,8 @@ use tests::history::{Violation, violations};
 
 use crate::log::{Log, Write};
 use crate::resource::register;
-use crate::round::Terms;
-use crate::site::Site;
+use crate::round::{Strike, Terms};
+use crate::site::{Site, Topology};
 use crate::{LEASE, keys};
 
 /// A check that failed.
@@ -26,7 +26,7 @@ impl fmt::Display for Finding {
 }
 
 /// The checks of a finished round.
-pub(crate) fn all(log: &Log, site: &Site, terms: Terms) -> Vec<Finding> {
+pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut find = |check, what: Vec<String>| {
         let number = what.len();
@@ -36,8 +36,10 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms) -> Vec<Finding> {
         }
     };
     find("log", log.junk.clone());
-    find("overlap", overlap(log, terms));
-    find("token", tokens(log));
+    find("overlap", overlap(log, terms, strikes));
+    if !terms.splits {
+        find("token", tokens(log));
+    }
     find("stale-write", stale_writes(&log.writes));
     if !terms.loses_locks {
         find("refused-holder", refused_holders(&log.writes));
@@ -50,7 +52,7 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms) -> Vec<Finding> {
             losses.map(|loss| format!("{loss:?}")).collect(),
         );
         // With several processes at one key there is always somebody to wake.
-        let silent = site.proxy.messages() == 0;
+        let silent = site.replicated.is_none() && site.messages() == 0;
         find(
             "wake-ups",
             silent
@@ -74,21 +76,26 @@ pub(crate) fn overlaps(log: &Log) -> Vec<(Hold, Hold)> {
         .collect()
 }
 
-/// None while the store keeps its data. Else the earlier holder has to be told, or to leave by itself, before its
-/// next renewal but one, and an overlap never outlasts the lease.
-fn overlap(log: &Log, terms: Terms) -> Vec<String> {
+/// What is wrong with two holds at one time.
+///
+/// While the store keeps its data there are none. Else they end with the earlier one's lease, which nobody extends any
+/// more; where two masters live side by side, with the lease that is over last when they are one again. A store that
+/// is there tells a loser at its next renewal, so at most one renewal may have gone missing.
+fn overlap(log: &Log, terms: Terms, strikes: &[Strike]) -> Vec<String> {
+    let lease = nanos(LEASE);
     let wrong = |(earlier, later): &(Hold, Hold)| {
-        let long = Duration::from_nanos(earlier.until.min(later.until) - later.from);
-        let told = |hold: &Hold| {
-            log.losses
-                .iter()
-                .any(|loss| loss.key == hold.key && loss.holder == hold.holder)
-        };
+        let until = earlier.until.min(later.until);
+        let long = Duration::from_nanos(until - later.from);
+        let healed = strikes.iter().map(|strike| strike.healed).max();
         let why = if !terms.loses_locks {
             "though no lock was lost by the store"
-        } else if long > LEASE {
+        } else if terms.jump.is_some_and(|jump| long > jump) {
+            "longer than the clock jumped"
+        } else if terms.splits && healed.is_some_and(|healed| until > healed + lease) {
+            "a lease after there was one master again"
+        } else if !terms.splits && long > LEASE {
             "longer than a lease"
-        } else if long > LEASE * 3 / 4 && !told(earlier) {
+        } else if !terms.fails_over && long > LEASE * 3 / 4 && !is_told(log, earlier) {
             "and nobody was told"
         } else {
             return None;
@@ -96,6 +103,16 @@ fn overlap(log: &Log, terms: Terms) -> Vec<String> {
         Some(format!("{long:.1?}, {why}: {earlier}; {later}"))
     };
     overlaps(log).iter().filter_map(wrong).collect()
+}
+
+/// Whether a holder noticed that it lost its lock. The others had given theirs back before they could.
+pub(crate) fn is_told(log: &Log, hold: &Hold) -> bool {
+    let mut losses = log.losses.iter();
+    losses.any(|loss| loss.key == hold.key && loss.holder == hold.holder)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn tokens(log: &Log) -> Vec<String> {
@@ -108,7 +125,8 @@ fn tokens(log: &Log) -> Vec<String> {
 
 /// In the register's own order, an accepted token is never below an earlier one, and equal only for one holder.
 fn stale_writes(writes: &[Write]) -> Vec<String> {
-    let mut accepted: Vec<&Write> = writes.iter().filter(|write| write.accepted).collect();
+    let fenced = writes.iter().filter(|write| write.token > 0);
+    let mut accepted: Vec<&Write> = fenced.filter(|write| write.accepted).collect();
     accepted.sort_by_key(|write| (&write.key, write.number));
     let wrong = |pair: &[&Write]| {
         let (before, after) = (pair[0], pair[1]);
@@ -128,18 +146,22 @@ fn refused_holders(writes: &[Write]) -> Vec<String> {
 
 /// Every write of a counter added one, unless it may have come after the lease.
 fn counters(log: &Log, site: &Site) -> Vec<String> {
-    let wrong = |key: &&str| {
-        if log.doubts.contains(*key) {
-            return None;
-        }
+    let all = lost_updates(site).into_iter();
+    all.filter(|(key, lost)| *lost != 0 && !log.doubts.contains(*key))
+        .map(|(key, lost)| format!("`{key}` lost {lost} updates"))
+        .collect()
+}
+
+/// How many increments each counter lost: what happens to a resource that looks at no tokens.
+pub(crate) fn lost_updates(site: &Site) -> Vec<(&'static str, i64)> {
+    let lost = |key: &'static str| {
         let number = |field| {
-            let value: Option<u64> = site.resource.query(&["HGET", &register(key), field]);
+            let value: Option<i64> = site.resource.query(&["HGET", &register(key), field]);
             value.unwrap_or(0)
         };
-        let (value, writes) = (number("value"), number("writes"));
-        (value != writes).then(|| format!("`{key}` is {value} after {writes} increments"))
+        (key, number("writes") - number("value"))
     };
-    keys::ALL.iter().filter_map(wrong).collect()
+    keys::all(site.topology).into_iter().map(lost).collect()
 }
 
 /// Acquires fail for want of the lock or of the server, and in no other way.
@@ -156,14 +178,22 @@ fn unexpected(log: &Log, terms: Terms) -> Vec<String> {
 }
 
 /// How long after this moment each hot key was held for the first time; those that were not are left out.
-pub(crate) fn recoveries(log: &Log, healed: u64) -> Vec<(&'static str, Duration)> {
+///
+/// After a failover only grants of the new master count, by their tokens, which are its clock's microseconds: what the
+/// old one granted may still be on its way.
+pub(crate) fn recoveries(
+    log: &Log,
+    topology: Topology,
+    strike: &Strike,
+) -> Vec<(&'static str, Duration)> {
     let first = |key: &'static str| {
-        let holds = log
-            .holds
-            .iter()
-            .filter(|hold| hold.key == key && hold.from >= healed);
+        let holds = log.holds.iter().filter(|hold| {
+            let is_new =
+                strike.answered.is_none() || hold.token.is_none_or(|token| token > strike.begun_us);
+            hold.key == key && hold.from >= strike.since() && is_new
+        });
         let at = holds.map(|hold| hold.from).min()?;
-        Some((key, Duration::from_nanos(at - healed)))
+        Some((key, Duration::from_nanos(at - strike.since())))
     };
-    keys::HOT.into_iter().filter_map(first).collect()
+    keys::hot(topology).into_iter().filter_map(first).collect()
 }

@@ -1,6 +1,6 @@
 //! One of the contending processes: takes locks, touches the resource under them, and says on its output what it did.
 //!
-//! `torture client URL RESOURCE_URL NAME SEED (checked|unchecked)`; ends on the line `stop`, or when its input closes.
+//! `torture client TOPOLOGY URL RESOURCE_URL NAME SEED (checked|unchecked)`; ends on the line `stop`, or when its input closes.
 //! What it says is read by `log.rs`.
 
 use std::fmt::Write as _;
@@ -13,23 +13,39 @@ use fastrand::Rng;
 use lock_runtime::{LockError, LockGuard, LockManager};
 use tests::faults::{LEAVES, poll_times};
 use tests::history::{History, now_ns};
+use tests::quorum::LONGEST_LEASE;
 use tokio::task::JoinSet;
 
 use crate::resource::Resource;
+use crate::site::Topology;
 use crate::{LEASE, keys};
 
 const MS: Duration = Duration::from_millis(1);
 const WAIT: Duration = Duration::from_secs(2);
 
-pub(crate) async fn run(url: &str, resource: &str, name: &str, seed: u64, checked: bool) {
+pub(crate) async fn run(
+    topology: Topology,
+    url: &str,
+    resource: &str,
+    name: &str,
+    seed: u64,
+    checked: bool,
+) {
     let stop = Arc::new(AtomicBool::new(false));
     listen(stop.clone());
-    let locks = LockManager::builder().lease(LEASE).connect(url).await;
+    let builder = LockManager::builder().lease(LEASE);
+    let locks = match topology {
+        Topology::Quorum => {
+            let nodes: Vec<&str> = url.split(' ').collect();
+            builder.longest_lease(LONGEST_LEASE).quorum(nodes).await
+        }
+        Topology::Single | Topology::Sentinel => builder.connect(url).await,
+    };
     let locks = locks.expect("connect to the lock server");
     let resource = Resource::connect(resource, checked).await;
     println!("ready");
     let mut tasks = JoinSet::new();
-    for (number, key) in keys::OF_TASKS.iter().enumerate() {
+    for (number, key) in keys::of_tasks(topology).into_iter().enumerate() {
         let mut task = Task {
             locks: locks.clone(),
             resource: resource.clone(),
@@ -114,13 +130,14 @@ impl Task {
 
     async fn hold(&mut self, key: &str, holder: &str, guard: LockGuard) {
         let history = History::new();
-        let token = guard.fencing_token().map_or(0, |token| token.get());
-        let mut hold = history.begin(key, holder, Some(token));
+        let token = guard.fencing_token().map(|token| token.get());
+        let mut hold = history.begin(key, holder, token);
+        let token = token.unwrap_or(0);
         let entered = self.enter(key, holder, token, || guard.is_held()).await;
         if let (Some(_), Some((holder, token))) = (entered, self.previous.take()) {
             self.enter(key, &holder, token, || false).await;
         }
-        self.previous = Some((holder.to_owned(), token));
+        self.previous = (token > 0).then(|| (holder.to_owned(), token));
         let mut held = self.work(key, || hold.seen(|| guard.is_held())).await;
         if let (true, Some(value)) = (held, entered) {
             self.resource.set(key, value + 1).await;

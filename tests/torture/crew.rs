@@ -6,6 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tests::Worker;
 
 use crate::log::Log;
+use crate::site::Topology;
 
 const STOP: Duration = Duration::from_secs(20);
 
@@ -19,7 +20,9 @@ struct Member {
 /// How the clients of a round are started.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
-    pub(crate) url: String,
+    pub(crate) topology: Topology,
+    /// Of each place.
+    pub(crate) urls: Vec<String>,
     pub(crate) resource: String,
     pub(crate) seed: u64,
     pub(crate) checked: bool,
@@ -34,22 +37,23 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Starts so many clients and waits until each is connected.
-    pub(crate) fn start(job: Job, size: usize) -> Self {
+    /// Starts a client in each place and waits until all are connected.
+    pub(crate) fn start(job: Job) -> Self {
+        let size = job.urls.len();
         let mut crew = Self {
             job,
             started: 0,
             members: Vec::new(),
             log: Log::default(),
         };
-        crew.members = (0..size).map(|_| crew.recruit()).collect();
+        crew.members = (0..size).map(|place| crew.recruit(place)).collect();
         for member in &crew.members {
             member.worker.expect_line("ready");
         }
         crew
     }
 
-    fn recruit(&mut self) -> Member {
+    fn recruit(&mut self, place: usize) -> Member {
         let name = format!("c{}", self.started);
         let seed = self.job.seed.wrapping_add(1_000 * self.started).to_string();
         let binary = std::env::current_exe().expect("the path of this program");
@@ -61,7 +65,8 @@ impl Crew {
         self.started += 1;
         let args = [
             "client",
-            &self.job.url,
+            self.job.topology.name(),
+            &self.job.urls[place],
             &self.job.resource,
             &name,
             &seed,
@@ -110,7 +115,7 @@ impl Crew {
     /// Starts another in the place of one that was killed; it is at work once it is connected.
     pub(crate) fn replace(&mut self, client: usize) {
         self.listen();
-        self.members[client] = self.recruit();
+        self.members[client] = self.recruit(client);
     }
 
     /// Freezes or thaws one.

@@ -4,6 +4,7 @@
 //! | flag | what it does |
 //! | --- | --- |
 //! | `--minutes N` | rounds of every fault, then of random pairs, again and again, for so long; without: one pass |
+//! | `--topology NAME` | only this one: `single`, `sentinel` or `quorum` |
 //! | `--seed S` | the same faults, times and choices as in an earlier run; the machine's scheduling is not repeated |
 //! | `--round K` | only this round of that seed |
 //! | `--fault NAME` | only this fault (or `calm`, `pairs`) |
@@ -12,7 +13,7 @@
 //!
 //! | file | what is in it |
 //! | --- | --- |
-//! | `site.rs` | what is tortured; another topology is another constructor here |
+//! | `site.rs`, `replicated.rs` | what is tortured; another topology is another constructor here |
 //! | `faults/` | one small type per fault; it proves that it struck |
 //! | `client.rs`, `keys.rs`, `resource.rs` | what the processes do, and what they guard |
 //! | `crew.rs`, `log.rs` | starting, killing and hearing them |
@@ -28,6 +29,7 @@ mod keys;
 mod log;
 mod options;
 mod planted;
+mod replicated;
 mod report;
 mod resource;
 mod round;
@@ -37,6 +39,8 @@ mod timeline;
 
 use std::process::ExitCode;
 use std::time::Duration;
+
+use site::Topology;
 
 /// The shortest that is renewed: what goes wrong goes wrong soon.
 const LEASE: Duration = Duration::from_secs(1);
@@ -54,9 +58,11 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .expect("a runtime");
-    if let ["client", url, resource, name, seed, checks] = words[..] {
+    if let ["client", topology, url, resource, name, seed, checks] = words[..] {
+        let topology = Topology::named(topology).expect("a topology");
         let seed = seed.parse().expect("a seed");
-        runtime.block_on(client::run(url, resource, name, seed, checks == "checked"));
+        let checked = checks == "checked";
+        runtime.block_on(client::run(topology, url, resource, name, seed, checked));
         return ExitCode::SUCCESS;
     }
     match options::Options::parse(&words) {

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::site::Topology;
+
 /// What was asked for.
 #[derive(Debug)]
 pub(crate) struct Options {
@@ -10,17 +12,25 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     pub(crate) round: Option<u64>,
     pub(crate) fault: Option<String>,
+    pub(crate) topologies: Vec<Topology>,
     pub(crate) planted: bool,
     pub(crate) report: Option<PathBuf>,
 }
 
 impl Options {
+    /// Whether it is the one short pass over everything, which is to end soon.
+    pub(crate) fn is_short(&self) -> bool {
+        let asked = self.round.is_some() || self.fault.is_some();
+        self.time.is_none() && !asked && self.topologies.len() > 1
+    }
+
     pub(crate) fn parse(words: &[&str]) -> Result<Self, String> {
         let mut options = Self {
             time: None,
             seed: fastrand::u64(..1_000_000_000),
             round: None,
             fault: None,
+            topologies: Topology::ALL.to_vec(),
             planted: false,
             report: None,
         };
@@ -49,6 +59,10 @@ impl Options {
                 }
                 "--seed" => options.seed = whole()?,
                 "--round" => options.round = Some(whole()?),
+                "--topology" => {
+                    let one = Topology::named(value).ok_or(format!("`{value}` is no topology"))?;
+                    options.topologies = vec![one];
+                }
                 "--fault" => options.fault = Some(value.to_owned()),
                 "--report" => options.report = Some(value.into()),
                 _ => return Err(format!("`{flag}` is unknown")),

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use crate::keys;
-use crate::site::Site;
+use crate::site::{Site, Topology};
 
 /// A script that can be broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -234,10 +234,11 @@ impl Planted {
             return;
         }
         let broken = self.broken;
-        let locks = keys::ALL.map(|key| format!("lock:{key}").into_bytes());
+        let locks = keys::all(Topology::Single).into_iter();
+        let locks: Vec<Vec<u8>> = locks.map(|key| format!("lock:{key}").into()).collect();
         // The broken text by the hash of the true one, learned when a client loads that.
         let known: RefCell<BTreeMap<Vec<u8>, Vec<u8>>> = RefCell::default();
-        site.proxy.rewrite(move |args| match *args {
+        site.nodes[0].proxy.rewrite(move |args| match *args {
             [b"SCRIPT", b"LOAD", text] => {
                 let text = std::str::from_utf8(text).ok()?;
                 let mut all = broken.iter();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::keys;
 use crate::round::Outcome;
+use crate::site::Topology;
 
 /// What all rounds of one fault came to.
 #[derive(Default)]
@@ -15,16 +16,29 @@ struct Row {
     operations: u64,
     acquired: u64,
     overlaps: usize,
+    longest: Duration,
+    told: usize,
+    lost_updates: u64,
     losses: usize,
     stale_tries: u64,
     recoveries: Vec<Duration>,
     fair_recoveries: Vec<Duration>,
+    own_recoveries: Vec<Duration>,
+}
+
+impl Row {
+    fn longest_of(&self) -> Vec<Duration> {
+        (self.overlaps > 0)
+            .then_some(self.longest)
+            .into_iter()
+            .collect()
+    }
 }
 
 /// All rounds so far.
 #[derive(Default)]
 pub(crate) struct Report {
-    rows: BTreeMap<String, Row>,
+    rows: BTreeMap<(Topology, String), Row>,
     total: Row,
 }
 
@@ -35,15 +49,18 @@ impl Report {
         } else {
             &outcome.name
         };
-        for row in [
-            self.rows.entry(name.to_owned()).or_default(),
-            &mut self.total,
-        ] {
+        let key = (outcome.topology, name.to_owned());
+        for row in [self.rows.entry(key).or_default(), &mut self.total] {
             row.rounds += 1;
             row.failed += u64::from(!outcome.findings.is_empty());
             row.operations += outcome.log.operations();
             row.acquired += outcome.log.holds.len() as u64;
-            row.overlaps += outcome.overlaps;
+            row.overlaps += outcome.overlaps.len();
+            let longest = outcome.overlaps.iter().copied().max().unwrap_or_default();
+            row.told += outcome.told;
+            row.lost_updates += outcome.lost_updates;
+            row.longest = row.longest.max(longest);
+            row.own_recoveries.extend(&outcome.own_recoveries);
             row.losses += outcome.log.losses.len();
             row.stale_tries += outcome.log.stale_tries();
             for (key, time) in &outcome.recoveries {
@@ -63,25 +80,33 @@ impl Report {
     /// As Markdown.
     pub(crate) fn table(&self) -> String {
         let mut table = String::from(
-            "| fault | rounds | failed | operations | acquired | overlaps | losses signalled | stale writes refused | recovery p50 | p99 | fair p50 | p99 |\n\
-             | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+            "| topology | fault | rounds | failed | operations | acquired | overlaps | longest | of them told | losses signalled | stale writes refused | updates lost without tokens | recovery p50 | p99 | fair p50 | p99 | topology's own p50 | p99 |\n\
+             | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
         );
-        let rows = self.rows.iter().map(|(name, row)| (name.as_str(), row));
-        for (name, row) in rows.chain([("**all**", &self.total)]) {
+        let rows = self
+            .rows
+            .iter()
+            .map(|((topology, name), row)| (topology.name(), name.as_str(), row));
+        for (topology, name, row) in rows.chain([("**all**", "", &self.total)]) {
             let _ = writeln!(
                 table,
-                "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+                "| {topology} | {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
                 row.rounds,
                 row.failed,
                 row.operations,
                 row.acquired,
                 row.overlaps,
+                percentile(&row.longest_of(), 100),
+                row.told,
                 row.losses,
                 row.stale_tries,
+                row.lost_updates,
                 percentile(&row.recoveries, 50),
                 percentile(&row.recoveries, 99),
                 percentile(&row.fair_recoveries, 50),
                 percentile(&row.fair_recoveries, 99),
+                percentile(&row.own_recoveries, 50),
+                percentile(&row.own_recoveries, 99),
             );
         }
         table

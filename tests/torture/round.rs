@@ -1,8 +1,9 @@
 //! One round: fresh servers, fresh clients, one fault or two, and what came of it.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
+use tests::Hold;
 use tests::history::now_ns;
 use tokio::runtime::Runtime;
 
@@ -13,7 +14,7 @@ use crate::faults::{Fault, Scene};
 use crate::keys;
 use crate::log::Log;
 use crate::planted::Planted;
-use crate::site::Site;
+use crate::site::{Site, Topology};
 
 const CLIENTS: usize = 3;
 /// Holds of each client before the first fault, and for a round to count.
@@ -33,6 +34,7 @@ const AFTER: Duration = Duration::from_millis(250);
 pub(crate) struct Plan<'a> {
     pub(crate) number: u64,
     pub(crate) seed: u64,
+    pub(crate) topology: Topology,
     /// None: a calm round, in which nothing may be lost.
     pub(crate) faults: Vec<Box<dyn Fault>>,
     /// How often they strike.
@@ -43,19 +45,48 @@ pub(crate) struct Plan<'a> {
 /// What came of it.
 pub(crate) struct Outcome {
     pub(crate) number: u64,
+    pub(crate) topology: Topology,
     pub(crate) name: String,
     pub(crate) log: Log,
-    pub(crate) overlaps: usize,
+    /// How long two holders were certain of one key.
+    pub(crate) overlaps: Vec<Duration>,
+    /// Of these: where the earlier one noticed that it had lost its lock; the others had given it back.
+    pub(crate) told: usize,
+    /// Increments that a counter without a register in front of it lost.
+    pub(crate) lost_updates: u64,
     /// Of which key, and how long after the fault it was held again.
     pub(crate) recoveries: Vec<(&'static str, Duration)>,
+    /// How long after a fault the topology itself took a write again.
+    pub(crate) own_recoveries: Vec<Duration>,
     pub(crate) proofs: Vec<String>,
     pub(crate) findings: Vec<Finding>,
     /// Calls of broken scripts.
     pub(crate) rewrites: u64,
-    /// From the beginning of a fault to its end.
-    pub(crate) strikes: Vec<(u64, u64)>,
+    pub(crate) strikes: Vec<Strike>,
     /// From the moment when every client was at work to the end.
     pub(crate) span: (u64, u64),
+}
+
+/// From the beginning of a fault to its end.
+#[derive(Debug, Clone)]
+pub(crate) struct Strike {
+    pub(crate) begun: u64,
+    /// The same moment by the clock of the servers, in microseconds.
+    pub(crate) begun_us: u64,
+    pub(crate) healed: u64,
+    /// See [`Fault::answered`].
+    pub(crate) answered: Option<u64>,
+}
+
+impl Strike {
+    /// From when on the locks have to come back.
+    pub(crate) fn since(&self) -> u64 {
+        if self.answered.is_some() {
+            self.begun
+        } else {
+            self.healed
+        }
+    }
 }
 
 /// What the checks have to know about a round.
@@ -64,6 +95,12 @@ pub(crate) struct Terms {
     pub(crate) calm: bool,
     pub(crate) loses_locks: bool,
     pub(crate) denies: bool,
+    /// See [`Fault::fails_over`].
+    pub(crate) fails_over: bool,
+    /// See [`Fault::splits`].
+    pub(crate) splits: bool,
+    /// See [`Fault::jumps`].
+    pub(crate) jump: Option<Duration>,
 }
 
 impl Plan<'_> {
@@ -80,27 +117,38 @@ impl Plan<'_> {
         let name = self.name();
         let terms = Terms {
             calm: self.faults.is_empty(),
-            loses_locks: self.faults.iter().any(|fault| fault.loses_locks()),
+            loses_locks: self
+                .faults
+                .iter()
+                .any(|fault| fault.loses_locks(self.topology)),
             denies: self.faults.iter().any(|fault| fault.denies()),
+            fails_over: self.faults.iter().any(|fault| fault.fails_over()),
+            splits: self.faults.iter().any(|fault| fault.splits()),
+            jump: match &self.faults[..] {
+                [only] => only.jumps(),
+                _ => None,
+            },
         };
         let durable = self.faults.iter().any(|fault| fault.needs_disk());
-        let site = Site::standalone(runtime, durable);
+        let site = Site::build(self.topology, runtime, durable, CLIENTS);
         if let Some(planted) = self.planted {
             planted.plant(&site);
         }
         let job = Job {
-            url: site.proxy.url(),
+            topology: self.topology,
+            urls: (0..CLIENTS).map(|place| site.url(place)).collect(),
             resource: site.resource.url(),
             seed: self.seed,
             checked: self.planted.is_none_or(|planted| planted.checks_tokens()),
         };
         let mut stage = Stage {
-            crew: Crew::start(job, CLIENTS),
+            crew: Crew::start(job),
             site,
             rng: Rng::with_seed(self.seed),
             findings: Vec::new(),
             proofs: Vec::new(),
             strikes: Vec::new(),
+            at: 0,
         };
         let from = now_ns();
         stage.warm_up();
@@ -109,30 +157,56 @@ impl Plan<'_> {
         }
         for _ in 0..self.strikes {
             stage.strike(&mut self.faults);
-            stage.recover();
+            stage.recover(terms);
             if !stage.findings.is_empty() {
                 break;
             }
         }
         stage.finish(terms);
         let mut findings = stage.findings;
-        findings.extend(checks::all(&stage.crew.log, &stage.site, terms));
-        let recoveries = stage.strikes.iter();
+        findings.extend(checks::all(
+            &stage.crew.log,
+            &stage.site,
+            terms,
+            &stage.strikes,
+        ));
+        let (log, strikes) = (&stage.crew.log, stage.strikes.iter());
+        let own = |strike: &Strike| Some(Duration::from_nanos(strike.answered? - strike.begun));
         Outcome {
             number: self.number,
+            topology: self.topology,
             name,
-            overlaps: checks::overlaps(&stage.crew.log).len(),
-            recoveries: recoveries
-                .flat_map(|(_, healed)| checks::recoveries(&stage.crew.log, *healed))
+            overlaps: checks::overlaps(log).iter().map(overlap_of).collect(),
+            told: checks::overlaps(log)
+                .iter()
+                .filter(|(earlier, _)| checks::is_told(log, earlier))
+                .count(),
+            lost_updates: checks::lost_updates(&stage.site)
+                .iter()
+                .map(|(_, lost)| (*lost).max(0).unsigned_abs())
+                .sum(),
+            recoveries: strikes
+                .clone()
+                .flat_map(|strike| checks::recoveries(log, self.topology, strike))
                 .collect(),
+            own_recoveries: strikes.filter_map(own).collect(),
             log: stage.crew.log,
             proofs: stage.proofs,
-            rewrites: stage.site.proxy.rewrites(),
+            rewrites: stage.site.rewrites(),
             findings,
             strikes: stage.strikes,
             span: (from, now_ns()),
         }
     }
+}
+
+fn overlap_of((earlier, later): &(Hold, Hold)) -> Duration {
+    Duration::from_nanos(earlier.until.min(later.until) - later.from)
+}
+
+fn now_us() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
 }
 
 struct Stage {
@@ -141,7 +215,9 @@ struct Stage {
     rng: Rng,
     findings: Vec<Finding>,
     proofs: Vec<String>,
-    strikes: Vec<(u64, u64)>,
+    strikes: Vec<Strike>,
+    /// The node that is struck.
+    at: usize,
 }
 
 impl Stage {
@@ -181,6 +257,7 @@ impl Stage {
             site: &mut self.site,
             crew: &mut self.crew,
             rng: &mut self.rng,
+            at: self.at,
         }
     }
 
@@ -193,7 +270,9 @@ impl Stage {
         let second = rest
             .first_mut()
             .map(|second| (lasts(second.as_ref()), second));
-        let from = now_ns();
+        let nodes = self.site.nodes.len().max(1);
+        self.at = self.rng.usize(..nodes);
+        let (begun, begun_us) = (now_ns(), now_us());
         first.begin(&mut self.scene());
         match second {
             None => {
@@ -209,7 +288,12 @@ impl Stage {
                 self.heal(second);
             }
         }
-        self.strikes.push((from, now_ns()));
+        self.strikes.push(Strike {
+            begun,
+            begun_us,
+            healed: now_ns(),
+            answered: faults.iter().find_map(|fault| fault.answered()),
+        });
     }
 
     fn heal(&mut self, fault: &mut Box<dyn Fault>) {
@@ -220,26 +304,28 @@ impl Stage {
         }
     }
 
-    fn recover(&mut self) {
-        let Some((_, healed)) = self.strikes.last().copied() else {
+    fn recover(&mut self, terms: Terms) {
+        let Some(strike) = self.strikes.last().cloned() else {
             return;
         };
         let deadline = Instant::now() + RECOVERY;
-        while checks::recoveries(&self.crew.log, healed).len() < keys::HOT.len() {
+        let hot = keys::hot(self.site.topology).len();
+        loop {
+            let back = checks::recoveries(&self.crew.log, self.site.topology, &strike).len();
+            if back == hot {
+                break;
+            }
             if Instant::now() > deadline {
-                let back = checks::recoveries(&self.crew.log, healed).len();
                 self.find(
                     "recovery",
-                    format!(
-                        "{back} of {} hot keys held again in {RECOVERY:?}",
-                        keys::HOT.len()
-                    ),
+                    format!("{back} of {hot} hot keys held again in {RECOVERY:?}"),
                 );
                 return;
             }
             self.wait(STEP, &mut []);
         }
-        self.wait(AFTER, &mut []);
+        // No lease is cut twice: an overlap is no longer than one jump.
+        self.wait(if terms.jump.is_some() { LEASE } else { AFTER }, &mut []);
     }
 
     fn finish(&mut self, terms: Terms) {
@@ -253,14 +339,8 @@ impl Stage {
         // What a killed or frozen client left behind ends with its lease; after a calm round, nothing is left behind.
         let lease = if terms.calm { Duration::ZERO } else { LEASE };
         let deadline = Instant::now() + lease + Duration::from_millis(250);
-        let left = |site: &Site| {
-            keys::ALL
-                .iter()
-                .find(|key| site.server.exists(&format!("lock:{key}")))
-        };
-        while let Some(key) = left(&self.site) {
+        while let Some((key, ttl)) = self.site.held() {
             if Instant::now() > deadline {
-                let ttl = self.site.server.pttl(&format!("lock:{key}"));
                 self.find("leftover", format!("`{key}` is still held, {ttl} ms to go"));
                 return;
             }

@@ -11,6 +11,7 @@ use crate::options::Options;
 use crate::planted::{self, Planted};
 use crate::report::Report;
 use crate::round::{Outcome, Plan};
+use crate::site::Topology;
 use crate::timeline;
 
 /// Random pairs in one pass.
@@ -48,11 +49,12 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
         if !more(pass) || options.round.is_some_and(|wanted| wanted < number) {
             break;
         }
-        for faults in pass_of(options.seed.wrapping_add(pass)) {
+        for (topology, faults) in pass_of(options, pass) {
             number += 1;
             let plan = Plan {
                 number,
                 seed: options.seed.wrapping_add(number * 1_000_003),
+                topology,
                 strikes: if faults.is_empty() { 0 } else { strikes },
                 faults,
                 planted: None,
@@ -84,20 +86,33 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
     written && report.failed() == 0
 }
 
-/// A calm round, each fault alone in random order, and some pairs.
-fn pass_of(seed: u64) -> Vec<Vec<Box<dyn Fault>>> {
-    let mut rng = Rng::with_seed(seed);
-    let mut alone = faults::all();
-    rng.shuffle(&mut alone);
-    let mut rounds = vec![Vec::new()];
-    rounds.extend(alone.into_iter().map(|fault| vec![fault]));
-    rounds.extend((0..PAIRS).map(|_| faults::pair(&mut rng)));
+type Round = (Topology, Vec<Box<dyn Fault>>);
+
+/// Of each topology a calm round, each fault alone in random order, and some pairs. The same whether one topology is
+/// asked for or all: a round's number stays the same.
+fn pass_of(options: &Options, pass: u64) -> Vec<Round> {
+    let mut rng = Rng::with_seed(options.seed.wrapping_add(pass));
+    let mut rounds: Vec<Round> = Vec::new();
+    for topology in Topology::ALL {
+        let mut alone = faults::all(topology);
+        rng.shuffle(&mut alone);
+        rounds.push((topology, Vec::new()));
+        rounds.extend(alone.into_iter().map(|fault| (topology, vec![fault])));
+        rounds.extend((0..PAIRS).map(|_| (topology, faults::pair(&mut rng, topology))));
+    }
     rounds
 }
 
 fn wanted(options: &Options, plan: &Plan<'_>) -> bool {
     let name = plan.name();
-    options.round.is_none_or(|round| round == plan.number)
+    // One short pass over all topologies leaves out what a quorum has in common with one server.
+    let common = plan.topology == Topology::Quorum
+        && options.is_short()
+        && plan.number % 4 != options.seed % 4
+        && !name.starts_with("majority");
+    !common
+        && options.topologies.contains(&plan.topology)
+        && options.round.is_none_or(|round| round == plan.number)
         && options
             .fault
             .as_ref()
@@ -107,10 +122,12 @@ fn wanted(options: &Options, plan: &Plan<'_>) -> bool {
 fn say(options: &Options, outcome: &Outcome) {
     let proofs = outcome.proofs.join("; ");
     println!(
-        "round {} {}: {} operations, {} losses. {proofs}",
+        "round {} {} {}: {} operations, {} overlaps, {} losses. {proofs}",
         outcome.number,
+        outcome.topology.name(),
         outcome.name,
         outcome.log.operations(),
+        outcome.overlaps.len(),
         outcome.log.losses.len(),
     );
     for finding in &outcome.findings {
@@ -170,10 +187,13 @@ fn planted_bugs(options: &Options, runtime: &Runtime) -> bool {
 
 /// What caught it, if what was to catch it did.
 fn catch(bug: &Planted, seed: u64, runtime: &Runtime) -> Option<String> {
-    let faults: Vec<_> = bug.fault.and_then(faults::named).into_iter().collect();
+    let topology = Topology::Single;
+    let fault = bug.fault.and_then(|name| faults::named(name, topology));
+    let faults: Vec<_> = fault.into_iter().collect();
     let plan = Plan {
         number: 0,
         seed,
+        topology,
         strikes: PLANTED_STRIKES * faults.len() as u32,
         faults,
         planted: Some(bug),

@@ -1,34 +1,139 @@
-//! What is tortured: one Redis server behind a proxy, and the resource that its locks guard.
+//! What is tortured: the servers of one round, the proxies in front of them, and the resource that the locks guard.
 //!
-//! Another topology is another way to build a [`Site`], and faults of its own; clients, checks and reports see only
-//! the URL and the keys.
+//! Another topology is another way to build a [`Site`], faults of its own, and the keys that it can lock; checks and
+//! reports see only the URL and the keys.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use tests::quorum::wait_until_it_counts;
 use tests::{FaultProxy, RedisServer};
 use tokio::runtime::Runtime;
 
-/// Servers and proxy of one round.
-pub(crate) struct Site {
+use crate::keys;
+use crate::replicated::Replicated;
+
+/// What the locks live on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Topology {
+    /// One server.
+    Single,
+    /// A master, its replica, and a sentinel that fails over.
+    Sentinel,
+    /// Three independent servers.
+    Quorum,
+}
+
+impl Topology {
+    pub(crate) const ALL: [Self; 3] = [Self::Single, Self::Sentinel, Self::Quorum];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Sentinel => "sentinel",
+            Self::Quorum => "quorum",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+}
+
+/// A server and the proxy through which clients reach it.
+pub(crate) struct Node {
     pub(crate) server: RedisServer,
     pub(crate) proxy: FaultProxy,
+}
+
+/// Servers and proxies of one round.
+pub(crate) struct Site {
+    pub(crate) topology: Topology,
+    /// One, or those of a quorum; none where clients are told by a sentinel where to go.
+    pub(crate) nodes: Vec<Node>,
+    /// What sentinels watch.
+    pub(crate) replicated: Option<Replicated>,
     pub(crate) resource: RedisServer,
 }
 
 impl Site {
-    /// `durable`: every write is on disk before it is answered.
-    pub(crate) fn standalone(runtime: &Runtime, durable: bool) -> Self {
+    /// `durable`: every write is on disk before it is answered; `clients`: how many there will be at a time.
+    pub(crate) fn build(
+        topology: Topology,
+        runtime: &Runtime,
+        durable: bool,
+        clients: usize,
+    ) -> Self {
+        let nodes = match topology {
+            Topology::Single => 1,
+            Topology::Sentinel => 0,
+            Topology::Quorum => 3,
+        };
+        let nodes: Vec<Node> = (0..nodes).map(|_| Node::start(runtime, durable)).collect();
+        if topology == Topology::Quorum {
+            for node in &nodes {
+                runtime.block_on(wait_until_it_counts(&node.server));
+            }
+        }
+        let replicated =
+            (topology == Topology::Sentinel).then(|| Replicated::start(runtime, clients));
+        Self {
+            topology,
+            nodes,
+            replicated,
+            resource: RedisServer::start(),
+        }
+    }
+
+    /// What the client in this place connects to.
+    pub(crate) fn url(&self, place: usize) -> String {
+        match &self.replicated {
+            Some(replicated) => replicated.url(place),
+            None => {
+                let urls: Vec<String> = self.nodes.iter().map(|node| node.proxy.url()).collect();
+                urls.join(" ")
+            }
+        }
+    }
+
+    /// The master and what replicates it; only for faults of that topology.
+    pub(crate) fn replicated(&mut self) -> &mut Replicated {
+        self.replicated.as_mut().expect("a site with sentinels")
+    }
+
+    /// A key that somebody holds, and for how long, in milliseconds.
+    pub(crate) fn held(&self) -> Option<(&'static str, i64)> {
+        let nodes = self.nodes.iter().map(|node| &node.server);
+        let master = self.replicated.as_ref().map(Replicated::master);
+        let servers: Vec<&RedisServer> = nodes.chain(master).collect();
+        let locks = keys::all(self.topology).into_iter();
+        locks
+            .flat_map(|key| servers.iter().map(move |server| (key, server)))
+            .map(|(key, server)| (key, server.pttl(&format!("lock:{key}"))))
+            .find(|(_, left)| *left != NOT_THERE)
+    }
+
+    /// Wake-ups that passed a proxy.
+    pub(crate) fn messages(&self) -> u64 {
+        self.nodes.iter().map(|node| node.proxy.messages()).sum()
+    }
+
+    /// Requests that were replaced on their way.
+    pub(crate) fn rewrites(&self) -> u64 {
+        self.nodes.iter().map(|node| node.proxy.rewrites()).sum()
+    }
+}
+
+/// What `PTTL` says of a key that does not exist.
+const NOT_THERE: i64 = -2;
+
+impl Node {
+    fn start(runtime: &Runtime, durable: bool) -> Self {
         let conf = RedisServer::builder();
         let server = if durable { conf.appendonly() } else { conf }.start();
         let proxy = runtime.block_on(FaultProxy::start(server.addr()));
-        let resource = RedisServer::start();
-        Self {
-            server,
-            proxy,
-            resource,
-        }
+        Self { server, proxy }
     }
 
     /// What the server counted of one error's code.
@@ -59,4 +164,17 @@ pub(crate) fn answers(addr: SocketAddr, within: Duration) -> bool {
         stream.read(&mut [0; 16])
     };
     ping().is_ok_and(|read| read > 0)
+}
+
+/// Whether a plain `SET` is done there in time.
+pub(crate) fn takes_writes(addr: SocketAddr, within: Duration) -> bool {
+    let set = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect_timeout(&addr, within)?;
+        stream.set_read_timeout(Some(within))?;
+        stream.write_all(b"*3\r\n$3\r\nSET\r\n$5\r\nprobe\r\n$1\r\n1\r\n")?;
+        let mut reply = [0; 16];
+        let read = stream.read(&mut reply)?;
+        Ok(reply[..read].starts_with(b"+OK"))
+    };
+    set().unwrap_or(false)
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::keys;
-use crate::round::Outcome;
+use crate::round::{Outcome, Strike};
 
 const LEFT: f64 = 80.0;
 const WIDTH: f64 = 1_100.0;
@@ -14,9 +14,10 @@ const COLOURS: [&str; 5] = ["#1b7f9e", "#d98c21", "#5b8c3a", "#8a5aa8", "#7a6a5a
 /// As SVG.
 pub(crate) fn draw(outcome: &Outcome) -> String {
     let (from, until) = outcome.span;
+    let keys = keys::all(outcome.topology);
     let length = (until.saturating_sub(from)).max(1) as f64;
     let x = |at: u64| LEFT + WIDTH * (at.saturating_sub(from) as f64 / length);
-    let height = TOP + LANE * keys::ALL.len() as f64 + 40.0;
+    let height = TOP + LANE * keys.len() as f64 + 40.0;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
@@ -27,9 +28,9 @@ pub(crate) fn draw(outcome: &Outcome) -> String {
         outcome.name,
         outcome.log.holds.len(),
         outcome.log.losses.len(),
-        outcome.overlaps,
+        outcome.overlaps.len(),
     );
-    for (begun, healed) in &outcome.strikes {
+    for Strike { begun, healed, .. } in &outcome.strikes {
         let _ = writeln!(
             svg,
             "<rect x=\"{:.1}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{}\" fill=\"#d33\" opacity=\"0.15\"/>",
@@ -38,7 +39,7 @@ pub(crate) fn draw(outcome: &Outcome) -> String {
             height - TOP - 40.0
         );
     }
-    for (lane, key) in keys::ALL.iter().enumerate() {
+    for (lane, key) in keys.iter().enumerate() {
         let top = TOP + LANE * lane as f64;
         let _ = writeln!(
             svg,

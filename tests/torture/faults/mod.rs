@@ -1,21 +1,32 @@
 //! What goes wrong, and the proof that it did.
 
 mod clients;
+mod failover;
+mod majority;
 mod network;
 mod server;
 
 use std::ops::Range;
+use std::time::Duration;
 
 use fastrand::Rng;
 
 use crate::crew::Crew;
-use crate::site::Site;
+use crate::site::{Node, Site, Topology};
 
 /// What a fault acts upon.
 pub(crate) struct Scene<'a> {
     pub(crate) site: &'a mut Site,
     pub(crate) crew: &'a mut Crew,
     pub(crate) rng: &'a mut Rng,
+    /// The node that is struck.
+    pub(crate) at: usize,
+}
+
+impl Scene<'_> {
+    fn node(&mut self) -> &mut Node {
+        &mut self.site.nodes[self.at]
+    }
 }
 
 /// Where a fault strikes. Two at once are of two sides, so that neither needs what the other has taken away.
@@ -34,7 +45,22 @@ pub(crate) trait Fault {
     fn side(&self) -> Side;
 
     /// Whether locks may be gone from the store before their time: then holds may overlap, and the losers are told.
-    fn loses_locks(&self) -> bool {
+    fn loses_locks(&self, _topology: Topology) -> bool {
+        false
+    }
+
+    /// By how much leases end too early: no overlap is longer.
+    fn jumps(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether another server takes the place of the one that is struck.
+    fn fails_over(&self) -> bool {
+        false
+    }
+
+    /// Whether there may be two masters for a while, each with holders of its own.
+    fn splits(&self) -> bool {
         false
     }
 
@@ -58,25 +84,40 @@ pub(crate) trait Fault {
 
     /// Heals it. What proves that it struck, or why that is in doubt.
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String>;
+
+    /// The moment when the topology itself took a write again, where that takes a new master. None: the fault is over
+    /// when it is healed.
+    fn answered(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Fresh ones of every kind.
-pub(crate) fn all() -> Vec<Box<dyn Fault>> {
-    let mut all = server::all();
-    all.extend(network::all());
+pub(crate) fn all(topology: Topology) -> Vec<Box<dyn Fault>> {
+    let mut all = match topology {
+        Topology::Sentinel => failover::all(),
+        Topology::Single | Topology::Quorum => {
+            let mut all = server::all();
+            all.extend(network::all());
+            all
+        }
+    };
+    if topology == Topology::Quorum {
+        all.extend(majority::all());
+    }
     all.extend(clients::all());
     all
 }
 
 /// One by its name.
-pub(crate) fn named(name: &str) -> Option<Box<dyn Fault>> {
-    all().into_iter().find(|fault| fault.name() == name)
+pub(crate) fn named(name: &str, topology: Topology) -> Option<Box<dyn Fault>> {
+    all(topology).into_iter().find(|fault| fault.name() == name)
 }
 
 /// Two of different sides.
-pub(crate) fn pair(rng: &mut Rng) -> Vec<Box<dyn Fault>> {
+pub(crate) fn pair(rng: &mut Rng, topology: Topology) -> Vec<Box<dyn Fault>> {
     loop {
-        let (mut first, mut second) = (all(), all());
+        let (mut first, mut second) = (all(topology), all(topology));
         let first = first.swap_remove(rng.usize(..first.len()));
         let second = second.swap_remove(rng.usize(..second.len()));
         // The server's own come first: they are begun before and healed after the other.

@@ -7,7 +7,7 @@ use tests::faults::Op;
 use tests::{Direction, Then};
 
 use super::{Fault, Scene, Side, proven};
-use crate::site::answers;
+use crate::site::{Topology, answers};
 
 pub(super) fn all() -> Vec<Box<dyn Fault>> {
     vec![
@@ -69,14 +69,14 @@ impl Fault for Cut {
     fn tick(&mut self, scene: &mut Scene<'_>) {
         // Beside another fault there may be none to cut at first.
         if self.before == 0 {
-            self.before = scene.site.proxy.open_connections();
-            scene.site.proxy.refuse(self.stays_down);
-            scene.site.proxy.cut();
+            self.before = scene.node().proxy.open_connections();
+            scene.node().proxy.refuse(self.stays_down);
+            scene.node().proxy.cut();
         }
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        scene.site.proxy.refuse(false);
+        scene.node().proxy.refuse(false);
         proven(self.before > 0, format!("{} cut", self.before))
     }
 }
@@ -101,17 +101,17 @@ impl Fault for Late {
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
         for way in [Direction::Requests, Direction::Replies] {
-            scene.site.proxy.delay(way, LATE_BY);
+            scene.node().proxy.delay(way, LATE_BY);
         }
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
         let asked = Instant::now();
         // With a frozen server there is no answer at all, which is late, too.
-        answers(scene.site.proxy.addr(), LATE_BY * 4);
+        answers(scene.node().proxy.addr(), LATE_BY * 4);
         let took = asked.elapsed();
         for way in [Direction::Requests, Direction::Replies] {
-            scene.site.proxy.delay(way, Duration::ZERO);
+            scene.node().proxy.delay(way, Duration::ZERO);
         }
         proven(took >= LATE_BY * 2, format!("a PING took {took:.1?}"))
     }
@@ -138,13 +138,13 @@ impl Fault for OneWay {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        self.before = scene.site.proxy.connections();
-        scene.site.proxy.black_hole(self.lost, true);
+        self.before = scene.node().proxy.connections();
+        scene.node().proxy.black_hole(self.lost, true);
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        let was_silent = !answers(scene.site.proxy.addr(), Duration::from_millis(50));
-        scene.site.proxy.black_hole(self.lost, false);
+        let was_silent = !answers(scene.node().proxy.addr(), Duration::from_millis(50));
+        scene.node().proxy.black_hole(self.lost, false);
         proven(was_silent, format!("silent: {was_silent}"))
     }
 }
@@ -166,12 +166,12 @@ impl Fault for Stalled {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        scene.site.proxy.stall(Direction::Requests, true);
+        scene.node().proxy.stall(Direction::Requests, true);
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        let was_silent = !answers(scene.site.proxy.addr(), Duration::from_millis(50));
-        scene.site.proxy.stall(Direction::Requests, false);
+        let was_silent = !answers(scene.node().proxy.addr(), Duration::from_millis(50));
+        scene.node().proxy.stall(Direction::Requests, false);
         proven(was_silent, format!("silent: {was_silent}"))
     }
 }
@@ -200,8 +200,8 @@ impl Fault for HalfOpen {
 
     fn tick(&mut self, scene: &mut Scene<'_>) {
         if self.before == 0 {
-            self.before = scene.site.proxy.open_connections();
-            scene.site.proxy.freeze_open_connections();
+            self.before = scene.node().proxy.open_connections();
+            scene.node().proxy.freeze_open_connections();
         }
     }
 
@@ -218,7 +218,7 @@ struct ReplyLost {
 
 impl ReplyLost {
     fn collect(&mut self, scene: &mut Scene<'_>) {
-        if self.armed && scene.site.proxy.trap_sprung() {
+        if self.armed && scene.node().proxy.trap_sprung() {
             self.lost += 1;
             self.armed = false;
         }
@@ -245,17 +245,23 @@ impl Fault for ReplyLost {
     fn tick(&mut self, scene: &mut Scene<'_>) {
         self.collect(scene);
         if !self.armed {
-            const OPS: [Op; 4] = [Op::Acquire, Op::Release, Op::HandOver, Op::FairAcquire];
-            let op = OPS[scene.rng.usize(..OPS.len())];
             let then = [Then::Cut, Then::Silence][scene.rng.usize(..2)];
-            op.lose_reply(&scene.site.proxy, then);
+            if scene.site.topology == Topology::Quorum {
+                // Its scripts have no fence, and are told apart by nothing else.
+                let is_script = |args: &[&[u8]]| args.first() == Some(&&b"EVALSHA"[..]);
+                scene.node().proxy.lose_reply_to(is_script, then);
+            } else {
+                const OPS: [Op; 4] = [Op::Acquire, Op::Release, Op::HandOver, Op::FairAcquire];
+                let op = OPS[scene.rng.usize(..OPS.len())];
+                op.lose_reply(&scene.node().proxy, then);
+            }
             self.armed = true;
         }
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
         self.collect(scene);
-        scene.site.proxy.lose_reply_to(|_| false, Then::Cut);
+        scene.node().proxy.lose_reply_to(|_| false, Then::Cut);
         proven(self.lost > 0, format!("{} replies lost", self.lost))
     }
 }
@@ -279,13 +285,13 @@ impl Fault for MessagesLost {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        self.before = scene.site.proxy.messages();
-        scene.site.proxy.lose_messages(true);
+        self.before = scene.node().proxy.messages();
+        scene.node().proxy.lose_messages(true);
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        scene.site.proxy.lose_messages(false);
-        let lost = scene.site.proxy.messages() - self.before;
+        scene.node().proxy.lose_messages(false);
+        let lost = scene.node().proxy.messages() - self.before;
         proven(lost > 0, format!("{lost} messages lost"))
     }
 }

@@ -7,7 +7,7 @@ use redis::Value;
 use tests::Data;
 
 use super::{Fault, Scene, Side, proven};
-use crate::site::answers;
+use crate::site::{Topology, answers};
 
 pub(super) fn all() -> Vec<Box<dyn Fault>> {
     vec![
@@ -54,14 +54,14 @@ impl Fault for Killed {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        self.run = scene.site.run_id();
-        scene.site.server.kill9();
+        self.run = scene.node().run_id();
+        scene.node().server.kill9();
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        let was_down = !answers(scene.site.server.addr(), Duration::from_millis(50));
-        scene.site.server.restart(Data::Kept);
-        let run = scene.site.run_id();
+        let was_down = !answers(scene.node().server.addr(), Duration::from_millis(50));
+        scene.node().server.restart(Data::Kept);
+        let run = scene.node().run_id();
         proven(
             was_down && run != self.run,
             format!("down: {was_down}; run {} became {run}", self.run),
@@ -86,12 +86,12 @@ impl Fault for Frozen {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        scene.site.server.sigstop();
+        scene.node().server.sigstop();
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        let was_silent = !answers(scene.site.server.addr(), Duration::from_millis(50));
-        scene.site.server.sigcont();
+        let was_silent = !answers(scene.node().server.addr(), Duration::from_millis(50));
+        scene.node().server.sigcont();
         proven(was_silent, format!("silent: {was_silent}"))
     }
 }
@@ -110,8 +110,9 @@ impl Fault for Forgets {
         Side::Server
     }
 
-    fn loses_locks(&self) -> bool {
-        true
+    fn loses_locks(&self, topology: Topology) -> bool {
+        // A node of a quorum has no vote until every lease that it may have forgotten is over.
+        topology != Topology::Quorum
     }
 
     fn lasts(&self) -> Range<u64> {
@@ -119,12 +120,12 @@ impl Fault for Forgets {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        self.run = scene.site.run_id();
-        scene.site.server.restart(Data::Lost);
+        self.run = scene.node().run_id();
+        scene.node().server.restart(Data::Lost);
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        let run = scene.site.run_id();
+        let run = scene.node().run_id();
         proven(
             run != self.run,
             format!("empty; run {} became {run}", self.run),
@@ -151,17 +152,17 @@ impl Fault for Flushed {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        self.errors = scene.site.errors("NOSCRIPT");
+        self.errors = scene.node().errors("NOSCRIPT");
     }
 
     fn tick(&mut self, scene: &mut Scene<'_>) {
         if scene.rng.u8(..4) == 0 {
-            let _: Value = scene.site.server.query(&["SCRIPT", "FLUSH"]);
+            let _: Value = scene.node().server.query(&["SCRIPT", "FLUSH"]);
         }
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        let met = scene.site.errors("NOSCRIPT").saturating_sub(self.errors);
+        let met = scene.node().errors("NOSCRIPT").saturating_sub(self.errors);
         proven(met > 0, format!("{met} scripts were not found"))
     }
 }
@@ -193,7 +194,7 @@ impl Fault for Disconnects {
     fn tick(&mut self, scene: &mut Scene<'_>) {
         if self.closed == 0 {
             let kill = ["CLIENT", "KILL", "TYPE", self.kind, "SKIPME", "yes"];
-            self.closed = scene.site.server.query(&kill);
+            self.closed = scene.node().server.query(&kill);
         }
     }
 
@@ -221,19 +222,19 @@ impl Fault for Full {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        self.errors = scene.site.errors("OOM");
+        self.errors = scene.node().errors("OOM");
         let _: Value = scene
-            .site
+            .node()
             .server
             .query(&["CONFIG", "SET", "maxmemory", "1"]);
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
         let _: Value = scene
-            .site
+            .node()
             .server
             .query(&["CONFIG", "SET", "maxmemory", "0"]);
-        let met = scene.site.errors("OOM").saturating_sub(self.errors);
+        let met = scene.node().errors("OOM").saturating_sub(self.errors);
         proven(met > 0, format!("{met} refused for memory"))
     }
 }
@@ -261,19 +262,19 @@ impl Fault for Forbids {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        self.errors = scene.site.errors("NOPERM");
+        self.errors = scene.node().errors("NOPERM");
         let _: Value = scene
-            .site
+            .node()
             .server
             .query(&["ACL", "SETUSER", "default", "-evalsha"]);
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
         let _: Value = scene
-            .site
+            .node()
             .server
             .query(&["ACL", "SETUSER", "default", "+evalsha"]);
-        let met = scene.site.errors("NOPERM").saturating_sub(self.errors);
+        let met = scene.node().errors("NOPERM").saturating_sub(self.errors);
         proven(met > 0, format!("{met} refused for rights"))
     }
 }
@@ -283,12 +284,15 @@ struct ClockJump {
     shortened: i64,
 }
 
-const JUMP: &str = "
+/// How far the clock jumps.
+const JUMP: Duration = Duration::from_millis(500);
+
+const SHORTEN: &str = "
 local shortened = 0
 for _, key in ipairs(redis.call('KEYS', 'lock:*')) do
   local left = redis.call('PTTL', key)
   if left > 0 then
-    redis.call('PEXPIRE', key, math.max(1, left - 500))
+    redis.call('PEXPIRE', key, math.max(1, left - ARGV[1]))
     shortened = shortened + 1
   end
 end
@@ -303,8 +307,12 @@ impl Fault for ClockJump {
         Side::Server
     }
 
-    fn loses_locks(&self) -> bool {
+    fn loses_locks(&self, _topology: Topology) -> bool {
         true
+    }
+
+    fn jumps(&self) -> Option<Duration> {
+        Some(JUMP)
     }
 
     fn lasts(&self) -> Range<u64> {
@@ -317,7 +325,8 @@ impl Fault for ClockJump {
 
     fn tick(&mut self, scene: &mut Scene<'_>) {
         if self.shortened == 0 {
-            self.shortened = scene.site.server.query(&["EVAL", JUMP, "0"]);
+            let by = JUMP.as_millis().to_string();
+            self.shortened = scene.node().server.query(&["EVAL", SHORTEN, "0", &by]);
         }
     }
 

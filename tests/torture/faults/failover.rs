@@ -1,0 +1,208 @@
+//! Faults of a master that sentinels watch. What it had not replicated is lost with it.
+
+use std::ops::Range;
+
+use redis::Value;
+use tests::Data;
+use tests::history::now_ns;
+
+use super::{Fault, Scene, Side, proven};
+use crate::replicated::Replicated;
+use crate::site::Topology;
+
+pub(super) fn all() -> Vec<Box<dyn Fault>> {
+    [How::Killed, How::Frozen, How::ByHand, How::CutOff]
+        .into_iter()
+        .map(|how| {
+            Box::new(Deposed {
+                how,
+                old: 0,
+                answered: None,
+            }) as Box<dyn Fault>
+        })
+        .chain([
+            Box::new(ReplicaKilled) as Box<dyn Fault>,
+            Box::new(SentinelAway { before: 0 }),
+        ])
+        .collect()
+}
+
+/// What becomes of the old master.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// SIGKILL; it comes back empty, as a replica.
+    Killed,
+    /// SIGSTOP until there is another one; it wakes up and believes that it is the master still.
+    Frozen,
+    /// `SENTINEL FAILOVER`: it lives and answers until it is told.
+    ByHand,
+    /// Sentinel and replica do not reach it, nor does one client reach the sentinel: there are two masters.
+    CutOff,
+}
+
+/// Another server becomes the master.
+struct Deposed {
+    how: How,
+    old: usize,
+    answered: Option<u64>,
+}
+
+impl Fault for Deposed {
+    fn name(&self) -> &'static str {
+        match self.how {
+            How::Killed => "master-killed",
+            How::Frozen => "master-frozen",
+            How::ByHand => "failover-by-hand",
+            How::CutOff => "master-cut-off",
+        }
+    }
+
+    fn side(&self) -> Side {
+        Side::Server
+    }
+
+    fn loses_locks(&self, _topology: Topology) -> bool {
+        true
+    }
+
+    fn fails_over(&self) -> bool {
+        true
+    }
+
+    fn splits(&self) -> bool {
+        self.how != How::Killed
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        match self.how {
+            How::Killed | How::Frozen => 1_300..2_300,
+            How::ByHand => 100..1_000,
+            How::CutOff => 2_000..3_500,
+        }
+    }
+
+    fn begin(&mut self, scene: &mut Scene<'_>) {
+        let site = scene.site.replicated();
+        self.old = site.master;
+        self.answered = None;
+        match self.how {
+            How::Killed => site.group.servers[self.old].kill9(),
+            How::Frozen => site.group.servers[self.old].sigstop(),
+            How::ByHand => {
+                let failover = ["SENTINEL", "FAILOVER", tests::sentinel::SERVICE];
+                let _ = site.group.sentinels[0].command(&failover);
+            }
+            How::CutOff => {
+                site.proxies[0].go_down();
+                site.cut_off(self.old, true);
+            }
+        }
+    }
+
+    fn tick(&mut self, scene: &mut Scene<'_>) {
+        let site = scene.site.replicated();
+        if self.answered.is_none() && site.has_moved() {
+            self.answered = Some(now_ns());
+            site.master = site.other();
+        }
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        let site = scene.site.replicated();
+        if self.answered.is_none() {
+            site.follow()?;
+            self.answered = Some(now_ns());
+        }
+        match self.how {
+            How::Killed => site.group.servers[self.old].restart(Data::Lost),
+            How::Frozen => site.group.servers[self.old].sigcont(),
+            How::ByHand => {}
+            How::CutOff => {
+                site.cut_off(self.old, false);
+                site.proxies[0].refuse(false);
+            }
+        }
+        site.wait_in_step()?;
+        let (old, new) = (self.old, site.master);
+        proven(old != new, format!("server {new} after {old}"))
+    }
+
+    fn answered(&self) -> Option<u64> {
+        self.answered
+    }
+}
+
+/// The replica dies and comes back: nobody should notice.
+struct ReplicaKilled;
+
+impl Fault for ReplicaKilled {
+    fn name(&self) -> &'static str {
+        "replica-killed"
+    }
+
+    fn side(&self) -> Side {
+        Side::Server
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        50..1_000
+    }
+
+    fn begin(&mut self, scene: &mut Scene<'_>) {
+        let site = scene.site.replicated();
+        let replica = site.other();
+        site.group.servers[replica].kill9();
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        let site = scene.site.replicated();
+        let info: String = site.master().query(&["INFO", "replication"]);
+        let alone = info.contains("connected_slaves:0");
+        let replica = site.other();
+        site.group.servers[replica].restart(Data::Kept);
+        follow_again(site, replica);
+        site.wait_in_step()?;
+        proven(alone, format!("the master was alone: {alone}"))
+    }
+}
+
+/// It may have been configured as the master before.
+fn follow_again(site: &Replicated, replica: usize) {
+    let port = site.master().port().to_string();
+    let server = &site.group.servers[replica];
+    let _: Value = server.query(&["REPLICAOF", "127.0.0.1", &port]);
+}
+
+/// Nobody reaches the sentinel for a while.
+struct SentinelAway {
+    before: usize,
+}
+
+impl Fault for SentinelAway {
+    fn name(&self) -> &'static str {
+        "sentinel-away"
+    }
+
+    fn side(&self) -> Side {
+        Side::Network
+    }
+
+    fn lasts(&self) -> Range<u64> {
+        200..1_500
+    }
+
+    fn begin(&mut self, scene: &mut Scene<'_>) {
+        let proxies = &scene.site.replicated().proxies;
+        self.before = proxies.iter().map(|proxy| proxy.open_connections()).sum();
+        for proxy in proxies {
+            proxy.go_down();
+        }
+    }
+
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        for proxy in &scene.site.replicated().proxies {
+            proxy.refuse(false);
+        }
+        proven(self.before > 0, format!("{} cut", self.before))
+    }
+}
