@@ -6,7 +6,7 @@ use std::time::Duration;
 use tests::Hold;
 use tests::history::{Violation, violations};
 
-use crate::log::{Log, Write};
+use crate::log::{Log, Share, Write};
 use crate::resource::register;
 use crate::round::{Strike, Terms};
 use crate::site::{Site, Topology};
@@ -65,7 +65,7 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
     found
 }
 
-/// Pairs of certain holds of one key at one time.
+/// Pairs of certain holds of one key at one time that exclude each other.
 pub(crate) fn overlaps(log: &Log) -> Vec<(Hold, Hold)> {
     let found = violations(log.holds.clone()).into_iter();
     found
@@ -73,7 +73,27 @@ pub(crate) fn overlaps(log: &Log) -> Vec<(Hold, Hold)> {
             Violation::Overlap(earlier, later) => Some((earlier, later)),
             Violation::Token(..) => None,
         })
+        .chain(crowds(&log.shares))
         .collect()
+}
+
+/// Shared holds that were one too many when they began, each with the one before it that lasted longest.
+fn crowds(shares: &[Share]) -> Vec<(Hold, Hold)> {
+    let mut shares: Vec<&Share> = shares.iter().collect();
+    shares.sort_by_key(|share| (&share.hold.key, share.hold.from));
+    let mut inside: Vec<&Share> = Vec::new();
+    let mut found = Vec::new();
+    for share in shares {
+        let hold = &share.hold;
+        inside.retain(|other| other.hold.key == hold.key && other.hold.until > hold.from);
+        let taken: u64 = inside.iter().map(|other| other.weight).sum();
+        let last = inside.iter().max_by_key(|other| other.hold.until);
+        if let (true, Some(last)) = (taken + share.weight > keys::room(&hold.key), last) {
+            found.push((last.hold.clone(), hold.clone()));
+        }
+        inside.push(share);
+    }
+    found
 }
 
 /// What is wrong with two holds at one time.
@@ -116,7 +136,8 @@ fn nanos(time: Duration) -> u64 {
 }
 
 fn tokens(log: &Log) -> Vec<String> {
-    let found = violations(log.holds.clone()).into_iter();
+    let with_tokens = log.all_holds().filter(|hold| hold.token.is_some());
+    let found = violations(with_tokens.cloned().collect()).into_iter();
     found
         .filter(|violation| matches!(violation, Violation::Token(..)))
         .map(|violation| violation.to_string().replace('\n', " "))
@@ -169,6 +190,8 @@ fn unexpected(log: &Log, terms: Terms) -> Vec<String> {
     let fine = |kind: &str| {
         matches!(kind, "dropped" | "ok" | "busy" | "unavailable" | "lost")
             || kind == "denied" && terms.denies
+            // A semaphore whose number nobody has set yet, or that the store forgot.
+            || kind == "unset"
     };
     let kinds = log.refusals.iter().chain(&log.ends);
     kinds
@@ -187,7 +210,7 @@ pub(crate) fn recoveries(
     strike: &Strike,
 ) -> Vec<(&'static str, Duration)> {
     let first = |key: &'static str| {
-        let holds = log.holds.iter().filter(|hold| {
+        let holds = log.all_holds().filter(|hold| {
             let is_new =
                 strike.answered.is_none() || hold.token.is_none_or(|token| token > strike.begun_us);
             hold.key == key && hold.from >= strike.since() && is_new

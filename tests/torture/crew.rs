@@ -92,7 +92,8 @@ impl Crew {
                     "ready" => {}
                     "stopped" => member.stopped = true,
                     line => {
-                        member.holds += u64::from(line.starts_with("hold "));
+                        member.holds +=
+                            u64::from(line.starts_with("hold ") || line.starts_with("share "));
                         self.log.note(line);
                     }
                 }

@@ -1,21 +1,74 @@
-//! The keys that are fought for. What a key is called says what is done with it.
+//! What the clients fight for, and how.
 
 use crate::site::Topology;
 
-/// The key of each task of a client.
-pub(crate) fn of_tasks(topology: Topology) -> Vec<&'static str> {
-    let mutexes = [
-        "hot-1", "hot-1", "hot-1", "hot-2", "hot-2", "long-1", "long-2",
-    ];
-    match topology {
-        Topology::Quorum => mutexes.to_vec(),
-        Topology::Single | Topology::Sentinel => [&mutexes[..], &["fair-1"]].concat(),
-    }
+/// How a task takes its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    Mutex,
+    /// A mutex that is now and then kept for longer than a lease, so that only renewals keep it.
+    Long,
+    Fair,
+    Read,
+    Write,
+    /// One permit or two.
+    Permits,
+    /// All of its keys, or none.
+    Multi,
+    /// Without ever waiting.
+    Try,
 }
 
-/// All of them.
+/// What one task of a client does again and again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Work {
+    pub(crate) how: How,
+    pub(crate) keys: &'static [&'static str],
+}
+
+const MUTEXES: [Work; 7] = [
+    work(How::Mutex, &["hot-1"]),
+    work(How::Mutex, &["hot-1"]),
+    work(How::Mutex, &["hot-1"]),
+    work(How::Mutex, &["hot-2"]),
+    work(How::Mutex, &["hot-2"]),
+    work(How::Long, &["long-1"]),
+    work(How::Long, &["long-2"]),
+];
+
+const FAIR: Work = work(How::Fair, &["fair-1"]);
+
+const OTHER_KINDS: [Work; 7] = [
+    work(How::Read, &["rw-1"]),
+    work(How::Read, &["rw-1"]),
+    work(How::Write, &["rw-1"]),
+    work(How::Permits, &["sem-1"]),
+    work(How::Multi, &["multi-1", "multi-2"]),
+    work(How::Mutex, &["multi-2"]),
+    // One of a process only: a second one would be refused because the first one asks, and not by a holder.
+    work(How::Try, &["try-1"]),
+];
+
+const fn work(how: How, keys: &'static [&'static str]) -> Work {
+    Work { how, keys }
+}
+
+/// The tasks of each client.
+pub(crate) fn of_tasks(topology: Topology) -> Vec<Work> {
+    let mut tasks = MUTEXES.to_vec();
+    if topology != Topology::Quorum {
+        tasks.push(FAIR);
+    }
+    if topology == Topology::Single {
+        tasks.extend(OTHER_KINDS);
+    }
+    tasks
+}
+
+/// All keys.
 pub(crate) fn all(topology: Topology) -> Vec<&'static str> {
-    let mut all = of_tasks(topology);
+    let tasks = of_tasks(topology).into_iter();
+    let mut all: Vec<_> = tasks.flat_map(|work| work.keys).copied().collect();
     all.sort_unstable();
     all.dedup();
     all
@@ -24,14 +77,26 @@ pub(crate) fn all(topology: Topology) -> Vec<&'static str> {
 /// Keys that are always wanted and never kept for long: how soon one is held again tells how soon a fault is over.
 pub(crate) fn hot(topology: Topology) -> Vec<&'static str> {
     let mut all = all(topology);
-    all.retain(|key| key.starts_with("hot") || is_fair(key));
+    all.retain(|key| !key.starts_with("long"));
     all
 }
 
-pub(crate) fn is_fair(key: &str) -> bool {
-    key.starts_with("fair")
+/// Places in fair queues and marks of waiting writers outlive their owners by more than a lease.
+pub(crate) fn has_queue(key: &str) -> bool {
+    key.starts_with("fair") || key.starts_with("rw")
 }
 
-pub(crate) fn is_long(key: &str) -> bool {
-    key.starts_with("long")
+/// The permits of a semaphore.
+pub(crate) const PERMITS: u64 = 3;
+
+/// What a writer takes of a key's [`room`]: all.
+pub(crate) const WRITER: u64 = 1_000;
+
+/// How much of a shared key can be held at a time: readers take 1 each.
+pub(crate) fn room(key: &str) -> u64 {
+    if is_semaphore(key) { PERMITS } else { WRITER }
+}
+
+pub(crate) fn is_semaphore(key: &str) -> bool {
+    key.starts_with("sem")
 }

@@ -25,10 +25,19 @@ pub(crate) struct Write {
     pub(crate) sure: bool,
 }
 
+/// A hold that others may share: readers, writers, permits.
+#[derive(Debug, Clone)]
+pub(crate) struct Share {
+    pub(crate) hold: Hold,
+    /// How much of the key's room it takes.
+    pub(crate) weight: u64,
+}
+
 /// Everything said in one round.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) holds: Vec<Hold>,
+    pub(crate) shares: Vec<Share>,
     pub(crate) losses: Vec<Loss>,
     pub(crate) writes: Vec<Write>,
     /// Counters that may have been written by somebody who was late.
@@ -37,16 +46,25 @@ pub(crate) struct Log {
     pub(crate) refusals: BTreeMap<String, u64>,
     /// Releases, by how they went.
     pub(crate) ends: BTreeMap<String, u64>,
+    /// Tries that found somebody else.
+    pub(crate) refused_tries: u64,
     /// Lines that make no sense.
     pub(crate) junk: Vec<String>,
 }
 
 impl Log {
+    /// Holds of whatever kind.
+    pub(crate) fn all_holds(&self) -> impl Iterator<Item = &Hold> {
+        let shared = self.shares.iter().map(|share| &share.hold);
+        self.holds.iter().chain(shared)
+    }
+
     /// Acquires and releases, whatever came of them.
     pub(crate) fn operations(&self) -> u64 {
         let refused: u64 = self.refusals.values().sum();
         let ended: u64 = self.ends.values().sum();
-        self.holds.len() as u64 + refused + ended
+        let held = self.all_holds().count() as u64;
+        held + refused + ended + self.refused_tries
     }
 
     /// Writes with a token below one that the register had seen.
@@ -65,6 +83,12 @@ impl Log {
         let words: Vec<&str> = rest.split(' ').collect();
         match (what, &words[..]) {
             ("hold", _) => self.holds.push(line.parse().ok()?),
+            ("share", [weight, ..]) => self.shares.push(Share {
+                hold: rest.split_once(' ')?.1.parse().ok()?,
+                weight: weight.parse().ok()?,
+            }),
+            ("tried", [.., "refused"]) => self.refused_tries += 1,
+            ("tried", _) => {}
             ("none", _) => *self.refusals.entry(rest.to_owned()).or_default() += 1,
             ("end", _) => *self.ends.entry(rest.to_owned()).or_default() += 1,
             ("doubt", [key]) => drop(self.doubts.insert((*key).to_owned())),

@@ -15,7 +15,7 @@
 //! | --- | --- |
 //! | `site.rs`, `replicated.rs` | what is tortured; another topology is another constructor here |
 //! | `faults/` | one small type per fault; it proves that it struck |
-//! | `client.rs`, `keys.rs`, `resource.rs` | what the processes do, and what they guard |
+//! | `client.rs`, `task.rs`, `keys.rs`, `resource.rs` | what the processes do, and what they guard |
 //! | `crew.rs`, `log.rs` | starting, killing and hearing them |
 //! | `round.rs`, `checks.rs` | one round, and what must be true of it |
 //! | `planted.rs` | bugs that the checks have to catch |
@@ -35,6 +35,7 @@ mod resource;
 mod round;
 mod schedule;
 mod site;
+mod task;
 mod timeline;
 
 use std::process::ExitCode;

@@ -64,7 +64,7 @@ impl Report {
             row.losses += outcome.log.losses.len();
             row.stale_tries += outcome.log.stale_tries();
             for (key, time) in &outcome.recoveries {
-                if keys::is_fair(key) {
+                if keys::has_queue(key) {
                     row.fair_recoveries.push(*time);
                 } else {
                     row.recoveries.push(*time);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use fastrand::Rng;
 use tokio::runtime::Runtime;
 
-use crate::faults::{self, Fault};
+use crate::faults::{self, Fault, Side};
 use crate::options::Options;
 use crate::planted::{self, Planted};
 use crate::report::Report;
@@ -16,6 +16,8 @@ use crate::timeline;
 
 /// Random pairs in one pass.
 const PAIRS: usize = 4;
+/// Faults of a quorum in the short pass.
+const SHORT: usize = 5;
 /// A planted bug may need luck to show: so many rounds at most.
 const TRIES: u64 = 4;
 /// How often the fault of a planted bug strikes in each of them, until something is found.
@@ -49,8 +51,11 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
         if !more(pass) || options.round.is_some_and(|wanted| wanted < number) {
             break;
         }
-        for (topology, faults) in pass_of(options, pass) {
+        for round in pass_of(options, pass) {
             number += 1;
+            let Round {
+                topology, faults, ..
+            } = round;
             let plan = Plan {
                 number,
                 seed: options.seed.wrapping_add(number * 1_000_003),
@@ -60,7 +65,8 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
                 planted: None,
             };
             let in_time = options.time.is_none_or(|time| started.elapsed() < time);
-            if !in_time || !wanted(options, &plan) {
+            let left_out = round.long && options.is_short();
+            if !in_time || left_out || !wanted(options, &plan) {
                 continue;
             }
             let outcome = plan.run(runtime);
@@ -86,32 +92,50 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
     written && report.failed() == 0
 }
 
-type Round = (Topology, Vec<Box<dyn Fault>>);
+/// A round to come.
+struct Round {
+    topology: Topology,
+    faults: Vec<Box<dyn Fault>>,
+    /// Left out of the one short pass over all topologies: the other topologies' clients fail as one server's do, and
+    /// a quorum has to grow old before each round.
+    long: bool,
+}
 
 /// Of each topology a calm round, each fault alone in random order, and some pairs. The same whether one topology is
 /// asked for or all: a round's number stays the same.
 fn pass_of(options: &Options, pass: u64) -> Vec<Round> {
     let mut rng = Rng::with_seed(options.seed.wrapping_add(pass));
-    let mut rounds: Vec<Round> = Vec::new();
+    let mut rounds = Vec::new();
     for topology in Topology::ALL {
         let mut alone = faults::all(topology);
         rng.shuffle(&mut alone);
-        rounds.push((topology, Vec::new()));
-        rounds.extend(alone.into_iter().map(|fault| (topology, vec![fault])));
-        rounds.extend((0..PAIRS).map(|_| (topology, faults::pair(&mut rng, topology))));
+        let mut add = |faults, long| {
+            rounds.push(Round {
+                topology,
+                faults,
+                long,
+            });
+        };
+        add(Vec::new(), false);
+        for (number, fault) in alone.into_iter().enumerate() {
+            let long = match topology {
+                Topology::Single => false,
+                Topology::Sentinel => fault.side() == Side::Clients,
+                Topology::Quorum => number >= SHORT,
+            };
+            add(vec![fault], long);
+        }
+        for _ in 0..PAIRS {
+            let pair = faults::pair(&mut rng, topology);
+            add(pair, topology != Topology::Single);
+        }
     }
     rounds
 }
 
 fn wanted(options: &Options, plan: &Plan<'_>) -> bool {
     let name = plan.name();
-    // One short pass over all topologies leaves out what a quorum has in common with one server.
-    let common = plan.topology == Topology::Quorum
-        && options.is_short()
-        && plan.number % 4 != options.seed % 4
-        && !name.starts_with("majority");
-    !common
-        && options.topologies.contains(&plan.topology)
+    options.topologies.contains(&plan.topology)
         && options.round.is_none_or(|round| round == plan.number)
         && options
             .fault

@@ -110,7 +110,7 @@ impl Site {
         let locks = keys::all(self.topology).into_iter();
         locks
             .flat_map(|key| servers.iter().map(move |server| (key, server)))
-            .map(|(key, server)| (key, server.pttl(&format!("lock:{key}"))))
+            .map(|(key, server)| (key, left(server, key)))
             .find(|(_, left)| *left != NOT_THERE)
     }
 
@@ -127,6 +127,20 @@ impl Site {
 
 /// What `PTTL` says of a key that does not exist.
 const NOT_THERE: i64 = -2;
+
+/// For how long a lock is held still; of a semaphore, the permits that are longest.
+fn left(server: &RedisServer, key: &str) -> i64 {
+    if !keys::is_semaphore(key) {
+        return server.pttl(&format!("lock:{key}"));
+    }
+    let leases = format!("{{lock:{key}}}:timeout");
+    let last: Vec<String> = server.query(&["ZRANGE", &leases, "-1", "-1", "WITHSCORES"]);
+    let (seconds, micros): (i64, i64) = server.query(&["TIME"]);
+    let ends = last.get(1).and_then(|score| score.parse::<f64>().ok());
+    let left = ends.map_or(0, |at| at as i64 - (seconds * 1_000 + micros / 1_000));
+    // What a dead one had taken stays until somebody looks.
+    if left > 0 { left } else { NOT_THERE }
+}
 
 impl Node {
     fn start(runtime: &Runtime, durable: bool) -> Self {

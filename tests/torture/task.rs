@@ -1,0 +1,254 @@
+//! What one task of a client does in one go: acquire, hold, touch the resource, give back, and say so.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use fastrand::Rng;
+use lock_runtime::{LockError, LockGuard, LockManager};
+use tests::faults::{LEAVES, poll_times};
+use tests::history::{History, now_ns};
+
+use crate::keys::{self, How, Work};
+use crate::resource::Resource;
+
+const MS: Duration = Duration::from_millis(1);
+const WAIT: Duration = Duration::from_secs(2);
+
+/// A key and the token that came with it; 0 if none did.
+type Member = (&'static str, u64);
+
+pub(crate) struct Task {
+    pub(crate) work: Work,
+    pub(crate) locks: LockManager,
+    pub(crate) resource: Resource,
+    pub(crate) rng: Rng,
+    pub(crate) holder: String,
+    /// Holder, key and token of this task's hold before: its writes come too late now.
+    pub(crate) previous: Vec<(String, &'static str, u64)>,
+    pub(crate) said: String,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+impl Task {
+    pub(crate) async fn cycle(&mut self, cycle: u64) {
+        let holder = format!("{}.{cycle}", self.holder);
+        let asked = now_ns();
+        match self.acquire().await {
+            None => self.say(format_args!("none dropped")),
+            Some(Err(error)) => {
+                self.say(format_args!("none {}", kind(&error)));
+                if self.work.how == How::Try {
+                    self.say(format_args!("tried {holder} {asked} {} unknown", now_ns()));
+                }
+                // A refusal can be immediate: no busy loop then.
+                tokio::time::sleep(5 * MS).await;
+            }
+            Some(Ok(None)) => {
+                self.say(format_args!("tried {holder} {asked} {} refused", now_ns()));
+                tokio::time::sleep(MS * self.rng.u32(1..6)).await;
+            }
+            Some(Ok(Some(guard))) => self.hold(&holder, asked, guard).await,
+        }
+        let mut out = std::io::stdout().lock();
+        out.write_all(self.said.as_bytes())
+            .and_then(|()| out.flush())
+            .expect("the harness listens");
+        self.said.clear();
+    }
+
+    fn say(&mut self, line: std::fmt::Arguments<'_>) {
+        let _ = writeln!(self.said, "{line}");
+    }
+
+    /// None: the future was dropped half-way. `Ok(None)`: refused without a wait.
+    async fn acquire(&mut self) -> Option<Result<Option<LockGuard>, LockError>> {
+        let (locks, key) = (&self.locks, self.work.keys[0]);
+        let request = match self.work.how {
+            How::Mutex | How::Long => locks.mutex(key),
+            How::Fair => locks.fair(key),
+            How::Read => locks.read(key),
+            How::Write => locks.write(key),
+            How::Permits => locks.semaphore(key).permits(self.rng.u32(1..3)),
+            How::Try => return Some(locks.mutex(key).try_acquire().await),
+            How::Multi => {
+                let members = self.work.keys.iter().map(|key| locks.mutex(*key));
+                let all = locks.multi(members).wait(WAIT).acquire();
+                return half_way(&mut self.rng, all).await;
+            }
+        };
+        let answer = half_way(&mut self.rng, request.wait(WAIT).acquire()).await;
+        if let Some(Err(LockError::InvalidConfig { .. })) = answer
+            && self.work.how == How::Permits
+        {
+            // Never set, or forgotten by the store: whoever comes first sets them.
+            let semaphore = self.locks.semaphore(key);
+            let _ = semaphore.try_set_permits(keys::PERMITS).await;
+        }
+        answer
+    }
+
+    async fn hold(&mut self, holder: &str, asked: u64, guard: LockGuard) {
+        let history = History::new();
+        let members = self.members(&guard);
+        let mut holds: Vec<_> = members
+            .iter()
+            .map(|(key, token)| history.begin(key, holder, Some(*token).filter(|it| *it > 0)))
+            .collect();
+        let granted = now_ns();
+        let mut seen = || holds.iter_mut().all(|hold| hold.seen(|| guard.is_held()));
+        let writes = !matches!(self.work.how, How::Read | How::Permits);
+        let mut entered = Vec::new();
+        if writes {
+            for (key, token) in &members {
+                let value = self.enter(key, holder, *token, || guard.is_held()).await;
+                entered.extend(value.map(|value| (*key, value)));
+            }
+            for (holder, key, token) in std::mem::take(&mut self.previous) {
+                self.enter(key, &holder, token, || false).await;
+            }
+            let fenced = members.iter().filter(|(_, token)| *token > 0);
+            self.previous = fenced
+                .map(|(key, token)| (holder.to_owned(), *key, *token))
+                .collect();
+        }
+        let mut held = self.keep(&mut seen).await;
+        for (key, value) in entered {
+            if !held {
+                break;
+            }
+            self.resource.set(key, value + 1).await;
+            held = seen();
+            if !held {
+                // It may have been written after the lease: nobody can say what the counter is worth now.
+                self.say(format_args!("doubt {key}"));
+            }
+        }
+        let permits = guard.permits();
+        for hold in holds {
+            hold.end_as_seen();
+        }
+        for hold in history.holds() {
+            match self.work.how {
+                How::Read => self.say(format_args!("share 1 {hold}")),
+                How::Write => self.say(format_args!("share {} {hold}", keys::WRITER)),
+                How::Permits => self.say(format_args!("share {permits} {hold}")),
+                _ => self.say(format_args!("{hold}")),
+            }
+        }
+        let leaving = now_ns();
+        let left = self.leave(guard).await;
+        let said = match &left {
+            None => "unknown".to_owned(),
+            Some(Ok(())) => "ok".to_owned(),
+            Some(Err(error)) => kind(error),
+        };
+        let end = if left.is_none() { "ok" } else { &said };
+        self.say(format_args!("end {end}"));
+        if self.work.how == How::Try {
+            let (seen, now) = (history.holds()[0].until, now_ns());
+            let token = members[0].1;
+            self.say(format_args!(
+                "tried {holder} {asked} {granted} granted {token} {seen} {leaving} {now} {said}"
+            ));
+        }
+        if !held || matches!(left, Some(Err(LockError::Lost { .. }))) {
+            for (key, _) in members {
+                self.say(format_args!("loss {key} {holder} {}", now_ns()));
+            }
+        }
+    }
+
+    fn members(&self, guard: &LockGuard) -> Vec<Member> {
+        let token = |token: Option<lock_runtime::FencingToken>| token.map_or(0, |it| it.get());
+        if self.work.how != How::Multi {
+            return vec![(self.work.keys[0], token(guard.fencing_token()))];
+        }
+        let of = |key: &&'static str| {
+            let member = guard.members().find(|member| member.name == *key);
+            (*key, member.map_or(0, |it| token(it.fencing_token)))
+        };
+        self.work.keys.iter().map(of).collect()
+    }
+
+    /// Holds the lock for a while; whether it was certain to the end.
+    async fn keep(&mut self, mut is_held: impl FnMut() -> bool) -> bool {
+        let steps = match self.work.how {
+            // Beyond one lease now and then, so that only renewals keep it.
+            How::Long => self.rng.u32(20..300),
+            How::Read | How::Write | How::Permits | How::Try if self.rng.u8(..10) == 0 => {
+                self.rng.u32(1..40)
+            }
+            _ => {
+                for _ in 0..self.rng.u8(..4) {
+                    tokio::task::yield_now().await;
+                }
+                return is_held();
+            }
+        };
+        for _ in 0..steps {
+            tokio::time::sleep(5 * MS).await;
+            if !is_held() {
+                return false;
+            }
+            if self.stop.load(SeqCst) {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Shows the register the token; the counter's value if it was accepted.
+    async fn enter(
+        &mut self,
+        key: &str,
+        holder: &str,
+        token: u64,
+        is_held: impl Fn() -> bool,
+    ) -> Option<u64> {
+        let entered = self.resource.enter(key, token).await;
+        let sure = u8::from(is_held());
+        let (number, accepted) = (entered.number, u8::from(entered.accepted));
+        self.say(format_args!(
+            "write {key} {holder} {token} {number} {accepted} {sure}"
+        ));
+        entered.accepted.then_some(entered.value)
+    }
+
+    /// Gives the lock back in one of the ways there are. None: nobody asked how that went.
+    async fn leave(&mut self, guard: LockGuard) -> Option<Result<(), LockError>> {
+        match self.rng.u8(..8) {
+            0 => {
+                drop(guard);
+                None
+            }
+            1 => poll_times(guard.release(), 1, LEAVES[self.rng.usize(..2)]).await,
+            _ => Some(guard.release().await),
+        }
+    }
+}
+
+/// Waits for it, or drops it half-way now and then.
+async fn half_way(
+    rng: &mut Rng,
+    acquiring: impl Future<Output = Result<LockGuard, LockError>>,
+) -> Option<Result<Option<LockGuard>, LockError>> {
+    let answer = match rng.u8(..20) {
+        0 => poll_times(acquiring, rng.usize(..6), LEAVES[rng.usize(..2)]).await,
+        _ => Some(acquiring.await),
+    };
+    answer.map(|answer| answer.map(Some))
+}
+
+fn kind(error: &LockError) -> String {
+    match error {
+        LockError::Busy { .. } => "busy".to_owned(),
+        LockError::Unavailable { .. } => "unavailable".to_owned(),
+        LockError::Lost { .. } => "lost".to_owned(),
+        LockError::Denied { .. } => "denied".to_owned(),
+        LockError::InvalidConfig { .. } => "unset".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
