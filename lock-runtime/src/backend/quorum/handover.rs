@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::ballot::Ballot;
 use super::bid::Bid;
 use super::tally::{majority, no_majority};
-use super::{Inner, gone};
+use super::{Inner, Pending, gone};
 use crate::backend::{Fault, Granted, HandedOver};
 use crate::clock::Moment;
 use crate::error::StoreError;
@@ -29,8 +29,10 @@ pub(super) async fn hand_over(
     for node in 0..nodes {
         let (inner, ballot, told) = (inner.clone(), ballot.clone(), told.clone());
         let (from, to) = (to.by(from), to.clone());
+        let pending = Pending::one(&inner);
         inner.handle.clone().spawn(async move {
             let answer = at_one_node(&inner, &ballot, node, from, to).await;
+            drop(pending);
             let _ = told.send((node, answer));
         });
     }

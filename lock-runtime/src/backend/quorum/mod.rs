@@ -328,7 +328,7 @@ impl Errand {
     }
 }
 
-/// Counts one errand for as long as it lives, even if its task is aborted.
+/// Counts one release, at one node, for as long as it is under way, even if its task is aborted.
 struct Pending(Arc<Inner>);
 
 impl Pending {

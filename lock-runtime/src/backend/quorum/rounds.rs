@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::bid::Bid;
 use super::tally::{self, Confirmations, majority, no_majority};
-use super::{Inner, Node, gone};
+use super::{Inner, Node, Pending, gone};
 use crate::backend::{Fault, Released, Renewal, Renewed, Seen};
 use crate::key::Key;
 use crate::term::Term;
@@ -87,7 +87,10 @@ pub(super) async fn release(inner: &Arc<Inner>, bid: Bid) -> Result<Released, Fa
     let untold: Arc<Mutex<Untold>> = Arc::default();
     let mut round = Round::ask(inner, |inner, index| {
         let (bid, untold) = (bid.clone(), untold.clone());
+        // Counted until this node has answered, too: a shutdown closes the connections after what is pending.
+        let pending = Pending::one(&inner);
         async move {
+            let _pending = pending;
             let answer = node(&inner, index)?
                 .backend
                 .release(bid.stake(), bid.timeout)

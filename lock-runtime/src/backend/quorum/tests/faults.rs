@@ -173,3 +173,15 @@ async fn a_shutdown_waits_for_what_is_given_back() {
     locks.shutdown().await;
     assert!(rig.is_clean(), "{:?}", rig.held());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_the_node_that_is_behind() {
+    let rig = Rig::new(3);
+    let locks = rig.manager();
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    rig.switches[1].set(Mode::Slow(200 * MS));
+    guard.release().await.unwrap();
+    assert_eq!(rig.held(), [0, 1, 0], "the majority has decided");
+    locks.shutdown().await;
+    assert!(rig.is_clean(), "{:?}", rig.held());
+}
