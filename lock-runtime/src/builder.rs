@@ -7,6 +7,7 @@ use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::error::LockError;
 use crate::manager::LockManager;
 use crate::options::{Options, config};
+use crate::replicas::Replicas;
 
 /// Builds a [`LockManager`].
 ///
@@ -21,6 +22,7 @@ use crate::options::{Options, config};
 /// | [`max_waiters`](Self::max_waiters) | 100,000 | a cap on memory |
 /// | [`max_waiters_per_key`](Self::max_waiters_per_key) | 20,000 | a cap on the latency of a hot key |
 /// | [`shutdown_grace`](Self::shutdown_grace) | 10 s | longer lets more work end by itself |
+/// | [`replicas`](Self::replicas) | off | on hands out a lock only once replicas have it: a failover loses fewer, each acquisition takes longer |
 /// | [`strict`](Self::strict) | off | on refuses a server that may evict held locks, instead of warning |
 /// | `cluster_channels` | sharded | both: a message more per release, for fleets that use sharded and classic ones |
 /// | [`lazy`](Self::lazy) | off | on starts without a reachable server; the first call waits for it |
@@ -112,6 +114,23 @@ impl LockManagerBuilder {
         self
     }
 
+    /// How many replicas of the Redis master must have a lock before it is handed out. Default
+    /// [`Replicas::off`].
+    ///
+    /// It makes the window smaller in which a failover loses a lock that was granted, and does not close it: the
+    /// replica that is promoted may be one that did not confirm, and a master that is cut off from the others goes on
+    /// granting for as long as enough replicas are on its side. [Fencing tokens](crate::FencingToken) close it.
+    ///
+    /// It applies to every kind of lock and to leased permits, to hand-overs between local callers, and to renewals if
+    /// they are to be [confirmed](Replicas::renewals), too; not to releases, plain permits and latches. The waiting
+    /// goes by two connections of its own, and holds up no other request.
+    ///
+    /// Refused by [`in_memory`](Self::in_memory), `memory://` and [`quorum`](Self::quorum).
+    pub fn replicas(mut self, replicas: Replicas) -> Self {
+        self.options.replicas = replicas;
+        self
+    }
+
     /// The store of [`in_memory`](Self::in_memory), to share one between managers. Default: a new one.
     pub fn memory_store(mut self, store: &MemoryStore) -> Self {
         self.store = Some(store.clone());
@@ -125,6 +144,7 @@ impl LockManagerBuilder {
     /// [`LockError::InvalidLease`], [`LockError::InvalidConfig`].
     pub fn in_memory(self) -> Result<LockManager, LockError> {
         self.options.check()?;
+        self.options.replicas.refuse("a memory store has none")?;
         let store = self.store.unwrap_or_default();
         Ok(LockManager::build(self.options, |events| {
             Arc::new(MemoryBackend::new(store, events))
@@ -171,7 +191,8 @@ impl LockManagerBuilder {
 
     #[cfg(feature = "redis")]
     async fn connect_to_server(self, url: &str) -> Result<LockManager, LockError> {
-        use crate::backend::redis::{RedisBackend, Settings, Target};
+        use crate::backend::Backend;
+        use crate::backend::redis::{RedisBackend, Replicated, Settings, Target};
         use crate::manager::events_of;
         use crate::watchdog::Watch;
 
@@ -189,7 +210,12 @@ impl LockManagerBuilder {
             channels: options.channels,
         };
         let watch = Arc::new(Watch::default());
-        let backend = RedisBackend::connect(target, settings, runtime, events_of(&watch)).await?;
+        let events = events_of(&watch);
+        let backend: Arc<dyn Backend> = if options.replicas.is_on() {
+            Replicated::connect(target, settings, options.replicas, runtime, events).await?
+        } else {
+            RedisBackend::connect(target, settings, runtime, events).await?
+        };
         Ok(LockManager::assemble(options, backend, watch))
     }
 

@@ -115,6 +115,11 @@ impl Seat for InLine {
             }
             (_, Ok(Acquired::Busy { left })) => Asked::Busy(left),
             (_, Err(fault)) => {
+                if matches!(fault, Fault::TooFew(_)) {
+                    // What gives it back may be repeated: whoever asks again is not to be undone by it.
+                    let waiting = self.waiting.take();
+                    *self = InLine::with(core, &order.key, waiting);
+                }
                 if matches!(fault, Fault::Unknown(_)) {
                     self.known = true;
                     let loose = self.loose_until.unwrap_or(arrives_until);

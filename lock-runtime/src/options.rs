@@ -7,6 +7,7 @@ use crate::error::LockError;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::name::LockName;
+use crate::replicas::Replicas;
 use crate::term::{self, Term};
 
 /// The longest wait that is a duration; beyond it there is `wait_forever`.
@@ -27,6 +28,7 @@ pub(crate) struct Options {
     pub(crate) shutdown_grace: Duration,
     pub(crate) max_waiters: usize,
     pub(crate) max_waiters_per_key: usize,
+    pub(crate) replicas: Replicas,
     pub(crate) strict: bool,
     pub(crate) lazy: bool,
     /// The store is a cluster: the keys of one lock have to be in one slot.
@@ -48,6 +50,7 @@ impl Default for Options {
             shutdown_grace: Duration::from_secs(10),
             max_waiters: 100_000,
             max_waiters_per_key: 20_000,
+            replicas: Replicas::off(),
             strict: false,
             lazy: false,
             #[cfg(feature = "redis")]
@@ -62,6 +65,7 @@ impl Options {
     pub(crate) fn check(&self) -> Result<(), LockError> {
         self.lease("(default)", self.lease, true)?;
         check_wait(self.wait)?;
+        self.replicas.check()?;
         if !CALL_TIMEOUTS.contains(&self.call_timeout) {
             return Err(config(format!(
                 "a call timeout lies between 10 ms and 60 s, not {:?}",

@@ -123,6 +123,9 @@ impl LockManagerBuilder {
         let mut options = self.options;
         let longest = *options.longest_lease.get_or_insert(LONGEST_LEASE);
         options.check()?;
+        options
+            .replicas
+            .refuse("the nodes of a quorum are servers by themselves")?;
         let longest = Term::new(longest, false)
             .map_err(|why| config(format!("the longest lease of {longest:?}: {why}")))?;
         let parsed = parse(nodes)?;

@@ -316,7 +316,9 @@ impl Seat for Head {
                 Asked::Busy(left)
             }
             (_, Err(fault)) => {
-                if let Fault::NotDone(source) | Fault::Unknown(source) = &fault {
+                if let Fault::NotDone(source) | Fault::TooFew(source) | Fault::Unknown(source) =
+                    &fault
+                {
                     self.note(|place| place.heard_from_store(Some(source)));
                 }
                 Asked::Failed(fault)
@@ -401,7 +403,13 @@ pub(crate) async fn contend<S: Seat>(
             Asked::Failed(fault) if !fault.is_passing() => {
                 return Err(fault.into_error(order.key.name()));
             }
-            Asked::Failed(fault) => Some(fault),
+            Asked::Failed(fault) => {
+                if matches!(fault, Fault::TooFew(_)) {
+                    // It was had: nobody's being before it is a reason any more. And the seat may be another.
+                    (answer, listener) = (None, None);
+                }
+                Some(fault)
+            }
         };
         if patience.is_over() {
             return Err(match (answer, fault) {

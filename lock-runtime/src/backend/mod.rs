@@ -257,6 +257,12 @@ pub(crate) type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
 pub(crate) enum Fault {
     /// The store certainly did nothing; trying again can help.
     NotDone(StoreError),
+    /// Granted, and given back: too few replicas knew of it in time. Who asks again does so as somebody else.
+    #[cfg_attr(
+        all(not(feature = "redis"), test),
+        expect(dead_code, reason = "only Redis has replicas")
+    )]
+    TooFew(StoreError),
     /// No answer: it may have happened, or may yet.
     Unknown(StoreError),
     /// Refused for good: login, ACL, TLS.
@@ -272,9 +278,10 @@ pub(crate) enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::NotDone(source) | Fault::Unknown(source) | Fault::Denied(source) => {
-                source.fmt(f)
-            }
+            Fault::NotDone(source)
+            | Fault::TooFew(source)
+            | Fault::Unknown(source)
+            | Fault::Denied(source) => source.fmt(f),
             Fault::Foreign { key, why } => write!(f, "key `{key}`: {why}"),
             Fault::Impossible(why) => f.write_str(why),
             Fault::Closed(why) => f.write_str(why),
@@ -285,7 +292,10 @@ impl fmt::Display for Fault {
 impl Fault {
     /// True if the same request may succeed in a moment.
     pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, Fault::NotDone(_) | Fault::Unknown(_))
+        matches!(
+            self,
+            Fault::NotDone(_) | Fault::TooFew(_) | Fault::Unknown(_)
+        )
     }
 
     /// A semaphore has fewer permits in all than a request wants; `None` if none were ever set.
@@ -301,7 +311,7 @@ impl Fault {
     pub(crate) fn into_error(self, name: &str) -> LockError {
         let name = name.to_owned();
         match self {
-            Fault::NotDone(source) | Fault::Unknown(source) => {
+            Fault::NotDone(source) | Fault::TooFew(source) | Fault::Unknown(source) => {
                 LockError::Unavailable { name, source }
             }
             Fault::Denied(source) => LockError::Denied { name, source },

@@ -280,10 +280,10 @@ impl Compensation {
 }
 
 /// Counts one compensation for as long as it lives, even if its task is aborted.
-struct Pending(Arc<Inner>);
+pub(super) struct Pending(Arc<Inner>);
 
 impl Pending {
-    fn one(inner: &Arc<Inner>) -> Pending {
+    pub(super) fn one(inner: &Arc<Inner>) -> Pending {
         inner.pending.send_modify(|pending| *pending += 1);
         Pending(inner.clone())
     }

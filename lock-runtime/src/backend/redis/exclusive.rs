@@ -16,7 +16,7 @@ use crate::key::Key;
 use crate::kind::Kind;
 
 /// The field of a hold in the lock's hash.
-fn field(key: &Key, holder: HolderId) -> String {
+pub(super) fn field(key: &Key, holder: HolderId) -> String {
     match key.kind() {
         Kind::Write => holder.text() + ":write",
         _ => holder.text(),

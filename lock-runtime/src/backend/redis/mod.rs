@@ -17,6 +17,7 @@
 //! | `counters`, `counter_scripts` | plain permits and latches, and their part of the script table |
 //! | `fair` | what a fair lock sends: its queue |
 //! | `read_write`, `rw_scripts` | what read/write locks send, and their part of the script table |
+//! | `replicas/` | locks that replicas know of before they are handed out: `WAIT` |
 //! | `topics`, `subscribe` | who listens; the pub/sub connection and its supervisor |
 
 mod acquire;
@@ -36,6 +37,7 @@ mod operator_scripts;
 mod permit_scripts;
 mod permits;
 mod read_write;
+mod replicas;
 mod reply;
 mod rw_scripts;
 mod script;
@@ -62,6 +64,7 @@ pub use self::channels::ClusterChannels;
 use self::cluster::{Cluster, Detour, Ears, Seeds};
 use self::link::{Link, Live, Opened, Supervisor};
 use self::operator_scripts::{ForceRelease, Inspect};
+pub(crate) use self::replicas::Replicated;
 use self::server_clock::ServerClock;
 use self::subscribe::Subscriber;
 pub(crate) use self::target::Target;

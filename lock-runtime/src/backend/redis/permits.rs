@@ -20,7 +20,7 @@ pub(super) fn leases(key: &Key) -> String {
     key.suffixed("timeout")
 }
 
-fn ids(holder: HolderId, permits: u32) -> Vec<u8> {
+pub(super) fn ids(holder: HolderId, permits: u32) -> Vec<u8> {
     (0..permits)
         .flat_map(|index| holder.permit(index))
         .collect()

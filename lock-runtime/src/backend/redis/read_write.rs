@@ -19,7 +19,7 @@ const READER_LEFT: &str = "0";
 const WRITER_LEFT: &str = "1";
 
 /// The key that carries a reader's lease: of its first hold, and ours have one each.
-fn timeout_key(key: &Key, holder: HolderId) -> String {
+pub(super) fn timeout_key(key: &Key, holder: HolderId) -> String {
     key.suffixed(&(holder.text() + ":rwlock_timeout:1"))
 }
 

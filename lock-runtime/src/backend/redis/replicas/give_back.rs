@@ -1,0 +1,109 @@
+//! A lock that was granted and that too few replicas know of, or that nobody waits for any more, goes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::Inner;
+use super::super::acquire::Pending;
+use crate::backend::{Claim, Fault, Stake};
+use crate::clock::{self, Moment};
+use crate::holder::HolderId;
+use crate::key::Key;
+
+/// How long a caller waits for it. A server that answers at all has done so by then; else it goes on behind.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// The server's lease may end so much later than we think.
+const SLACK: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Gives back, when it is dropped, what was granted. In the background, where it keeps the backend from closing.
+pub(super) struct GiveBack<'a> {
+    inner: &'a Arc<Inner>,
+    /// Empty once there is nothing to do.
+    claims: &'a [Claim<'a>],
+}
+
+impl<'a> GiveBack<'a> {
+    pub(super) fn unless_kept(inner: &'a Arc<Inner>, claims: &'a [Claim<'a>]) -> GiveBack<'a> {
+        GiveBack { inner, claims }
+    }
+
+    pub(super) fn keep(mut self) {
+        self.claims = &[];
+    }
+
+    /// Gives it back, and waits a little until it is done.
+    pub(super) async fn now(mut self) {
+        if let Some(task) = self.start() {
+            let _ = tokio::time::timeout(PATIENCE, task).await;
+        }
+    }
+
+    fn start(&mut self) -> Option<tokio::task::JoinHandle<()>> {
+        let claims = std::mem::take(&mut self.claims);
+        if claims.is_empty() {
+            return None;
+        }
+        let now = clock::now();
+        let grants: Vec<_> = claims
+            .iter()
+            .map(|claim| Grant {
+                key: claim.stake.key.clone(),
+                holder: claim.stake.holder,
+                permits: claim.stake.permits,
+                over: now + claim.term.ttl() + SLACK,
+            })
+            .collect();
+        let pending = Pending::one(self.inner);
+        let inner = self.inner.clone();
+        Some(self.inner.handle.spawn(async move {
+            for grant in &grants {
+                grant.release(&inner).await;
+            }
+            drop(pending);
+        }))
+    }
+}
+
+impl Drop for GiveBack<'_> {
+    fn drop(&mut self) {
+        drop(self.start());
+    }
+}
+
+struct Grant {
+    key: Key,
+    holder: HolderId,
+    permits: u32,
+    /// When the lease has ended by itself.
+    over: Moment,
+}
+
+impl Grant {
+    /// Until there is an answer. The grant was answered before this is sent, so none can overtake it.
+    async fn release(&self, inner: &Inner) {
+        let mut pause = FIRST_PAUSE;
+        while !self.over.has_passed() {
+            match self.release_once(inner).await {
+                Ok(()) | Err(Fault::Closed(_) | Fault::Denied(_)) => return,
+                Err(_) => clock::sleep(pause).await,
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn release_once(&self, inner: &Inner) -> Result<(), Fault> {
+        let now = clock::now();
+        let deadline = (now + inner.call_timeout).earlier(self.over);
+        let stake = Stake {
+            key: &self.key,
+            holder: self.holder,
+            permits: self.permits,
+        };
+        let (live, now) = inner.link.get(now, deadline).await?;
+        inner.release(&live, stake, now, deadline).await?;
+        // What a deposed master forgets, the new one may still have.
+        inner.vouch(Some(live), deadline).await
+    }
+}

@@ -1,0 +1,123 @@
+//! The lanes, and the queue before them: whoever comes while all are busy is asked about together with the others.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
+
+use super::super::{CLOSED, GONE};
+use super::lane::{Lane, Open, Terms};
+use crate::backend::{Fault, Renewal};
+use crate::clock::Moment;
+use crate::error::StoreError;
+
+/// One is on its way while another fills; more would only wait for the same replicas.
+const LANES: usize = 2;
+/// Holds that one `WAIT` is for: a few µs of the server's time each.
+const TOGETHER: usize = 128;
+
+/// What somebody wants to be sure of.
+pub(super) struct Request {
+    pub(super) holds: Vec<Renewal>,
+    pub(super) deadline: Moment,
+    answer: oneshot::Sender<Result<(), Fault>>,
+}
+
+impl Request {
+    /// False if whoever asked is gone.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+
+    pub(super) fn answer(self, answer: Result<(), Fault>) {
+        let _ = self.answer.send(answer);
+    }
+}
+
+type Queue = Arc<Mutex<mpsc::UnboundedReceiver<Request>>>;
+
+pub(super) struct Lanes {
+    // As long as the callers that wait: those are bounded where they come from.
+    queue: mpsc::UnboundedSender<Request>,
+    closed: watch::Receiver<bool>,
+}
+
+impl Lanes {
+    /// The lanes end when `closed` becomes true or is gone, and when this is dropped.
+    pub(super) fn start(
+        terms: &Arc<Terms>,
+        mut first: Option<Open>,
+        handle: &Handle,
+        closed: &watch::Sender<bool>,
+    ) -> Lanes {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let queue = Arc::new(Mutex::new(receiver));
+        for _ in 0..LANES {
+            let lane = Lane::new(terms.clone(), first.take());
+            handle.spawn(run(lane, queue.clone(), closed.subscribe()));
+        }
+        Lanes {
+            queue: sender,
+            closed: closed.subscribe(),
+        }
+    }
+
+    /// Resolves once enough replicas have all of the holds. Dropped, it is as if nobody had asked.
+    pub(super) async fn confirm(&self, holds: Vec<Renewal>, deadline: Moment) -> Result<(), Fault> {
+        let (answer, answered) = oneshot::channel();
+        let request = Request {
+            holds,
+            deadline,
+            answer,
+        };
+        if self.queue.send(request).is_err() {
+            return Err(self.ended());
+        }
+        match tokio::time::timeout_at(deadline.tick(), answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(self.ended()),
+            Err(_) => Err(Fault::TooFew(StoreError::new(
+                "replicas did not confirm the lock in time",
+            ))),
+        }
+    }
+
+    fn ended(&self) -> Fault {
+        Fault::Closed(if *self.closed.borrow() { CLOSED } else { GONE })
+    }
+}
+
+async fn run(mut lane: Lane, queue: Queue, mut closed: watch::Receiver<bool>) {
+    let serving = async {
+        loop {
+            let requests = tokio::select! {
+                requests = next(&queue) => requests,
+                () = lane.closed() => continue,
+            };
+            match requests {
+                Some(requests) => lane.serve(requests).await,
+                None => return,
+            }
+        }
+    };
+    tokio::select! {
+        // An error means that the backend is gone: the same.
+        _ = closed.wait_for(|closed| *closed) => {}
+        () = serving => {}
+    }
+}
+
+/// Waits for a request, and takes with it what else is there. `None` when there will be none any more.
+async fn next(queue: &Queue) -> Option<Vec<Request>> {
+    let mut queue = queue.lock().await;
+    let first = queue.recv().await?;
+    let mut holds = first.holds.len();
+    let mut requests = vec![first];
+    while holds < TOGETHER
+        && let Ok(request) = queue.try_recv()
+    {
+        holds += request.holds.len();
+        requests.push(request);
+    }
+    Some(requests)
+}

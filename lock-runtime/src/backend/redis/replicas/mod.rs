@@ -1,0 +1,319 @@
+//! Locks that replicas know of before they are handed out: a Redis backend around another, which does the rest.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `lanes` | a few connections of their own for `WAIT`, and whose questions go together |
+//! | `lane` | one of them: one `WAIT` at a time |
+//! | `look` | whether the holds are at the server whose replicas are asked |
+//! | `give_back` | what becomes of a lock that too few know of |
+//!
+//! `WAIT` blocks its connection, and vouches only for writes that went before it on that connection. But replication is
+//! one ordered stream: when the replicas have a write that was made *after* the acquire was answered, they have the
+//! acquire. So a lane publishes, which is replicated and leaves nothing behind, and waits for that.
+//!
+//! That proves something only at the server that granted the lock, with nothing forgotten in between. Addresses, run
+//! ids and generations of connections each miss a case (a name that moved to another node, a master that was demoted
+//! and came back), so the lane asks for the hold itself: a server that has it, and whose replicas have what was written
+//! there later, is the right one.
+
+mod give_back;
+mod lane;
+mod lanes;
+mod look;
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use self::give_back::GiveBack;
+use self::lane::Terms;
+use self::lanes::Lanes;
+use super::target::Place;
+use super::{CONNECT, GONE, RedisBackend, Settings, Target};
+use crate::backend::{
+    Acquired, AcquiredAll, Backend, Claim, Counters, EventSink, Fault, HandedOver, Listen,
+    Released, Renewal, Renewed, Reply, Seen, Stake, Tally,
+};
+use crate::clock::{self, Moment};
+use crate::error::{LockError, StoreError};
+use crate::holder::HolderId;
+use crate::key::Key;
+use crate::replicas::Replicas;
+use crate::term::Term;
+
+/// A wait that is nearly over leaves the replicas this much all the same.
+const LEAST: Duration = Duration::from_millis(10);
+
+/// Locks in one Redis master, and known to replicas of it.
+pub(crate) struct Replicated {
+    backend: Arc<RedisBackend>,
+    lanes: Lanes,
+    replicas: Replicas,
+}
+
+impl Replicated {
+    /// As [`RedisBackend::connect`]. Tries `WAIT`, unless `settings.lazy`.
+    pub(crate) async fn connect(
+        target: Target,
+        settings: Settings,
+        replicas: Replicas,
+        handle: Handle,
+        events: EventSink,
+    ) -> Result<Arc<Replicated>, LockError> {
+        match target.place() {
+            Place::Fixed(_) | Place::Sentinel(_) => {}
+            // Each node has replicas of its own, and none of them replicates what is published.
+            Place::Cluster(_) | Place::Nowhere => {
+                return Err(LockError::InvalidConfig {
+                    why: "`replicas` is not built for a Redis Cluster".to_owned(),
+                });
+            }
+        }
+        let lazy = settings.lazy;
+        let backend = RedisBackend::connect(target, settings, handle.clone(), events).await?;
+        let inner = &backend.inner;
+        let terms = Arc::new(Terms::new(
+            inner.target.clone(),
+            &inner.control,
+            inner.call_timeout,
+            replicas,
+        ));
+        let first = if lazy {
+            None
+        } else {
+            let opening = {
+                let terms = terms.clone();
+                // Where the lane will live: its connection is driven by a task of that runtime.
+                handle.spawn(async move { terms.open().await })
+            };
+            let stop = opening.abort_handle();
+            let opened = match tokio::time::timeout(CONNECT, opening).await {
+                Ok(opened) => opened.unwrap_or(Err(Fault::Closed(GONE))),
+                Err(_) => {
+                    stop.abort();
+                    let why = format!("no answer to WAIT in {CONNECT:?}");
+                    Err(Fault::NotDone(StoreError::new(why)))
+                }
+            };
+            let shown = inner.target.shown();
+            Some(opened.map_err(|fault| fault.into_error(shown))?)
+        };
+        let lanes = Lanes::start(&terms, first, &handle, &inner.closed);
+        Ok(Arc::new(Replicated {
+            backend,
+            lanes,
+            replicas,
+        }))
+    }
+
+    /// Until when the replicas may confirm what was just granted.
+    fn deadline(&self, claim: &Claim<'_>) -> Moment {
+        let now = clock::now();
+        let deadline = now + claim.term.call_timeout(self.replicas.timeout());
+        match claim.waits {
+            Some(rest) => deadline.earlier((claim.asked_at + rest).later(now + LEAST)),
+            None => deadline,
+        }
+    }
+
+    /// Waits for the replicas to have what was just granted; gives it back if too few have it in time, or if the
+    /// caller leaves.
+    async fn confirm(&self, claims: &[Claim<'_>]) -> Result<(), Fault> {
+        let held = GiveBack::unless_kept(&self.backend.inner, claims);
+        let deadlines = claims.iter().map(|claim| self.deadline(claim));
+        let Some(deadline) = deadlines.reduce(Moment::earlier) else {
+            held.keep();
+            return Ok(());
+        };
+        let holds = claims.iter().map(|claim| hold(claim.stake)).collect();
+        match self.lanes.confirm(holds, deadline).await {
+            Ok(()) => {
+                held.keep();
+                Ok(())
+            }
+            Err(fault) => {
+                tracing::debug!(reason = %fault, "a lock that was granted is given back");
+                held.now().await;
+                Err(match fault {
+                    // Whatever kept the answer away: this was granted, and is no more.
+                    Fault::NotDone(source) | Fault::Unknown(source) => Fault::TooFew(source),
+                    fault => fault,
+                })
+            }
+        }
+    }
+
+    async fn acquire(&self, claim: Claim<'_>) -> Result<Acquired, Fault> {
+        let acquired = self.backend.acquire(claim).await?;
+        // No await in between: whoever drops this future does so before the grant is known here, or while it is
+        // guarded.
+        if matches!(acquired, Acquired::Granted(_)) {
+            self.confirm(&[claim]).await?;
+        }
+        Ok(acquired)
+    }
+
+    async fn acquire_all(&self, claims: &[Claim<'_>]) -> Result<AcquiredAll, Fault> {
+        let acquired = self.backend.acquire_all(claims).await?;
+        if matches!(acquired, AcquiredAll::Granted(_)) {
+            self.confirm(claims).await?;
+        }
+        Ok(acquired)
+    }
+
+    async fn hand_over(&self, from: HolderId, to: Claim<'_>) -> Result<HandedOver, Fault> {
+        let handed_over = self.backend.hand_over(from, to).await?;
+        if matches!(handed_over, HandedOver::Done { .. }) {
+            // It was done and is undone: the old holder has released, and the new one has nothing.
+            let confirmed = self.confirm(&[to]).await;
+            confirmed.map_err(|fault| Fault::Unknown(StoreError::new(fault.to_string())))?;
+        }
+        Ok(handed_over)
+    }
+
+    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> Result<Vec<Renewed>, Fault> {
+        let mut answers = self.backend.renew(batch, timeout).await?;
+        if !self.replicas.with_renewals() {
+            return Ok(answers);
+        }
+        let held = batch.iter().zip(&answers);
+        let held: Vec<_> = held
+            .filter(|(_, answer)| **answer == Renewed::Held)
+            .map(|(renewal, _)| Renewal {
+                term: None,
+                ..renewal.clone()
+            })
+            .collect();
+        if held.is_empty() {
+            return Ok(answers);
+        }
+        // The watchdog cut the timeout to the shortest lease.
+        let deadline = clock::now() + self.replicas.timeout().min(timeout);
+        if let Err(fault) = self.lanes.confirm(held, deadline).await {
+            tracing::warn!(reason = %fault, "a renewal is not known to enough replicas; it is repeated");
+            for answer in &mut answers {
+                if *answer == Renewed::Held {
+                    *answer = Renewed::Unknown;
+                }
+            }
+        }
+        Ok(answers)
+    }
+}
+
+/// What a lane asks for.
+fn hold(stake: Stake<'_>) -> Renewal {
+    Renewal {
+        key: Arc::new(stake.key.clone()),
+        holder: stake.holder,
+        permits: stake.permits,
+        term: None,
+    }
+}
+
+impl Backend for Replicated {
+    fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired> {
+        Box::pin(self.acquire(claim))
+    }
+
+    fn acquire_all<'a>(&'a self, claims: &'a [Claim<'a>]) -> Reply<'a, AcquiredAll> {
+        Box::pin(self.acquire_all(claims))
+    }
+
+    fn release<'a>(&'a self, stake: Stake<'a>, timeout: Duration) -> Reply<'a, Released> {
+        self.backend.release(stake, timeout)
+    }
+
+    fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver> {
+        Box::pin(self.hand_over(from, to))
+    }
+
+    /// Not confirmed: a replica that knows of the write alone keeps more people out, not fewer.
+    fn downgrade<'a>(
+        &'a self,
+        stake: Stake<'a>,
+        term: Term,
+        timeout: Duration,
+    ) -> Reply<'a, Released> {
+        self.backend.downgrade(stake, term, timeout)
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(self.renew(batch, timeout))
+    }
+
+    fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
+        self.backend.force_release(key, timeout)
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Seen>> {
+        self.backend.inspect(key, timeout)
+    }
+
+    fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
+        self.backend.listen(key)
+    }
+
+    fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
+        self.backend.listen_alone(key, holder)
+    }
+
+    fn renew_batch(&self) -> usize {
+        self.backend.renew_batch()
+    }
+
+    fn round_trip(&self) -> Duration {
+        self.backend.round_trip()
+    }
+
+    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.backend.drained()
+    }
+
+    fn close(&self) {
+        self.backend.close();
+    }
+}
+
+/// Counters name no holder: nothing of theirs could be given back.
+impl Counters for Replicated {
+    fn set<'a>(&'a self, tally: Tally<'a>, value: u64, timeout: Duration) -> Reply<'a, bool> {
+        self.backend.set(tally, value, timeout)
+    }
+
+    fn read<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, Option<i64>> {
+        self.backend.read(tally, timeout)
+    }
+
+    fn add<'a>(&'a self, key: &'a Key, permits: i64, timeout: Duration) -> Reply<'a, ()> {
+        self.backend.add(key, permits, timeout)
+    }
+
+    fn take<'a>(&'a self, key: &'a Key, permits: u32, timeout: Duration) -> Reply<'a, bool> {
+        self.backend.take(key, permits, timeout)
+    }
+
+    fn count_down<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, u64> {
+        self.backend.count_down(key, timeout)
+    }
+
+    fn delete<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, bool> {
+        self.backend.delete(tally, timeout)
+    }
+
+    fn listen_to(&self, tally: Tally<'_>) -> Box<dyn Listen> {
+        self.backend.listen_to(tally)
+    }
+}
+
+impl fmt::Debug for Replicated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replicated")
+            .field("backend", &self.backend)
+            .field("replicas", &self.replicas)
+            .finish_non_exhaustive()
+    }
+}
