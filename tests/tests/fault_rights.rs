@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, LostReason};
+use lock_runtime::{LockError, LockManager, LostReason, Replicas};
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, free_within, took};
 use tests::{FaultProxy, RedisServer, eventually};
@@ -44,6 +44,8 @@ async fn the_documented_rights_are_enough_for_everything() {
     let server = server_with_rights("");
     let locks = LockManager::connect(&url(&server)).await.unwrap();
     let other = LockManager::connect(&url(&server)).await.unwrap();
+    let confirmed = LockManager::builder().replicas(Replicas::majority());
+    drop(confirmed.connect(&url(&server)).await.unwrap());
     let renewed = locks
         .mutex("renewed")
         .lease(1_000 * MS)

@@ -24,7 +24,7 @@ const LATE: Duration = Duration::from_millis(150);
 const SOON: Duration = Duration::from_millis(20);
 
 /// What all lanes have in common.
-pub(super) struct Terms {
+pub(in super::super) struct Terms {
     target: Arc<Target>,
     /// Where to publish. Whoever listens there ignores what is empty.
     channel: Arc<str>,
@@ -33,17 +33,19 @@ pub(super) struct Terms {
     /// The most replicas that were connected when a lane was opened.
     connected: AtomicU32,
     warned: AtomicBool,
+    /// How many replicas were in step when a `WAIT` was last answered.
+    in_step: AtomicU32,
 }
 
 /// An open connection.
-pub(super) struct Open {
+pub(in super::super) struct Open {
     connection: MultiplexedConnection,
     cut: Arc<Notify>,
     master: Option<Address>,
 }
 
 impl Terms {
-    pub(super) fn new(
+    pub(in super::super) fn new(
         target: Arc<Target>,
         control: &Arc<str>,
         timeout: Duration,
@@ -56,12 +58,24 @@ impl Terms {
             replicas,
             connected: AtomicU32::new(0),
             warned: AtomicBool::new(false),
+            in_step: AtomicU32::new(0),
         }
     }
 
     fn need(&self) -> u32 {
         self.replicas
             .needed_of(self.connected.load(Ordering::Relaxed))
+    }
+
+    /// For somebody whose time is over before a `WAIT` is.
+    pub(super) fn late(&self) -> Fault {
+        let (confirmed, need) = (self.in_step.load(Ordering::Relaxed), self.need());
+        if confirmed < need {
+            return too_few(confirmed, need);
+        }
+        Fault::TooFew(StoreError::new(
+            "no answer in time to whether replicas have the lock",
+        ))
     }
 
     /// Connects, counts the replicas, and tries what will be asked.
@@ -154,6 +168,12 @@ impl Open {
         }
         confirmed.ok_or_else(|| faults::malformed("WAIT"))
     }
+}
+
+fn too_few(confirmed: u32, need: u32) -> Fault {
+    Fault::TooFew(StoreError::new(format!(
+        "only {confirmed} of {need} replicas confirmed the lock in time"
+    )))
 }
 
 /// What one `WAIT` told.
@@ -250,10 +270,7 @@ impl Lane {
                 left.push(request);
                 continue;
             } else {
-                let confirmed = told.confirmed;
-                Err(Fault::TooFew(StoreError::new(format!(
-                    "only {confirmed} of {need} replicas confirmed the lock in time"
-                ))))
+                Err(too_few(told.confirmed, need))
             };
             request.answer(answer);
         }
@@ -298,6 +315,7 @@ impl Lane {
                 return Err(Fault::Unknown(StoreError::new("the master has moved")));
             }
         };
+        self.terms.in_step.store(told.confirmed, Ordering::Relaxed);
         Ok((told, until))
     }
 }

@@ -9,7 +9,6 @@ use super::super::{CLOSED, GONE};
 use super::lane::{Lane, Open, Terms};
 use crate::backend::{Fault, Renewal};
 use crate::clock::Moment;
-use crate::error::StoreError;
 
 /// One is on its way while another fills; more would only wait for the same replicas.
 const LANES: usize = 2;
@@ -36,15 +35,16 @@ impl Request {
 
 type Queue = Arc<Mutex<mpsc::UnboundedReceiver<Request>>>;
 
-pub(super) struct Lanes {
+pub(in super::super) struct Lanes {
     // As long as the callers that wait: those are bounded where they come from.
     queue: mpsc::UnboundedSender<Request>,
+    terms: Arc<Terms>,
     closed: watch::Receiver<bool>,
 }
 
 impl Lanes {
     /// The lanes end when `closed` becomes true or is gone, and when this is dropped.
-    pub(super) fn start(
+    pub(in super::super) fn start(
         terms: &Arc<Terms>,
         mut first: Option<Open>,
         handle: &Handle,
@@ -58,12 +58,17 @@ impl Lanes {
         }
         Lanes {
             queue: sender,
+            terms: terms.clone(),
             closed: closed.subscribe(),
         }
     }
 
     /// Resolves once enough replicas have all of the holds. Dropped, it is as if nobody had asked.
-    pub(super) async fn confirm(&self, holds: Vec<Renewal>, deadline: Moment) -> Result<(), Fault> {
+    pub(in super::super) async fn confirm(
+        &self,
+        holds: Vec<Renewal>,
+        deadline: Moment,
+    ) -> Result<(), Fault> {
         let (answer, answered) = oneshot::channel();
         let request = Request {
             holds,
@@ -76,9 +81,7 @@ impl Lanes {
         match tokio::time::timeout_at(deadline.tick(), answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(self.ended()),
-            Err(_) => Err(Fault::TooFew(StoreError::new(
-                "replicas did not confirm the lock in time",
-            ))),
+            Err(_) => Err(self.terms.late()),
         }
     }
 

@@ -17,8 +17,8 @@
 //! there later, is the right one.
 
 mod give_back;
-mod lane;
-mod lanes;
+pub(super) mod lane;
+pub(super) mod lanes;
 mod look;
 
 use std::fmt;

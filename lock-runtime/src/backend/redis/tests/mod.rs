@@ -3,6 +3,7 @@
 mod backend;
 mod interleavings;
 mod outages;
+mod replicas;
 mod rights;
 mod scripts;
 mod server;

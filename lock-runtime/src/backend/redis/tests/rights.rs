@@ -12,7 +12,8 @@ const LEAST: &str = "-@all ~lock:* ~{lock:* ~redisson_lock_queue:* ~redisson_loc
      +zadd +zcard +zcount +zrem +zscore +incrby +zrange +zremrangebyscore \
      +exists +llen +lindex +lrange +lpos +lpop +lrem +rpush \
      +hget +hscan \
-     +publish +subscribe +unsubscribe +pubsub|numsub +ping +info";
+     +publish +subscribe +unsubscribe +pubsub|numsub +ping +info \
+     +wait";
 
 #[test]
 fn the_documentation_shows_the_rights_that_are_tested() {

@@ -54,6 +54,10 @@ impl Server {
         false
     }
 
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(super) fn url(&self) -> String {
         let mut words = self
             .arguments

@@ -1,0 +1,121 @@
+//! A lane by itself: whose replicas it believes.
+
+use super::super::replicas::{lane::Terms, lanes::Lanes};
+use super::*;
+use crate::backend::{Backend, Fault, Renewal};
+use crate::holder::HolderIds;
+use crate::replicas::Replicas;
+
+struct Scene {
+    master: Server,
+    _replica: Server,
+    backend: Arc<RedisBackend>,
+    lanes: Lanes,
+    closed: tokio::sync::watch::Sender<bool>,
+}
+
+async fn scene() -> Scene {
+    let master = Server::start_with(&["--repl-diskless-sync-delay", "0"]).await;
+    let port = master.port().to_string();
+    let replica = Server::start_with(&["--replicaof", "127.0.0.1", &port]).await;
+    until("the replica follows", async || {
+        master.run("SET probe 1").await;
+        master.integer("WAIT 1 100").await == 1 && replica.integer("EXISTS probe").await == 1
+    })
+    .await;
+    let backend = connect(&master).await;
+    let target = Arc::new(Target::parse(&master.url()).unwrap());
+    let control = Arc::from("lock:control:lock:");
+    let terms = Arc::new(Terms::new(target, &control, CALL, Replicas::majority()));
+    let closed = tokio::sync::watch::Sender::new(false);
+    let lanes = Lanes::start(&terms, None, &Handle::current(), &closed);
+    Scene {
+        master,
+        _replica: replica,
+        backend,
+        lanes,
+        closed,
+    }
+}
+
+impl Scene {
+    async fn confirmed(&self, holds: &[Renewal]) -> Result<(), String> {
+        let deadline = clock::now() + CALL;
+        match self.lanes.confirm(holds.to_vec(), deadline).await {
+            Ok(()) => Ok(()),
+            Err(Fault::TooFew(why)) => Err(why.to_string()),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+fn renewal(name: &str, holder: HolderId) -> Renewal {
+    Renewal {
+        key: key(name),
+        holder,
+        permits: 1,
+        term: None,
+    }
+}
+
+#[tokio::test]
+async fn replicas_of_a_server_that_does_not_have_the_lock_prove_nothing() {
+    let scene = scene().await;
+    let elsewhere = Server::start().await;
+    let other = connect(&elsewhere).await;
+    let ids = HolderIds::new();
+    let (here, there) = (ids.fresh(), ids.fresh());
+    granted(
+        scene
+            .backend
+            .acquire(claim(&key("here"), here, 5_000))
+            .await
+            .unwrap(),
+    );
+    granted(
+        other
+            .acquire(claim(&key("there"), there, 5_000))
+            .await
+            .unwrap(),
+    );
+    let (here, there) = (renewal("here", here), renewal("there", there));
+    scene.confirmed(std::slice::from_ref(&here)).await.unwrap();
+    let why = scene
+        .confirmed(std::slice::from_ref(&there))
+        .await
+        .unwrap_err();
+    assert!(why.contains("not at the server"), "{why}");
+    // Who asks together is answered apart.
+    let mixed = [here.clone(), there.clone()];
+    let (good, bad, both) = tokio::join!(
+        scene.confirmed(std::slice::from_ref(&here)),
+        scene.confirmed(std::slice::from_ref(&there)),
+        scene.confirmed(&mixed),
+    );
+    assert!(good.is_ok() && bad.is_err() && both.is_err());
+}
+
+#[tokio::test]
+async fn a_lane_that_was_cut_is_opened_anew_and_nobody_notices() {
+    let scene = scene().await;
+    let holder = HolderIds::new().fresh();
+    granted(
+        scene
+            .backend
+            .acquire(claim(&key("k"), holder, 60_000))
+            .await
+            .unwrap(),
+    );
+    for _ in 0..20 {
+        scene.confirmed(&[renewal("k", holder)]).await.unwrap();
+        scene.master.run("CLIENT KILL TYPE normal").await;
+    }
+    scene.closed.send_replace(true);
+    until("a closed one says so", async || {
+        let confirmed = scene
+            .lanes
+            .confirm(vec![renewal("k", holder)], clock::now() + CALL);
+        matches!(confirmed.await, Err(Fault::Closed(_)))
+    })
+    .await;
+}

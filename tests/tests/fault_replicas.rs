@@ -1,0 +1,482 @@
+//! Locks that replicas have before they are handed out, with replicas that are frozen and masters that die.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager, LostReason, Replicas};
+use tests::faults::{at_each_poll, behind_a_proxy, free_within, poll_times, took};
+use tests::sentinel::replicated;
+use tests::{CommandStats, Direction, RedisServer, SentinelGroup, eventually, eventually_within};
+use tokio::task::JoinSet;
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+
+/// A master and so many replicas, which hear of what is written at once.
+async fn servers(replicas: usize) -> Vec<RedisServer> {
+    let conf = || RedisServer::builder().line("repl-diskless-sync-delay 0");
+    replicated(conf, replicas).await
+}
+
+async fn manager(master: &RedisServer, replicas: Replicas) -> LockManager {
+    let builder = LockManager::builder().call_timeout(500 * MS);
+    builder
+        .replicas(replicas)
+        .connect(&master.url())
+        .await
+        .unwrap()
+}
+
+/// Everything but expiries.
+fn content(server: &RedisServer, key: &str) -> Vec<String> {
+    server.query(&["HGETALL", key])
+}
+
+fn assert_too_few(error: &LockError) {
+    let text = error.to_string();
+    assert!(matches!(error, LockError::Unavailable { .. }), "{text}");
+    assert!(text.contains("only 0 of 1 replicas"), "{text}");
+    assert!(error.is_retryable());
+}
+
+#[tokio::test]
+async fn a_lock_is_at_the_replica_when_it_is_handed_out() {
+    let servers = servers(1).await;
+    let locks = manager(&servers[0], Replicas::majority()).await;
+    for _ in 0..50 {
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        assert_eq!(content(&servers[1], "lock:k").len(), 2);
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn every_kind_is_confirmed() {
+    let servers = servers(1).await;
+    let locks = manager(&servers[0], Replicas::at_least(1)).await;
+    let replica = &servers[1];
+    for round in 0..5 {
+        for (request, key) in [
+            (locks.mutex("m"), "lock:m"),
+            (locks.fenced("e"), "lock:e"),
+            (locks.fair("f"), "lock:f"),
+            (locks.read("r"), "lock:r"),
+            (locks.write("w"), "lock:w"),
+        ] {
+            let guard = request.acquire().await.unwrap();
+            assert!(replica.exists(key), "{key}, round {round}");
+            guard.release().await.unwrap();
+        }
+        let many = locks.multi(["a", "b", "c"].map(|name| locks.mutex(name)));
+        let guard = many.acquire().await.unwrap();
+        for key in ["lock:a", "lock:b", "lock:c"] {
+            assert!(replica.exists(key), "{key}, round {round}");
+        }
+        guard.release().await.unwrap();
+    }
+    let permits = locks.semaphore("s");
+    assert!(permits.try_set_permits(5).await.unwrap());
+    let guard = permits.permits(3).acquire().await.unwrap();
+    let leased: i64 = replica.query(&["ZCARD", "{lock:s}:timeout"]);
+    assert_eq!(leased, 3);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn with_the_replica_frozen_the_wait_ends_in_an_error_that_says_so_and_nothing_is_left() {
+    let servers = servers(1).await;
+    let locks = manager(&servers[0], Replicas::at_least(1).within(300 * MS)).await;
+    servers[1].sigstop();
+    let before = CommandStats::of(&servers[0]);
+    let (refused, waited) = took(locks.mutex("k").wait(1_500 * MS).acquire()).await;
+    assert_too_few(&refused.unwrap_err());
+    assert!(waited >= 1_400 * MS && waited < 3_000 * MS, "{waited:?}");
+    let asked = CommandStats::of(&servers[0]).since(&before).calls("wait");
+    assert!(asked >= 2, "it tried again: {asked}");
+    assert_eq!(servers[0].stray_keys(), Vec::<String>::new());
+    let refused = locks.mutex("k").try_acquire().await;
+    assert_too_few(&refused.unwrap_err());
+    // It is over for all kinds alike.
+    let set = locks.multi([locks.mutex("a"), locks.mutex("b")]);
+    let fair = locks.fair("f").wait(500 * MS).acquire();
+    assert_too_few(&fair.await.unwrap_err());
+    assert_too_few(&set.wait(500 * MS).acquire().await.unwrap_err());
+    assert_eq!(servers[0].stray_keys(), Vec::<String>::new());
+    servers[1].sigcont();
+    eventually("the replica has forgotten it, too", async || {
+        servers[1].stray_keys().is_empty()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_wait_goes_on_until_the_replica_is_back() {
+    let servers = servers(1).await;
+    let replicas = Replicas::at_least(1).within(200 * MS);
+    let locks = manager(&servers[0], replicas).await;
+    for fair in [false, true] {
+        servers[1].sigstop();
+        let request = if fair {
+            locks.fair("f")
+        } else {
+            locks.mutex("k")
+        };
+        let before = CommandStats::of(&servers[0]);
+        let waiting = tokio::spawn(request.wait(LONG).acquire());
+        eventually("it has tried twice", async || {
+            CommandStats::of(&servers[0]).since(&before).calls("wait") >= 2
+        })
+        .await;
+        assert!(!waiting.is_finished());
+        servers[1].sigcont();
+        let guard = waiting.await.unwrap().unwrap();
+        assert!(servers[1].exists(if fair { "lock:f" } else { "lock:k" }));
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+        servers[0].assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_waited_for_a_holder_and_then_for_replicas_is_told_of_the_replicas() {
+    let servers = servers(1).await;
+    let locks = manager(&servers[0], Replicas::at_least(1).within(200 * MS)).await;
+    let other = LockManager::connect(&servers[0].url()).await.unwrap();
+    let guard = other.mutex("k").acquire().await.unwrap();
+    let waiting = tokio::spawn(locks.mutex("k").wait(3_000 * MS).acquire());
+    eventually("it waits", async || {
+        servers[0]
+            .channels()
+            .iter()
+            .any(|channel| channel.ends_with("k}"))
+    })
+    .await;
+    servers[1].sigstop();
+    guard.release().await.unwrap();
+    assert_too_few(&waiting.await.unwrap().unwrap_err());
+    assert_eq!(servers[0].stray_keys(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_is_confirmed() {
+    let servers = Arc::new(servers(1).await);
+    let locks = manager(&servers[0], Replicas::at_least(1)).await;
+    let mut waiters = JoinSet::new();
+    let before = CommandStats::of(&servers[0]);
+    for _ in 0..8 {
+        let (locks, servers) = (locks.clone(), servers.clone());
+        waiters.spawn(async move {
+            for _ in 0..10 {
+                let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
+                // Two holders in a row have different ids.
+                assert_eq!(
+                    content(&servers[1], "lock:k"),
+                    content(&servers[0], "lock:k")
+                );
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    while let Some(done) = waiters.join_next().await {
+        done.unwrap();
+    }
+    let scripts = CommandStats::of(&servers[0]).since(&before);
+    assert!(scripts.calls("wait") >= 80, "{scripts:?}");
+    servers[0].assert_clean().await;
+}
+
+#[tokio::test]
+async fn a_hand_over_that_is_not_confirmed_is_a_release_and_leaves_nothing() {
+    let servers = servers(1).await;
+    let locks = manager(&servers[0], Replicas::at_least(1).within(200 * MS)).await;
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    let heir = tokio::spawn(locks.mutex("k").wait(1_500 * MS).acquire());
+    eventually("the heir queues", async || {
+        locks.inspect("k").await.unwrap().local_waiters == 1
+    })
+    .await;
+    servers[1].sigstop();
+    guard.release().await.unwrap();
+    assert_too_few(&heir.await.unwrap().unwrap_err());
+    servers[0].assert_clean().await;
+}
+
+#[tokio::test]
+async fn a_future_dropped_at_any_poll_leaves_nothing() {
+    let servers = servers(1).await;
+    let builder = LockManager::builder().call_timeout(600 * MS);
+    let replicas = Replicas::at_least(1).within(60 * MS);
+    let (proxy, slow) = behind_a_proxy(&servers[0], builder.replicas(replicas)).await;
+    free_within(&slow, "warm", LONG).await;
+    proxy.delay(Direction::Requests, 2 * MS);
+    proxy.delay(Direction::Replies, 2 * MS);
+    // Confirmed in the end; never, by a replica that is frozen.
+    for frozen in [false, true] {
+        if frozen {
+            servers[1].sigstop();
+        }
+        at_each_poll(async |polls, leave| {
+            let request = slow.mutex("k").wait(Duration::ZERO);
+            let guard = poll_times(request.acquire(), polls, leave).await;
+            let completed = guard.is_some();
+            if let Some(guard) = guard {
+                assert_eq!(guard.is_err(), frozen);
+                drop(guard);
+            }
+            eventually_within(1_500 * MS, "nothing is left", async || {
+                servers[0].stray_keys().is_empty()
+            })
+            .await;
+            completed
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_else_waits_for_a_frozen_replica() {
+    let servers = servers(1).await;
+    let locks = manager(&servers[0], Replicas::at_least(1).within(2_000 * MS)).await;
+    let plain = manager(&servers[0], Replicas::off()).await;
+    let held = locks
+        .mutex("held")
+        .lease(12_000 * MS)
+        .acquire()
+        .await
+        .unwrap();
+    let renewed = locks
+        .mutex("renewed")
+        .lease(1_000 * MS)
+        .acquire()
+        .await
+        .unwrap();
+    servers[1].sigstop();
+    let before = CommandStats::of(&servers[0]);
+    let waiting: Vec<_> = (0..8)
+        .map(|index| {
+            let request = locks.mutex(format!("waiting-{index}"));
+            tokio::spawn(request.lease(12_000 * MS).wait(4_000 * MS).acquire())
+        })
+        .collect();
+    eventually("two lanes wait", async || {
+        CommandStats::of(&servers[0]).since(&before).calls("wait") >= 2
+            || servers[0]
+                .clients()
+                .iter()
+                .filter(|client| client.contains("cmd=wait"))
+                .count()
+                == 2
+    })
+    .await;
+    for _ in 0..20 {
+        let (seen, waited) = took(locks.inspect("held")).await;
+        assert!(seen.unwrap().held);
+        assert!(waited < 900 * MS, "behind a WAIT: {waited:?}");
+        free_within(&plain, "other", 900 * MS).await;
+    }
+    // Longer than its lease: it is renewed meanwhile.
+    eventually("a WAIT is over", async || {
+        waiting.iter().any(|task| task.is_finished())
+    })
+    .await;
+    assert!(renewed.is_held() && held.is_held());
+    for task in waiting {
+        assert!(matches!(
+            task.await.unwrap(),
+            Err(LockError::Unavailable { .. })
+        ));
+    }
+    let (released, waited) = took(held.release()).await;
+    released.unwrap();
+    assert!(waited < 900 * MS, "{waited:?}");
+}
+
+#[tokio::test]
+async fn those_who_come_together_are_asked_about_together() {
+    let servers = servers(1).await;
+    let locks = manager(&servers[0], Replicas::at_least(1).within(5_000 * MS)).await;
+    free_within(&locks, "warm", LONG).await;
+    let before = CommandStats::of(&servers[0]);
+    let mut tasks = JoinSet::new();
+    for index in 0..100 {
+        tasks.spawn(locks.mutex(format!("k{index}")).wait(LONG).acquire());
+    }
+    let mut guards = Vec::new();
+    while let Some(guard) = tasks.join_next().await {
+        guards.push(guard.unwrap().unwrap());
+    }
+    let asked = CommandStats::of(&servers[0]).since(&before);
+    assert!(asked.calls("wait") <= 30, "{asked:?}");
+    for index in 0..100 {
+        assert!(servers[1].exists(&format!("lock:k{index}")));
+    }
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_lock_outlives_the_master_that_dies_right_after_it_was_handed_out() {
+    let mut group = SentinelGroup::start().await;
+    let locks = LockManager::builder()
+        .call_timeout(500 * MS)
+        .replicas(Replicas::majority())
+        .connect(&group.url())
+        .await
+        .unwrap();
+    let mut guards = Vec::new();
+    for index in 0..20 {
+        let request = locks.mutex(format!("k{index}"));
+        guards.push(request.lease(20_000 * MS).acquire().await.unwrap());
+    }
+    group.servers[0].kill9();
+    let new = group.moved_from(0).await;
+    for (index, guard) in guards.iter().enumerate() {
+        assert!(group.servers[new].exists(&format!("lock:k{index}")));
+        assert!(guard.is_held());
+    }
+    for guard in guards {
+        eventually("it is given back at the new master", async || {
+            locks.inspect(guard.name()).await.is_ok()
+        })
+        .await;
+        guard.release().await.unwrap();
+    }
+    // There is no replica any more, and no lock without one.
+    let refused = locks.mutex("k").wait(500 * MS).acquire().await;
+    assert_too_few(&refused.unwrap_err());
+    eventually("the new master is clean", async || group.is_clean(&[new])).await;
+}
+
+#[tokio::test]
+async fn lanes_follow_the_master() {
+    let group = SentinelGroup::builder(2, 1).start().await;
+    let locks = LockManager::builder()
+        .call_timeout(500 * MS)
+        .replicas(Replicas::at_least(1).within(400 * MS))
+        .connect(&group.url())
+        .await
+        .unwrap();
+    for _ in 0..20 {
+        free_within(&locks, "k", LONG).await;
+    }
+    let new = group.failover().await;
+    // The old one takes writes until it is demoted, and one replica was still its own.
+    eventually("the manager follows", async || {
+        let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
+        let follows = group.servers[new].exists("lock:k");
+        drop(guard.release().await);
+        follows
+    })
+    .await;
+    for _ in 0..20 {
+        let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
+        let copies = group
+            .servers
+            .iter()
+            .filter(|server| server.exists("lock:k"));
+        assert!(group.servers[new].exists("lock:k") && copies.count() >= 2);
+        guard.release().await.unwrap();
+    }
+    eventually("the new master is clean", async || group.is_clean(&[new])).await;
+}
+
+#[tokio::test]
+async fn renewals_are_confirmed_only_if_asked_for() {
+    let servers = servers(1).await;
+    let strict = Replicas::at_least(1).within(100 * MS).renewals(true);
+    let strict = manager(&servers[0], strict).await;
+    let lenient = manager(&servers[0], Replicas::at_least(1)).await;
+    let term = 1_200 * MS;
+    let ends = strict.mutex("strict").lease(term).acquire().await.unwrap();
+    let lives = lenient
+        .mutex("lenient")
+        .lease(term)
+        .acquire()
+        .await
+        .unwrap();
+    // Confirmed renewals count.
+    let began = tokio::time::Instant::now();
+    eventually("both outlive their leases", async || {
+        began.elapsed() > 2 * term
+    })
+    .await;
+    assert!(ends.is_held() && lives.is_held());
+    servers[1].sigstop();
+    let lost = tokio::time::timeout(4 * term, ends.lost().wait()).await;
+    assert_eq!(lost.unwrap(), LostReason::Expired);
+    assert!(lives.is_held());
+    servers[1].sigcont();
+    lives.release().await.unwrap();
+    drop(ends);
+    servers[0].assert_clean().await;
+}
+
+#[tokio::test]
+async fn a_majority_counts_the_replicas() {
+    let servers = servers(3).await;
+    let locks = manager(&servers[0], Replicas::majority().within(300 * MS)).await;
+    servers[1].sigstop();
+    free_within(&locks, "k", LONG).await;
+    servers[2].sigstop();
+    let refused = locks.mutex("k").wait(600 * MS).acquire().await.unwrap_err();
+    assert!(
+        refused.to_string().contains("only 1 of 2 replicas"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_work_is_refused() {
+    let refused = |result: Result<LockManager, LockError>| match result {
+        Err(error @ LockError::InvalidConfig { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    // Nobody listens there.
+    let nowhere = "redis://127.0.0.1:1/";
+    let with = |replicas| LockManager::builder().replicas(replicas);
+    let none = with(Replicas::at_least(0)).connect(nowhere).await;
+    assert!(refused(none).contains("Replicas::off"));
+    let endless = Replicas::majority().within(Duration::from_secs(61));
+    assert!(refused(with(endless).connect(nowhere).await).contains("60 s"));
+    let memory = with(Replicas::majority()).connect("memory://").await;
+    assert!(refused(memory).contains("memory store"));
+    refused(with(Replicas::majority()).in_memory());
+    let nodes = [
+        "redis://127.0.0.1:1/",
+        "redis://127.0.0.1:2/",
+        "redis://127.0.0.1:3/",
+    ];
+    assert!(refused(with(Replicas::majority()).quorum(nodes).await).contains("quorum"));
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_named_at_connect() {
+    for (missing, named) in [
+        ("-wait", "WAIT"),
+        ("-publish", "PUBLISH"),
+        ("-info", "at_least"),
+    ] {
+        let rights = format!("on >secret ~* &* +@all {missing}");
+        let server = RedisServer::builder().user("locks", &rights).start();
+        let builder = LockManager::builder().replicas(Replicas::majority());
+        let refused = builder.connect(&server.url_with("locks", "secret")).await;
+        let error = refused.unwrap_err();
+        assert!(
+            matches!(error, LockError::Denied { .. }),
+            "{missing}: {error}"
+        );
+        assert!(error.to_string().contains(named), "{missing}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_master_without_replicas_grants_nothing_and_still_connects() {
+    let server = RedisServer::start();
+    let locks = manager(&server, Replicas::majority().within(200 * MS)).await;
+    let refused = locks.mutex("k").wait(400 * MS).acquire().await;
+    assert_too_few(&refused.unwrap_err());
+    server.assert_clean().await;
+    locks.shutdown().await;
+    server.assert_deserted().await;
+}
