@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use lock_runtime::{
     FencingToken, HolderInfo, Latch, Lease, LockError, LockGuard, LockInfo, LockManager,
     LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member, MemoryStore, MultiRequest,
-    Outcome, PlainSemaphore, Protect, QuorumNode, Scope, Semaphore, StoreError,
+    Outcome, PlainSemaphore, Protect, QuorumNode, Replicas, Scope, Semaphore, StoreError,
 };
 
 type Body = std::future::Ready<()>;
@@ -26,18 +26,18 @@ fn public_types_are_send_sync_and_debug() {
         FencingToken, HolderInfo, Latch, Lease, LockError, LockGuard, LockInfo, LockManager,
         LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
         MultiRequest, Outcome<()>,
-        PlainSemaphore, QuorumNode, Scope<Body>, Semaphore, StoreError,
+        PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
     );
     each!(shown:
         FencingToken, HolderInfo, Latch, Lease, LockError, LockGuard, LockInfo, LockManager,
         LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
         MultiRequest, Outcome<()>,
-        Protect<Body>, PlainSemaphore, QuorumNode, Scope<Body>, Semaphore, StoreError,
+        Protect<Body>, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
     );
     each!(cloned:
         FencingToken, HolderInfo, Latch, Lease, LockError, LockInfo, LockManager, LockManagerBuilder,
         LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, Outcome<()>,
-        PlainSemaphore, QuorumNode, Semaphore, StoreError,
+        PlainSemaphore, QuorumNode, Replicas, Semaphore, StoreError,
     );
     each!(an_error: LockError, StoreError);
 }
