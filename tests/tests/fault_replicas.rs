@@ -204,14 +204,13 @@ async fn a_hand_over_that_is_not_confirmed_is_a_release_and_leaves_nothing() {
 #[tokio::test]
 async fn a_future_dropped_at_any_poll_leaves_nothing() {
     let servers = servers(1).await;
-    let builder = LockManager::builder().call_timeout(600 * MS);
-    let replicas = Replicas::at_least(1).within(60 * MS);
-    let (proxy, slow) = behind_a_proxy(&servers[0], builder.replicas(replicas)).await;
-    free_within(&slow, "warm", LONG).await;
-    proxy.delay(Direction::Requests, 2 * MS);
-    proxy.delay(Direction::Replies, 2 * MS);
     // Confirmed in the end; never, by a replica that is frozen.
-    for frozen in [false, true] {
+    for (within, frozen) in [(5_000 * MS, false), (60 * MS, true)] {
+        let builder = LockManager::builder().call_timeout(600 * MS);
+        let replicas = Replicas::at_least(1).within(within);
+        let (proxy, slow) = behind_a_proxy(&servers[0], builder.replicas(replicas)).await;
+        proxy.delay(Direction::Requests, 2 * MS);
+        proxy.delay(Direction::Replies, 2 * MS);
         if frozen {
             servers[1].sigstop();
         }
