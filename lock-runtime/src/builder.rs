@@ -125,7 +125,7 @@ impl LockManagerBuilder {
     /// they are to be [confirmed](Replicas::renewals), too; not to releases, plain permits and latches. The waiting
     /// goes by two connections of its own, and holds up no other request.
     ///
-    /// Refused by [`in_memory`](Self::in_memory), `memory://` and [`quorum`](Self::quorum).
+    /// Refused by [`in_memory`](Self::in_memory), `memory://`, `redis-cluster://` and [`quorum`](Self::quorum).
     pub fn replicas(mut self, replicas: Replicas) -> Self {
         self.options.replicas = replicas;
         self

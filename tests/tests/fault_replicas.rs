@@ -445,6 +445,10 @@ async fn what_cannot_work_is_refused() {
     let memory = with(Replicas::majority()).connect("memory://").await;
     assert!(refused(memory).contains("memory store"));
     refused(with(Replicas::majority()).in_memory());
+    let cluster = with(Replicas::majority())
+        .connect("redis-cluster://127.0.0.1:1/")
+        .await;
+    assert!(refused(cluster).contains("Cluster"));
     let nodes = [
         "redis://127.0.0.1:1/",
         "redis://127.0.0.1:2/",

@@ -135,7 +135,7 @@ pub(super) struct Manner {
 }
 
 impl Manner {
-    #[cfg(test)]
+    /// As one server by itself takes them.
     pub(super) const PLAIN: Manner = Manner {
         channels: ClusterChannels::Classic,
         asking: false,

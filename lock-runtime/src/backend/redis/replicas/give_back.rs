@@ -101,7 +101,7 @@ impl Grant {
             holder: self.holder,
             permits: self.permits,
         };
-        let (live, now) = inner.link.get(now, deadline).await?;
+        let (live, now) = inner.route(&self.key, now, deadline).await?;
         inner.release(&live, stake, now, deadline).await?;
         // What a deposed master forgets, the new one may still have.
         inner.vouch(Some(live), deadline).await

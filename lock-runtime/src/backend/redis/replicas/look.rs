@@ -7,7 +7,7 @@ use super::super::permit_scripts::RenewPermits;
 use super::super::permits::{ids, leases};
 use super::super::read_write::timeout_key;
 use super::super::rw_scripts::ReadRenew;
-use super::super::script::{self, Script};
+use super::super::script::{self, Manner, Script};
 use super::super::scripts::Renew;
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::kind::Kind;
@@ -40,7 +40,7 @@ impl<T> Part<T> {
         if self.items.is_empty() {
             return Ok(Vec::new());
         }
-        let answers = script::run(&mut connection.clone(), &script).await?;
+        let answers = script::run(&mut connection.clone(), &script, Manner::PLAIN).await?;
         let answers = self.holds.iter().zip(answers);
         let held = answers.filter(|(_, answer)| *answer == Renewed::Held);
         Ok(held.map(|(hold, _)| *hold).collect())
