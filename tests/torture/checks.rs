@@ -52,7 +52,7 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
             losses.map(|loss| format!("{loss:?}")).collect(),
         );
         // With several processes at one key there is always somebody to wake.
-        let silent = site.replicated.is_none() && site.messages() == 0;
+        let silent = !site.nodes.is_empty() && site.messages() == 0;
         find(
             "wake-ups",
             silent
@@ -222,5 +222,9 @@ pub(crate) fn recoveries(
         let at = holds.map(|hold| hold.from).min()?;
         Some((key, Duration::from_nanos(at - strike.since())))
     };
-    keys::hot(topology).into_iter().filter_map(first).collect()
+    let mut keys = keys::hot(topology);
+    if let Some(affected) = &strike.affected {
+        keys.retain(|key| affected.contains(key));
+    }
+    keys.into_iter().filter_map(first).collect()
 }

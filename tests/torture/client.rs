@@ -33,7 +33,7 @@ pub(crate) async fn run(
             let nodes: Vec<&str> = url.split(' ').collect();
             builder.longest_lease(LONGEST_LEASE).quorum(nodes).await
         }
-        Topology::Single | Topology::Sentinel => builder.connect(url).await,
+        Topology::Single | Topology::Sentinel | Topology::Cluster => builder.connect(url).await,
     };
     let locks = locks.expect("connect to the lock server");
     let resource = Resource::connect(resource, checked).await;

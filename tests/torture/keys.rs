@@ -59,7 +59,7 @@ pub(crate) fn of_tasks(topology: Topology) -> Vec<Work> {
     if topology != Topology::Quorum {
         tasks.push(FAIR);
     }
-    if topology == Topology::Single {
+    if matches!(topology, Topology::Single | Topology::Cluster) {
         tasks.extend(OTHER_KINDS);
     }
     tasks

@@ -4,7 +4,7 @@
 //! | flag | what it does |
 //! | --- | --- |
 //! | `--minutes N` | rounds of every fault, then of random pairs, again and again, for so long; without: one pass |
-//! | `--topology NAME` | only this one: `single`, `sentinel` or `quorum` |
+//! | `--topology NAME` | only this one: `single`, `sentinel`, `cluster` or `quorum` |
 //! | `--seed S` | the same faults, times and choices as in an earlier run; the machine's scheduling is not repeated |
 //! | `--round K` | only this round of that seed |
 //! | `--fault NAME` | only this fault (or `calm`, `pairs`) |
@@ -13,7 +13,7 @@
 //!
 //! | file | what is in it |
 //! | --- | --- |
-//! | `site.rs`, `replicated.rs` | what is tortured; another topology is another constructor here |
+//! | `site.rs`, `replicated.rs`, `clustered.rs` | what is tortured; another topology is another constructor here |
 //! | `faults/` | one small type per fault; it proves that it struck |
 //! | `client.rs`, `task.rs`, `keys.rs`, `resource.rs` | what the processes do, and what they guard |
 //! | `crew.rs`, `log.rs` | starting, killing and hearing them |
@@ -23,6 +23,7 @@
 
 mod checks;
 mod client;
+mod clustered;
 mod crew;
 mod faults;
 mod keys;

@@ -13,7 +13,6 @@ use crate::site::takes_writes;
 const CLIENT: &str = "client";
 const PATIENCE: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(10);
-const PROBE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Replicated {
     pub(crate) group: SentinelGroup,
@@ -54,7 +53,8 @@ impl Replicated {
     /// Whether the sentinel has named another master that takes writes.
     pub(crate) fn has_moved(&self) -> bool {
         let new = &self.group.servers[self.other()];
-        self.group.sentinels[0].master_port() == Some(new.port()) && takes_writes(new.addr(), PROBE)
+        self.group.sentinels[0].master_port() == Some(new.port())
+            && takes_writes(new.addr(), "probe")
     }
 
     /// Sentinel and replica no longer reach a server, or do again. The harness has its connection already.

@@ -71,11 +71,13 @@ pub(crate) struct Outcome {
 #[derive(Debug, Clone)]
 pub(crate) struct Strike {
     pub(crate) begun: u64,
-    /// The same moment by the clock of the servers, in microseconds.
+    /// When it had begun, by the clock of the servers, in microseconds.
     pub(crate) begun_us: u64,
     pub(crate) healed: u64,
     /// See [`Fault::answered`].
     pub(crate) answered: Option<u64>,
+    /// See [`Fault::affected`].
+    pub(crate) affected: Option<Vec<&'static str>>,
 }
 
 impl Strike {
@@ -272,8 +274,9 @@ impl Stage {
             .map(|second| (lasts(second.as_ref()), second));
         let nodes = self.site.nodes.len().max(1);
         self.at = self.rng.usize(..nodes);
-        let (begun, begun_us) = (now_ns(), now_us());
+        let begun = now_ns();
         first.begin(&mut self.scene());
+        let begun_us = now_us();
         match second {
             None => {
                 self.wait(time, &mut [&mut *first]);
@@ -293,6 +296,7 @@ impl Stage {
             begun_us,
             healed: now_ns(),
             answered: faults.iter().find_map(|fault| fault.answered()),
+            affected: faults.iter().find_map(|fault| fault.affected()),
         });
     }
 
@@ -309,7 +313,15 @@ impl Stage {
             return;
         };
         let deadline = Instant::now() + RECOVERY;
-        let hot = keys::hot(self.site.topology).len();
+        let hot = keys::hot(self.site.topology).into_iter();
+        let hot = hot
+            .filter(|key| {
+                strike
+                    .affected
+                    .as_ref()
+                    .is_none_or(|these| these.contains(key))
+            })
+            .count();
         loop {
             let back = checks::recoveries(&self.crew.log, self.site.topology, &strike).len();
             if back == hot {

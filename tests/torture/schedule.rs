@@ -17,7 +17,7 @@ use crate::timeline;
 /// Random pairs in one pass.
 const PAIRS: usize = 4;
 /// Faults of a quorum in the short pass.
-const SHORT: usize = 5;
+const SHORT: usize = 3;
 /// A planted bug may need luck to show: so many rounds at most.
 const TRIES: u64 = 4;
 /// How often the fault of a planted bug strikes in each of them, until something is found.
@@ -120,7 +120,7 @@ fn pass_of(options: &Options, pass: u64) -> Vec<Round> {
         for (number, fault) in alone.into_iter().enumerate() {
             let long = match topology {
                 Topology::Single => false,
-                Topology::Sentinel => fault.side() == Side::Clients,
+                Topology::Sentinel | Topology::Cluster => fault.side() == Side::Clients,
                 Topology::Quorum => number >= SHORT,
             };
             add(vec![fault], long);

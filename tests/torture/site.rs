@@ -11,6 +11,7 @@ use tests::quorum::wait_until_it_counts;
 use tests::{FaultProxy, RedisServer};
 use tokio::runtime::Runtime;
 
+use crate::clustered::Clustered;
 use crate::keys;
 use crate::replicated::Replicated;
 
@@ -21,17 +22,20 @@ pub(crate) enum Topology {
     Single,
     /// A master, its replica, and a sentinel that fails over.
     Sentinel,
+    /// Three masters that share the keys, with a replica each.
+    Cluster,
     /// Three independent servers.
     Quorum,
 }
 
 impl Topology {
-    pub(crate) const ALL: [Self; 3] = [Self::Single, Self::Sentinel, Self::Quorum];
+    pub(crate) const ALL: [Self; 4] = [Self::Single, Self::Sentinel, Self::Cluster, Self::Quorum];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Single => "single",
             Self::Sentinel => "sentinel",
+            Self::Cluster => "cluster",
             Self::Quorum => "quorum",
         }
     }
@@ -54,6 +58,7 @@ pub(crate) struct Site {
     pub(crate) nodes: Vec<Node>,
     /// What sentinels watch.
     pub(crate) replicated: Option<Replicated>,
+    pub(crate) clustered: Option<Clustered>,
     pub(crate) resource: RedisServer,
 }
 
@@ -67,7 +72,7 @@ impl Site {
     ) -> Self {
         let nodes = match topology {
             Topology::Single => 1,
-            Topology::Sentinel => 0,
+            Topology::Sentinel | Topology::Cluster => 0,
             Topology::Quorum => 3,
         };
         let nodes: Vec<Node> = (0..nodes).map(|_| Node::start(runtime, durable)).collect();
@@ -82,15 +87,17 @@ impl Site {
             topology,
             nodes,
             replicated,
+            clustered: (topology == Topology::Cluster).then(|| Clustered::start(runtime)),
             resource: RedisServer::start(),
         }
     }
 
     /// What the client in this place connects to.
     pub(crate) fn url(&self, place: usize) -> String {
-        match &self.replicated {
-            Some(replicated) => replicated.url(place),
-            None => {
+        match (&self.replicated, &self.clustered) {
+            (Some(replicated), _) => replicated.url(place),
+            (_, Some(clustered)) => clustered.cluster.url(),
+            (None, None) => {
                 let urls: Vec<String> = self.nodes.iter().map(|node| node.proxy.url()).collect();
                 urls.join(" ")
             }
@@ -104,12 +111,15 @@ impl Site {
 
     /// A key that somebody holds, and for how long, in milliseconds.
     pub(crate) fn held(&self) -> Option<(&'static str, i64)> {
-        let nodes = self.nodes.iter().map(|node| &node.server);
-        let master = self.replicated.as_ref().map(Replicated::master);
-        let servers: Vec<&RedisServer> = nodes.chain(master).collect();
+        let servers = |key| {
+            let nodes = self.nodes.iter().map(|node| &node.server);
+            let master = self.replicated.as_ref().map(Replicated::master);
+            let owner = self.clustered.as_ref().map(|site| site.master_of(key));
+            nodes.chain(master).chain(owner)
+        };
         let locks = keys::all(self.topology).into_iter();
         locks
-            .flat_map(|key| servers.iter().map(move |server| (key, server)))
+            .flat_map(|key| servers(key).map(move |server| (key, server)))
             .map(|(key, server)| (key, left(server, key)))
             .find(|(_, left)| *left != NOT_THERE)
     }
@@ -180,12 +190,17 @@ pub(crate) fn answers(addr: SocketAddr, within: Duration) -> bool {
     ping().is_ok_and(|read| read > 0)
 }
 
-/// Whether a plain `SET` is done there in time.
-pub(crate) fn takes_writes(addr: SocketAddr, within: Duration) -> bool {
+/// Whether a plain `SET` is done there at once.
+pub(crate) fn takes_writes(addr: SocketAddr, key: &str) -> bool {
+    let within = Duration::from_millis(100);
     let set = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect_timeout(&addr, within)?;
         stream.set_read_timeout(Some(within))?;
-        stream.write_all(b"*3\r\n$3\r\nSET\r\n$5\r\nprobe\r\n$1\r\n1\r\n")?;
+        let length = key.len();
+        write!(
+            stream,
+            "*3\r\n$3\r\nSET\r\n${length}\r\n{key}\r\n$1\r\n1\r\n"
+        )?;
         let mut reply = [0; 16];
         let read = stream.read(&mut reply)?;
         Ok(reply[..read].starts_with(b"+OK"))

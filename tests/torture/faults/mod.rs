@@ -1,6 +1,7 @@
 //! What goes wrong, and the proof that it did.
 
 mod clients;
+mod cluster;
 mod failover;
 mod majority;
 mod network;
@@ -90,12 +91,18 @@ pub(crate) trait Fault {
     fn answered(&self) -> Option<u64> {
         None
     }
+
+    /// The locks that it is about, if not all of them.
+    fn affected(&self) -> Option<Vec<&'static str>> {
+        None
+    }
 }
 
 /// Fresh ones of every kind.
 pub(crate) fn all(topology: Topology) -> Vec<Box<dyn Fault>> {
     let mut all = match topology {
         Topology::Sentinel => failover::all(),
+        Topology::Cluster => cluster::all(),
         Topology::Single | Topology::Quorum => {
             let mut all = server::all();
             all.extend(network::all());
