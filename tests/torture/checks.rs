@@ -207,7 +207,7 @@ fn unexpected(log: &Log, terms: Terms) -> Vec<String> {
 /// How long after this moment each hot key was held for the first time; those that were not are left out.
 ///
 /// After a failover only grants of the new master count, by their tokens, which are its clock's microseconds: what the
-/// old one granted may still be on its way.
+/// old one granted may still be on its way. What has no token counts from the new master's first answer on.
 pub(crate) fn recoveries(
     log: &Log,
     topology: Topology,
@@ -215,8 +215,10 @@ pub(crate) fn recoveries(
 ) -> Vec<(&'static str, Duration)> {
     let first = |key: &'static str| {
         let holds = log.all_holds().filter(|hold| {
-            let is_new =
-                strike.answered.is_none() || hold.token.is_none_or(|token| token > strike.begun_us);
+            let is_new = strike.answered.is_none_or(|answered| match hold.token {
+                Some(token) => token > strike.begun_us,
+                None => hold.from >= answered,
+            });
             hold.key == key && hold.from >= strike.since() && is_new
         });
         let at = holds.map(|hold| hold.from).min()?;
