@@ -303,8 +303,12 @@ impl RedisCluster {
         })
         .await;
         self.settled().await;
+        self.partner_of(node)
+    }
+
+    /// The other one of a master and its replica, whoever is which.
+    pub fn partner_of(&self, node: usize) -> usize {
         let masters = self.conf.masters;
-        // Each pair of nodes is a master and its replica, whoever is which.
         if node < masters {
             node + masters
         } else {
@@ -353,6 +357,14 @@ impl RedisCluster {
         self.awake()
             .into_iter()
             .any(|asked| has_slots(self.view(asked)))
+    }
+
+    /// Whether a node itself says that it has slots.
+    pub fn has_slots(&self, node: usize) -> bool {
+        let port = self.nodes[node].port();
+        self.view(node)
+            .by_port(port)
+            .is_some_and(|own| !own.slots.is_empty())
     }
 
     fn is_ok(&self, node: usize) -> bool {

@@ -2,6 +2,7 @@
 
 use redis::Value;
 
+use crate::cluster::RedisCluster;
 use crate::eventually::eventually;
 use crate::server::{HELPER, RedisServer};
 
@@ -71,6 +72,19 @@ impl RedisServer {
     /// Makes all other clients reconnect: the server cuts them.
     pub fn cut_clients(&self) {
         let _: Value = self.query(&["CLIENT", "KILL", "SKIPME", "yes"]);
+    }
+}
+
+impl RedisCluster {
+    /// Of all masters that can be asked: see [`RedisServer::stray_keys`].
+    pub fn stray_keys(&self) -> Vec<String> {
+        let masters = self
+            .awake()
+            .into_iter()
+            .filter(|node| self.has_slots(*node));
+        masters
+            .flat_map(|node| self.nodes[node].stray_keys())
+            .collect()
     }
 }
 

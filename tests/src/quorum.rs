@@ -27,9 +27,14 @@ impl Quorum {
 
     /// So many servers, old enough to have a vote.
     pub async fn redis(nodes: usize) -> Self {
+        Self::aged(nodes, LONGEST_LEASE).await
+    }
+
+    /// So many servers, old enough to have a vote where this is the longest lease.
+    pub async fn aged(nodes: usize, longest_lease: Duration) -> Self {
         let servers: Vec<_> = (0..nodes).map(|_| RedisServer::start()).collect();
         for server in &servers {
-            wait_until_it_counts(server).await;
+            wait_until_older(server, longest_lease).await;
         }
         Self::Redis(servers)
     }
@@ -145,8 +150,12 @@ impl Quorum {
 
 /// A server that has just started counts as down until it is older than the longest lease.
 pub async fn wait_until_it_counts(server: &RedisServer) {
+    wait_until_older(server, LONGEST_LEASE).await;
+}
+
+async fn wait_until_older(server: &RedisServer, longest_lease: Duration) {
     // As it is seen from outside: a second for each end of the uptime, and the drift of clocks.
-    let age = LONGEST_LEASE.as_secs() + 2;
+    let age = longest_lease.as_secs() + 2;
     eventually("the server is old enough", async || {
         let info: String = server.query(&["INFO", "server"]);
         let uptime = info

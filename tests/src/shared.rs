@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use lock_runtime::{LockManager, LockManagerBuilder};
 use redis::Value;
@@ -9,9 +10,13 @@ use tokio::runtime::Builder;
 
 use crate::cluster::{RedisCluster, slot_of};
 use crate::eventually::eventually;
-use crate::quorum::{LONGEST_LEASE, Quorum};
+use crate::quorum::Quorum;
 use crate::sentinel::SentinelGroup;
 use crate::server::RedisServer;
+
+/// The longest lease of a shared quorum: a node has a tenth of it to answer, which has to be enough on a busy machine. The
+/// servers count only once they are older.
+pub const QUORUM_LEASE: Duration = Duration::from_secs(4);
 
 /// What several tests use at once. Nobody restarts, freezes or flushes it.
 ///
@@ -42,7 +47,7 @@ impl Topology {
     /// The process's quorum of servers; started by whoever asks first.
     pub fn quorum() -> &'static Self {
         static SHARED: OnceLock<Topology> = OnceLock::new();
-        SHARED.get_or_init(|| started(async || Self::Quorum(Quorum::redis(3).await)))
+        SHARED.get_or_init(|| started(async || Self::Quorum(Quorum::aged(3, QUORUM_LEASE).await)))
     }
 
     fn masters(&self) -> &[RedisServer] {
@@ -88,7 +93,7 @@ impl Share {
             Topology::Sentinel(group) => builder.connect(&group.url()).await,
             Topology::Cluster(cluster) => builder.connect(&cluster.url()).await,
             Topology::Quorum(quorum) => {
-                let builder = builder.lease(LONGEST_LEASE).longest_lease(LONGEST_LEASE);
+                let builder = builder.lease(QUORUM_LEASE).longest_lease(QUORUM_LEASE);
                 builder.quorum(quorum.nodes()).await
             }
         };

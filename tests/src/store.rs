@@ -5,9 +5,9 @@ use std::time::Duration;
 use lock_runtime::{LockManager, LockManagerBuilder, MemoryStore};
 
 use crate::eventually::eventually;
-use crate::quorum::{LONGEST_LEASE, Quorum};
+use crate::quorum::Quorum;
 use crate::server::{Data, RedisServer};
-use crate::shared::{Share, Topology};
+use crate::shared::{QUORUM_LEASE, Share, Topology};
 
 /// A store, or a part of one, that belongs to one test.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Store {
     /// The lease of its managers' holds unless they say otherwise.
     pub fn lease(&self) -> Duration {
         match self {
-            Self::Shared(share) if share.is_quorum() => LONGEST_LEASE,
+            Self::Shared(share) if share.is_quorum() => QUORUM_LEASE,
             _ => Duration::from_secs(30),
         }
     }
@@ -85,7 +85,7 @@ impl Store {
     /// The longest lease that it gives.
     pub fn longest_lease(&self) -> Duration {
         match self {
-            Self::Shared(share) if share.is_quorum() => LONGEST_LEASE,
+            Self::Shared(share) if share.is_quorum() => QUORUM_LEASE,
             Self::Quorum(_) => Duration::from_secs(60),
             _ => Duration::from_secs(24 * 60 * 60),
         }
@@ -185,6 +185,10 @@ macro_rules! suite {
 
         mod on_sentinel {
             $crate::suite!(@real |name| $crate::Store::sentinel(name); $($behaviour)+);
+        }
+
+        mod on_cluster {
+            $crate::suite!(@real |name| $crate::Store::cluster(name); $($behaviour)+);
         }
     };
     (@paused $new:expr; $($behaviour:ident)+) => {
