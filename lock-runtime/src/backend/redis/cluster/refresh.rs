@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::super::sentinel::Address;
 use super::super::{dial, faults, script};
-use super::slots::{self, View};
+use super::slots::{self, Before, View};
 use super::{Cluster, closed};
 use crate::backend::Fault;
 use crate::clock;
@@ -25,6 +25,8 @@ const LEAST: Duration = Duration::from_millis(50);
 const GRACE: Duration = Duration::from_millis(100);
 /// Nodes that are asked at once.
 const ASKED: usize = 5;
+/// Where so many have a connection and all is well, none is opened in order to ask.
+const ENOUGH: usize = 3;
 
 impl Cluster {
     /// Until the backend is closed.
@@ -84,9 +86,9 @@ impl Cluster {
             tokio::time::timeout_at(until.tick(), questions.join_next()).await
         {
             match joined {
-                Ok((_, Ok(view))) => {
+                Ok((address, Ok(view))) => {
                     until = until.earlier(clock::now() + GRACE);
-                    views.push(view);
+                    views.push((address, view));
                 }
                 Ok((address, Err(fault))) => {
                     let worse = matches!(failed, None | Some((_, Fault::NotDone(_))));
@@ -103,8 +105,14 @@ impl Cluster {
                 None => Fault::NotDone(StoreError::new("no node of the cluster answers")),
             });
         }
-        let known = |slot| self.table.owner(slot).map(|node| node.address.clone());
-        self.table.replace(&slots::agree(&views, known));
+        let before = |slot| {
+            let node = self.table.owner(slot)?;
+            Some(Before {
+                owner: node.address.clone(),
+                live: node.link.get().is_some_and(|link| link.is_live()),
+            })
+        };
+        self.table.replace(&slots::agree(&views, before));
         Ok(())
     }
 
@@ -122,6 +130,10 @@ impl Cluster {
         }
         let mut seeds = self.seeds.hosts.clone();
         fastrand::shuffle(&mut seeds);
+        if asked.len() >= ENOUGH && !self.table.is_in_trouble() {
+            asked.truncate(ASKED);
+            return asked;
+        }
         // With many that are there, one place is for a seed all the same: all others may have left the cluster.
         asked.truncate(ASKED - 1);
         for address in seeds.into_iter().chain(others) {

@@ -1,6 +1,5 @@
 //! What nodes say about who has which slots, and what of it counts.
 
-use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use redis::Value;
@@ -58,32 +57,53 @@ fn slot(number: i64) -> Option<u16> {
     (usize::from(slot) < SLOTS).then_some(slot)
 }
 
-/// For each slot the master that most of the views name; where they are even, the one that was known before.
+/// Who was known to have a slot before.
+pub(super) struct Before {
+    pub(super) owner: Address,
+    /// It can be reached.
+    pub(super) live: bool,
+}
+
+/// For each slot the master that most of the views name, each with the node that gave it; where they are even, the one
+/// that was known before.
 ///
-/// A master that was cut off from the others still names itself: alone, it is outvoted.
+/// A master that was cut off from the others, or frozen, still names itself: it is outvoted, and alone it is not
+/// believed against one that is there. Else it would be asked about holds that it never heard of. If it is right, the
+/// other one will say so itself.
 pub(super) fn agree(
-    views: &[View],
-    known: impl Fn(u16) -> Option<Address>,
+    views: &[(Address, View)],
+    before: impl Fn(u16) -> Option<Before>,
 ) -> Vec<Option<Address>> {
-    let mut votes: Vec<HashMap<&Address, usize>> = vec![HashMap::new(); SLOTS];
-    for View(ranges) in views {
+    let mut votes: Vec<Vec<(&Address, usize, bool)>> = vec![Vec::new(); SLOTS];
+    for (voter, View(ranges)) in views {
         for (range, master) in ranges {
             for slot in range.clone() {
-                if let Some(votes) = votes.get_mut(usize::from(slot)) {
-                    *votes.entry(master).or_default() += 1;
+                let Some(votes) = votes.get_mut(usize::from(slot)) else {
+                    continue;
+                };
+                match votes.iter_mut().find(|(named, ..)| *named == master) {
+                    Some((_, count, alone)) => (*count, *alone) = (*count + 1, false),
+                    None => votes.push((master, 1, voter == master)),
                 }
             }
         }
     }
     let mut owners = Vec::with_capacity(SLOTS);
     for (slot, votes) in (0..).zip(&votes) {
-        let most = votes.values().max().copied().unwrap_or(0);
-        let mut named = votes.iter().filter(|(_, count)| **count == most);
+        let most = votes.iter().map(|(_, count, _)| *count).max().unwrap_or(0);
+        let mut named = votes.iter().filter(|(_, count, _)| *count == most);
         let owner = match (named.next(), named.next()) {
             (None, _) => None,
-            (Some((only, _)), None) => Some((*only).clone()),
-            (Some((one, _)), Some(_)) => {
-                let before = known(slot).filter(|known| votes.get(known) == Some(&most));
+            (Some((only, _, alone)), None) => match before(slot) {
+                Some(before) if *alone && before.live => Some(before.owner),
+                _ => Some((*only).clone()),
+            },
+            (Some((one, ..)), Some(_)) => {
+                let is_one = |before: &Before| {
+                    let mut even = votes.iter().filter(|(_, count, _)| *count == most);
+                    even.any(|(named, ..)| **named == before.owner)
+                };
+                let before = before(slot).filter(is_one).map(|before| before.owner);
                 Some(before.unwrap_or_else(|| (*one).clone()))
             }
         };
@@ -151,21 +171,44 @@ mod tests {
         }
     }
 
+    fn before(owner: &str, live: bool) -> impl Fn(u16) -> Option<Before> {
+        move |_| {
+            let owner = owner.into();
+            Some(Before { owner, live })
+        }
+    }
+
+    fn all(owners: &[Option<Address>], expected: &str) -> bool {
+        owners
+            .iter()
+            .all(|owner| owner.as_deref() == Some(expected))
+    }
+
     #[test]
     fn a_master_that_was_cut_off_is_outvoted() {
-        let old = view(&[(0, 16_383, "old:1")]);
-        let new = view(&[(0, 16_383, "new:1")]);
-        let owners = agree(&[old.clone(), new.clone(), new.clone()], |_| {
-            Some("old:1".into())
-        });
-        assert!(owners.iter().all(|owner| owner.as_deref() == Some("new:1")));
-        let even = agree(&[old, new], |_| Some("old:1".into()));
-        assert!(even.iter().all(|owner| owner.as_deref() == Some("old:1")));
+        let old = ("old:1".into(), view(&[(0, 16_383, "old:1")]));
+        let new = |voter: &str| (voter.into(), view(&[(0, 16_383, "new:1")]));
+        let views = [old.clone(), new("a:1"), new("b:1")];
+        assert!(all(&agree(&views, before("old:1", true)), "new:1"));
+        let even = [old.clone(), new("a:1")];
+        assert!(all(&agree(&even, before("old:1", true)), "old:1"));
+        assert!(all(&agree(&even, before("new:1", true)), "new:1"));
+    }
+
+    #[test]
+    fn nobodys_word_about_itself_alone_counts_against_a_node_that_is_there() {
+        let views = [("old:1".into(), view(&[(0, 16_383, "old:1")]))];
+        assert!(all(&agree(&views, before("new:1", true)), "new:1"));
+        assert!(all(&agree(&views, before("new:1", false)), "old:1"));
+        assert!(all(&agree(&views, |_| None), "old:1"));
+        let views = [("other:1".into(), view(&[(0, 16_383, "old:1")]))];
+        assert!(all(&agree(&views, before("new:1", true)), "old:1"));
     }
 
     #[test]
     fn a_slot_that_nobody_names_has_no_owner() {
-        let owners = agree(&[view(&[(1, 1, "a:1")])], |_| None);
+        let views = [("a:1".into(), view(&[(1, 1, "a:1")]))];
+        let owners = agree(&views, |_| None);
         assert_eq!(owners.len(), SLOTS);
         assert_eq!(owners[1].as_deref(), Some("a:1"));
         assert!(owners[0].is_none());
