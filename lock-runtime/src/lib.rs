@@ -125,7 +125,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `macros` | yes | `#[distributed_lock]` and `key!` |
-//! | `redis` | yes | `redis://`, `unix://` and `redis-sentinel://` URLs |
+//! | `redis` | yes | `redis://`, `unix://`, `redis-sentinel://` and `redis-cluster://` URLs |
 //! | `tls-rustls` | no | `rediss://` URLs, by rustls with ring; trusts the authorities of the operating system |
 //! | `metrics` | no | counters and histograms through the `metrics` facade, labelled by template or label |
 //!

@@ -23,9 +23,12 @@ fn name_at(cluster: &RedisCluster, node: usize, stem: &str) -> String {
 #[tokio::test]
 async fn every_kind_works_on_every_node() {
     let cluster = RedisCluster::start().await;
-    let locks = manager(&cluster).await;
+    use_every_kind(&cluster, &manager(&cluster).await).await;
+}
+
+async fn use_every_kind(cluster: &RedisCluster, locks: &LockManager) {
     for node in 0..3 {
-        let name = |stem: &str| name_at(&cluster, node, stem);
+        let name = |stem: &str| name_at(cluster, node, stem);
         let mut tokens = Vec::new();
         for _ in 0..3 {
             let guard = locks.mutex(name("mutex")).acquire().await.unwrap();
@@ -62,11 +65,56 @@ async fn every_kind_works_on_every_node() {
         assert!(plain.try_set_permits(1).await.unwrap());
         assert!(plain.try_acquire(1).await.unwrap());
         plain.release(1).await.unwrap();
+        assert!(plain.delete().await.unwrap());
 
         let latch = locks.latch(name("latch"));
         assert!(latch.try_set_count(1).await.unwrap());
         assert_eq!(latch.count_down().await.unwrap(), 0);
         latch.wait(None).await.unwrap();
+    }
+}
+
+/// The documentation's rules of `ACL SETUSER`, for one server and for a cluster.
+fn documented_rights() -> String {
+    let page = include_str!("../../docs/redis.md");
+    let rules = |begin: &str| {
+        let block = page.split(begin).nth(1).expect("the example");
+        let block = block.split("```").next().expect("the end of the block");
+        block.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    rules("ACL SETUSER locks on >PASSWORD") + " " + &rules("ACL SETUSER locks in a cluster:")
+}
+
+#[tokio::test]
+async fn the_documented_rights_are_enough_in_a_cluster_too() {
+    let user = format!("user locks on >secret {}", documented_rights());
+    let cluster = RedisCluster::builder().line(user).start().await;
+    let url = cluster.url_with("locks:secret@", "");
+    for channels in [
+        ClusterChannels::Sharded,
+        ClusterChannels::Classic,
+        ClusterChannels::Both,
+    ] {
+        let connect = async || {
+            let builder = LockManager::builder().cluster_channels(channels);
+            builder.connect(&url).await.unwrap()
+        };
+        let (locks, other) = (connect().await, connect().await);
+        use_every_kind(&cluster, &locks).await;
+        let guard = locks.mutex("{m}").acquire().await.unwrap();
+        let waiting = tokio::spawn(other.mutex("{m}").acquire());
+        let slot = cluster.slot_of("lock:{m}");
+        let to = (cluster.owner_of(slot) + 1) % 3;
+        cluster.begin_move(slot, to);
+        cluster.migrate_keys(slot, to);
+        guard.renew(Duration::from_secs(20)).await.unwrap();
+        cluster.finish_move(slot, to).await;
+        assert!(locks.force_release("{m}").await.unwrap());
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+    }
+    for node in &cluster.nodes {
+        let refused: Vec<redis::Value> = node.query(&["ACL", "LOG"]);
+        assert!(refused.is_empty(), "{refused:?}");
     }
 }
 

@@ -249,7 +249,8 @@ async fn malformed_urls_are_refused_and_no_lazy_manager_comes_of_them() {
         "unix://",
         "memory",
         "memory:",
-        "redis-cluster://a,b",
+        "redis-cluster://a,",
+        "redis-cluster://a/1",
         "redis-sentinel://a",
         "redis://localhost/0?protocol=resp9",
     ];
