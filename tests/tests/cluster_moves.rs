@@ -96,7 +96,7 @@ async fn holds_of_every_kind_are_renewed_through_a_migration() {
     let (_, slot, from, to) = moving(&cluster);
     let semaphore = locks.semaphore("s{m}");
     semaphore.try_set_permits(2).await.unwrap();
-    let lease = 1_500 * MS;
+    let lease = 3_000 * MS;
     let mut guards = Vec::new();
     for request in [
         locks.mutex("a{m}"),
@@ -116,10 +116,12 @@ async fn holds_of_every_kind_are_renewed_through_a_migration() {
     };
     let keys = cluster.keys_in_slot(from, slot);
     cluster.begin_move(slot, to);
-    // Key by key, each for a while longer than a third of a lease.
-    for key in &keys {
-        cluster.migrate_key(key, to);
-        tokio::time::sleep(600 * MS).await;
+    // A few at a time, for longer than a third of a lease each time, and than a whole one together.
+    for some in keys.chunks(4) {
+        for key in some {
+            cluster.migrate_key(key, to);
+        }
+        tokio::time::sleep(1_300 * MS).await;
         all_held(&guards);
     }
     cluster.finish_move(slot, to).await;
@@ -261,11 +263,11 @@ async fn what_one_slot_does_not_answer_says_nothing_about_the_others() {
     let locks = locks.connect(&cluster.url()).await.unwrap();
     let mut guards = Vec::new();
     for number in 0..30 {
-        let request = locks.mutex(format!("k{number}")).lease(1_500 * MS);
+        let request = locks.mutex(format!("k{number}")).lease(3_000 * MS);
         guards.push(request.acquire().await.unwrap());
     }
     cluster.pause(0);
-    tokio::time::sleep(3_000 * MS).await;
+    tokio::time::sleep(4_500 * MS).await;
     for guard in &guards {
         let at = cluster.owner_of_key(&format!("lock:{}", guard.name()));
         assert_eq!(guard.is_held(), at != 0, "{} at {at}", guard.name());

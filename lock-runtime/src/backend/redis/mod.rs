@@ -263,7 +263,8 @@ impl RedisBackend {
         );
         if !lazy {
             // On the runtime of the handle, as above.
-            let opening = handle.spawn(cluster.clone().connect());
+            let until = clock::now() + CONNECT.mul_f64(0.9);
+            let opening = handle.spawn(cluster.clone().connect(until));
             let stop = opening.abort_handle();
             match tokio::time::timeout(CONNECT, opening).await {
                 Ok(Ok(opened)) => opened?,

@@ -33,7 +33,8 @@ pub(in super::super) struct Ears {
 
 struct Known {
     orders: mpsc::UnboundedSender<Order>,
-    up: bool,
+    /// `None` while it connects for the first time.
+    up: Option<bool>,
 }
 
 struct Switchboard<'a> {
@@ -104,7 +105,7 @@ impl Switchboard<'_> {
         };
         self.homes.insert(channel.clone(), node.address.clone());
         let session = self.session(&node.address);
-        // An error means that the session is ending: its last note brings the channel back.
+        // An error means that the backend is closing.
         let _ = session.orders.send(Order::Join { channel, renewed });
     }
 
@@ -182,7 +183,7 @@ impl Switchboard<'_> {
     fn is_up(&mut self, address: &Address, up: bool) {
         self.ears.tried.send_replace(true);
         if let Some(session) = self.sessions.get_mut(address) {
-            session.up = up;
+            session.up = Some(up);
         }
         if !up {
             self.ears.cluster.doubt();
@@ -191,7 +192,8 @@ impl Switchboard<'_> {
 
     /// At least one session hears the control channel, if any node is there.
     fn hear_control(&mut self) {
-        if self.sessions.values().any(|session| session.up) {
+        let is_heard = |session: &Known| session.up != Some(false);
+        if self.sessions.values().any(is_heard) {
             return;
         }
         let mut masters = self.ears.cluster.table.masters();
@@ -226,7 +228,7 @@ impl Switchboard<'_> {
             });
             Known {
                 orders: sender,
-                up: false,
+                up: None,
             }
         })
     }

@@ -80,9 +80,9 @@ impl Cluster {
         })
     }
 
-    /// Learns who has which slots, connects to each master and checks it. Those that are away are connected to in the
-    /// background, if one is there.
-    pub(super) async fn connect(self: Arc<Self>) -> Result<(), LockError> {
+    /// Learns who has which slots, connects to each master and checks it. Those that are away at `until`, or before,
+    /// are connected to in the background, if one is there.
+    pub(super) async fn connect(self: Arc<Self>, until: Moment) -> Result<(), LockError> {
         self.refresh()
             .await
             .map_err(|fault| fault.into_error(&self.shown))?;
@@ -92,7 +92,9 @@ impl Cluster {
             opening.spawn(async move { cluster.open(&node).await });
         }
         let (mut there, mut away) = (false, None);
-        while let Some(opened) = opening.join_next().await {
+        while let Ok(Some(opened)) =
+            tokio::time::timeout_at(until.tick(), opening.join_next()).await
+        {
             match opened {
                 Ok(Ok(())) => there = true,
                 Ok(Err(error @ LockError::Unavailable { .. })) => away = Some(error),
@@ -100,10 +102,13 @@ impl Cluster {
                 Err(_) => {}
             }
         }
-        match away {
-            Some(error) if !there => Err(error),
-            _ => Ok(()),
+        if there {
+            return Ok(());
         }
+        Err(away.unwrap_or_else(|| {
+            let late = Fault::NotDone(StoreError::new("no master answers in time"));
+            late.into_error(&self.shown)
+        }))
     }
 
     async fn open(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), LockError> {
