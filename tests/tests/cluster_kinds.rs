@@ -149,16 +149,18 @@ async fn waiters_of_every_kind_are_woken_by_either_sort_of_channel() {
         let holder = builder().connect(&cluster.url()).await.unwrap();
         let waiter = builder().connect(&cluster.url()).await.unwrap();
         for node in 0..3 {
-            let name = name_at(&cluster, node, &format!("{channels:?}"));
-            for (held, wanted) in [
-                (holder.mutex(name.as_str()), waiter.mutex(name.as_str())),
-                (holder.fair(name.as_str()), waiter.fair(name.as_str())),
-                (holder.write(name.as_str()), waiter.read(name.as_str())),
+            let name = cluster.key_at(node, &format!("{channels:?}"));
+            // A name for each, or the channel of the one before would still be listened to.
+            let [m, f, rw] = ["m", "f", "rw"].map(|kind| format!("{kind}:{{{name}}}"));
+            for (name, held, wanted) in [
+                (&m, holder.mutex(m.as_str()), waiter.mutex(m.as_str())),
+                (&f, holder.fair(f.as_str()), waiter.fair(f.as_str())),
+                (&rw, holder.write(rw.as_str()), waiter.read(rw.as_str())),
             ] {
                 let guard = held.acquire().await.unwrap();
                 let waiting = tokio::spawn(wanted.acquire());
                 eventually("the other one listens", async || {
-                    listeners(&cluster, node, &name, channels) > 0
+                    listeners(&cluster, node, name, channels) > 0
                 })
                 .await;
                 tokio::time::sleep(20 * MS).await;

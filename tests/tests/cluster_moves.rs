@@ -179,6 +179,7 @@ async fn acquires_that_are_dropped_in_a_migration_leave_nothing_behind() {
         } else {
             (to, from)
         };
+        cluster.settled().await;
         cluster.begin_move(slot, to);
         drop_after(&locks, name, round).await;
         cluster.migrate_keys(slot, to);
