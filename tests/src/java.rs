@@ -15,6 +15,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 
+use crate::cluster::RedisCluster;
 use crate::server::RedisServer;
 
 pub use lock::JavaLock;
@@ -43,7 +44,23 @@ impl JavaPeer {
 
     /// With another `lockWatchdogTimeout`: the lease of locks that are renewed.
     pub async fn with_watchdog(server: &RedisServer, watchdog: Duration) -> Self {
-        let mut child = command(server.port(), watchdog)
+        Self::launch(server.port().to_string(), watchdog).await
+    }
+
+    /// One on a cluster. `sharded`: its `shardedSubscriptionMode`, which is on by default.
+    pub async fn on_cluster(cluster: &RedisCluster, sharded: bool) -> Self {
+        let mode = if sharded { "ON" } else { "OFF" };
+        let ports: Vec<_> = cluster
+            .nodes
+            .iter()
+            .map(|node| node.port().to_string())
+            .collect();
+        let nodes = format!("{mode}:{}", ports.join(","));
+        Self::launch(nodes, Duration::from_secs(30)).await
+    }
+
+    async fn launch(server: String, watchdog: Duration) -> Self {
+        let mut child = command(&server, watchdog)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -214,7 +231,7 @@ impl Calls {
 const HINT: &str = "run these tests with `scripts/test-interop`, which installs a JDK and Maven and builds what runs \
 in Java (by hand: apt-get install openjdk-17-jdk-headless maven, or brew install openjdk@17 maven)";
 
-fn command(port: u16, watchdog: Duration) -> Command {
+fn command(server: &str, watchdog: Duration) -> Command {
     let jars =
         std::env::var_os(JARS).unwrap_or_else(|| panic!("{JARS} names no directory: {HINT}"));
     let jars = PathBuf::from(jars);
@@ -227,9 +244,7 @@ fn command(port: u16, watchdog: Duration) -> Command {
     // Up in less time: a test's client does not live long enough for the optimizing compiler.
     command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx192m"]);
     command.arg("-cp").arg(jars.join("*")).arg("interop.Worker");
-    command
-        .arg(port.to_string())
-        .arg(watchdog.as_millis().to_string());
+    command.arg(server).arg(watchdog.as_millis().to_string());
     command
 }
 

@@ -1,7 +1,8 @@
-//! Our locks beside a running Redisson client, on one Redis server. Run by `scripts/test-interop`.
+//! Our locks beside a running Redisson client, on one Redis server or cluster. Run by `scripts/test-interop`.
 //!
 //! One file per kind of lock, and what they share in `pair.rs`.
 
+mod cluster;
 mod fair;
 mod fenced;
 mod kills;

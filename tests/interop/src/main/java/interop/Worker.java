@@ -11,12 +11,15 @@ import java.util.TreeMap;
 import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
+import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
+import org.redisson.config.ShardedSubscriptionMode;
 
 /**
  * A Redisson client that is driven line by line.
  *
- * <p>{@code java interop.Worker PORT [WATCHDOG_MILLIS]} says {@code ready CLIENT_ID}, then answers each line
+ * <p>{@code java interop.Worker PORT [WATCHDOG_MILLIS]}, or with the nodes of a cluster and whether its subscriptions are
+ * sharded, {@code ON:PORT,PORT} or {@code OFF:PORT,PORT}, in the place of the port, says {@code ready CLIENT_ID}, then answers each line
  * {@code ID COMMAND ARGUMENT...} with {@code ID VALUE...}, or {@code ID ! ERROR}, in the order in which the
  * commands end. What a command is called and takes is said where it is added: {@link Locks}, {@link Semaphores},
  * {@link Latches}. Ends with its input.
@@ -38,10 +41,7 @@ public final class Worker {
         if (args.length > 1) {
             config.setLockWatchdogTimeout(Long.parseLong(args[1]));
         }
-        config.useSingleServer()
-                .setAddress("redis://127.0.0.1:" + args[0])
-                .setConnectionMinimumIdleSize(1)
-                .setSubscriptionConnectionMinimumIdleSize(1);
+        connect(config, args[0].split(":"));
         RedissonClient client = Redisson.create(config);
         Worker worker = new Worker();
         new Locks(client).addTo(worker.commands);
@@ -51,6 +51,23 @@ public final class Worker {
         worker.serve();
         // Without the client's shutdown: it would wait for what is still waiting.
         Runtime.getRuntime().halt(0);
+    }
+
+    private static void connect(Config config, String[] server) {
+        if (server.length == 1) {
+            config.useSingleServer()
+                    .setAddress("redis://127.0.0.1:" + server[0])
+                    .setConnectionMinimumIdleSize(1)
+                    .setSubscriptionConnectionMinimumIdleSize(1);
+            return;
+        }
+        ClusterServersConfig cluster = config.useClusterServers();
+        for (String port : server[1].split(",")) {
+            cluster.addNodeAddress("redis://127.0.0.1:" + port);
+        }
+        cluster.setShardedSubscriptionMode(ShardedSubscriptionMode.valueOf(server[0]))
+                .setMasterConnectionMinimumIdleSize(1)
+                .setSubscriptionConnectionMinimumIdleSize(1);
     }
 
     private void serve() throws IOException {

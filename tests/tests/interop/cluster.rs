@@ -1,0 +1,203 @@
+//! On a Redis Cluster: who holds excludes the other, and who releases wakes the other, by sharded and by classic channels.
+
+use std::time::Instant;
+
+use lock_runtime::{ClusterChannels, LockManager, LockRequest};
+use tests::{CommandStats, JavaPeer, RedisCluster, eventually};
+
+use crate::pair::{LONG, MS, ONE_PUSH, mostly_within};
+
+const SIDES: [(&str, &str); 4] = [
+    ("mutex", "mutex"),
+    ("fair", "fair"),
+    ("write", "read"),
+    ("read", "write"),
+];
+
+struct Pair {
+    // Declared first: clients end before the servers do.
+    java: JavaPeer,
+    rust: LockManager,
+    cluster: RedisCluster,
+}
+
+impl Pair {
+    async fn start(java_is_sharded: bool, channels: ClusterChannels) -> Self {
+        let cluster = RedisCluster::start().await;
+        let java = JavaPeer::on_cluster(&cluster, java_is_sharded).await;
+        let builder = LockManager::builder()
+            .namespace("")
+            .cluster_channels(channels);
+        let rust = builder.connect(&cluster.url()).await.expect("connect");
+        Self {
+            java,
+            rust,
+            cluster,
+        }
+    }
+
+    fn rust(&self, kind: &str, name: &str) -> LockRequest {
+        match kind {
+            "mutex" => self.rust.mutex(name),
+            "fair" => self.rust.fair(name),
+            "read" => self.rust.read(name),
+            "write" => self.rust.write(name),
+            other => panic!("no such kind: {other}"),
+        }
+    }
+
+    /// Begins a wait, and returns when the waiter sleeps: either side asks, subscribes, and asks again.
+    async fn asleep<T>(&self, begin: impl FnOnce() -> T) -> T {
+        let asked = || {
+            let nodes = self.cluster.nodes.iter();
+            nodes
+                .map(|node| CommandStats::of(node).scripts())
+                .sum::<u64>()
+        };
+        let before = asked();
+        let waiter = begin();
+        eventually("the waiter asked twice", async || asked() >= before + 2).await;
+        waiter
+    }
+
+    /// Locks on every node, each side waiting for the other.
+    async fn each_wakes_the_other(&self) {
+        for (held, wanted) in SIDES {
+            let mut times = Vec::new();
+            for node in 0..3 {
+                let name = self.cluster.key_at(node, &format!("{held}{wanted}"));
+                let java = self.java.lock_of(held, &name);
+                java.lock("a").await;
+                assert!(self.cluster.stands_at(node, &name));
+                let refused = self.rust(wanted, &name).try_acquire().await;
+                assert!(refused.unwrap().is_none(), "{held} keeps out {wanted}");
+                let begin = || tokio::spawn(self.rust(wanted, &name).wait(LONG).acquire());
+                let waiting = self.asleep(begin).await;
+                let released = Instant::now();
+                java.unlock("a").await;
+                let guard = waiting.await.unwrap().unwrap();
+                times.push(released.elapsed());
+                guard.release().await.unwrap();
+
+                let guard = self.rust(held, &name).acquire().await.unwrap();
+                let java = self.java.lock_of(wanted, &name);
+                assert!(!java.try_lock("b").await, "{held} keeps out {wanted}");
+                let waiting = self.asleep(|| java.begin(LONG, "b")).await;
+                let released = Instant::now();
+                guard.release().await.unwrap();
+                assert_eq!(waiting.await.unwrap(), "true");
+                times.push(released.elapsed());
+                java.unlock("b").await;
+            }
+            mostly_within(ONE_PUSH, times);
+        }
+        self.permits_are_one_pool().await;
+        assert_eq!(self.java.complaints(), "");
+    }
+
+    async fn permits_are_one_pool(&self) {
+        let ours = self.rust.semaphore("s");
+        assert!(ours.try_set_permits(1).await.unwrap());
+        let mut times = Vec::new();
+        for _ in 0..3 {
+            let permit = self.java.ask("permits-acquire s 0 60000").await;
+            assert!(ours.permits(1).try_acquire().await.unwrap().is_none());
+            let begin = || tokio::spawn(ours.permits(1).wait(LONG).acquire());
+            let waiting = self.asleep(begin).await;
+            let released = Instant::now();
+            assert_eq!(
+                self.java.ask(format!("permits-release s {permit}")).await,
+                "true"
+            );
+            let guard = waiting.await.unwrap().unwrap();
+            times.push(released.elapsed());
+
+            let wait = format!("permits-acquire s {} 60000", LONG.as_millis());
+            let waiting = self.asleep(|| self.java.tell(&wait)).await;
+            let released = Instant::now();
+            guard.release().await.unwrap();
+            let permit = waiting.await.unwrap();
+            times.push(released.elapsed());
+            assert_eq!(
+                self.java.ask(format!("permits-release s {permit}")).await,
+                "true"
+            );
+        }
+        mostly_within(ONE_PUSH, times);
+    }
+
+    /// Adds one to a counter by reading and writing it, under the lock; how often somebody else was inside.
+    async fn contend(&self, kind: &str, name: &str, times: u64) -> u64 {
+        let node = self.cluster.owner_of_key(name);
+        let (counter, inside) = (format!("{{{name}}}"), format!("{{{name}}}:inside"));
+        let mut overlaps = 0;
+        for _ in 0..times {
+            let guard = self.rust(kind, name).wait(LONG).acquire().await.unwrap();
+            let alone: Option<String> = self.cluster.query(node, &["SET", &inside, "rust", "NX"]);
+            overlaps += u64::from(alone.is_none());
+            let old: Option<u64> = self.cluster.query(node, &["GET", &counter]);
+            tokio::task::yield_now().await;
+            let new = (old.unwrap_or(0) + 1).to_string();
+            let _: String = self.cluster.query(node, &["SET", &counter, &new]);
+            let _: i64 = self.cluster.query(node, &["DEL", &inside]);
+            guard.release().await.unwrap();
+        }
+        overlaps
+    }
+
+    async fn both_contend(&self) {
+        let times = 40;
+        for (node, kind) in ["mutex", "fair", "write"].into_iter().enumerate() {
+            let name = self.cluster.key_at(node, &format!("hot{kind}"));
+            let counter = format!("{{{name}}}");
+            let java = self.java.lock_of(kind, &name);
+            let theirs = java.contend(times as usize, &counter, "a");
+            let ours = self.contend(kind, &name, times).await;
+            assert_eq!((ours, theirs.await.unwrap().as_str()), (0, "0"), "{kind}");
+            let counted: u64 = self.cluster.query(node, &["GET", &counter]);
+            assert_eq!(counted, 2 * times, "{kind}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_cluster_with_sharded_channels_each_excludes_and_wakes_the_other() {
+    let pair = Pair::start(true, ClusterChannels::Sharded).await;
+    pair.each_wakes_the_other().await;
+    pair.both_contend().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_cluster_with_classic_channels_each_excludes_and_wakes_the_other() {
+    let pair = Pair::start(false, ClusterChannels::Classic).await;
+    pair.each_wakes_the_other().await;
+    pair.both_contend().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_cluster_who_uses_both_sorts_of_channels_gets_on_with_either_client() {
+    for java_is_sharded in [true, false] {
+        let pair = Pair::start(java_is_sharded, ClusterChannels::Both).await;
+        pair.each_wakes_the_other().await;
+        pair.both_contend().await;
+    }
+}
+
+/// Java sleeps until the lease is over: ours are told apart from a message by the clock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_cluster_with_different_channels_we_look_for_ourselves() {
+    for (java_is_sharded, channels) in [
+        (true, ClusterChannels::Classic),
+        (false, ClusterChannels::Sharded),
+    ] {
+        let pair = Pair::start(java_is_sharded, channels).await;
+        let java = pair.java.mutex("k");
+        java.lock("a").await;
+        let begin = || tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire());
+        let waiting = pair.asleep(begin).await;
+        let released = Instant::now();
+        java.unlock("a").await;
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+        assert!(released.elapsed() < 2_500 * MS, "{:?}", released.elapsed());
+    }
+}
