@@ -133,6 +133,10 @@ pub(super) async fn hand_over(
         let Some(detour) = inner.detour(&answer) else {
             break answer?;
         };
+        // Lock and fence are at two nodes. A release and another acquire find them both at once.
+        if detour.splits() {
+            return Err(detour.fault);
+        }
         (live, sent_at) = inner.follow(detour, &live, key, deadline).await?;
     };
     match reply {

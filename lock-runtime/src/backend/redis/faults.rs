@@ -48,9 +48,13 @@ pub(super) fn of_connecting(error: &RedisError, tls: bool) -> Fault {
 
 /// The error of a reply, by its code and the rest of its text.
 ///
-/// A server error is a definite no-op: the scripts check everything before their first write.
+/// A server error is a definite no-op: the scripts check everything before their first write. But for one: in a slot that
+/// leaves its node, what a script has just deleted, or what has left already, is an error to look at.
 pub(super) fn of_reply(code: &str, detail: &str) -> Fault {
     let source = shortened(&format!("{code} {}", without_arguments(detail)));
+    if code == "ERR" && detail.contains("attempted to access a non local key") {
+        return Fault::Unknown(source);
+    }
     let denied = match code {
         "NOAUTH" | "WRONGPASS" | "NOPERM" => true,
         "ERR" => [

@@ -8,7 +8,7 @@ use crate::backend::Fault;
 #[derive(Clone, Debug)]
 pub(in super::super) struct Detour {
     pub(super) way: Way,
-    pub(super) fault: Fault,
+    pub(in super::super) fault: Fault,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,15 @@ impl Detour {
         self.way == Way::Again
     }
 
+    /// Waits for the slot's move instead of asking in the middle of it: for scripts that look at keys which they could not
+    /// name, and which may not be where the others are.
+    pub(in super::super) fn without_asking(mut self) -> Detour {
+        if matches!(self.way, Way::Ask { .. }) {
+            self.way = Way::Again;
+        }
+        self
+    }
+
     /// As [`splits`](Detour::splits), or will be found to be.
     pub(in super::super) fn may_split(&self) -> bool {
         matches!(self.way, Way::Again | Way::Ask { .. })
@@ -51,6 +60,11 @@ fn read(text: &str) -> Option<Way> {
     let place = |words: &mut std::str::SplitWhitespace<'_>| {
         let slot: u16 = words.next()?.parse().ok()?;
         let address = words.next()?;
+        // Told to be named by a name, and has none.
+        let address = match address.strip_prefix('?') {
+            Some(port) if port.starts_with(':') => port,
+            _ => address,
+        };
         url::split(address)?;
         Some((slot, Address::from(address)))
     };
@@ -87,7 +101,8 @@ mod tests {
     #[test]
     fn a_node_without_a_name_is_read_as_such() {
         let moved = read("MOVED 1 :6381");
-        assert!(matches!(moved, Some(Way::Moved { address, .. }) if &*address == ":6381"));
+        assert!(matches!(&moved, Some(Way::Moved { address, .. }) if &**address == ":6381"));
+        assert_eq!(read("MOVED 1 ?:6381"), moved);
     }
 
     #[test]

@@ -268,10 +268,11 @@ impl Talk<'_> {
         while let Some(order) = next {
             match order {
                 Order::Join { channel, renewed } => {
+                    // First, for this order is not given again should the connection end now.
+                    mine.insert(channel.clone(), renewed);
                     if !leaving.is_empty() {
                         self.leave(std::mem::take(&mut leaving)).await?;
                     }
-                    mine.insert(channel.clone(), renewed);
                     joining.push((channel, renewed));
                 }
                 Order::Leave { channel } => {

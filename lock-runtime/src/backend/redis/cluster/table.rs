@@ -122,15 +122,9 @@ impl Table {
                 }
             }
         }
-        let owners = &known.owners;
-        let mut last: Option<&Arc<Node>> = None;
-        // Ranges are long: a node is looked up where it begins.
-        for owner in owners.iter().flatten() {
-            if last.is_none_or(|last| !Arc::ptr_eq(last, owner)) {
-                if let Some((_, named)) = known.nodes.get_mut(&owner.address) {
-                    *named = now;
-                }
-                last = Some(owner);
+        for owner in ranges(&known.owners).flatten() {
+            if let Some((_, named)) = known.nodes.get_mut(&owner.address) {
+                *named = now;
             }
         }
         known.nodes.retain(|_, (node, named)| {
@@ -148,24 +142,18 @@ impl Table {
     /// The nodes that have slots.
     pub(super) fn masters(&self) -> Vec<Arc<Node>> {
         let known = self.known();
-        let mut masters: HashMap<&Address, &Arc<Node>> = HashMap::new();
-        for owner in known.owners.iter().flatten() {
-            masters.insert(&owner.address, owner);
-        }
+        let owners = ranges(&known.owners).flatten();
+        let masters: HashMap<&Address, &Arc<Node>> =
+            owners.map(|owner| (&owner.address, owner)).collect();
         masters.into_values().cloned().collect()
     }
 
     /// Whether there is reason to ask again soon: a slot without a node, a node that does not answer.
     pub(super) fn is_in_trouble(&self) -> bool {
         let known = self.known();
-        let mut last: Option<&Arc<Node>> = None;
-        known.owners.iter().any(|owner| match owner {
+        ranges(&known.owners).any(|owner| match owner {
             None => true,
-            Some(owner) => {
-                let same = last.is_some_and(|last| Arc::ptr_eq(last, owner));
-                last = Some(owner);
-                !same && owner.link.get().is_some_and(|link| !link.is_live())
-            }
+            Some(owner) => owner.link.get().is_some_and(|link| !link.is_live()),
         })
     }
 
@@ -179,6 +167,18 @@ impl Table {
         // No code of a stranger runs under this lock, and each change is whole before anything can fail.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The owner of each range of slots: few, where slots are many.
+fn ranges(owners: &[Option<Arc<Node>>]) -> impl Iterator<Item = Option<&Arc<Node>>> {
+    let same = |one: &Option<Arc<Node>>, other: &Option<Arc<Node>>| match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
+    };
+    owners
+        .chunk_by(same)
+        .filter_map(|range| range.first())
+        .map(Option::as_ref)
 }
 
 #[cfg(test)]

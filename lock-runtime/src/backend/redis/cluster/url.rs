@@ -37,6 +37,12 @@ pub(in super::super) fn parse(rest: &str, tls: bool) -> Result<Seeds, LockError>
         ));
     }
     let (login, hosts) = match authority.rsplit_once('@') {
+        // A login for each host would be read as a part of the first one's password.
+        Some((login, _)) if login.contains('@') => {
+            return Err(invalid(
+                "one login is for all nodes and stands before the first host; write an `@` in it as `%40`",
+            ));
+        }
         Some((login, hosts)) => (format!("{login}@"), hosts),
         None => (String::new(), authority),
     };
@@ -147,6 +153,7 @@ mod tests {
             "me:hunter2@",
             "me:hunter2@one/x",
             "me:hunter2@one,/",
+            "me:hunter2@one,me:hunter2@two",
         ] {
             match parse(bad, false) {
                 Err(error @ LockError::InvalidConfig { .. }) => {
