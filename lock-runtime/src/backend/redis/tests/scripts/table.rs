@@ -115,6 +115,7 @@ fn every_header_names_what_its_caller_sends() {
         },
         1,
     );
+    check(&next_token(), 1);
     check(&release("a"), 1);
     check(
         &HandOver {
@@ -164,6 +165,66 @@ fn every_header_names_what_its_caller_sends() {
     check(&ReadRenew { items: &items }, 2);
 }
 
+fn next_token() -> NextToken<'static> {
+    NextToken {
+        fence: FENCE,
+        not_after: 1,
+        counted: true,
+    }
+}
+
+#[test]
+fn sharded_channels_change_what_scripts_publish_by_and_count_and_nothing_else() {
+    use crate::backend::redis::ClusterChannels::{Both, Classic, Sharded};
+    for source in [
+        Release::source(),
+        HandOver::source(),
+        ForceRelease::source(),
+        Acquire::source(),
+    ] {
+        let [classic, sharded, both] = [Classic, Sharded, Both].map(|form| source.text(form));
+        assert_eq!(classic, source.text, "{}", source.name);
+        let calls = |text: &str, what: &str| text.matches(what).count();
+        for (old, new) in [("'PUBLISH'", "'SPUBLISH'"), ("'NUMSUB'", "'SHARDNUMSUB'")] {
+            // Victims of a forced release are named to the whole cluster.
+            let kept = usize::from(source.name == "force_release" && old == "'PUBLISH'");
+            let found = calls(classic, old);
+            assert_eq!(calls(sharded, old), kept, "{}", source.name);
+            assert_eq!(calls(sharded, new), found - kept, "{}", source.name);
+            assert_eq!(calls(both, old), found, "{}", source.name);
+            assert_eq!(calls(both, new), found - kept, "{}", source.name);
+        }
+        if calls(classic, "'PUBLISH'") + calls(classic, "'NUMSUB'") == 0 {
+            assert_eq!(sharded, classic, "{}", source.name);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_by_itself_rises_and_comes_in_time_or_not_at_all() {
+    let bench = Bench::new().await;
+    let before = bench.token("a").await;
+    let token = |not_after, counted| {
+        bench.call(NextToken {
+            fence: FENCE,
+            not_after,
+            counted,
+        })
+    };
+    let late = token(1, false).await.unwrap();
+    assert!(matches!(late, NextTokenReply::Stale { .. }), "{late:?}");
+    let NextTokenReply::Taken { token: first, .. } = token(FAR, false).await.unwrap() else {
+        panic!("it was in time");
+    };
+    assert!(first.get() > before);
+    let NextTokenReply::Taken { token: next, .. } = token(FAR, true).await.unwrap() else {
+        panic!("it was in time");
+    };
+    assert_eq!(next.get(), first.get() + 1, "counted by one");
+    bench.run("SET lock:fence:{1} junk").await;
+    assert!(is_foreign(token(FAR, false).await, FENCE));
+}
+
 #[test]
 fn a_malformed_reply_is_an_error_and_never_a_panic() {
     let text = |text: &str| Value::BulkString(text.into());
@@ -209,6 +270,11 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
         let all = AcquireAll::new(&claims, 1).read(reply.clone());
         assert!(
             !matches!(all, Some(Ok(AcquireAllReply::Granted { .. }))),
+            "{said}"
+        );
+        let token = next_token().read(reply.clone());
+        assert!(
+            !matches!(token, Some(Ok(NextTokenReply::Taken { .. }))),
             "{said}"
         );
         let handed = hand_over("a", "b").read(reply.clone());
