@@ -316,6 +316,24 @@ async fn what_is_no_cluster_and_what_cannot_be_one_is_said() {
 }
 
 #[tokio::test]
+async fn what_a_lazy_manager_cannot_use_is_told_by_its_first_call_at_once() {
+    let plain = RedisServer::start();
+    let guarded = RedisServer::builder().requirepass("secret").start();
+    let first_call = async |server: &RedisServer| {
+        let url = format!("redis-cluster://:hunter2@{}", server.addr());
+        let locks = LockManager::builder().lazy(true).connect(&url).await;
+        let request = locks.unwrap().mutex("k").wait(30_000 * MS);
+        let (answer, waited) = took(request.acquire()).await;
+        assert!(waited < 10_000 * MS, "no wait can help: {waited:?}");
+        answer.unwrap_err()
+    };
+    let error = first_call(&plain).await;
+    assert!(!error.is_retryable(), "{error}");
+    let error = first_call(&guarded).await;
+    assert!(matches!(error, LockError::Denied { .. }), "{error}");
+}
+
+#[tokio::test]
 async fn any_node_that_answers_leads_to_all_of_them() {
     let cluster = RedisCluster::start().await;
     let one = cluster.nodes[2].addr();

@@ -412,27 +412,22 @@ impl Inner {
 
     /// Publishes what a script could not. In the background, once: a message is a hint.
     fn publish(&self, channel: String, payload: String) {
-        let timeout = self.call_timeout;
-        match &self.nodes {
+        let everywhere = channel == *self.control;
+        let published: Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>> = match &self.nodes {
             Nodes::One(link) => {
                 let Some(live) = link.live() else { return };
-                self.handle.spawn(async move {
-                    let published = live.publish("PUBLISH", &channel, &payload);
-                    if let Ok(Err(fault)) = tokio::time::timeout(timeout, published).await {
-                        tracing::debug!(reason = %fault, "a release could not be published");
-                    }
-                });
+                Box::pin(async move { live.publish("PUBLISH", &channel, &payload).await })
             }
             Nodes::Cluster(cluster) => {
-                let everywhere = channel == *self.control;
-                let published = cluster.clone().publish(channel, payload, everywhere);
-                self.handle.spawn(async move {
-                    if let Err(fault) = published.await {
-                        tracing::debug!(reason = %fault, "a release could not be published");
-                    }
-                });
+                Box::pin(cluster.clone().publish(channel, payload, everywhere))
             }
-        }
+        };
+        let timeout = self.call_timeout;
+        self.handle.spawn(async move {
+            if let Ok(Err(fault)) = tokio::time::timeout(timeout, published).await {
+                tracing::debug!(reason = %fault, "a release could not be published");
+            }
+        });
     }
 
     /// Gives back what a stake names, on that connection.

@@ -191,6 +191,9 @@ impl Cluster {
         loop {
             changed.mark_unchanged();
             let Some(node) = self.table.owner(slot) else {
+                if let Some(fault) = self.table.refusal() {
+                    return Err(fault);
+                }
                 self.doubt();
                 self.change(&mut changed, deadline).await.map_err(|()| {
                     Fault::NotDone(StoreError::new(format!(

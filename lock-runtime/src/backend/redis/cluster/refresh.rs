@@ -53,6 +53,8 @@ impl Cluster {
                 _ => {}
             }
             failing = refreshed.is_err();
+            self.table
+                .is_refused(refreshed.err().filter(|fault| !fault.is_passing()));
             let longest = match failing || self.table.is_in_trouble() {
                 true => OFTEN,
                 false => SELDOM,

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::super::link::Link;
 use super::super::sentinel::Address;
+use crate::backend::Fault;
 use crate::clock::{self, Moment};
 use crate::key::SLOTS;
 
@@ -33,6 +34,8 @@ struct Known {
     owners: Vec<Option<Arc<Node>>>,
     /// When each was last named, by the slots or by a detour.
     nodes: HashMap<Address, (Arc<Node>, Moment)>,
+    /// Why no node tells who has which slots, if time will not help.
+    refusal: Option<Fault>,
 }
 
 impl Known {
@@ -56,6 +59,7 @@ impl Table {
             known: Mutex::new(Known {
                 owners: vec![None; SLOTS],
                 nodes: HashMap::new(),
+                refusal: None,
             }),
             version: watch::Sender::new(0),
         }
@@ -67,6 +71,21 @@ impl Table {
 
     pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         self.known().owners.get(usize::from(slot))?.clone()
+    }
+
+    /// Told to requests for slots that no node is known to have.
+    pub(super) fn is_refused(&self, refusal: Option<Fault>) {
+        let mut known = self.known();
+        let told = refusal.is_some();
+        known.refusal = refusal;
+        drop(known);
+        if told {
+            self.version.send_modify(|version| *version += 1);
+        }
+    }
+
+    pub(super) fn refusal(&self) -> Option<Fault> {
+        self.known().refusal.clone()
     }
 
     /// A slot that the node has.
