@@ -8,7 +8,7 @@ use tests::{RedisCluster, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 /// A waiter that was not woken looks for itself after 0.8 s at the earliest.
-const WOKEN: Duration = Duration::from_millis(600);
+const WOKEN: Duration = Duration::from_millis(750);
 
 async fn manager(cluster: &RedisCluster) -> LockManager {
     LockManager::connect(&cluster.url()).await.unwrap()
