@@ -8,6 +8,7 @@
 //! | [`proxy`] | a TCP proxy that cuts, delays or swallows what passes, and counts it |
 //! | [`monitor`] | how many commands a server executed between two points |
 //! | [`history`] | recorded holds, checked for overlaps and for repeated tokens |
+//! | [`linear`](mod@linear) | whether one order of events explains all that clients were told of a lock |
 //! | [`leftovers`] | proof that a test left no key, channel or client behind |
 //! | [`store`] | a store of any kind, and the macro that runs a behaviour on each |
 //! | [`shared`] | a Sentinel group and a cluster that the tests of one process share |
@@ -29,6 +30,7 @@ pub mod faults;
 pub mod history;
 pub mod java;
 pub mod leftovers;
+pub mod linear;
 pub mod monitor;
 pub mod ports;
 pub mod process;

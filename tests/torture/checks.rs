@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use tests::Hold;
 use tests::history::{Violation, violations};
+use tests::linear::{OPEN, Op, Verdict, What, search};
 
-use crate::log::{Log, Share, Write};
+use crate::log::{Answer, Log, Share, Try, Write};
 use crate::resource::register;
 use crate::round::{Strike, Terms};
 use crate::site::{Site, Topology};
 use crate::{LEASE, keys};
+
+/// What a search for an order may try: a history with many unknown outcomes stays undecided.
+const STATES: usize = 200_000;
 
 /// A check that failed.
 #[derive(Debug, Clone)]
@@ -62,6 +66,9 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
         );
     }
     find("errors", unexpected(log, terms));
+    if !terms.loses_locks {
+        find("order", order(&log.tries, &log.killed));
+    }
     found
 }
 
@@ -163,6 +170,64 @@ fn stale_writes(writes: &[Write]) -> Vec<String> {
     accepted.windows(2).filter_map(wrong).collect()
 }
 
+/// One order of events explains everything that was said of a lock without a wait: each refusal found a holder, each
+/// confirmed release its own hold.
+fn order(tries: &[Try], killed: &[String]) -> Vec<String> {
+    let mut ops = Vec::new();
+    for (owner, it) in tries.iter().enumerate() {
+        let mut add = |what, from, until| {
+            ops.push(Op {
+                owner,
+                what,
+                from,
+                until,
+            });
+        };
+        match &it.answer {
+            Answer::Refused => add(What::Refused, it.asked, it.over),
+            Answer::Unknown => {
+                add(What::MayTake, it.asked, OPEN);
+                add(What::MayEnd, it.asked, OPEN);
+            }
+            Answer::Granted {
+                at,
+                seen,
+                leaving,
+                end,
+            } => {
+                add(What::Take, it.asked, *at);
+                match end.as_str() {
+                    "ok" => add(What::End, *leaving, it.over),
+                    "lost" => add(What::End, *seen, it.over),
+                    _ => add(What::End, *seen, OPEN),
+                }
+            }
+        }
+    }
+    for (number, name) in killed.iter().enumerate() {
+        let client = format!("{name}.");
+        let its = tries.iter().filter(|it| it.holder.starts_with(&client));
+        let last = its.map(|it| it.over).max().unwrap_or(0);
+        for what in [What::MayTake, What::MayEnd] {
+            ops.push(Op {
+                owner: tries.len() + number,
+                what,
+                from: last,
+                until: OPEN,
+            });
+        }
+    }
+    match search(&ops, STATES) {
+        Verdict::Impossible(explained, op) => {
+            vec![format!(
+                "after {explained} of {} operations: {op:?}",
+                ops.len()
+            )]
+        }
+        Verdict::Possible | Verdict::Undecided => Vec::new(),
+    }
+}
+
 /// Somebody who holds for certain has the highest token there is.
 fn refused_holders(writes: &[Write]) -> Vec<String> {
     let refused = writes.iter().filter(|write| !write.accepted && write.sure);
@@ -202,6 +267,37 @@ fn unexpected(log: &Log, terms: Terms) -> Vec<String> {
         .filter(|(kind, _)| !fine(kind))
         .map(|(kind, number)| format!("{number} times {kind}"))
         .collect()
+}
+
+/// How long after the end of its lease each lock of a dead holder was had by the next one.
+///
+/// Who was killed cannot be told from the store: what was held until its lease was over was a dead one's.
+pub(crate) fn takeovers(log: &Log, strike: &Strike) -> Vec<Duration> {
+    /// The store and the harness do not look at one moment.
+    const APART: u64 = 20_000_000;
+    let next = |(key, due): &(&'static str, u64)| {
+        let holds = log.all_holds();
+        let later = holds.filter(|hold| hold.key == *key && hold.from > strike.begun);
+        let from = later.map(|hold| hold.from).min()?;
+        (from + APART >= *due).then(|| Duration::from_nanos(from.saturating_sub(*due)))
+    };
+    strike.left_behind.iter().filter_map(next).collect()
+}
+
+/// For how long mutexes that are always wanted were free, again and again, while waiters were told nothing.
+pub(crate) fn gaps(log: &Log, topology: Topology, strike: &Strike) -> Vec<Duration> {
+    let hot = keys::hot(topology).into_iter();
+    let mut gaps = Vec::new();
+    for key in hot.filter(|key| key.starts_with("hot")) {
+        let during = log.holds.iter().filter(|hold| {
+            hold.key == key && hold.from > strike.begun && hold.until < strike.healed
+        });
+        let mut holds: Vec<_> = during.map(|hold| (hold.from, hold.until)).collect();
+        holds.sort_unstable();
+        let gap = |pair: &[(u64, u64)]| pair[1].0.saturating_sub(pair[0].1);
+        gaps.extend(holds.windows(2).map(gap).map(Duration::from_nanos));
+    }
+    gaps
 }
 
 /// How long after this moment each hot key was held for the first time; those that were not are left out.

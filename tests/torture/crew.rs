@@ -11,6 +11,7 @@ use crate::site::Topology;
 const STOP: Duration = Duration::from_secs(20);
 
 struct Member {
+    name: String,
     worker: Worker,
     holds: u64,
     stopped: bool,
@@ -72,8 +73,10 @@ impl Crew {
             &seed,
             checks,
         ];
+        let worker = Worker::start(&binary.display().to_string(), &args);
         Member {
-            worker: Worker::start(&binary.display().to_string(), &args),
+            name,
+            worker,
             holds: 0,
             stopped: false,
             gone: false,
@@ -110,6 +113,8 @@ impl Crew {
     pub(crate) fn kill(&mut self, client: usize) {
         self.members[client].worker.kill9();
         self.members[client].gone = true;
+        let name = self.members[client].name.clone();
+        self.log.killed.push(name);
         self.listen();
     }
 

@@ -33,6 +33,29 @@ pub(crate) struct Share {
     pub(crate) weight: u64,
 }
 
+/// A mutex that was asked for without a wait.
+#[derive(Debug, Clone)]
+pub(crate) struct Try {
+    pub(crate) holder: String,
+    pub(crate) asked: u64,
+    pub(crate) answer: Answer,
+    /// When all was said.
+    pub(crate) over: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Answer {
+    Refused,
+    Unknown,
+    /// When it had the guard, was last certain, began to give it back; and what came of that.
+    Granted {
+        at: u64,
+        seen: u64,
+        leaving: u64,
+        end: String,
+    },
+}
+
 /// Everything said in one round.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
@@ -46,8 +69,11 @@ pub(crate) struct Log {
     pub(crate) refusals: BTreeMap<String, u64>,
     /// Releases, by how they went.
     pub(crate) ends: BTreeMap<String, u64>,
+    pub(crate) tries: Vec<Try>,
     /// Tries that found somebody else.
     pub(crate) refused_tries: u64,
+    /// Clients that were killed: what they did last nobody knows.
+    pub(crate) killed: Vec<String>,
     /// Lines that make no sense.
     pub(crate) junk: Vec<String>,
 }
@@ -87,8 +113,31 @@ impl Log {
                 hold: rest.split_once(' ')?.1.parse().ok()?,
                 weight: weight.parse().ok()?,
             }),
-            ("tried", [.., "refused"]) => self.refused_tries += 1,
-            ("tried", _) => {}
+            ("tried", [holder, asked, over, answer @ ("refused" | "unknown")]) => {
+                self.refused_tries += u64::from(*answer == "refused");
+                self.tries.push(Try {
+                    holder: (*holder).to_owned(),
+                    asked: asked.parse().ok()?,
+                    answer: match *answer {
+                        "refused" => Answer::Refused,
+                        _ => Answer::Unknown,
+                    },
+                    over: over.parse().ok()?,
+                });
+            }
+            ("tried", [holder, asked, at, "granted", seen, leaving, over, end]) => {
+                self.tries.push(Try {
+                    holder: (*holder).to_owned(),
+                    asked: asked.parse().ok()?,
+                    answer: Answer::Granted {
+                        at: at.parse().ok()?,
+                        seen: seen.parse().ok()?,
+                        leaving: leaving.parse().ok()?,
+                        end: (*end).to_owned(),
+                    },
+                    over: over.parse().ok()?,
+                });
+            }
             ("none", _) => *self.refusals.entry(rest.to_owned()).or_default() += 1,
             ("end", _) => *self.ends.entry(rest.to_owned()).or_default() += 1,
             ("doubt", [key]) => drop(self.doubts.insert((*key).to_owned())),

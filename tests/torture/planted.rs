@@ -18,6 +18,10 @@ enum Script {
     FairRelease,
     Renew,
     HandOver,
+    WriteAcquire,
+    ReadWriteRelease,
+    AcquirePermits,
+    ReleasePermits,
 }
 
 impl Script {
@@ -33,6 +37,18 @@ impl Script {
                 include_str!("../../lock-runtime/src/backend/redis/lua/fair_release.lua")
             }
             Self::Renew => include_str!("../../lock-runtime/src/backend/redis/lua/renew.lua"),
+            Self::WriteAcquire => {
+                include_str!("../../lock-runtime/src/backend/redis/lua/write_acquire.lua")
+            }
+            Self::ReadWriteRelease => {
+                include_str!("../../lock-runtime/src/backend/redis/lua/read_write_release.lua")
+            }
+            Self::ReleasePermits => {
+                include_str!("../../lock-runtime/src/backend/redis/lua/release_permits.lua")
+            }
+            Self::AcquirePermits => {
+                include_str!("../../lock-runtime/src/backend/redis/lua/acquire_permits.lua")
+            }
             Self::HandOver => include_str!("../../lock-runtime/src/backend/redis/lua/handover.lua"),
         }
     }
@@ -111,7 +127,7 @@ pub(crate) const ALL: &[Planted] = &[
     Planted {
         name: "a release that releases nothing",
         fault: None,
-        caught_by: &["leftover"],
+        caught_by: &["leftover", "order"],
         broken: &[(Script::Release, instead_of!("HDEL", "return 1"), "")],
     },
     Planted {
@@ -122,6 +138,21 @@ pub(crate) const ALL: &[Planted] = &[
             (Script::Release, instead_of!("PUBLISH", "return 0"), ""),
             (Script::FairAcquire, instead_of!("PUBLISH", "return 0"), ""),
             (Script::FairRelease, instead_of!("PUBLISH", "return 0"), ""),
+            (
+                Script::ReadWriteRelease,
+                instead_of!("PUBLISH", "return 0"),
+                "",
+            ),
+            (
+                Script::ReleasePermits,
+                instead_of!("PUBLISH", "return 0"),
+                "",
+            ),
+            (
+                Script::AcquirePermits,
+                instead_of!("PUBLISH", "return 0"),
+                "",
+            ),
         ],
     },
     Planted {
@@ -213,6 +244,42 @@ pub(crate) const ALL: &[Planted] = &[
             Script::Acquire,
             "",
             "if r[1] == 'OK' and r[2] ~= '' then r[2] = string.format('%.0f', 9000000000000000 - tonumber(r[2])) end",
+        )],
+    },
+    Planted {
+        name: "a writer that minds nobody",
+        fault: None,
+        caught_by: &["overlap"],
+        broken: &[(
+            Script::WriteAcquire,
+            "",
+            "if r[1] == 'BUSY' then r = {'OK', r[3], r[3]} end",
+        )],
+    },
+    Planted {
+        name: "permits that are not taken off",
+        fault: None,
+        caught_by: &["overlap"],
+        broken: &[(
+            Script::AcquirePermits,
+            instead_of!(
+                "INCRBY",
+                "local _, by = ...; if tonumber(by) < 0 then return 1 end"
+            ),
+            "",
+        )],
+    },
+    Planted {
+        name: "a free lock that is refused",
+        fault: None,
+        caught_by: &["order"],
+        broken: &[(
+            Script::Acquire,
+            instead_of!(
+                "HLEN",
+                "if KEYS[1] == 'lock:try-1' and server.call('TIME')[2] % 4 == 0 then return 1 end"
+            ),
+            "",
         )],
     },
     Planted {

@@ -24,6 +24,8 @@ struct Row {
     recoveries: Vec<Duration>,
     fair_recoveries: Vec<Duration>,
     own_recoveries: Vec<Duration>,
+    takeovers: Vec<Duration>,
+    gaps: Vec<Duration>,
 }
 
 impl Row {
@@ -61,6 +63,8 @@ impl Report {
             row.lost_updates += outcome.lost_updates;
             row.longest = row.longest.max(longest);
             row.own_recoveries.extend(&outcome.own_recoveries);
+            row.takeovers.extend(&outcome.takeovers);
+            row.gaps.extend(&outcome.gaps);
             row.losses += outcome.log.losses.len();
             row.stale_tries += outcome.log.stale_tries();
             for (key, time) in &outcome.recoveries {
@@ -110,6 +114,37 @@ impl Report {
             );
         }
         table
+    }
+
+    /// What the table has no column for.
+    pub(crate) fn bounds(&self) -> String {
+        let line = |what: &str, times: &[Duration], bound: &str| {
+            let [p50, p99, most] = [50, 99, 100].map(|percent| percentile(times, percent));
+            let number = times.len();
+            format!(
+                "- {what}: {number} times, p50 {p50}, p99 {p99}, at most {most} (promised: {bound})\n"
+            )
+        };
+        let Row {
+            takeovers, gaps, ..
+        } = &self.total;
+        let stale = self.total.stale_tries;
+        [
+            line(
+                "had by the next one after a killed holder's lease was over",
+                takeovers,
+                "250 ms at p99",
+            ),
+            line(
+                "free, though wanted, while no message arrived",
+                gaps,
+                "1.2 s and a round trip",
+            ),
+            format!(
+                "- stale writes accepted by the register: 0 of {stale} tried, or the round failed\n"
+            ),
+        ]
+        .concat()
     }
 
     /// In one line.

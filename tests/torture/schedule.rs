@@ -82,7 +82,7 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
             }
         }
     }
-    println!("\n{}", report.table());
+    println!("\n{}\n{}", report.table(), report.bounds());
     let Some(shown) = shown else {
         println!("torture: no such round");
         return false;
@@ -173,9 +173,10 @@ fn write(options: &Options, report: &Report, shown: &Outcome) -> bool {
         return true;
     };
     let text = format!(
-        "# Torture, seed {}\n\n{}\n{}\n",
+        "# Torture, seed {}\n\n{}\n{}\n{}\n",
         options.seed,
         report.table(),
+        report.bounds(),
         report.summary()
     );
     let written = std::fs::create_dir_all(dir)

@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use tests::history::now_ns;
 use tests::quorum::wait_until_it_counts;
 use tests::{FaultProxy, RedisServer};
 use tokio::runtime::Runtime;
@@ -109,17 +110,41 @@ impl Site {
         self.replicated.as_mut().expect("a site with sentinels")
     }
 
+    /// Until when the mutexes are held that are held now; not asked of a quorum.
+    pub(crate) fn leases(&self) -> Vec<(&'static str, u64)> {
+        let mut keys = keys::hot(self.topology);
+        keys.retain(|key| !keys::has_queue(key) && !keys::is_semaphore(key));
+        let lease = |key: &'static str| {
+            let [server] = self.servers(key)[..] else {
+                return None;
+            };
+            // Beside another fault it may be dead or frozen.
+            if !answers(server.addr(), Duration::from_millis(100)) {
+                return None;
+            }
+            let left = u64::try_from(server.pttl(&format!("lock:{key}"))).ok()?;
+            Some((key, now_ns() + left * 1_000_000))
+        };
+        keys.into_iter().filter_map(lease).collect()
+    }
+
+    /// Where a key may stand.
+    fn servers(&self, key: &str) -> Vec<&RedisServer> {
+        let nodes = self.nodes.iter().map(|node| &node.server);
+        let master = self.replicated.as_ref().map(Replicated::master);
+        let owner = self.clustered.as_ref().map(|site| site.master_of(key));
+        nodes.chain(master).chain(owner).collect()
+    }
+
     /// A key that somebody holds, and for how long, in milliseconds.
     pub(crate) fn held(&self) -> Option<(&'static str, i64)> {
-        let servers = |key| {
-            let nodes = self.nodes.iter().map(|node| &node.server);
-            let master = self.replicated.as_ref().map(Replicated::master);
-            let owner = self.clustered.as_ref().map(|site| site.master_of(key));
-            nodes.chain(master).chain(owner)
-        };
         let locks = keys::all(self.topology).into_iter();
         locks
-            .flat_map(|key| servers(key).map(move |server| (key, server)))
+            .flat_map(|key| {
+                self.servers(key)
+                    .into_iter()
+                    .map(move |server| (key, server))
+            })
             .map(|(key, server)| (key, left(server, key)))
             .find(|(_, left)| *left != NOT_THERE)
     }

@@ -149,9 +149,8 @@ impl Task {
         self.say(format_args!("end {end}"));
         if self.work.how == How::Try {
             let (seen, now) = (history.holds()[0].until, now_ns());
-            let token = members[0].1;
             self.say(format_args!(
-                "tried {holder} {asked} {granted} granted {token} {seen} {leaving} {now} {said}"
+                "tried {holder} {asked} {granted} granted {seen} {leaving} {now} {said}"
             ));
         }
         if !held || matches!(left, Some(Err(LockError::Lost { .. }))) {

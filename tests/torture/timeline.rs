@@ -13,7 +13,10 @@ const COLOURS: [&str; 5] = ["#1b7f9e", "#d98c21", "#5b8c3a", "#8a5aa8", "#7a6a5a
 
 /// As SVG.
 pub(crate) fn draw(outcome: &Outcome) -> String {
+    // What comes after the last hold is the wait for leases of the dead.
     let (from, until) = outcome.span;
+    let last = outcome.log.all_holds().map(|hold| hold.until).max();
+    let until = last.map_or(until, |last| last.min(until));
     let keys = keys::all(outcome.topology);
     let length = (until.saturating_sub(from)).max(1) as f64;
     let x = |at: u64| LEFT + WIDTH * (at.saturating_sub(from) as f64 / length);
@@ -21,12 +24,13 @@ pub(crate) fn draw(outcome: &Outcome) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"8\" y=\"20\" font-size=\"15\">Round {}: {} — {} holds, {} losses signalled, {} overlaps</text>\n\
-         <text x=\"8\" y=\"40\" fill=\"#666\">Bars: certain holds, one line per process. Red: the fault. ×: a holder learns of its loss.</text>\n",
+         <text x=\"8\" y=\"20\" font-size=\"15\">Round {}: {}, {} — {} holds, {} losses signalled, {} overlaps</text>\n\
+         <text x=\"8\" y=\"40\" fill=\"#666\">Bars: certain holds, one line per process, readers and permits of one process together. Red: the fault. ×: a holder learns of its loss.</text>\n",
         LEFT + WIDTH + 20.0,
         outcome.number,
+        outcome.topology.name(),
         outcome.name,
-        outcome.log.holds.len(),
+        outcome.log.all_holds().count(),
         outcome.log.losses.len(),
         outcome.overlaps.len(),
     );
@@ -73,8 +77,7 @@ pub(crate) fn draw(outcome: &Outcome) -> String {
 fn draw_holds(svg: &mut String, outcome: &Outcome, key: &str, top: f64, x: &impl Fn(u64) -> f64) {
     let mut holds: Vec<_> = outcome
         .log
-        .holds
-        .iter()
+        .all_holds()
         .filter(|hold| hold.key == key)
         .collect();
     holds.sort_by_key(|hold| (process(&hold.holder), hold.from));

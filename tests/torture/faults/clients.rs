@@ -1,6 +1,7 @@
 //! Faults of the client processes.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -8,10 +9,14 @@ use super::{Fault, Scene, Side, proven};
 
 pub(super) fn all() -> Vec<Box<dyn Fault>> {
     vec![
-        Box::new(Killed { victim: 0 }),
+        Box::new(Killed {
+            victim: 0,
+            left: Vec::new(),
+        }),
         Box::new(Frozen {
             victim: 0,
-            said: None,
+            said: 0,
+            since: None,
         }),
     ]
 }
@@ -19,6 +24,7 @@ pub(super) fn all() -> Vec<Box<dyn Fault>> {
 /// SIGKILL; another process takes its place.
 struct Killed {
     victim: usize,
+    left: Vec<(&'static str, u64)>,
 }
 
 impl Fault for Killed {
@@ -38,18 +44,26 @@ impl Fault for Killed {
         self.victim = scene.rng.usize(..scene.crew.size());
         // Returns when the process is gone.
         scene.crew.kill(self.victim);
+        self.left = scene.site.leases();
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
         scene.crew.replace(self.victim);
         Ok(format!("client {} killed", self.victim))
     }
+
+    fn left_behind(&self) -> Vec<(&'static str, u64)> {
+        self.left.clone()
+    }
 }
+
+const ECHO: Duration = Duration::from_millis(150);
 
 /// SIGSTOP and SIGCONT, for less than the lease or for more.
 struct Frozen {
     victim: usize,
-    said: Option<u64>,
+    said: u64,
+    since: Option<Instant>,
 }
 
 impl Fault for Frozen {
@@ -67,19 +81,20 @@ impl Fault for Frozen {
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
         self.victim = scene.rng.usize(..scene.crew.size());
-        self.said = None;
+        self.since = Some(Instant::now());
         scene.crew.signal(self.victim, Signal::STOP);
     }
 
     fn tick(&mut self, scene: &mut Scene<'_>) {
-        // The second tick: what it had said before is in by now.
-        let holds = scene.crew.holds(self.victim);
-        self.said = Some(self.said.map_or(u64::MAX, |said| said.min(holds)));
+        // What it had said before is still on its way for a while.
+        if self.since.is_some_and(|since| since.elapsed() < ECHO) {
+            self.said = scene.crew.holds(self.victim);
+        }
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
         scene.crew.listen();
-        let was_silent = self.said == Some(scene.crew.holds(self.victim));
+        let was_silent = self.said == scene.crew.holds(self.victim);
         scene.crew.signal(self.victim, Signal::CONT);
         proven(
             was_silent,

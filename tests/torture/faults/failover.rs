@@ -1,6 +1,7 @@
 //! Faults of a master that sentinels watch. What it had not replicated is lost with it.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use redis::Value;
 use tests::Data;
@@ -18,6 +19,7 @@ pub(super) fn all() -> Vec<Box<dyn Fault>> {
                 how,
                 old: 0,
                 answered: None,
+                ordered: None,
             }) as Box<dyn Fault>
         })
         .chain([
@@ -45,6 +47,21 @@ struct Deposed {
     how: How,
     old: usize,
     answered: Option<u64>,
+    ordered: Option<Instant>,
+}
+
+impl Deposed {
+    /// A sentinel that has not looked at the replica since the last failover refuses: again, then.
+    fn order(&mut self, site: &Replicated) {
+        if self
+            .ordered
+            .is_none_or(|at| at.elapsed() > Duration::from_secs(1))
+        {
+            self.ordered = Some(Instant::now());
+            let failover = ["SENTINEL", "FAILOVER", tests::sentinel::SERVICE];
+            let _ = site.group.sentinels[0].command(&failover);
+        }
+    }
 }
 
 impl Fault for Deposed {
@@ -76,7 +93,7 @@ impl Fault for Deposed {
     fn lasts(&self) -> Range<u64> {
         match self.how {
             How::Killed | How::Frozen => 1_300..2_300,
-            How::ByHand => 100..1_000,
+            How::ByHand => 1_500..2_500,
             How::CutOff => 2_000..3_500,
         }
     }
@@ -84,14 +101,11 @@ impl Fault for Deposed {
     fn begin(&mut self, scene: &mut Scene<'_>) {
         let site = scene.site.replicated();
         self.old = site.master;
-        self.answered = None;
+        (self.answered, self.ordered) = (None, None);
         match self.how {
             How::Killed => site.group.servers[self.old].kill9(),
             How::Frozen => site.group.servers[self.old].sigstop(),
-            How::ByHand => {
-                let failover = ["SENTINEL", "FAILOVER", tests::sentinel::SERVICE];
-                let _ = site.group.sentinels[0].command(&failover);
-            }
+            How::ByHand => self.order(site),
             How::CutOff => {
                 site.proxies[0].go_down();
                 site.cut_off(self.old, true);
@@ -104,6 +118,9 @@ impl Fault for Deposed {
         if self.answered.is_none() && site.has_moved() {
             self.answered = Some(now_ns());
             site.master = site.other();
+        }
+        if self.answered.is_none() && self.how == How::ByHand {
+            self.order(site);
         }
     }
 

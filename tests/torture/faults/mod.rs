@@ -92,6 +92,16 @@ pub(crate) trait Fault {
         None
     }
 
+    /// Locks that nobody may give back any more, and when their leases are over.
+    fn left_behind(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// Whether waiters have to find out by themselves that a lock is free.
+    fn loses_messages(&self) -> bool {
+        false
+    }
+
     /// The locks that it is about, if not all of them.
     fn affected(&self) -> Option<Vec<&'static str>> {
         None

@@ -70,8 +70,10 @@ impl Fault for Cut {
         // Beside another fault there may be none to cut at first.
         if self.before == 0 {
             self.before = scene.node().proxy.open_connections();
-            scene.node().proxy.refuse(self.stays_down);
-            scene.node().proxy.cut();
+            if self.before > 0 {
+                scene.node().proxy.refuse(self.stays_down);
+                scene.node().proxy.cut();
+            }
         }
     }
 
@@ -282,6 +284,10 @@ impl Fault for MessagesLost {
 
     fn lasts(&self) -> Range<u64> {
         800..2_000
+    }
+
+    fn loses_messages(&self) -> bool {
+        true
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {

@@ -1,7 +1,7 @@
 //! Faults of the server.
 
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::Value;
 use tests::Data;
@@ -198,7 +198,13 @@ impl Fault for Disconnects {
         }
     }
 
-    fn end(&mut self, _scene: &mut Scene<'_>) -> Result<String, String> {
+    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
+        // A node that was away has no subscribers yet.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while self.closed == 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+            self.tick(scene);
+        }
         proven(self.closed > 0, format!("{} closed", self.closed))
     }
 }
