@@ -205,14 +205,22 @@ impl Fault for SentinelAway {
     }
 
     fn lasts(&self) -> Range<u64> {
-        200..1_500
+        1_200..2_200
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        let proxies = &scene.site.replicated().proxies;
-        self.before = proxies.iter().map(|proxy| proxy.open_connections()).sum();
-        for proxy in proxies {
-            proxy.go_down();
+        self.before = 0;
+        self.tick(scene);
+    }
+
+    fn tick(&mut self, scene: &mut Scene<'_>) {
+        // Clients that were told to go a moment ago are not back at once.
+        if self.before == 0 {
+            let proxies = &scene.site.replicated().proxies;
+            self.before = proxies.iter().map(|proxy| proxy.open_connections()).sum();
+            if self.before > 0 {
+                proxies.iter().for_each(|proxy| proxy.go_down());
+            }
         }
     }
 
