@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::super::{Inner, Sort};
+use super::super::Inner;
+use super::super::renewals::Sort;
 use super::Cluster;
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::clock::{self, Moment};

@@ -1,0 +1,215 @@
+//! How a backend begins: the first connection and its check, and the tasks that keep all connections alive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore, watch};
+
+use super::birth::Birth;
+use super::channels::ClusterChannels;
+use super::cluster::{Cluster, Ears, Seeds};
+use super::link::{Link, Opened, Supervisor};
+use super::nodes::Nodes;
+use super::server_clock::ServerClock;
+use super::subscribe::Subscriber;
+use super::target::Target;
+use super::topics::Topics;
+use super::{GONE, Inner, MAX_ACQUIRES, RedisBackend, check, sentinel};
+use crate::backend::{EventSink, Fault};
+use crate::clock;
+use crate::error::{LockError, StoreError};
+
+/// Connecting and checking, all in all.
+pub(super) const CONNECT: Duration = Duration::from_secs(5);
+
+/// How a backend uses its server.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// What all keys start with; also names the control channel.
+    pub(crate) namespace: String,
+    /// For connecting, for checks, and for what is done in the background.
+    pub(crate) call_timeout: Duration,
+    /// Refuse a server that may evict held locks, instead of warning.
+    pub(crate) strict: bool,
+    /// Connect in the background; what is wrong with the server is told by the first call.
+    pub(crate) lazy: bool,
+    /// Where to note the server's restarts, for whoever needs to know of them.
+    pub(crate) birth: Option<Arc<Birth>>,
+    /// By which channels waiters are woken in a cluster.
+    pub(crate) channels: ClusterChannels,
+}
+
+impl RedisBackend {
+    /// Connects on the runtime of `handle`, where the backend's tasks live, and checks the server. With
+    /// `settings.lazy`, only starts to do so.
+    pub(crate) async fn connect(
+        target: Target,
+        settings: Settings,
+        handle: Handle,
+        events: EventSink,
+    ) -> Result<Arc<RedisBackend>, LockError> {
+        #[cfg(feature = "tls-rustls")]
+        if target.is_tls() {
+            // An error means that the program has already chosen a provider: its choice stands.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        if let Some(seeds) = target.seeds() {
+            let seeds = seeds.clone();
+            return RedisBackend::connect_to_cluster(target, seeds, settings, handle, events).await;
+        }
+        let target = Arc::new(target);
+        let clock = Arc::new(ServerClock::default());
+        let check = check::Check {
+            namespace: settings.namespace.clone(),
+            strict: settings.strict,
+            timeout: settings.call_timeout,
+            handle: handle.clone(),
+            birth: settings.birth.clone(),
+            channels: ClusterChannels::Classic,
+            slot: None,
+        };
+        let (first, check) = if settings.lazy {
+            (None, check)
+        } else {
+            let (server, clock) = (target.clone(), clock.clone());
+            // On the runtime of the handle, for the connection is driven by a task where it was opened.
+            let opening = handle.spawn(async move {
+                let refused = |refusal: check::Refusal| refusal.into_error(server.shown());
+                let opened = Opened::open(&server, check.timeout, &clock)
+                    .await
+                    .map_err(|fault| refused(check::Refusal::Fault(fault)))?;
+                check
+                    .look_at_birth(&opened.connection)
+                    .await
+                    .map_err(|fault| refused(check::Refusal::Fault(fault)))?;
+                check
+                    .run(&opened.connection, &clock)
+                    .await
+                    .map_err(refused)?;
+                Ok::<_, LockError>((opened, check))
+            });
+            let stop = opening.abort_handle();
+            match tokio::time::timeout(CONNECT, opening).await {
+                Ok(Ok(opened)) => opened.map(|(opened, check)| (Some(opened), check))?,
+                Ok(Err(_)) => return Err(Fault::Closed(GONE).into_error(target.shown())),
+                Err(_) => {
+                    stop.abort();
+                    let fault =
+                        Fault::NotDone(StoreError::new(format!("no answer in {CONNECT:?}")));
+                    return Err(fault.into_error(target.shown()));
+                }
+            }
+        };
+
+        let closed = watch::Sender::new(false);
+        let checked = first.as_ref().map(|opened| opened.master.clone());
+        let supervisor = Supervisor {
+            target: target.clone(),
+            check,
+            checked,
+            clock,
+            suspicion: Arc::new(Notify::new()),
+            closed: closed.subscribe(),
+            member: None,
+        };
+        let link = Link::start(supervisor, first);
+        let topics = Arc::new(Topics::default());
+        let control: Arc<str> = format!("lock:control:{}", settings.namespace).into();
+        let (tried, mut first_try) = watch::channel(false);
+        let subscriber = Subscriber {
+            target: target.clone(),
+            topics: topics.clone(),
+            control: control.clone(),
+            events,
+            timeout: settings.call_timeout,
+            tried,
+            closed: closed.subscribe(),
+        };
+        handle.spawn(subscriber.run());
+        if let Some(sentinels) = target.sentinels() {
+            let (sentinels, timeout) = (sentinels.clone(), settings.call_timeout);
+            handle.spawn(sentinel::watch(sentinels, timeout, closed.subscribe()));
+        }
+        if !settings.lazy {
+            // So that a forced release right after the first acquire is heard. Not needed to hold locks.
+            let tried = first_try.wait_for(|tried| *tried);
+            let _ = tokio::time::timeout(settings.call_timeout, tried).await;
+        }
+        let inner = Arc::new(Inner {
+            target,
+            control,
+            call_timeout: settings.call_timeout,
+            handle,
+            nodes: Nodes::One(link),
+            topics,
+            acquires: Semaphore::new(MAX_ACQUIRES),
+            pending: watch::Sender::new(0),
+            closed,
+        });
+        Ok(Arc::new(RedisBackend { inner }))
+    }
+
+    async fn connect_to_cluster(
+        target: Target,
+        seeds: Arc<Seeds>,
+        settings: Settings,
+        handle: Handle,
+        events: EventSink,
+    ) -> Result<Arc<RedisBackend>, LockError> {
+        let closed = watch::Sender::new(false);
+        let (call_timeout, lazy) = (settings.call_timeout, settings.lazy);
+        let control: Arc<str> = format!("lock:control:{}", settings.namespace).into();
+        let cluster = Cluster::new(
+            seeds,
+            target.shown(),
+            settings,
+            handle.clone(),
+            closed.subscribe(),
+        );
+        if !lazy {
+            // On the runtime of the handle, as above.
+            let until = clock::now() + CONNECT.mul_f64(0.9);
+            let opening = handle.spawn(cluster.clone().connect(until));
+            let stop = opening.abort_handle();
+            match tokio::time::timeout(CONNECT, opening).await {
+                Ok(Ok(opened)) => opened?,
+                Ok(Err(_)) => return Err(Fault::Closed(GONE).into_error(target.shown())),
+                Err(_) => {
+                    stop.abort();
+                    let fault =
+                        Fault::NotDone(StoreError::new(format!("no answer in {CONNECT:?}")));
+                    return Err(fault.into_error(target.shown()));
+                }
+            }
+        }
+        handle.spawn(cluster.clone().keep_table());
+        let topics = Arc::new(Topics::default());
+        let (tried, mut first_try) = watch::channel(false);
+        let ears = Ears {
+            cluster: cluster.clone(),
+            topics: topics.clone(),
+            control: control.clone(),
+            events,
+            tried,
+            closed: closed.subscribe(),
+        };
+        handle.spawn(ears.run());
+        if !lazy {
+            let tried = first_try.wait_for(|tried| *tried);
+            let _ = tokio::time::timeout(call_timeout, tried).await;
+        }
+        let inner = Arc::new(Inner {
+            target: Arc::new(target),
+            control,
+            call_timeout,
+            handle,
+            nodes: Nodes::Cluster(cluster),
+            topics,
+            acquires: Semaphore::new(MAX_ACQUIRES),
+            pending: watch::Sender::new(0),
+            closed,
+        });
+        Ok(Arc::new(RedisBackend { inner }))
+    }
+}

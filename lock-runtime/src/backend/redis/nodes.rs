@@ -1,0 +1,143 @@
+//! Whom to ask for a key, and whose word counts.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cluster::{Cluster, Detour};
+use super::link::{Link, Live};
+use super::{Inner, script};
+use crate::backend::Fault;
+use crate::clock::{self, Moment};
+use crate::error::StoreError;
+use crate::key::Key;
+use crate::kind::Kind;
+
+/// Whom to ask for a key.
+#[derive(Debug)]
+pub(super) enum Nodes {
+    One(Arc<Link>),
+    Cluster(Arc<Cluster>),
+}
+
+impl Inner {
+    /// The one connection of a single server.
+    #[cfg(test)]
+    pub(super) fn link(&self) -> &Arc<Link> {
+        match &self.nodes {
+            Nodes::One(link) => link,
+            Nodes::Cluster(_) => panic!("a cluster has many"),
+        }
+    }
+
+    /// The connection to whoever has the key, waiting for it until `deadline`, and what time it is then: `now`, if
+    /// there was one.
+    pub(super) async fn route(
+        &self,
+        key: &Key,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<(Live, Moment), Fault> {
+        match &self.nodes {
+            Nodes::One(link) => link.get(now, deadline).await,
+            // Boxed, so that no other future has to hold it.
+            Nodes::Cluster(cluster) => Box::pin(cluster.route(key.slot(), now, deadline)).await,
+        }
+    }
+
+    /// Whether a node of a cluster has refused because it was not the one to ask, so that nothing was executed.
+    pub(super) fn detour<T>(&self, answer: &Result<T, Fault>) -> Option<Detour> {
+        match (&self.nodes, answer) {
+            (Nodes::Cluster(_), Err(fault)) => Detour::of(fault),
+            _ => None,
+        }
+    }
+
+    /// Whom to ask instead of `from`, and what time it is then: what is sent now is another request.
+    pub(super) async fn follow(
+        &self,
+        detour: Detour,
+        from: &Live,
+        key: &Key,
+        deadline: Moment,
+    ) -> Result<(Live, Moment), Fault> {
+        let detour = match key.kind() {
+            // The timeout keys of other readers are known to the script alone. Where they have not arrived, their owners
+            // would count as dead.
+            Kind::Read | Kind::Write => detour.without_asking(),
+            _ => detour,
+        };
+        match &self.nodes {
+            Nodes::One(link) => link.get(clock::now(), deadline).await,
+            Nodes::Cluster(cluster) => {
+                Box::pin(cluster.follow(detour, from, key.slot(), deadline)).await
+            }
+        }
+    }
+
+    /// Asks whoever has the key.
+    pub(super) async fn call<S: script::Script>(
+        &self,
+        key: &Key,
+        script: &S,
+        timeout: Duration,
+    ) -> Result<S::Reply, Fault> {
+        let asked_at = clock::now();
+        let deadline = asked_at + timeout;
+        let (mut live, mut now) = self.route(key, asked_at, deadline).await?;
+        loop {
+            let answer = live.call(script, now, deadline).await;
+            let Some(detour) = self.detour(&answer) else {
+                return answer;
+            };
+            (live, now) = self.follow(detour, &live, key, deadline).await?;
+        }
+    }
+
+    /// Publishes what a script could not. In the background, once: a message is a hint.
+    pub(super) fn publish(&self, channel: String, payload: String) {
+        let everywhere = channel == *self.control;
+        let published: Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>> = match &self.nodes {
+            Nodes::One(link) => {
+                let Some(live) = link.live() else { return };
+                Box::pin(async move { live.publish("PUBLISH", &channel, &payload).await })
+            }
+            Nodes::Cluster(cluster) => {
+                Box::pin(cluster.clone().publish(channel, payload, everywhere))
+            }
+        };
+        let timeout = self.call_timeout;
+        self.handle.spawn(async move {
+            if let Ok(Err(fault)) = tokio::time::timeout(timeout, published).await {
+                tracing::debug!(reason = %fault, "a release could not be published");
+            }
+        });
+    }
+
+    /// An answer that ends a hold has to come from the master: one that was deposed, or came back empty, does not know
+    /// it. Asks the sentinels, where there are any; where none answers, the node's own word counts.
+    pub(super) async fn vouch(&self, from: Option<Live>, deadline: Moment) -> Result<(), Fault> {
+        let Some(sentinels) = self.target.sentinels() else {
+            return Ok(());
+        };
+        let Nodes::One(link) = &self.nodes else {
+            return Ok(());
+        };
+        let asked = sentinels.resolve(deadline.remaining()).await;
+        let same_connection = match (&from, link.live()) {
+            (Some(from), Some(live)) => from.is_one_with(&live),
+            _ => false,
+        };
+        let same_node = match (&from, &asked) {
+            (Some(from), Ok(named)) => from.master() == Some(&named.address),
+            _ => asked.is_err(),
+        };
+        if same_connection && same_node {
+            return Ok(());
+        }
+        link.suspect();
+        Err(Fault::Unknown(StoreError::new(
+            "a node that may not be the master any more does not know the holder",
+        )))
+    }
+}

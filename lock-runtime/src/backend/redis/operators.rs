@@ -1,0 +1,59 @@
+//! What operators ask: who has a lock, and to take it from them.
+
+use std::time::Duration;
+
+use super::operator_scripts::{ForceRelease, Inspect};
+use super::{Inner, channel, fair, permits};
+use crate::backend::{Fault, Seen};
+use crate::key::Key;
+use crate::kind::Kind;
+
+impl Inner {
+    pub(super) async fn inspect(
+        &self,
+        key: &Key,
+        timeout: Duration,
+    ) -> Result<Option<Seen>, Fault> {
+        let [queue, _] = fair::queue_keys(key);
+        let script = Inspect {
+            lock: key.raw(),
+            queue: &queue,
+        };
+        match self.call(key, &script, timeout).await {
+            // No hash: it may be a counter.
+            Err(Fault::Foreign { key: foreign, why }) => {
+                match permits::inspect(self, key, timeout).await {
+                    Err(Fault::Foreign { .. }) => Err(Fault::Foreign { key: foreign, why }),
+                    answer => answer,
+                }
+            }
+            answer => answer,
+        }
+    }
+
+    pub(super) async fn force_release(&self, key: &Key, timeout: Duration) -> Result<bool, Fault> {
+        // Whatever stands there is released: the kind of `key` says nothing about it.
+        let [queue, _] = fair::queue_keys(key);
+        let script = ForceRelease {
+            lock: key.raw(),
+            queue: &queue,
+            channel: &channel(&key.as_kind(Kind::Mutex)),
+            control: &self.control,
+            rw_channel: &channel(&key.as_kind(Kind::Write)),
+        };
+        let reply = match self.call(key, &script, timeout).await {
+            // No hash: it may be a semaphore.
+            Err(Fault::Foreign { key: foreign, why }) => {
+                return match permits::force_release(self, key, timeout).await {
+                    Err(Fault::Foreign { .. }) => Err(Fault::Foreign { key: foreign, why }),
+                    answer => answer,
+                };
+            }
+            reply => reply?,
+        };
+        for (channel, payload) in reply.unpublished {
+            self.publish(channel, payload);
+        }
+        Ok(reply.released)
+    }
+}

@@ -1,0 +1,113 @@
+//! Renewals: a batch → a script for each sort of holds in it.
+
+use std::time::Duration;
+
+use super::link::Live;
+use super::nodes::Nodes;
+use super::{Inner, exclusive, permits, read_write};
+use crate::backend::{Fault, Renewal, Renewed};
+use crate::clock::{self, Moment};
+use crate::kind::Kind;
+
+impl Inner {
+    pub(super) async fn renew(
+        &self,
+        batch: &[Renewal],
+        timeout: Duration,
+    ) -> Result<Vec<Renewed>, Fault> {
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        let asked_at = clock::now();
+        let deadline = asked_at + timeout;
+        let link = match &self.nodes {
+            Nodes::One(link) => link,
+            // A node that has lost a slot says so: what it answers needs nobody to vouch for it.
+            Nodes::Cluster(cluster) => {
+                return Box::pin(cluster.renew(self, batch, deadline)).await;
+            }
+        };
+        let before = link.live();
+        let (live, now) = link.get(asked_at, deadline).await?;
+        let items: Vec<&Renewal> = batch.iter().collect();
+        let mut answers = self.renew_all_on(&live, &items, now, deadline).await?;
+        if answers.contains(&Renewed::NotHeld) && self.vouch(before, deadline).await.is_err() {
+            for answer in &mut answers {
+                if *answer == Renewed::NotHeld {
+                    *answer = Renewed::Unknown;
+                }
+            }
+        }
+        Ok(answers)
+    }
+
+    /// The watchdog groups by kind; a writer that has just become a reader may be among others of its old kind.
+    pub(super) async fn renew_all_on(
+        &self,
+        live: &Live,
+        batch: &[&Renewal],
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<Vec<Renewed>, Fault> {
+        let is_read = |item: &&&Renewal| item.key.kind() == Kind::Read;
+        let reads = batch.iter().filter(is_read).count();
+        if reads == 0 || reads == batch.len() {
+            return self.renew_on(live, batch, now, deadline).await;
+        }
+        let (reads, others): (Vec<_>, Vec<_>) =
+            batch.iter().copied().partition(|item| is_read(&item));
+        let (of_reads, of_others) = tokio::join!(
+            self.renew_on(live, &reads, now, deadline),
+            self.renew_on(live, &others, now, deadline),
+        );
+        if let (Err(fault), Err(_)) = (&of_reads, &of_others) {
+            return Err(fault.clone());
+        }
+        // One script that failed says nothing about the holds of the other.
+        let answers = |answers: Result<Vec<Renewed>, Fault>| {
+            let answers = answers.unwrap_or_default().into_iter();
+            answers.chain(std::iter::repeat(Renewed::Unknown))
+        };
+        let (mut of_reads, mut of_others) = (answers(of_reads), answers(of_others));
+        let answer = |item: &&Renewal| match item.key.kind() {
+            Kind::Read => of_reads.next(),
+            _ => of_others.next(),
+        };
+        let answers: Option<Vec<_>> = batch.iter().map(answer).collect();
+        Ok(answers.unwrap_or_default())
+    }
+
+    /// Those of one script, on that connection.
+    pub(super) async fn renew_on(
+        &self,
+        live: &Live,
+        batch: &[&Renewal],
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<Vec<Renewed>, Fault> {
+        match batch.first().map(|item| Sort::of(item.key.kind())) {
+            None => Ok(Vec::new()),
+            Some(Sort::Permits) => permits::renew(live, batch, now, deadline).await,
+            Some(Sort::Reads) => read_write::renew(live, batch, now, deadline).await,
+            Some(Sort::Others) => exclusive::renew(live, batch, now, deadline).await,
+        }
+    }
+}
+
+/// Holds that are renewed by the same script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Sort {
+    Permits,
+    Reads,
+    Others,
+}
+
+impl Sort {
+    pub(super) fn of(kind: Kind) -> Sort {
+        match kind {
+            Kind::Permits => Sort::Permits,
+            Kind::Read => Sort::Reads,
+            Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => Sort::Others,
+        }
+    }
+}
