@@ -135,7 +135,8 @@ async fn is_renewed_at(group: &SentinelGroup, index: usize, guard: &LockGuard) {
 }
 
 /// A manager that was not told of a failover, its hold, and the old master that has forgotten it. And the proxy.
-async fn with_a_forgetful_old_master() -> (SentinelGroup, usize, LockGuard, FaultProxy) {
+async fn with_a_forgetful_old_master() -> (SentinelGroup, usize, LockManager, LockGuard, FaultProxy)
+{
     let group = SentinelGroup::start().await;
     let sentinel = group.sentinels[0].addr().parse().unwrap();
     let proxy = FaultProxy::start(sentinel).await;
@@ -146,12 +147,12 @@ async fn with_a_forgetful_old_master() -> (SentinelGroup, usize, LockGuard, Faul
     let new = group.failover().await;
     let deleted: i64 = group.servers[0].query(&["DEL", "lock:k"]);
     assert_eq!(deleted, 1, "it still takes writes");
-    (group, new, guard, proxy)
+    (group, new, locks, guard, proxy)
 }
 
 #[tokio::test]
 async fn the_word_of_a_deposed_master_ends_no_hold() {
-    let (group, new, guard, _proxy) = with_a_forgetful_old_master().await;
+    let (group, new, _locks, guard, _proxy) = with_a_forgetful_old_master().await;
     is_renewed_at(&group, new, &guard).await;
     guard.release().await.unwrap();
     assert!(!group.servers[new].exists("lock:k"));
@@ -159,12 +160,23 @@ async fn the_word_of_a_deposed_master_ends_no_hold() {
 
 #[tokio::test]
 async fn the_word_of_a_deposed_master_is_no_answer_to_a_release() {
-    let (group, new, guard, _proxy) = with_a_forgetful_old_master().await;
+    let (group, new, _locks, guard, _proxy) = with_a_forgetful_old_master().await;
     guard.release().await.unwrap();
     assert!(
         !group.servers[new].exists("lock:k"),
         "it was released there"
     );
+}
+
+#[tokio::test]
+async fn the_word_of_a_deposed_master_is_no_answer_to_a_hand_over() {
+    let (group, new, locks, guard, _proxy) = with_a_forgetful_old_master().await;
+    let mut next = Box::pin(locks.mutex("k").wait(LONG).acquire());
+    assert!(poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx).is_pending())).await);
+    guard.release().await.unwrap();
+    let next = next.await.unwrap();
+    assert!(group.servers[new].exists("lock:k"));
+    next.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -154,7 +154,11 @@ pub(super) async fn hand_over(
                 strangers,
             })
         }
-        HandOverReply::NotHeld => Ok(HandedOver::NotHeld),
+        HandOverReply::NotHeld => {
+            // Boxed: it is seldom, and every hand-over would carry it.
+            Box::pin(inner.vouch(Some(live), deadline)).await?;
+            Ok(HandedOver::NotHeld)
+        }
     }
 }
 

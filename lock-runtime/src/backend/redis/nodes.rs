@@ -20,6 +20,16 @@ pub(super) enum Nodes {
     Cluster(Arc<Cluster>),
 }
 
+impl Nodes {
+    /// The one connection that there is at this moment, if there can be only one.
+    pub(super) fn live(&self) -> Option<Live> {
+        match self {
+            Nodes::One(link) => link.live(),
+            Nodes::Cluster(_) => None,
+        }
+    }
+}
+
 impl Inner {
     /// The one connection of a single server.
     #[cfg(test)]

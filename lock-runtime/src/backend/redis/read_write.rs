@@ -7,7 +7,7 @@ use super::rw_scripts::{Downgrade, ReadAcquire, ReadRenew, ReadWriteRelease, Wri
 use super::scripts::AcquireReply;
 use super::{GaveBack, Inner, channel};
 use crate::backend::{Claim, Fault, LONGEST_PREFERENCE, Released, Renewal, Renewed, Stake};
-use crate::clock::Moment;
+use crate::clock::{self, Moment};
 use crate::holder::HolderId;
 use crate::key::Key;
 use crate::kind::Kind;
@@ -93,11 +93,16 @@ pub(super) async fn downgrade(
         lease: term.millis(),
         channel: &channel,
     };
+    let before = inner.nodes.live();
+    let deadline = clock::now() + timeout;
     let reply = inner.call(stake.key, &script, timeout).await?;
-    Ok(match reply.gave_back(|| publish(inner, channel)) {
-        GaveBack::Done => Released::Done,
-        GaveBack::NotHeld { .. } => Released::NotHeld,
-    })
+    match reply.gave_back(|| publish(inner, channel)) {
+        GaveBack::Done => Ok(Released::Done),
+        GaveBack::NotHeld { .. } => {
+            inner.vouch(before, deadline).await?;
+            Ok(Released::NotHeld)
+        }
+    }
 }
 
 /// What a script could not publish. One message too many does no harm.
