@@ -184,9 +184,9 @@ tests::suite! {
         let writer = writes(&other).await.unwrap();
         for request in [locks.read("k"), locks.write("k")] {
             let asked = Instant::now();
-            let refused = request.wait(200 * MS).acquire().await;
+            let refused = request.wait(400 * MS).acquire().await;
             assert!(matches!(refused, Err(LockError::Busy { .. })), "{refused:?}");
-            assert!(asked.elapsed() >= 200 * MS && asked.elapsed() < 1_000 * MS);
+            assert!(asked.elapsed() >= 400 * MS && asked.elapsed() < 1_500 * MS);
         }
         for request in [locks.read("k"), locks.write("k")] {
             let refused = request.wait(Duration::ZERO).acquire().await;

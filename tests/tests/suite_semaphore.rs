@@ -145,7 +145,7 @@ tests::suite! {
             let released = Instant::now();
             guard.release().await.unwrap();
             let guard = waiter.await.unwrap().unwrap();
-            assert!(released.elapsed() < 500 * MS, "{:?}", released.elapsed());
+            assert!(released.elapsed() < 700 * MS, "{:?}", released.elapsed());
             guard.release().await.unwrap();
         }
         semaphore.delete().await.unwrap();
@@ -160,7 +160,7 @@ tests::suite! {
         let added = Instant::now();
         semaphore.add_permits(1).await.unwrap();
         let second = waiter.await.unwrap().unwrap();
-        assert!(added.elapsed() < 500 * MS, "{:?}", added.elapsed());
+        assert!(added.elapsed() < 700 * MS, "{:?}", added.elapsed());
         semaphore.add_permits(-1).await.unwrap();
         assert_eq!(semaphore.available().await.unwrap(), -1);
         guard.release().await.unwrap();
@@ -209,7 +209,7 @@ tests::suite! {
         let started = Instant::now();
         let guard = request.acquire().await.unwrap();
         let next = other.semaphore("s").permits(2).wait(LONG).acquire().await.unwrap();
-        assert!(started.elapsed() >= 390 * MS && started.elapsed() < 900 * MS, "{:?}", started.elapsed());
+        assert!(started.elapsed() >= 390 * MS && started.elapsed() < 1_500 * MS, "{:?}", started.elapsed());
         assert!(!guard.is_held());
         assert_eq!(guard.lost().wait().await, LostReason::Expired);
         drop(guard);
