@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::JoinHandle;
 
 use super::birth::Birth;
 use super::channels::ClusterChannels;
@@ -89,17 +90,8 @@ impl RedisBackend {
                     .map_err(refused)?;
                 Ok::<_, LockError>((opened, check))
             });
-            let stop = opening.abort_handle();
-            match tokio::time::timeout(CONNECT, opening).await {
-                Ok(Ok(opened)) => opened.map(|(opened, check)| (Some(opened), check))?,
-                Ok(Err(_)) => return Err(Fault::Closed(GONE).into_error(target.shown())),
-                Err(_) => {
-                    stop.abort();
-                    let fault =
-                        Fault::NotDone(StoreError::new(format!("no answer in {CONNECT:?}")));
-                    return Err(fault.into_error(target.shown()));
-                }
-            }
+            let (opened, check) = in_time(opening, target.shown()).await?;
+            (Some(opened), check)
         };
 
         let closed = watch::Sender::new(false);
@@ -171,17 +163,7 @@ impl RedisBackend {
             // On the runtime of the handle, as above.
             let until = clock::now() + CONNECT.mul_f64(0.9);
             let opening = handle.spawn(cluster.clone().connect(until));
-            let stop = opening.abort_handle();
-            match tokio::time::timeout(CONNECT, opening).await {
-                Ok(Ok(opened)) => opened?,
-                Ok(Err(_)) => return Err(Fault::Closed(GONE).into_error(target.shown())),
-                Err(_) => {
-                    stop.abort();
-                    let fault =
-                        Fault::NotDone(StoreError::new(format!("no answer in {CONNECT:?}")));
-                    return Err(fault.into_error(target.shown()));
-                }
-            }
+            in_time(opening, target.shown()).await?;
         }
         handle.spawn(cluster.clone().keep_table());
         let topics = Arc::new(Topics::default());
@@ -211,5 +193,22 @@ impl RedisBackend {
             closed,
         });
         Ok(Arc::new(RedisBackend { inner }))
+    }
+}
+
+/// What a task on the manager's runtime opens, or why it could not.
+async fn in_time<T>(
+    opening: JoinHandle<Result<T, LockError>>,
+    server: &str,
+) -> Result<T, LockError> {
+    let stop = opening.abort_handle();
+    match tokio::time::timeout(CONNECT, opening).await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(_)) => Err(Fault::Closed(GONE).into_error(server)),
+        Err(_) => {
+            stop.abort();
+            let fault = Fault::NotDone(StoreError::new(format!("no answer in {CONNECT:?}")));
+            Err(fault.into_error(server))
+        }
     }
 }
