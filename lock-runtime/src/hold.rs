@@ -47,13 +47,30 @@ struct State {
     writers: usize,
     /// A nested request asked for a longer lease: the next renewal extends it even if nobody renews.
     lengthen: bool,
+    /// What few holds have, out of the way of the many.
+    rare: Option<Box<Rare>>,
+    /// This process's turn at the key, if a hold of this kind owns it. Leaves with the hold, or at once when it is lost: the next local waiter
+    /// need not wait for a guard that means nothing any more.
+    place: Option<Place>,
+}
+
+#[derive(Default)]
+struct Rare {
     /// Until when the key stays taken, even if the last sharer leaves before: the latest that one of them asked for.
     keep_until: Option<Moment>,
     /// Who else is told when the hold is over: guards that hold several locks as one.
     also_told: Vec<Weak<Notify>>,
-    /// This process's turn at the key, if a hold of this kind owns it. Leaves with the hold, or at once when it is lost: the next local waiter
-    /// need not wait for a guard that means nothing any more.
-    place: Option<Place>,
+}
+
+impl State {
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    fn take_also_told(&mut self) -> Vec<Weak<Notify>> {
+        let rare = self.rare.as_mut();
+        rare.map_or_else(Vec::new, |rare| std::mem::take(&mut rare.also_told))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +117,7 @@ impl Hold {
             renewers: usize::from(terms.renewed),
             writers: usize::from(key.kind() == Kind::Write),
             lengthen: false,
-            keep_until: None,
-            also_told: Vec::new(),
+            rare: None,
             place,
         };
         Arc::new(Hold {
@@ -156,7 +172,8 @@ impl Hold {
 
     /// Raises `over`, too, when the hold is over.
     pub(crate) fn also_tell(&self, over: &Arc<Notify>) {
-        let told = &mut self.state().also_told;
+        let mut state = self.state();
+        let told = &mut state.rare().also_told;
         told.retain(|over| over.strong_count() > 0);
         told.push(Arc::downgrade(over));
     }
@@ -294,7 +311,7 @@ impl Hold {
                 reason,
                 held_for: self.held_for(),
             };
-            (state.place.take(), std::mem::take(&mut state.also_told))
+            (state.place.take(), state.take_also_told())
         };
         observe::lost(self.label, self.key.name(), reason, self.held_for());
         self.tell(also_told);
@@ -334,10 +351,10 @@ impl Hold {
     ) -> Left {
         let loss = self.loss_at(now);
         let mut state = self.state();
-        state.keep_until = match (state.keep_until, keep_until) {
-            (Some(one), Some(other)) => Some(one.later(other)),
-            (one, other) => one.or(other),
-        };
+        if let Some(keep_until) = keep_until {
+            let latest = &mut state.rare().keep_until;
+            *latest = Some(latest.map_or(keep_until, |latest| latest.later(keep_until)));
+        }
         state.sharers -= 1;
         state.renewers -= usize::from(renewed);
         state.writers -= usize::from(kind == Kind::Write);
@@ -357,8 +374,8 @@ impl Hold {
         }
         state.phase = Phase::Ended;
         let place = state.place.take();
-        let keep_until = state.keep_until;
-        let also_told = std::mem::take(&mut state.also_told);
+        let also_told = state.take_also_told();
+        let keep_until = state.rare.take().and_then(|rare| rare.keep_until);
         drop(state);
         self.tell(also_told);
         Left::Good {
