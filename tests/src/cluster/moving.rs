@@ -57,6 +57,17 @@ impl RedisCluster {
     pub async fn finish_move(&self, slot: u16, to: usize) {
         let from = self.owner_of(slot);
         self.migrate_keys(slot, to);
+        // The new master takes an epoch above all that it knows. One that it does not know yet, of a move a moment ago,
+        // would outrank it for ever at a node that hears a late word of the old master.
+        eventually("every node knows what the last move came to", async || {
+            let epochs = |node: usize| {
+                let view = self.view(node);
+                [from, to].map(|of| Some(view.by_port(self.nodes[of].port())?.epoch))
+            };
+            let awake = self.awake();
+            awake.iter().all(|node| epochs(*node) == epochs(to))
+        })
+        .await;
         let name = slot.to_string();
         let is_master = |node: &usize| {
             let view = self.view(*node);

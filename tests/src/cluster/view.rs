@@ -45,6 +45,8 @@ pub(super) struct Row {
     pub(super) flags: Vec<String>,
     /// The id of its master, if it is a replica.
     pub(super) master: Option<String>,
+    /// Of two masters that claim a slot, the one with the greater has it.
+    pub(super) epoch: u64,
     pub(super) slots: Vec<RangeInclusive<u16>>,
 }
 
@@ -93,8 +95,9 @@ impl Row {
         let (addr, _) = fields.nth(1)?.split_once('@')?;
         let flags = fields.next()?.split(',').map(str::to_owned).collect();
         let master = fields.next().filter(|id| *id != "-").map(str::to_owned);
+        let epoch = fields.nth(2)?.parse().ok()?;
         let slots = fields
-            .skip(4)
+            .skip(1)
             // A slot on its way stands in brackets behind the others.
             .filter(|range| !range.starts_with('['))
             .map(|range| {
@@ -105,6 +108,7 @@ impl Row {
             port: addr.rsplit_once(':')?.1.parse().ok()?,
             flags,
             master,
+            epoch,
             slots: slots.collect::<Option<_>>()?,
         })
     }
