@@ -304,6 +304,14 @@ impl Departure {
                 let _ = done.send(self.conclude(Released::NotHeld));
                 return;
             }
+            // The old holder has released; what was granted to the new one is given back by the backend.
+            Err(Fault::TooFew(source)) => {
+                place.heard_from_store(Some(&source));
+                self.settled = true;
+                heir.give(Turn::Head(place));
+                let _ = done.send(Ok(()));
+                return;
+            }
             Err(fault) => fault,
         };
         let unknown = matches!(fault, Fault::Unknown(_));

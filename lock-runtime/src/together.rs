@@ -168,6 +168,7 @@ async fn at_once(
         let mut claim = claim_of(core, order, since);
         if let Some(patience) = patience {
             claim.timeout = patience.cut(claim.timeout, since);
+            claim.waits = patience.rest(None, since);
         }
         claim
     };

@@ -206,6 +206,31 @@ async fn a_hand_over_that_is_not_confirmed_is_a_release_and_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn neither_a_release_nor_the_wait_for_a_set_lasts_as_long_as_the_replicas_are_given() {
+    let servers = servers(1).await;
+    let locks = manager(&servers[0], Replicas::at_least(1).within(30_000 * MS)).await;
+    let lease = Duration::from_secs(600);
+    let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
+    let next = tokio::spawn(locks.mutex("k").lease(lease).wait(LONG).acquire());
+    eventually("the next one queues", async || {
+        locks.inspect("k").await.unwrap().local_waiters == 1
+    })
+    .await;
+    servers[1].sigstop();
+    guard.release().await.unwrap();
+    next.abort();
+    let set = ["a", "b"].map(|name| locks.mutex(name).lease(lease));
+    let (refused, waited) = took(locks.multi(set).wait(500 * MS).acquire()).await;
+    assert_not_busy(&refused.unwrap_err());
+    assert!(waited < 10_000 * MS, "{waited:?}");
+    servers[1].sigcont();
+    eventually("nothing is left", async || {
+        servers[0].stray_keys().is_empty()
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_future_dropped_at_any_poll_leaves_nothing() {
     let servers = servers(1).await;
     // Confirmed in the end; never, by a replica that is frozen.

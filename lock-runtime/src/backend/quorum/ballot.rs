@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::bid::Bid;
 use super::tally::{Verdict, Votes};
-use super::{Inner, gone, not_done};
+use super::{Inner, Pending, gone, not_done};
 use crate::backend::{Acquired, AcquiredAll, Claim, Fault};
 use crate::clock::{self, Moment};
 
@@ -100,8 +100,13 @@ impl Poll {
         let (told, answers) = mpsc::unbounded_channel();
         for node in 0..inner.nodes.len() {
             let (inner, ballot, told) = (inner.clone(), ballot.clone(), told.clone());
+            // Counted from here on: a vote that is withdrawn while it is asked for is given back only by its task, and a
+            // shutdown must not close the connections before.
+            let pending = Pending::one(&inner);
             inner.handle.clone().spawn(async move {
-                if let Some(vote) = vote(&inner, &ballot, node).await {
+                let vote = vote(&inner, &ballot, node).await;
+                drop(pending);
+                if let Some(vote) = vote {
                     let _ = told.send((node, vote));
                 }
             });

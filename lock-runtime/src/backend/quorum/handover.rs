@@ -36,7 +36,7 @@ pub(super) async fn hand_over(
             let _ = told.send((node, answer));
         });
     }
-    drop((told, ballot));
+    drop(told);
 
     let (mut done, mut not_held, mut faults) = (0, 0, Vec::new());
     let mut sent_at: Option<Moment> = None;
@@ -64,6 +64,10 @@ pub(super) async fn hand_over(
         }
     }
     if not_held >= needed {
+        // A minority may have named the new holder, which will never know.
+        for node in ballot.withdraw() {
+            inner.errand(node, to.clone(), to.over());
+        }
         return Ok(HandedOver::NotHeld);
     }
     match sent_at {
@@ -112,6 +116,11 @@ async fn at_one_node(
         Err(_) => {
             let over = from.over();
             inner.errand(index, from, over);
+            // The request may still arrive, and the new holder's release have been there before it.
+            if ballot.is_withdrawn() {
+                let over = to.over();
+                inner.errand(index, to, over);
+            }
         }
     }
     answer

@@ -53,7 +53,8 @@ impl Terms {
     ) -> Terms {
         Terms {
             target,
-            channel: control.clone(),
+            // Every manager of the namespace listens to the control channel itself.
+            channel: format!("{control}:wait").into(),
             timeout,
             replicas,
             connected: AtomicU32::new(0),
@@ -226,7 +227,9 @@ impl Lane {
             match told {
                 Ok((told, asked_until)) => {
                     requests = self.settle(requests, &told, asked_until, fresh);
-                    if !fresh && told.held.contains(&false) {
+                    // Who left meanwhile may have given back what was not found.
+                    requests.retain(Request::is_wanted);
+                    if !fresh && told.held.contains(&false) && !requests.is_empty() {
                         self.open = None;
                     }
                 }

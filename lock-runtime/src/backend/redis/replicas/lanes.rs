@@ -69,15 +69,43 @@ impl Lanes {
         holds: Vec<Renewal>,
         deadline: Moment,
     ) -> Result<(), Fault> {
+        let answered = self.ask(holds, deadline);
+        self.answer(answered, deadline).await
+    }
+
+    /// As [`confirm`](Lanes::confirm), of each by itself: one that is held no more says nothing about the others.
+    pub(in super::super) async fn confirm_each(
+        &self,
+        holds: Vec<Renewal>,
+        deadline: Moment,
+    ) -> Vec<Result<(), Fault>> {
+        let asked: Vec<_> = holds
+            .into_iter()
+            .map(|hold| self.ask(vec![hold], deadline))
+            .collect();
+        let mut answers = Vec::with_capacity(asked.len());
+        for answered in asked {
+            answers.push(self.answer(answered, deadline).await);
+        }
+        answers
+    }
+
+    /// Without lanes, the answer's other end is dropped with the request.
+    fn ask(&self, holds: Vec<Renewal>, deadline: Moment) -> oneshot::Receiver<Result<(), Fault>> {
         let (answer, answered) = oneshot::channel();
-        let request = Request {
+        let _ = self.queue.send(Request {
             holds,
             deadline,
             answer,
-        };
-        if self.queue.send(request).is_err() {
-            return Err(self.ended());
-        }
+        });
+        answered
+    }
+
+    async fn answer(
+        &self,
+        answered: oneshot::Receiver<Result<(), Fault>>,
+        deadline: Moment,
+    ) -> Result<(), Fault> {
         match tokio::time::timeout_at(deadline.tick(), answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(self.ended()),

@@ -167,9 +167,15 @@ impl Replicated {
     async fn hand_over(&self, from: HolderId, to: Claim<'_>) -> Result<HandedOver, Fault> {
         let handed_over = self.backend.hand_over(from, to).await?;
         if matches!(handed_over, HandedOver::Done { .. }) {
-            // It was done and is undone: the old holder has released, and the new one has nothing.
-            let confirmed = self.confirm(&[to]).await;
-            confirmed.map_err(|fault| Fault::Unknown(StoreError::new(fault.to_string())))?;
+            // The old holder waits for this: it is told in time that it has released, whatever the replicas do.
+            let half = to.timeout / 2;
+            let waits = Some(to.waits.map_or(half, |rest| rest.min(half)));
+            let confirmed = self.confirm(&[Claim { waits, ..to }]).await;
+            confirmed.map_err(|fault| match fault {
+                // Done and undone: the old holder has released, and the new one has nothing.
+                Fault::TooFew(_) => fault,
+                fault => Fault::Unknown(StoreError::new(fault.to_string())),
+            })?;
         }
         Ok(handed_over)
     }
@@ -192,13 +198,19 @@ impl Replicated {
         }
         // The watchdog cut the timeout to the shortest lease.
         let deadline = clock::now() + self.replicas.timeout().min(timeout);
-        if let Err(fault) = self.lanes.confirm(held, deadline).await {
-            tracing::warn!(reason = %fault, "a renewal is not known to enough replicas; it is repeated");
-            for answer in &mut answers {
-                if *answer == Renewed::Held {
-                    *answer = Renewed::Unknown;
-                }
+        let mut confirmed = self.lanes.confirm_each(held, deadline).await.into_iter();
+        let (mut unconfirmed, mut why) = (0, None);
+        for answer in &mut answers {
+            if *answer == Renewed::Held
+                && let Some(Err(fault)) = confirmed.next()
+            {
+                *answer = Renewed::Unknown;
+                unconfirmed += 1;
+                why = Some(fault);
             }
+        }
+        if let Some(fault) = why {
+            tracing::warn!(reason = %fault, unconfirmed, "renewals are not known to enough replicas; they are repeated");
         }
         Ok(answers)
     }

@@ -93,6 +93,11 @@ async fn replicas_of_a_server_that_does_not_have_the_lock_prove_nothing() {
         scene.confirmed(&mixed),
     );
     assert!(good.is_ok() && bad.is_err() && both.is_err());
+    // As renewals do, of which one was released meanwhile.
+    let mixed = vec![here.clone(), there, here];
+    let each = scene.lanes.confirm_each(mixed, clock::now() + CALL).await;
+    let each: Vec<bool> = each.iter().map(Result::is_ok).collect();
+    assert_eq!(each, [true, false, true]);
 }
 
 #[tokio::test]
