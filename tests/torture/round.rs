@@ -390,10 +390,8 @@ impl Stage {
         if few < 2 * WARM * CLIENTS as u64 {
             self.find("operations", format!("only {few}"));
         }
-        // What a killed or frozen client left behind ends with its lease; after a calm round, nothing is left behind,
-        // but for a vote at a single node of a quorum now and then, which keeps nobody out.
-        let at_once = terms.calm && self.site.topology != Topology::Quorum;
-        let lease = if at_once { Duration::ZERO } else { LEASE };
+        // What a killed or frozen client left behind ends with its lease; after a calm round, nothing is left behind.
+        let lease = if terms.calm { Duration::ZERO } else { LEASE };
         let deadline = Instant::now() + lease + Duration::from_millis(250);
         while let Some((key, ttl)) = self.site.held() {
             if Instant::now() > deadline {
