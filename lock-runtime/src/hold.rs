@@ -29,7 +29,8 @@ pub(crate) struct Hold {
     permits: u32,
     label: &'static str,
     granted_at: Moment,
-    max_until: Option<Moment>,
+    /// Boxed, for few have it.
+    max_until: Option<Box<Moment>>,
     state: Mutex<State>,
     /// Raised when the hold is lost or ended. The state is written before it is raised.
     over: Arc<Notify>,
@@ -128,7 +129,9 @@ impl Hold {
             permits: terms.permits,
             label: terms.label,
             granted_at: granted.sent_at,
-            max_until: terms.max_hold.map(|longest| granted.sent_at + longest),
+            max_until: terms
+                .max_hold
+                .map(|longest| Box::new(granted.sent_at + longest)),
             state: Mutex::new(state),
             over: Arc::default(),
         })
@@ -163,6 +166,10 @@ impl Hold {
 
     pub(crate) fn label(&self) -> &'static str {
         self.label
+    }
+
+    fn max_until(&self) -> Option<Moment> {
+        self.max_until.as_deref().copied()
     }
 
     /// Raised when the hold is over; look again then.
@@ -236,7 +243,7 @@ impl Hold {
     }
 
     fn overdue(&self, state: &State, now: Moment) -> Option<LostReason> {
-        if self.max_until.is_some_and(|max| now.has_reached(max)) {
+        if self.max_until().is_some_and(|max| now.has_reached(max)) {
             Some(LostReason::MaxHold)
         } else if now.has_reached(state.deadline) {
             Some(LostReason::Expired)
@@ -278,7 +285,7 @@ impl Hold {
         match state.phase {
             Phase::Held => {
                 let until = self
-                    .max_until
+                    .max_until()
                     .map_or(state.deadline, |max| max.earlier(state.deadline));
                 until.remaining()
             }
@@ -415,7 +422,8 @@ impl Hold {
     /// When the hold is over if nothing else happens.
     pub(crate) fn end_at(&self) -> Moment {
         let deadline = self.deadline();
-        self.max_until.map_or(deadline, |max| max.earlier(deadline))
+        self.max_until()
+            .map_or(deadline, |max| max.earlier(deadline))
     }
 
     /// Takes in the answer to a renewal that was sent at `sent_at`.

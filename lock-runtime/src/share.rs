@@ -37,7 +37,7 @@ pub(crate) struct Share {
     /// What keeps a shutdown waiting. Gone once the share has left.
     counted: Option<Counted>,
     /// Until when the key stays taken, even if the share ends before.
-    keep_until: Option<Moment>,
+    keep_until: Option<Box<Moment>>,
 }
 
 impl Share {
@@ -99,7 +99,7 @@ impl Share {
 
     /// Keeps the key for `least` from now, even if the share ends before.
     pub(crate) fn keep_for(&mut self, least: Duration) {
-        self.keep_until = Some(clock::now() + least);
+        self.keep_until = Some(Box::new(clock::now() + least));
     }
 
     /// Whether it shares an ancestor's hold.
@@ -156,9 +156,10 @@ impl Share {
     /// waiting: until what is left to do at the store counts for itself.
     pub(crate) fn leave(&mut self) -> Option<(Left, Counted)> {
         let counted = self.counted.take()?;
+        let keep_until = self.keep_until.as_deref().copied();
         let left = self
             .hold
-            .leave(self.kind, self.renewed, self.keep_until, clock::now());
+            .leave(self.kind, self.renewed, keep_until, clock::now());
         if let Left::Good { .. } = left {
             // Before the release is sent: nothing renews a hold that is being given back.
             self.core.watch.remove(&self.hold);
