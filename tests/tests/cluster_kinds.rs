@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{ClusterChannels, LockError, LockManager, LostReason};
+use lock_runtime::{ClusterChannels, LockError, LockGuard, LockManager, LockRequest, LostReason};
 use tests::faults::took;
 use tests::{RedisCluster, RedisServer, eventually};
 
@@ -158,22 +158,26 @@ async fn waiters_of_every_kind_are_woken_by_either_sort_of_channel() {
                 (&rw, holder.write(rw.as_str()), waiter.read(rw.as_str())),
             ] {
                 let guard = held.acquire().await.unwrap();
-                let waiting = tokio::spawn(wanted.acquire());
-                eventually("the other one listens", async || {
-                    listeners(&cluster, node, name, channels) > 0
-                })
-                .await;
-                tokio::time::sleep(20 * MS).await;
-                let (got, waited) = took(async {
-                    guard.release().await.unwrap();
-                    waiting.await.unwrap()
-                })
-                .await;
-                got.unwrap().release().await.unwrap();
+                let listens = || listeners(&cluster, node, name, channels) > 0;
+                let waited = woken_after(guard, wanted, listens).await;
                 assert!(waited < WOKEN, "{channels:?} {waited:?}");
             }
         }
     }
+}
+
+/// How long after the release of what is held somebody has it who waited for it and listened.
+async fn woken_after(held: LockGuard, wanted: LockRequest, listens: impl Fn() -> bool) -> Duration {
+    let waiting = tokio::spawn(wanted.acquire());
+    eventually("the other one listens", async || listens()).await;
+    tokio::time::sleep(20 * MS).await;
+    let (got, waited) = took(async {
+        held.release().await.unwrap();
+        waiting.await.unwrap()
+    })
+    .await;
+    got.unwrap().release().await.unwrap();
+    waited
 }
 
 fn listeners(cluster: &RedisCluster, node: usize, name: &str, channels: ClusterChannels) -> usize {
@@ -198,19 +202,9 @@ async fn mixed_fleets_wake_each_other_where_one_side_uses_both() {
             (&one, &both, ClusterChannels::Both),
         ] {
             let guard = holder.mutex("k").acquire().await.unwrap();
-            let waiting = tokio::spawn(waiter.mutex("k").acquire());
             let node = cluster.owner_of_key("lock:k");
-            eventually("the other one listens", async || {
-                listeners(&cluster, node, "k", waits) > 0
-            })
-            .await;
-            tokio::time::sleep(20 * MS).await;
-            let (got, waited) = took(async {
-                guard.release().await.unwrap();
-                waiting.await.unwrap()
-            })
-            .await;
-            got.unwrap().release().await.unwrap();
+            let listens = || listeners(&cluster, node, "k", waits) > 0;
+            let waited = woken_after(guard, waiter.mutex("k"), listens).await;
             assert!(waited < WOKEN, "{channels:?} {waited:?}");
         }
     }

@@ -76,18 +76,7 @@ impl RedisBackend {
             let (server, clock) = (target.clone(), clock.clone());
             // On the runtime of the handle, for the connection is driven by a task where it was opened.
             let opening = handle.spawn(async move {
-                let refused = |refusal: check::Refusal| refusal.into_error(server.shown());
-                let opened = Opened::open(&server, check.timeout, &clock)
-                    .await
-                    .map_err(|fault| refused(check::Refusal::Fault(fault)))?;
-                check
-                    .look_at_birth(&opened.connection)
-                    .await
-                    .map_err(|fault| refused(check::Refusal::Fault(fault)))?;
-                check
-                    .run(&opened.connection, &clock)
-                    .await
-                    .map_err(refused)?;
+                let opened = Opened::checked(&server, &check, &clock).await?;
                 Ok::<_, LockError>((opened, check))
             });
             let (opened, check) = in_time(opening, target.shown()).await?;

@@ -22,7 +22,7 @@ use super::target::Target;
 use super::{CLOSED, GONE, check, faults};
 use crate::backend::Fault;
 use crate::clock::{self, Moment};
-use crate::error::StoreError;
+use crate::error::{LockError, StoreError};
 
 /// How long a server may take to show a sign of life after a call has timed out.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
@@ -322,6 +322,28 @@ pub(super) struct Opened {
 }
 
 impl Opened {
+    /// The first connection to a server, which is checked before anything else is asked of it.
+    pub(super) async fn checked(
+        target: &Target,
+        check: &check::Check,
+        clock: &ServerClock,
+    ) -> Result<Opened, LockError> {
+        let looked = async {
+            let opened = Opened::open(target, check.timeout, clock).await?;
+            check.look_at_birth(&opened.connection).await?;
+            Ok(opened)
+        };
+        let refused = |refusal: check::Refusal| refusal.into_error(target.shown());
+        let opened = looked
+            .await
+            .map_err(|fault| refused(check::Refusal::Fault(fault)))?;
+        check
+            .run(&opened.connection, clock)
+            .await
+            .map_err(refused)?;
+        Ok(opened)
+    }
+
     /// Connects and reads the server's clock.
     pub(super) async fn open(
         target: &Target,

@@ -35,7 +35,7 @@ pub(super) use self::ears::Ears;
 use self::table::{Node, Table};
 pub(super) use self::url::{Seeds, parse};
 use super::channels::ClusterChannels;
-use super::check::{self, Check};
+use super::check::Check;
 use super::link::{Link, Live, Member, Opened, Supervisor};
 use super::sentinel::Address;
 use super::server_clock::ServerClock;
@@ -115,14 +115,7 @@ impl Cluster {
         let target = self.target(&node.address);
         let clock = Arc::new(ServerClock::default());
         let check = self.check(node);
-        let refused = |refusal: check::Refusal| refusal.into_error(target.shown());
-        let opened = Opened::open(&target, check.timeout, &clock)
-            .await
-            .map_err(|fault| refused(check::Refusal::Fault(fault)))?;
-        check
-            .run(&opened.connection, &clock)
-            .await
-            .map_err(refused)?;
+        let opened = Opened::checked(&target, &check, &clock).await?;
         node.link
             .get_or_init(|| self.start(node, clock, Some(opened)));
         Ok(())
