@@ -9,7 +9,7 @@ mod switches;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -39,6 +39,7 @@ pub enum Then {
 #[derive(Debug)]
 pub struct FaultProxy {
     addr: SocketAddr,
+    upstream: Arc<Mutex<SocketAddr>>,
     switches: Arc<Switches>,
     accepting: JoinHandle<()>,
 }
@@ -51,9 +52,12 @@ impl FaultProxy {
             .expect("a port to bind");
         let addr = listener.local_addr().expect("the proxy's address");
         let switches = Arc::new(Switches::default());
-        let accepting = tokio::spawn(accept(listener, upstream, Arc::clone(&switches)));
+        let upstream = Arc::new(Mutex::new(upstream));
+        let accepting = accept(listener, Arc::clone(&upstream), Arc::clone(&switches));
+        let accepting = tokio::spawn(accepting);
         Self {
             addr,
+            upstream,
             switches,
             accepting,
         }
@@ -67,6 +71,11 @@ impl FaultProxy {
     /// `redis://…` of the default user without a password.
     pub fn url(&self) -> String {
         format!("redis://{}/", self.addr)
+    }
+
+    /// Connections that are opened from now on lead to another server, as where a name has moved.
+    pub fn lead_to(&self, upstream: SocketAddr) {
+        *lock(&self.upstream) = upstream;
     }
 
     /// Cuts every connection that is open now.
@@ -171,7 +180,11 @@ impl Drop for FaultProxy {
     }
 }
 
-async fn accept(listener: TcpListener, upstream: SocketAddr, switches: Arc<Switches>) {
+fn lock(upstream: &Mutex<SocketAddr>) -> std::sync::MutexGuard<'_, SocketAddr> {
+    upstream.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn accept(listener: TcpListener, upstream: Arc<Mutex<SocketAddr>>, switches: Arc<Switches>) {
     while let Ok((client, _)) = listener.accept().await {
         if switches.is_refusing() {
             continue;
@@ -179,6 +192,7 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, switches: Arc<Switc
         let link = switches.admit();
         let shared = Arc::clone(&switches);
         let id = link.id;
+        let upstream = *lock(&upstream);
         let task = tokio::spawn(async move {
             if let Ok(server) = TcpStream::connect(upstream).await {
                 link::forward(client, server, &shared, &link).await;

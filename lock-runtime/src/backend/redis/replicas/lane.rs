@@ -298,16 +298,19 @@ impl Lane {
             .iter()
             .flat_map(|request| request.holds.iter().cloned())
             .collect();
+        let extends = holds.iter().any(|hold| hold.term.is_some());
         let asked = async {
             let need = self.terms.need();
-            let (held, confirmed) = tokio::join!(
-                look(&open.connection, &holds),
-                open.published(&self.terms.channel, need, millis),
-            );
-            Ok::<_, Fault>(Told {
-                held: held?,
-                confirmed: confirmed?,
-            })
+            let looked = look(&open.connection, &holds);
+            let published = open.published(&self.terms.channel, need, millis);
+            let (held, confirmed) = if extends {
+                // What is written here must be before what is waited for, also where a script has to be loaded first.
+                (looked.await?, published.await?)
+            } else {
+                let (held, confirmed) = tokio::join!(looked, published);
+                (held?, confirmed?)
+            };
+            Ok::<_, Fault>(Told { held, confirmed })
         };
         let silent = || Fault::Unknown(StoreError::new("no answer to WAIT"));
         let told = tokio::select! {

@@ -47,22 +47,28 @@ impl<T> Part<T> {
     }
 }
 
-/// Which of the holds are there, in their order.
+/// Which of the holds are there, in their order. Those with a term are extended to it.
 pub(super) async fn look(
     connection: &MultiplexedConnection,
     holds: &[Renewal],
 ) -> Result<Vec<bool>, Fault> {
     let (mut hashes, mut reads, mut permits) = (Part::new(), Part::new(), Part::new());
-    for (at, Renewal { key, holder, .. }) in holds.iter().enumerate() {
+    for (at, hold) in holds.iter().enumerate() {
+        let Renewal { key, holder, .. } = hold;
+        let ttl = hold.term.map_or(0, |term| term.millis());
         match key.kind() {
             Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => {
-                hashes.add(at, (key.raw(), field(key, *holder), 0));
+                hashes.add(at, (key.raw(), field(key, *holder), ttl));
             }
             Kind::Read => {
-                reads.add(at, (key.raw(), timeout_key(key, *holder), holder.text(), 0));
+                let timeout = timeout_key(key, *holder);
+                reads.add(at, (key.raw(), timeout, holder.text(), ttl));
             }
-            // They are taken and given back together: one stands for all.
-            Kind::Permits => permits.add(at, (leases(key), ids(*holder, 1), 0)),
+            // They are taken and given back together: to look, one stands for all.
+            Kind::Permits => {
+                let number = hold.term.map_or(1, |_| hold.permits);
+                permits.add(at, (leases(key), ids(*holder, number), ttl));
+            }
         }
     }
     let (hashes, reads, permits) = tokio::join!(

@@ -15,6 +15,9 @@
 //! ids and generations of connections each miss a case (a name that moved to another node, a master that was demoted
 //! and came back), so the lane asks for the hold itself: a server that has it, and whose replicas have what was written
 //! there later, is the right one.
+//!
+//! Of a renewal it proves too little: after a failover the new master has the hold, too, with the lease that it had
+//! before the old one renewed it. So the lane extends the lease itself, where it asks, before it waits.
 
 mod give_back;
 pub(super) mod lane;
@@ -188,10 +191,7 @@ impl Replicated {
         let held = batch.iter().zip(&answers);
         let held: Vec<_> = held
             .filter(|(_, answer)| **answer == Renewed::Held)
-            .map(|(renewal, _)| Renewal {
-                term: None,
-                ..renewal.clone()
-            })
+            .map(|(renewal, _)| renewal.clone())
             .collect();
         if held.is_empty() {
             return Ok(answers);
