@@ -26,6 +26,7 @@ pub struct SentinelConf {
     sentinel_password: Option<String>,
     tls: bool,
     client_user: Option<String>,
+    min_replicas: Option<usize>,
 }
 
 impl SentinelConf {
@@ -59,6 +60,13 @@ impl SentinelConf {
         self
     }
 
+    /// Masters take writes only while so many replicas have answered within the last second.
+    #[must_use]
+    pub fn min_replicas_to_write(mut self, replicas: usize) -> Self {
+        self.min_replicas = Some(replicas);
+        self
+    }
+
     /// Starts all of them and waits until everybody knows everybody.
     pub async fn start(self) -> SentinelGroup {
         SentinelGroup::launch(self).await
@@ -84,6 +92,7 @@ impl SentinelGroup {
             sentinel_password: None,
             tls: false,
             client_user: None,
+            min_replicas: None,
         }
     }
 
@@ -99,6 +108,12 @@ impl SentinelGroup {
             let settings = match &conf.client_user {
                 None => settings,
                 Some(user) => settings.user(user, "on nopass ~* &* +@all"),
+            };
+            let settings = match conf.min_replicas {
+                None => settings,
+                Some(number) => settings
+                    .line(format!("min-replicas-to-write {number}"))
+                    .line("min-replicas-max-lag 1"),
             };
             match &conf.password {
                 None => settings,
@@ -206,14 +221,15 @@ pub async fn replicated(conf: impl Fn() -> ServerConf, replicas: usize) -> Vec<R
         servers.push(conf().line(of).start());
     }
     // A replica that has its data is sent what follows only after it has said so, up to a second later.
-    let _: Value = servers[0].query(&["SET", "probe", "1"]);
+    // A master that wants replicas may refuse until they are there.
     eventually("what is written reaches the replicas", async || {
-        servers[1..].iter().all(|server| server.exists("probe"))
+        servers[0].command(&["SET", "probe", "1"]).is_ok()
+            && servers[1..].iter().all(|server| server.exists("probe"))
     })
     .await;
-    let _: Value = servers[0].query(&["DEL", "probe"]);
     eventually("it is gone from there", async || {
-        !servers[1..].iter().any(|server| server.exists("probe"))
+        servers[0].command(&["DEL", "probe"]).is_ok()
+            && !servers[1..].iter().any(|server| server.exists("probe"))
     })
     .await;
     servers

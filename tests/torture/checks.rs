@@ -44,7 +44,7 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
     if !terms.splits {
         find("token", tokens(log, terms));
     }
-    find("stale-write", stale_writes(&log.writes));
+    find("stale-write", stale_writes(&log.writes, terms));
     if !terms.loses_locks {
         find("refused-holder", refused_holders(&log.writes));
         find("counter", counters(log, site));
@@ -155,8 +155,9 @@ fn tokens(log: &Log, terms: Terms) -> Vec<String> {
         .collect()
 }
 
-/// In the register's own order, an accepted token is never below an earlier one, and equal only for one holder.
-fn stale_writes(writes: &[Write]) -> Vec<String> {
+/// In the register's own order, an accepted token is never below an earlier one, and equal only for one holder: but for
+/// those that two masters gave in one microsecond.
+fn stale_writes(writes: &[Write], terms: Terms) -> Vec<String> {
     let fenced = writes.iter().filter(|write| write.token > 0);
     let mut accepted: Vec<&Write> = fenced.filter(|write| write.accepted).collect();
     accepted.sort_by_key(|write| (&write.key, write.number));
@@ -164,7 +165,7 @@ fn stale_writes(writes: &[Write]) -> Vec<String> {
         let (before, after) = (pair[0], pair[1]);
         let stale = before.key == after.key
             && (after.token < before.token
-                || after.token == before.token && after.holder != before.holder);
+                || !terms.splits && after.token == before.token && after.holder != before.holder);
         stale.then(|| format!("{after:?} after {before:?}"))
     };
     accepted.windows(2).filter_map(wrong).collect()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use fastrand::Rng;
-use lock_runtime::LockManager;
+use lock_runtime::{LockManager, Replicas};
 use tests::quorum::LONGEST_LEASE;
 use tokio::task::JoinSet;
 
@@ -32,6 +32,10 @@ pub(crate) async fn run(
         Topology::Quorum => {
             let nodes: Vec<&str> = url.split(' ').collect();
             builder.longest_lease(LONGEST_LEASE).quorum(nodes).await
+        }
+        Topology::Guarded => {
+            let replicas = Replicas::majority().renewals(true);
+            builder.replicas(replicas).connect(url).await
         }
         Topology::Single | Topology::Sentinel | Topology::Cluster => builder.connect(url).await,
     };

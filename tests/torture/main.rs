@@ -4,7 +4,7 @@
 //! | flag | what it does |
 //! | --- | --- |
 //! | `--minutes N` | rounds of every fault, then of random pairs, again and again, for so long; without: one pass |
-//! | `--topology NAME` | only this one: `single`, `sentinel`, `cluster` or `quorum` |
+//! | `--topology NAME` | only this one: `single`, `sentinel`, `cluster`, `quorum` or `guarded` |
 //! | `--seed S` | the same faults, times and choices as in an earlier run; the machine's scheduling is not repeated |
 //! | `--round K` | only this round of that seed |
 //! | `--fault NAME` | only this fault (or `calm`, `pairs`) |

@@ -116,12 +116,13 @@ fn pass_of(options: &Options, pass: u64) -> Vec<Round> {
                 long,
             });
         };
-        add(Vec::new(), false);
+        add(Vec::new(), topology == Topology::Guarded);
         for (number, fault) in alone.into_iter().enumerate() {
             let long = match topology {
                 Topology::Single => false,
                 Topology::Sentinel | Topology::Cluster => fault.side() == Side::Clients,
                 Topology::Quorum => number >= SHORT,
+                Topology::Guarded => fault.name() != "master-cut-off",
             };
             add(vec![fault], long);
         }

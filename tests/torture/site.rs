@@ -27,10 +27,18 @@ pub(crate) enum Topology {
     Cluster,
     /// Three independent servers.
     Quorum,
+    /// A master with two replicas and a sentinel, set up so that a failover forgets no lock: see `replicated.rs`.
+    Guarded,
 }
 
 impl Topology {
-    pub(crate) const ALL: [Self; 4] = [Self::Single, Self::Sentinel, Self::Cluster, Self::Quorum];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Single,
+        Self::Sentinel,
+        Self::Cluster,
+        Self::Quorum,
+        Self::Guarded,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -38,6 +46,7 @@ impl Topology {
             Self::Sentinel => "sentinel",
             Self::Cluster => "cluster",
             Self::Quorum => "quorum",
+            Self::Guarded => "guarded",
         }
     }
 
@@ -73,7 +82,7 @@ impl Site {
     ) -> Self {
         let nodes = match topology {
             Topology::Single => 1,
-            Topology::Sentinel | Topology::Cluster => 0,
+            Topology::Sentinel | Topology::Cluster | Topology::Guarded => 0,
             Topology::Quorum => 3,
         };
         let nodes: Vec<Node> = (0..nodes).map(|_| Node::start(runtime, durable)).collect();
@@ -82,8 +91,11 @@ impl Site {
                 runtime.block_on(wait_until_it_counts(&node.server));
             }
         }
-        let replicated =
-            (topology == Topology::Sentinel).then(|| Replicated::start(runtime, clients));
+        let replicated = match topology {
+            Topology::Sentinel => Some(Replicated::start(runtime, clients)),
+            Topology::Guarded => Some(Replicated::guarded(runtime, clients)),
+            Topology::Single | Topology::Cluster | Topology::Quorum => None,
+        };
         Self {
             topology,
             nodes,

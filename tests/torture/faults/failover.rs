@@ -11,19 +11,21 @@ use super::{Fault, Scene, Side, proven};
 use crate::replicated::Replicated;
 use crate::site::Topology;
 
-pub(super) fn all() -> Vec<Box<dyn Fault>> {
+/// `guarded`: of the topology of that name.
+pub(super) fn all(guarded: bool) -> Vec<Box<dyn Fault>> {
     [How::Killed, How::Frozen, How::ByHand, How::CutOff]
         .into_iter()
         .map(|how| {
             Box::new(Deposed {
                 how,
+                guarded,
                 old: 0,
                 answered: None,
                 ordered: None,
             }) as Box<dyn Fault>
         })
         .chain([
-            Box::new(ReplicaKilled) as Box<dyn Fault>,
+            Box::new(ReplicaKilled { replica: 0 }) as Box<dyn Fault>,
             Box::new(SentinelAway { before: 0 }),
         ])
         .collect()
@@ -45,12 +47,19 @@ enum How {
 /// Another server becomes the master.
 struct Deposed {
     how: How,
+    guarded: bool,
     old: usize,
     answered: Option<u64>,
     ordered: Option<Instant>,
 }
 
 impl Deposed {
+    /// Whether locks outlive it: see `Replicated::guarded`. Not where the old master still has a replica after another
+    /// one was promoted: that replica then vouches for the one and for the other.
+    fn is_survived(&self) -> bool {
+        self.guarded && self.how != How::ByHand
+    }
+
     /// A sentinel that has not looked at the replica since the last failover refuses: again, then.
     fn order(&mut self, site: &Replicated) {
         if self
@@ -79,7 +88,7 @@ impl Fault for Deposed {
     }
 
     fn loses_locks(&self, _topology: Topology) -> bool {
-        true
+        !self.is_survived()
     }
 
     fn fails_over(&self) -> bool {
@@ -87,7 +96,7 @@ impl Fault for Deposed {
     }
 
     fn splits(&self) -> bool {
-        self.how != How::Killed
+        self.how != How::Killed && !self.is_survived()
     }
 
     fn lasts(&self) -> Range<u64> {
@@ -115,9 +124,11 @@ impl Fault for Deposed {
 
     fn tick(&mut self, scene: &mut Scene<'_>) {
         let site = scene.site.replicated();
-        if self.answered.is_none() && site.has_moved() {
+        if self.answered.is_none()
+            && let Some(new) = site.moved_to()
+        {
             self.answered = Some(now_ns());
-            site.master = site.other();
+            site.master = new;
         }
         if self.answered.is_none() && self.how == How::ByHand {
             self.order(site);
@@ -150,7 +161,9 @@ impl Fault for Deposed {
 }
 
 /// The replica dies and comes back: nobody should notice.
-struct ReplicaKilled;
+struct ReplicaKilled {
+    replica: usize,
+}
 
 impl Fault for ReplicaKilled {
     fn name(&self) -> &'static str {
@@ -167,19 +180,20 @@ impl Fault for ReplicaKilled {
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
         let site = scene.site.replicated();
-        let replica = site.other();
-        site.group.servers[replica].kill9();
+        let replicas: Vec<usize> = site.others().collect();
+        self.replica = replicas[scene.rng.usize(..replicas.len())];
+        site.group.servers[self.replica].kill9();
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
         let site = scene.site.replicated();
         let info: String = site.master().query(&["INFO", "replication"]);
-        let alone = info.contains("connected_slaves:0");
-        let replica = site.other();
-        site.group.servers[replica].restart(Data::Kept);
-        follow_again(site, replica);
+        let left = site.others().count() - 1;
+        let fewer = info.contains(&format!("connected_slaves:{left}"));
+        site.group.servers[self.replica].restart(Data::Kept);
+        follow_again(site, self.replica);
         site.wait_in_step()?;
-        proven(alone, format!("the master was alone: {alone}"))
+        proven(fewer, format!("the master had {left} replicas: {fewer}"))
     }
 }
 

@@ -111,7 +111,8 @@ pub(crate) trait Fault {
 /// Fresh ones of every kind.
 pub(crate) fn all(topology: Topology) -> Vec<Box<dyn Fault>> {
     let mut all = match topology {
-        Topology::Sentinel => failover::all(),
+        Topology::Sentinel => failover::all(false),
+        Topology::Guarded => failover::all(true),
         Topology::Cluster => cluster::all(),
         Topology::Single | Topology::Quorum => {
             let mut all = server::all();
