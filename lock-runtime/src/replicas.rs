@@ -80,6 +80,10 @@ impl Replicas {
     /// A renewal that is not counts as unanswered: it is repeated, and the hold ends at its local deadline
     /// ([`LostReason::Expired`](crate::LostReason::Expired)) if none is. So a hold does not outlive an outage of the
     /// replicas that is longer than its lease. Without it, such a hold goes on at the master alone.
+    ///
+    /// With it, a failover makes no two holders if every server that is promoted has what was confirmed, and its clock is
+    /// ahead of the old master's by no more than 1 % of the lease (10 ms at least): `docs/guarantees.md` says when that
+    /// is so.
     pub const fn renewals(mut self, on: bool) -> Replicas {
         self.renewals = on;
         self
