@@ -8,7 +8,7 @@
 //! | `table` | slot → node, and the nodes that are known |
 //! | `refresh` | keeping the table true |
 //! | `renew` | renewals by slot |
-//! | `ears`, `session` | who listens where; one pub/sub connection per node |
+//! | `ears`, `session`, `wire` | who listens where; the channels of one node; one pub/sub connection |
 //!
 //! The client's own cluster connection sends a request up to sixteen times, on connections of its choice. Here a
 //! request is sent once, on a known connection; only after a definite "not executed" does it go elsewhere.
@@ -21,6 +21,7 @@ mod session;
 mod slots;
 mod table;
 mod url;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,22 +1,20 @@
-//! The pub/sub connection to one node.
+//! The channels of one node: on one pub/sub connection after the other.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{Pipeline, PushKind, Value};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use super::super::channels::ClusterChannels;
 use super::super::dial::{self, Backoff, Outage, STABLE};
-use super::super::faults;
 use super::super::sentinel::Address;
-use super::super::subscribe::{PING_EVERY, Refusals, deliver, within};
+use super::super::subscribe::{PING_EVERY, Refusals};
 use super::super::target::Target;
 use super::super::topics::Topics;
 use super::Detour;
+use super::wire::Wire;
 use crate::backend::{EventSink, Fault};
 use crate::clock;
 use crate::error::StoreError;
@@ -42,7 +40,7 @@ pub(super) enum Note {
     Down {
         address: Address,
     },
-    /// The node does not have the channel's slot.
+    /// The node does not have the channel's slot, or not any more.
     Refused {
         address: Address,
         channel: Arc<str>,
@@ -128,6 +126,14 @@ impl Session {
         let _ = self.notes.send(note);
     }
 
+    /// The channel needs another home.
+    fn refuse(&self, channel: &Arc<str>) {
+        self.note(Note::Refused {
+            address: self.address.clone(),
+            channel: channel.clone(),
+        });
+    }
+
     /// Takes orders while it connects. Nobody is to wait for a node that is away before they look for themselves.
     async fn connect(
         &self,
@@ -163,48 +169,6 @@ impl Session {
     }
 }
 
-struct Wire {
-    connection: MultiplexedConnection,
-    cut: Arc<Notify>,
-    /// The server has ended a subscription by itself.
-    dropped: Arc<Notify>,
-    /// The subscriptions whose end was asked for.
-    ending: Arc<Mutex<HashSet<Vec<u8>>>>,
-}
-
-impl Wire {
-    async fn open(session: &Session) -> Result<Wire, Fault> {
-        let cut = Arc::new(Notify::new());
-        let dropped = Arc::new(Notify::new());
-        let ending = Arc::new(Mutex::new(HashSet::<Vec<u8>>::new()));
-        let (gone, moved, asked) = (cut.clone(), dropped.clone(), ending.clone());
-        let topics = session.topics.clone();
-        let (control, events) = (session.control.clone(), session.events.clone());
-        let on_push = move |push: redis::PushInfo| match push.kind {
-            PushKind::Message | PushKind::SMessage => deliver(&push, &topics, &control, &events),
-            PushKind::Disconnection => gone.notify_one(),
-            PushKind::SUnsubscribe => {
-                let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
-                let expected = match push.data.first() {
-                    Some(Value::BulkString(channel)) => asked.remove(channel),
-                    _ => false,
-                };
-                if !expected {
-                    moved.notify_one();
-                }
-            }
-            _ => {}
-        };
-        let dialed = dial::open(&session.target, session.timeout, on_push).await?;
-        Ok(Wire {
-            connection: dialed.connection,
-            cut,
-            dropped,
-            ending,
-        })
-    }
-}
-
 /// One connection's life.
 struct Talk<'a> {
     session: &'a Session,
@@ -215,8 +179,7 @@ struct Talk<'a> {
 impl Talk<'_> {
     async fn begin(&mut self, mine: &mut Mine) -> Result<(), Fault> {
         let session = self.session;
-        let control = self.wire.connection.subscribe(&*session.control);
-        match within(session.timeout, control).await {
+        match self.wire.hear_control().await {
             Err(Fault::Denied(reason)) => self.refusals.of_control(&session.control, &reason),
             subscribed => subscribed?,
         }
@@ -229,15 +192,16 @@ impl Talk<'_> {
 
     async fn serve(&mut self, orders: &mut Orders, mine: &mut Mine) -> Result<Fault, Ended> {
         let mut next_ping = clock::now() + PING_EVERY;
+        let heard = self.wire.heard.clone();
         loop {
             tokio::select! {
-                () = self.wire.cut.notified() => {
+                () = heard.cut.notified() => {
                     return Ok(Fault::Unknown(StoreError::new("the connection was cut")));
                 }
-                () = self.wire.dropped.notified() => {
-                    // The client takes that word for the answer to whatever is under way: no further answer can be
-                    // trusted to belong to its question.
-                    return Ok(Fault::Unknown(StoreError::new("a slot has left the node")));
+                () = heard.dropped.notified() => {
+                    if let Err(fault) = self.let_go(mine).await {
+                        return Ok(fault);
+                    }
                 }
                 order = orders.recv() => {
                     if let Err(fault) = self.obey(order.ok_or(Ended)?, orders, mine).await {
@@ -298,9 +262,9 @@ impl Talk<'_> {
         let session = self.session;
         for batch in channels.chunks(BATCH) {
             let mut answers = vec![Ok(()); batch.len()];
+            let names: Vec<_> = batch.iter().map(|(channel, _)| channel.clone()).collect();
             for verb in self.verbs("SSUBSCRIBE", "SUBSCRIBE") {
-                let names = batch.iter().map(|(channel, _)| channel);
-                for (answer, one) in answers.iter_mut().zip(self.send(verb, names).await?) {
+                for (answer, one) in answers.iter_mut().zip(self.wire.send(verb, &names).await?) {
                     if answer.is_ok() {
                         *answer = one;
                     }
@@ -317,10 +281,7 @@ impl Talk<'_> {
                     }
                     Err(fault) if Detour::of(&fault).is_some() => {
                         mine.remove(channel);
-                        session.note(Note::Refused {
-                            address: session.address.clone(),
-                            channel: channel.clone(),
-                        });
+                        session.refuse(channel);
                     }
                     Err(fault) => return Err(fault),
                 }
@@ -329,19 +290,29 @@ impl Talk<'_> {
         Ok(())
     }
 
+    /// A slot has left the node, and with it its channels.
+    async fn let_go(&mut self, mine: &mut Mine) -> Result<(), Fault> {
+        let dropped = self.wire.heard.take_dropped();
+        let names = dropped.iter().filter_map(|name| str::from_utf8(name).ok());
+        let gone = names.filter_map(|name| Some(mine.remove_entry(name)?.0));
+        let gone: Vec<Arc<str>> = gone.collect();
+        self.session.topics.deaf(&gone);
+        for channel in &gone {
+            self.session.refuse(channel);
+        }
+        if self.session.channels.are_classic() {
+            for batch in gone.chunks(BATCH) {
+                self.wire.send("UNSUBSCRIBE", batch).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn leave(&mut self, channels: Vec<Arc<str>>) -> Result<(), Fault> {
         for batch in channels.chunks(BATCH) {
-            if self.session.channels.are_sharded() {
-                let mut ending = self
-                    .wire
-                    .ending
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                ending.extend(batch.iter().map(|channel| channel.as_bytes().to_vec()));
-            }
             for verb in self.verbs("SUNSUBSCRIBE", "UNSUBSCRIBE") {
                 // A node that has lost the slot refuses, and has ended the subscription by itself.
-                self.send(verb, batch.iter()).await?;
+                self.wire.send(verb, batch).await?;
             }
         }
         Ok(())
@@ -358,37 +329,54 @@ impl Talk<'_> {
             .into_iter()
             .chain(channels.are_classic().then_some(classic))
     }
-
-    /// One command for each channel, for those of one command have to be in one slot.
-    async fn send(
-        &mut self,
-        verb: &str,
-        channels: impl Iterator<Item = &Arc<str>> + Clone,
-    ) -> Result<Vec<Result<(), Fault>>, Fault> {
-        let mut pipeline = Pipeline::new();
-        for channel in channels.clone() {
-            pipeline.cmd(verb).arg(&**channel);
-        }
-        let count = pipeline.len();
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        let sending = self
-            .wire
-            .connection
-            .send_packed_commands(&pipeline, 0, count);
-        let replies = within(self.session.timeout, sending).await?;
-        let answers = channels.zip(replies).map(|(channel, reply)| match reply {
-            Value::ServerError(error) => Ok(Err(faults::of_call(&error.into()))),
-            Value::Push { data, .. } if is_of(&data, channel) => Ok(Ok(())),
-            _ => Err(Fault::Unknown(StoreError::new(
-                "an answer does not belong to its question",
-            ))),
-        });
-        answers.collect()
-    }
 }
 
-fn is_of(data: &[Value], channel: &str) -> bool {
-    matches!(data.first(), Some(Value::BulkString(name)) if name == channel.as_bytes())
+#[cfg(test)]
+mod tests {
+    use super::super::super::tests::{server::Server, until};
+    use super::*;
+    use crate::backend::Listen;
+    use redis::Value;
+
+    const SHORT: Duration = Duration::from_millis(200);
+
+    #[tokio::test]
+    async fn what_was_ordered_while_the_connection_ended_is_not_forgotten() {
+        let server = Server::start().await;
+        let topics = Arc::new(Topics::default());
+        let (orders, taken) = mpsc::unbounded_channel();
+        let (notes, mut noted) = mpsc::unbounded_channel();
+        let session = Session {
+            target: Target::parse(&server.url()).unwrap(),
+            address: "a".into(),
+            topics: topics.clone(),
+            control: "control".into(),
+            events: Arc::new(|_| ()),
+            channels: ClusterChannels::Sharded,
+            timeout: SHORT,
+            notes,
+        };
+        tokio::spawn(session.run(taken));
+        let join = |channel: &str| Order::Join {
+            channel: channel.into(),
+            renewed: false,
+        };
+        let [_left, mut joined] = ["left", "joined"].map(|name| topics.listen(name.to_owned()));
+        assert!(orders.send(join("left")).is_ok());
+        until("it is subscribed to", async || topics.is_open("left")).await;
+        server.signal("STOP");
+        // In one burst: nobody runs in between.
+        let channel = "left".into();
+        assert!(orders.send(Order::Leave { channel }).is_ok());
+        assert!(orders.send(join("joined")).is_ok());
+        while !matches!(noted.recv().await, Some(Note::Down { .. })) {}
+        server.signal("CONT");
+        until("it is subscribed to", async || topics.is_open("joined")).await;
+        joined.heard().await;
+        let channels = server.run("PUBSUB SHARDCHANNELS").await;
+        assert_eq!(
+            channels,
+            Value::Array(vec![Value::BulkString(b"joined".into())])
+        );
+    }
 }

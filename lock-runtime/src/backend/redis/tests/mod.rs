@@ -6,7 +6,7 @@ mod outages;
 mod replicas;
 mod rights;
 mod scripts;
-mod server;
+pub(super) mod server;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -98,7 +98,7 @@ fn granted(acquired: Acquired) -> Granted {
 }
 
 /// Waits for a condition; fails the test if it does not come.
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let waited = tokio::time::timeout(Duration::from_secs(20), async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(5)).await;

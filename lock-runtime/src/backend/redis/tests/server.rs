@@ -9,18 +9,18 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc;
 
-pub(super) struct Server {
+pub(in super::super) struct Server {
     process: Child,
     port: u16,
     arguments: Vec<String>,
 }
 
 impl Server {
-    pub(super) async fn start() -> Server {
+    pub(in super::super) async fn start() -> Server {
         Server::start_with(&[]).await
     }
 
-    pub(super) async fn start_with(arguments: &[&str]) -> Server {
+    pub(in super::super) async fn start_with(arguments: &[&str]) -> Server {
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
         // Between finding a free port and using it, somebody else may take it: then the next one.
         loop {
@@ -54,11 +54,11 @@ impl Server {
         false
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub(in super::super) fn port(&self) -> u16 {
         self.port
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(in super::super) fn url(&self) -> String {
         let mut words = self
             .arguments
             .iter()
@@ -69,7 +69,7 @@ impl Server {
         format!("redis://{login}127.0.0.1:{}/", self.port)
     }
 
-    pub(super) fn url_of(&self, user: &str) -> String {
+    pub(in super::super) fn url_of(&self, user: &str) -> String {
         format!("redis://{user}:secret@127.0.0.1:{}/", self.port)
     }
 
@@ -82,12 +82,12 @@ impl Server {
             .await
     }
 
-    pub(super) async fn connection(&self) -> MultiplexedConnection {
+    pub(in super::super) async fn connection(&self) -> MultiplexedConnection {
         self.try_connect().await.unwrap()
     }
 
     /// Runs a command given as words.
-    pub(super) async fn run(&self, words: &str) -> Value {
+    pub(in super::super) async fn run(&self, words: &str) -> Value {
         let mut parts = words.split_whitespace();
         let mut command = redis::cmd(parts.next().unwrap());
         for part in parts {
@@ -96,7 +96,7 @@ impl Server {
         run(&mut self.connection().await, command).await.unwrap()
     }
 
-    pub(super) async fn integer(&self, words: &str) -> i64 {
+    pub(in super::super) async fn integer(&self, words: &str) -> i64 {
         match self.run(words).await {
             Value::Int(number) => number,
             other => panic!("{words}: {other:?}"),
@@ -104,12 +104,12 @@ impl Server {
     }
 
     /// The server's TIME in µs.
-    pub(super) async fn time(&self) -> u64 {
+    pub(in super::super) async fn time(&self) -> u64 {
         super::super::check::micros(&self.run("TIME").await).unwrap()
     }
 
     /// What is published on `channels` from now on: channel and payload.
-    pub(super) async fn listen(
+    pub(in super::super) async fn listen(
         &self,
         channels: &[&str],
     ) -> mpsc::UnboundedReceiver<(String, String)> {
@@ -138,7 +138,7 @@ impl Server {
         messages
     }
 
-    pub(super) fn signal(&self, name: &str) {
+    pub(in super::super) fn signal(&self, name: &str) {
         let pid = self.process.id().to_string();
         assert!(
             Command::new("kill")
@@ -149,13 +149,13 @@ impl Server {
         );
     }
 
-    pub(super) fn kill(&mut self) {
+    pub(in super::super) fn kill(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 
     /// After [`kill`](Server::kill), on the same port.
-    pub(super) async fn restart(&mut self) {
+    pub(in super::super) async fn restart(&mut self) {
         self.process = spawn(self.port, &self.arguments);
         assert!(self.answers().await);
     }
@@ -193,7 +193,7 @@ fn spawn(port: u16, arguments: &[String]) -> Child {
         .expect("a redis-server to test with: install one or set REDIS_SERVER_BIN")
 }
 
-pub(super) async fn run(
+pub(in super::super) async fn run(
     connection: &mut MultiplexedConnection,
     command: impl std::borrow::Borrow<Cmd>,
 ) -> Result<Value, RedisError> {
