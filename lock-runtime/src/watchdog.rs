@@ -231,12 +231,13 @@ impl Watch {
 
     /// Ends the holds whose time is over, and takes out the batches of renewals that are due. `all`: look at every
     /// hold, not only at those that tokio's clock says are due.
-    fn collect(&self, batch: usize, all: bool) -> Vec<Vec<Arc<Hold>>> {
+    fn collect(&self, backend: &dyn Backend, all: bool) -> Vec<Vec<Arc<Hold>>> {
+        let batch = backend.renew_batch();
         let now = clock::now().tick();
         let (mut over, mut moved) = (Vec::new(), Vec::new());
         // By kind: each has its script. By lease, in powers of two: a call's timeout follows its shortest lease, and must
-        // suit all of them.
-        let mut due: HashMap<(Kind, u32), Vec<Arc<Hold>>> = HashMap::new();
+        // suit all of them. By place: a node that is frozen keeps back the answers of its own holds alone.
+        let mut due: HashMap<(Kind, u32, usize), Vec<Arc<Hold>>> = HashMap::new();
         let mut schedule = self.schedule();
         let mut horizon = now;
         for &(at, number) in &schedule.queue {
@@ -261,7 +262,8 @@ impl Watch {
                 continue;
             }
             let term = watched.hold.term();
-            let group = (watched.hold.key().kind(), term.millis().ilog2());
+            let key = watched.hold.key();
+            let group = (key.kind(), term.millis().ilog2(), backend.place(key));
             let group = due.entry(group).or_default();
             if at <= now {
                 // Those that are due soon fill the batch that goes out anyway, but start none.
@@ -408,7 +410,7 @@ async fn run(
     loop {
         let suspended = last.was_suspended_since();
         last = clock::now();
-        for holds in watch.collect(backend.renew_batch(), suspended) {
+        for holds in watch.collect(&*backend, suspended) {
             calls.spawn(renew(backend.clone(), holds, timeout));
         }
         let wake = watch.next_wake();

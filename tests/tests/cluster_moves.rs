@@ -11,6 +11,7 @@ use tests::{RedisCluster, eventually};
 const MS: Duration = Duration::from_millis(1);
 /// A waiter that was not woken looks for itself after 0.8 s at the earliest.
 const WOKEN: Duration = Duration::from_millis(750);
+const LONG: Duration = Duration::from_secs(30);
 
 async fn manager(cluster: &RedisCluster) -> LockManager {
     LockManager::connect(&cluster.url()).await.unwrap()
@@ -276,6 +277,38 @@ async fn what_one_slot_does_not_answer_says_nothing_about_the_others() {
     }
     cluster.resume(0);
     for guard in guards.into_iter().filter(LockGuard::is_held) {
+        guard.release().await.unwrap();
+    }
+}
+
+/// Both are due at the same time, and would be in one batch.
+#[tokio::test]
+async fn a_node_that_does_not_answer_keeps_no_confirmation_back_from_holds_at_others() {
+    let cluster = RedisCluster::builder()
+        .node_timeout(Duration::from_secs(60))
+        .start()
+        .await;
+    let locks = LockManager::builder().call_timeout(LONG);
+    let locks = locks.connect(&cluster.url()).await.unwrap();
+    let mut guards = Vec::new();
+    for node in [0, 1] {
+        let key = cluster.key_at(node, "lock:k");
+        let request = locks.mutex(&key["lock:".len()..]).lease(12_000 * MS);
+        guards.push(request.acquire().await.unwrap());
+    }
+    cluster.pause(0);
+    // Renewed after 4 s; the call at the frozen node is given up after 2 s.
+    let mut least = LONG;
+    let until = tokio::time::Instant::now() + 7_000 * MS;
+    while tokio::time::Instant::now() < until {
+        tokio::time::sleep(10 * MS).await;
+        least = least.min(guards[1].remaining());
+    }
+    assert!(least > 6_900 * MS, "{least:?}");
+    let frozen = guards[0].remaining();
+    assert!(frozen < 5_500 * MS, "{frozen:?}");
+    cluster.resume(0);
+    for guard in guards {
         guard.release().await.unwrap();
     }
 }

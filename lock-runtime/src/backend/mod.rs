@@ -80,6 +80,12 @@ pub(crate) trait Backend: Counters + fmt::Debug + Send + Sync + 'static {
     /// How many keys one [`renew`](Backend::renew) call may carry.
     fn renew_batch(&self) -> usize;
 
+    /// Where the key is just now: keys of different places are renewed by different calls, so that a place that does
+    /// not answer keeps nobody else waiting. A hint, asked under a lock.
+    fn place(&self, _: &Key) -> usize {
+        0
+    }
+
     /// A recent round trip, for pauses that must be longer than one.
     fn round_trip(&self) -> Duration;
 

@@ -240,6 +240,13 @@ impl Backend for RedisBackend {
         RENEW_BATCH
     }
 
+    fn place(&self, key: &Key) -> usize {
+        match &self.inner.nodes {
+            Nodes::One(_) => 0,
+            Nodes::Cluster(cluster) => cluster.place(key.slot()),
+        }
+    }
+
     fn round_trip(&self) -> Duration {
         match &self.inner.nodes {
             Nodes::One(link) => link.round_trip(),

@@ -221,6 +221,12 @@ impl Cluster {
         }
     }
 
+    /// The same number for slots of the same node.
+    pub(super) fn place(&self, slot: u16) -> usize {
+        let owner = self.table.owner(slot);
+        owner.map_or(0, |node| Arc::as_ptr(&node).addr())
+    }
+
     /// Waits until another thing is known about slots.
     async fn change(&self, changed: &mut watch::Receiver<u64>, deadline: Moment) -> Result<(), ()> {
         let mut closed = self.closed.clone();

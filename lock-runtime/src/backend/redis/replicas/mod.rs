@@ -277,6 +277,10 @@ impl Backend for Replicated {
         self.backend.renew_batch()
     }
 
+    fn place(&self, key: &Key) -> usize {
+        self.backend.place(key)
+    }
+
     fn round_trip(&self) -> Duration {
         self.backend.round_trip()
     }
