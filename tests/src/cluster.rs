@@ -359,6 +359,11 @@ impl RedisCluster {
             .any(|asked| has_slots(self.view(asked)))
     }
 
+    /// How many slots have a master, as this node sees it.
+    pub fn covered(&self, node: usize) -> usize {
+        self.view(node).covered()
+    }
+
     /// Whether a node itself says that it has slots.
     pub fn has_slots(&self, node: usize) -> bool {
         let port = self.nodes[node].port();

@@ -18,6 +18,8 @@ use crate::key;
 
 /// Before a channel is tried again that its node does not want: the table is being brought up to date.
 const RETRY: Duration = Duration::from_millis(100);
+/// The same, doubled each time, where that brings nothing new.
+const LATEST_RETRY: Duration = Duration::from_secs(2);
 
 /// The task that sends channels to the sessions of nodes.
 pub(in super::super) struct Ears {
@@ -45,6 +47,9 @@ struct Switchboard<'a> {
     /// Channels that no node wants at the moment.
     homeless: Vec<Arc<str>>,
     retry: Option<Moment>,
+    /// From the last try to the next.
+    pause: Duration,
+    tried_at: Moment,
 }
 
 impl Ears {
@@ -68,6 +73,8 @@ impl Ears {
             homes: HashMap::new(),
             homeless: Vec::new(),
             retry: None,
+            pause: RETRY,
+            tried_at: clock::now(),
         };
         loop {
             let (ended, next_idle) = self.topics.take_idle();
@@ -113,12 +120,18 @@ impl Switchboard<'_> {
         self.ears.topics.deaf(std::slice::from_ref(&channel));
         self.ears.cluster.doubt();
         self.homeless.push(channel);
-        self.retry.get_or_insert_with(|| clock::now() + RETRY);
+        if self.retry.is_none() {
+            if self.tried_at.elapsed() > LATEST_RETRY {
+                self.pause = RETRY;
+            }
+            self.retry = Some(clock::now() + self.pause);
+            self.pause = (self.pause * 2).min(LATEST_RETRY);
+        }
     }
 
     fn settle_again(&mut self) {
         if self.retry.is_some_and(|retry| retry.has_passed()) {
-            self.retry = None;
+            (self.retry, self.tried_at) = (None, clock::now());
             for channel in std::mem::take(&mut self.homeless) {
                 self.settle(channel, true);
             }
@@ -144,7 +157,7 @@ impl Switchboard<'_> {
     fn move_house(&mut self) {
         let table = &self.ears.cluster.table;
         let mut moved = std::mem::take(&mut self.homeless);
-        self.retry = None;
+        (self.retry, self.pause) = (None, RETRY);
         for (channel, home) in &self.homes {
             let owner = table.owner(key::slot(channel.as_bytes()));
             if owner.is_some_and(|owner| owner.address != *home) {

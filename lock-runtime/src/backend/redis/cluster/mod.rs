@@ -201,6 +201,8 @@ impl Cluster {
             if let Some(live) = link.live() {
                 return Ok((live, now));
             }
+            // Another may have its slots by now.
+            self.doubt();
             let connected = tokio::select! {
                 biased;
                 live = link.get(now, deadline) => live,

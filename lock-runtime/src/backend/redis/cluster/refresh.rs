@@ -17,8 +17,10 @@ use crate::error::StoreError;
 
 /// While all is well, jittered.
 const SELDOM: Duration = Duration::from_secs(10);
-/// While a master is away, jittered: the cluster may have another by now.
+/// While a master is away or a slot is nobody's, jittered: another may have it by now.
 const OFTEN: Duration = Duration::from_millis(250);
+/// The same, where nothing has changed for long.
+const RARELY: Duration = Duration::from_secs(2);
 /// Between two, however many doubt.
 const LEAST: Duration = Duration::from_millis(50);
 /// How long slower nodes are waited for once one has answered.
@@ -41,6 +43,8 @@ impl Cluster {
 
     async fn keep_refreshing(self: &Arc<Self>) {
         let mut failing = false;
+        // What there was last, and since when.
+        let (mut state, mut since) = (None, clock::now());
         loop {
             let refreshed = self.refresh().await;
             match &refreshed {
@@ -55,12 +59,17 @@ impl Cluster {
             failing = refreshed.is_err();
             self.table
                 .is_refused(refreshed.err().filter(|fault| !fault.is_passing()));
-            let longest = match failing || self.table.is_in_trouble() {
-                true => OFTEN,
-                false => SELDOM,
+            let troubles = self.table.troubles();
+            let found = Some((failing, troubles, self.table.version()));
+            if std::mem::replace(&mut state, found) != found {
+                since = clock::now();
+            }
+            let pauses = match failing || troubles > 0 {
+                true => Pauses::in_trouble(since.elapsed()),
+                false => Pauses::ALL_IS_WELL,
             };
-            clock::sleep(LEAST).await;
-            let pause = longest.mul_f64(0.4 + fastrand::f64() * 0.6);
+            clock::sleep(pauses.least).await;
+            let pause = pauses.longest.mul_f64(0.4 + fastrand::f64() * 0.6);
             tokio::select! {
                 () = self.doubt.notified() => {}
                 () = clock::sleep(pause) => {}
@@ -171,6 +180,31 @@ impl Cluster {
     }
 }
 
+/// Before the table is looked after again.
+#[derive(Debug, PartialEq)]
+struct Pauses {
+    /// Whoever doubts.
+    least: Duration,
+    /// Whether or not anybody doubts; jittered.
+    longest: Duration,
+}
+
+impl Pauses {
+    const ALL_IS_WELL: Pauses = Pauses {
+        least: LEAST,
+        longest: SELDOM,
+    };
+
+    /// An eighth of the time for which nothing has changed: a failover is seen with little delay, and what nobody mends
+    /// costs little. Requests that have to wait for a node still doubt, and are heard a few times in a second.
+    fn in_trouble(unchanged: Duration) -> Pauses {
+        Pauses {
+            least: (unchanged / 8).clamp(LEAST, OFTEN),
+            longest: (unchanged / 8).clamp(OFTEN, RARELY),
+        }
+    }
+}
+
 fn read(reply: &Value, address: &str) -> Result<View, Fault> {
     slots::read(reply, address).ok_or_else(|| {
         Fault::NotDone(StoreError::new(
@@ -197,5 +231,27 @@ fn of_node(address: &str, fault: Fault) -> Fault {
         Fault::NotDone(source) | Fault::Unknown(source) => Fault::NotDone(explained(source)),
         Fault::Denied(source) => Fault::Denied(explained(source)),
         fault => fault,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_change_is_looked_at_less_and_less() {
+        let ms = Duration::from_millis;
+        for (unchanged, least, longest) in [
+            (0, 50, 250),
+            (1_000, 125, 250),
+            (4_000, 250, 500),
+            (60_000, 250, 2_000),
+        ] {
+            let pauses = Pauses {
+                least: ms(least),
+                longest: ms(longest),
+            };
+            assert_eq!(Pauses::in_trouble(ms(unchanged)), pauses, "{unchanged}");
+        }
     }
 }

@@ -167,13 +167,23 @@ impl Table {
         masters.into_values().cloned().collect()
     }
 
-    /// Whether there is reason to ask again soon: a slot without a node, a node that does not answer.
-    pub(super) fn is_in_trouble(&self) -> bool {
+    /// Reasons to ask again soon: slots without a node, nodes that do not answer.
+    pub(super) fn troubles(&self) -> usize {
         let known = self.known();
-        ranges(&known.owners).any(|owner| match owner {
+        let is_trouble = |owner: &Option<&Arc<Node>>| match owner {
             None => true,
             Some(owner) => owner.link.get().is_some_and(|link| !link.is_live()),
-        })
+        };
+        ranges(&known.owners).filter(is_trouble).count()
+    }
+
+    pub(super) fn is_in_trouble(&self) -> bool {
+        self.troubles() > 0
+    }
+
+    /// Raised by each change.
+    pub(super) fn version(&self) -> u64 {
+        *self.version.borrow()
     }
 
     pub(super) fn links(&self) -> Vec<Arc<Link>> {

@@ -1,0 +1,76 @@
+//! A Redis Cluster in which some slots are nobody's.
+
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager};
+use tests::faults::took;
+use tests::{RedisCluster, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+
+/// The first slots of the first node are nobody's.
+const LAST: u16 = 99;
+
+async fn with_a_gap() -> RedisCluster {
+    let builder = RedisCluster::builder().line("cluster-require-full-coverage no");
+    let cluster = builder.start().await;
+    eventually("nobody has the slots", async || {
+        for node in 0..3 {
+            let range = ["CLUSTER", "DELSLOTSRANGE", "0", &LAST.to_string()];
+            // They are, at this node, already.
+            let _ = cluster.nodes[node].command(&range);
+        }
+        (0..3).all(|node| cluster.covered(node) == 16_384 - usize::from(LAST) - 1)
+    })
+    .await;
+    cluster
+}
+
+/// A lock whose slot is nobody's.
+fn in_the_gap(cluster: &RedisCluster) -> String {
+    let mut names = (0..).map(|number| format!("gap{number}"));
+    let is_there = |name: &String| cluster.slot_of(&format!("lock:{name}")) <= LAST;
+    names.find(is_there).unwrap()
+}
+
+/// How often the nodes were asked who has which slots.
+fn asked(cluster: &RedisCluster) -> u64 {
+    let calls = |node| {
+        let stats: String = cluster.query(node, &["INFO", "commandstats"]);
+        let slots = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_cluster|slots:calls="));
+        let calls = slots.and_then(|rest| rest.split(',').next());
+        calls.map_or(0, |calls| calls.parse::<u64>().unwrap())
+    };
+    (0..3).map(calls).sum()
+}
+
+#[tokio::test]
+async fn slots_that_stay_nobodys_are_asked_after_less_and_less() {
+    let cluster = with_a_gap().await;
+    let builder = LockManager::builder().call_timeout(1_000 * MS);
+    let locks = builder.connect(&cluster.url()).await.unwrap();
+    let name = in_the_gap(&cluster);
+    let error = locks.mutex(&name).try_acquire().await.unwrap_err();
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains("slot"), "{error}");
+    tokio::time::sleep(9_000 * MS).await;
+    let before = asked(&cluster);
+    tokio::time::sleep(4_000 * MS).await;
+    let meanwhile = asked(&cluster) - before;
+    // All three, after 0.7 s at the earliest; it would be 0.3 s at the latest.
+    assert!(meanwhile <= 24, "{meanwhile} questions in 4 s");
+    // Whoever wants a lock there makes it look again.
+    let wanted = tokio::spawn(locks.mutex(&name).wait(LONG).acquire());
+    tokio::time::sleep(100 * MS).await;
+    let (guard, waited) = took(async {
+        let range = ["CLUSTER", "ADDSLOTSRANGE", "0", &LAST.to_string()];
+        cluster.nodes[0].command(&range).unwrap();
+        wanted.await.unwrap().unwrap()
+    })
+    .await;
+    assert!(waited < 3_000 * MS, "{waited:?}");
+    guard.release().await.unwrap();
+}
