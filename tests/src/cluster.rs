@@ -9,6 +9,7 @@ use redis::{FromRedisValue, Value};
 
 use crate::eventually::{eventually, eventually_within};
 use crate::server::{Data, RedisServer};
+use crate::tls::TlsFiles;
 use view::View;
 pub use view::{SLOTS, slot_of};
 
@@ -22,6 +23,7 @@ pub struct ClusterConf {
     replicas: bool,
     node_timeout: Duration,
     password: Option<String>,
+    tls: Option<TlsFiles>,
     lines: Vec<String>,
 }
 
@@ -54,6 +56,13 @@ impl ClusterConf {
         self
     }
 
+    /// The nodes speak TLS with each other, and with clients on a second port: see [`RedisCluster::tls_url`].
+    #[must_use]
+    pub fn tls(mut self, files: TlsFiles) -> Self {
+        self.tls = Some(files);
+        self
+    }
+
     /// One more line in every node's `redis.conf`.
     #[must_use]
     pub fn line(mut self, line: impl Into<String>) -> Self {
@@ -77,6 +86,12 @@ impl ClusterConf {
             .line("cluster-replica-validity-factor 0")
             .line("cluster-allow-replica-migration no")
             .line("repl-diskless-sync-delay 0");
+        if let Some(files) = &self.tls {
+            conf = conf
+                .tls_by(files.clone())
+                .line("tls-cluster yes")
+                .line("tls-replication yes");
+        }
         if let Some(password) = &self.password {
             conf = conf
                 .requirepass(password)
@@ -110,6 +125,7 @@ impl RedisCluster {
             replicas: false,
             node_timeout: Duration::from_millis(1_500),
             password: None,
+            tls: None,
             lines: Vec::new(),
         }
     }
@@ -189,6 +205,13 @@ impl RedisCluster {
         let password = self.conf.password.iter();
         let login: String = password.map(|password| format!(":{password}@")).collect();
         self.url_with(&login, "")
+    }
+
+    /// `rediss-cluster://localhost:port,…`; needs [`ClusterConf::tls`].
+    pub fn tls_url(&self) -> String {
+        let host = |node: &RedisServer| format!("localhost:{}", node.tls_port());
+        let hosts: Vec<_> = self.nodes.iter().map(host).collect();
+        format!("rediss-cluster://{}", hosts.join(","))
     }
 
     /// With what stands before the hosts (`user:password@`) and behind them (`?…`).

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::server::RedisServer;
+use crate::tls::TlsFiles;
 
 /// Settings for one [`RedisServer`]; every setter adds lines to its configuration file.
 #[derive(Debug, Clone, Default)]
@@ -11,6 +12,7 @@ pub struct ServerConf {
     pub(crate) password: Option<String>,
     pub(crate) unix_socket: bool,
     pub(crate) tls: bool,
+    pub(crate) tls_files: Option<TlsFiles>,
     pub(crate) cluster: bool,
 }
 
@@ -60,6 +62,13 @@ impl ServerConf {
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
+    }
+
+    /// As [`tls`](Self::tls), with a certificate that others may have, too.
+    #[must_use]
+    pub(crate) fn tls_by(mut self, files: TlsFiles) -> Self {
+        self.tls_files = Some(files);
+        self.tls()
     }
 
     /// A node that can join a cluster, with a bus port of its own: see [`RedisCluster`](crate::RedisCluster).

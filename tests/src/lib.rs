@@ -55,3 +55,4 @@ pub use quorum::Quorum;
 pub use sentinel::SentinelGroup;
 pub use server::{Data, RedisServer};
 pub use store::Store;
+pub use tls::TlsFiles;

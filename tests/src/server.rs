@@ -61,7 +61,8 @@ impl RedisServer {
             .prefix("lock-test")
             .tempdir()
             .expect("a directory");
-        let tls_files = conf.tls.then(|| TlsFiles::write_to(dir.path()));
+        let own_files = || conf.tls.then(|| TlsFiles::write_to(dir.path()));
+        let tls_files = conf.tls_files.clone().or_else(own_files);
         let mut server = Self {
             conf,
             port: 0,

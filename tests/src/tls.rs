@@ -17,7 +17,7 @@ pub struct TlsFiles {
 
 impl TlsFiles {
     /// Makes an authority and a server certificate, and writes them into `dir`.
-    pub(crate) fn write_to(dir: &Path) -> Self {
+    pub fn write_to(dir: &Path) -> Self {
         let mut params = CertificateParams::default();
         // Another name than the certificate's, which OpenSSL would take for one that vouches for itself.
         params
@@ -33,15 +33,20 @@ impl TlsFiles {
                 .and_then(|params| params.signed_by(&key, &authority))
                 .expect("a server certificate");
 
-        let files = Self {
-            authority: dir.join("ca.pem"),
-            certificate: dir.join("server.pem"),
-            key: dir.join("server.key"),
-        };
+        let files = Self::of(dir);
         std::fs::write(&files.authority, authority.pem()).expect("write ca.pem");
         std::fs::write(&files.certificate, certificate.pem()).expect("write server.pem");
         std::fs::write(&files.key, key.serialize_pem()).expect("write server.key");
         files
+    }
+
+    /// Those that were written into `dir`.
+    pub fn of(dir: &Path) -> Self {
+        Self {
+            authority: dir.join("ca.pem"),
+            certificate: dir.join("server.pem"),
+            key: dir.join("server.key"),
+        }
     }
 
     /// What a server's configuration says of them.

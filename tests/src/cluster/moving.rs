@@ -27,7 +27,11 @@ impl RedisCluster {
     /// Second step: moves one key; whether it was there.
     pub fn migrate_key(&self, key: &str, to: usize) -> bool {
         let from = self.owner_of_key(key);
-        let port = self.nodes[to].port().to_string();
+        let port = match self.conf.tls {
+            None => self.nodes[to].port(),
+            Some(_) => self.nodes[to].tls_port(),
+        };
+        let port = port.to_string();
         let mut args = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
         if let Some(password) = &self.conf.password {
             args.extend(["AUTH", password]);
