@@ -134,19 +134,31 @@ async fn is_renewed_at(group: &SentinelGroup, index: usize, guard: &LockGuard) {
     .await;
 }
 
-/// A manager that was not told of a failover, its hold, and the old master that has forgotten it. And the proxy.
-async fn with_a_forgetful_old_master() -> (SentinelGroup, usize, LockManager, LockGuard, FaultProxy)
-{
+/// A manager that will not be told of a failover, for the proxy keeps it from its sentinel's messages.
+async fn with_a_mute_sentinel() -> (SentinelGroup, LockManager, FaultProxy) {
     let group = SentinelGroup::start().await;
     let sentinel = group.sentinels[0].addr().parse().unwrap();
     let proxy = FaultProxy::start(sentinel).await;
     proxy.lose_messages(true);
     let locks = manager(&format!("redis-sentinel://{}/{SERVICE}", proxy.addr())).await;
-    let guard = locks.mutex("k").lease(6_000 * MS).acquire().await.unwrap();
-    is_replicated(&group).await;
+    (group, locks, proxy)
+}
+
+/// The new master has the lock, and the old one has forgotten it.
+async fn is_forgotten(group: &SentinelGroup) -> usize {
+    is_replicated(group).await;
     let new = group.failover().await;
     let deleted: i64 = group.servers[0].query(&["DEL", "lock:k"]);
     assert_eq!(deleted, 1, "it still takes writes");
+    new
+}
+
+/// A manager that was not told of a failover, its hold, and the old master that has forgotten it. And the proxy.
+async fn with_a_forgetful_old_master() -> (SentinelGroup, usize, LockManager, LockGuard, FaultProxy)
+{
+    let (group, locks, proxy) = with_a_mute_sentinel().await;
+    let guard = locks.mutex("k").lease(6_000 * MS).acquire().await.unwrap();
+    let new = is_forgotten(&group).await;
     (group, new, locks, guard, proxy)
 }
 
@@ -177,6 +189,25 @@ async fn the_word_of_a_deposed_master_is_no_answer_to_a_hand_over() {
     let next = next.await.unwrap();
     assert!(group.servers[new].exists("lock:k"));
     next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_word_of_a_deposed_master_is_no_answer_to_a_downgrade() {
+    let (group, locks, _proxy) = with_a_mute_sentinel().await;
+    let write = locks.write("k").lease(6_000 * MS).acquire().await.unwrap();
+    let read = write.scope(async { locks.read("k").acquire().await });
+    let read = read.await.unwrap();
+    let new = is_forgotten(&group).await;
+    write.release().await.unwrap();
+    assert!(read.is_held());
+    let mode: String = group.servers[new].query(&["HGET", "lock:k", "mode"]);
+    assert_eq!(mode, "read");
+    let other = manager(&group.url()).await;
+    let beside = other.read("k").try_acquire().await.unwrap().unwrap();
+    beside.release().await.unwrap();
+    assert!(read.is_held());
+    read.release().await.unwrap();
+    assert!(!group.servers[new].exists("lock:k"));
 }
 
 #[tokio::test]

@@ -340,3 +340,24 @@ fn a_backend_whose_runtime_is_gone_says_so() {
     });
     drop(server);
 }
+
+/// It would wait for as long as the server is frozen, past a shutdown.
+#[tokio::test]
+async fn what_is_published_to_a_frozen_server_has_an_end() {
+    let server = Server::start().await;
+    let settings = Settings {
+        call_timeout: SHORT,
+        ..settings()
+    };
+    let (backend, _) = connect_with(&server.url(), settings).await.unwrap();
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    server.signal("STOP");
+    let before = tasks();
+    for _ in 0..10 {
+        backend
+            .inner
+            .publish("channel".to_owned(), "payload".to_owned());
+    }
+    assert!(tasks() >= before + 10);
+    until("nobody waits for an answer", async || tasks() <= before).await;
+}

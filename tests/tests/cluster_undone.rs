@@ -1,0 +1,92 @@
+//! Acquires that nobody waits for any more when their slot leaves the node: what they did is undone where it is by now.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use lock_runtime::LockManager;
+use tests::faults::took;
+use tests::{RedisCluster, eventually_within};
+
+const MS: Duration = Duration::from_millis(1);
+const LEASE: Duration = Duration::from_secs(60);
+const KEY: &str = "lock:{m}";
+/// Nothing asks for the table sooner than after 4 s, unless it has reason to.
+const SOON: Duration = Duration::from_secs(2);
+
+/// A cluster, a manager with a connection to each node, the slot, and where it goes.
+async fn scene() -> (RedisCluster, LockManager, u16, usize) {
+    let cluster = RedisCluster::start().await;
+    // Compensation ends by itself when the request has run out of time: not within these tests.
+    let builder = LockManager::builder().call_timeout(LEASE / 6);
+    let locks = builder.connect(&cluster.url()).await.unwrap();
+    locks
+        .mutex("{m}")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let slot = cluster.slot_of(KEY);
+    let to = (cluster.owner_of(slot) + 1) % 3;
+    (cluster, locks, slot, to)
+}
+
+fn stands_anywhere(cluster: &RedisCluster) -> bool {
+    let slot = cluster.slot_of(KEY);
+    (0..3).any(|node| {
+        cluster
+            .keys_in_slot(node, slot)
+            .iter()
+            .any(|key| key == KEY)
+    })
+}
+
+/// One poll queues the request; the connection's task sends it.
+async fn is_under_way(mut acquire: Pin<&mut impl Future>) {
+    let pending = poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx).is_pending()));
+    assert!(pending.await);
+}
+
+/// Nothing is left of it soon, and nobody is busy with it any more.
+async fn is_undone(cluster: &RedisCluster, locks: &LockManager) {
+    eventually_within(SOON, "it is given back", async || !stands_anywhere(cluster)).await;
+    let ((), waited) = took(locks.shutdown()).await;
+    assert!(waited < SOON, "{waited:?}");
+    assert!(!stands_anywhere(cluster));
+}
+
+/// What was granted at the old node, without anybody's reading the answer, is given back at the new one.
+#[tokio::test]
+async fn what_was_granted_before_a_slot_moved_is_undone_after_it() {
+    for finished in [true, false] {
+        let (cluster, locks, slot, to) = scene().await;
+        {
+            let mut acquire = pin!(locks.mutex("{m}").lease(LEASE).acquire());
+            is_under_way(acquire.as_mut()).await;
+            eventually_within(SOON, "it is granted", async || stands_anywhere(&cluster)).await;
+            cluster.begin_move(slot, to);
+            cluster.migrate_keys(slot, to);
+            if finished {
+                cluster.finish_move(slot, to).await;
+            }
+            assert!(stands_anywhere(&cluster));
+        }
+        is_undone(&cluster, &locks).await;
+    }
+}
+
+/// The old node has sent it elsewhere, and nobody has read that.
+#[tokio::test]
+async fn what_a_node_did_not_do_any_more_needs_no_undoing_for_long() {
+    let (cluster, locks, slot, to) = scene().await;
+    cluster.move_slot(slot, to).await;
+    {
+        let mut acquire = pin!(locks.mutex("{m}").lease(LEASE).acquire());
+        is_under_way(acquire.as_mut()).await;
+        tokio::time::sleep(50 * MS).await;
+    }
+    is_undone(&cluster, &locks).await;
+}
