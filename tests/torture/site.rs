@@ -181,9 +181,11 @@ fn left(server: &RedisServer, key: &str) -> i64 {
         return server.pttl(&format!("lock:{key}"));
     }
     let leases = format!("{{lock:{key}}}:timeout");
-    let last: Vec<String> = server.query(&["ZRANGE", &leases, "-1", "-1", "WITHSCORES"]);
+    // The last permit, whose id is no text, and its score.
+    let last: Vec<Vec<u8>> = server.query(&["ZRANGE", &leases, "-1", "-1", "WITHSCORES"]);
     let (seconds, micros): (i64, i64) = server.query(&["TIME"]);
-    let ends = last.get(1).and_then(|score| score.parse::<f64>().ok());
+    let score = last.get(1).and_then(|score| std::str::from_utf8(score).ok());
+    let ends = score.and_then(|score| score.parse::<f64>().ok());
     let left = ends.map_or(0, |at| at as i64 - (seconds * 1_000 + micros / 1_000));
     // What a dead one had taken stays until somebody looks.
     if left > 0 { left } else { NOT_THERE }
