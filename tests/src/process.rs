@@ -20,12 +20,16 @@ pub struct Worker {
 impl Worker {
     /// Starts the binary; tests name it with `env!("CARGO_BIN_EXE_worker")`.
     pub fn start(binary: &str, args: &[&str]) -> Self {
-        let mut child = Command::new(binary)
-            .args(args)
+        Self::spawn(Command::new(binary).args(args))
+    }
+
+    /// Starts what the command says, with pipes to talk to it.
+    pub fn spawn(command: &mut Command) -> Self {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|error| panic!("{binary}: {error}"));
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().expect("a pipe from the worker"));
         let (tell, lines) = channel();

@@ -7,10 +7,11 @@ use tests::Hold;
 use tests::history::{Violation, violations};
 use tests::linear::{OPEN, Op, Verdict, What, search};
 
+use crate::delays;
 use crate::log::{Answer, Log, Share, Try, Write};
 use crate::resource::register;
 use crate::round::{Strike, Terms};
-use crate::site::{Site, Topology};
+use crate::site::Site;
 use crate::{LEASE, keys};
 
 /// What a search for an order may try: a history with many unknown outcomes stays undecided.
@@ -65,6 +66,11 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
                 .collect(),
         );
     }
+    find(
+        "takeover",
+        delays::late_takeovers(&delays::takeovers(log, terms, strikes)),
+    );
+    find("gap", delays::long_gaps(log, site.topology, terms, strikes));
     find("errors", unexpected(log, terms));
     if !terms.loses_locks {
         find("order", order(&log.tries, &log.killed));
@@ -74,7 +80,9 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
 
 /// Pairs of certain holds of one key at one time that exclude each other.
 pub(crate) fn overlaps(log: &Log) -> Vec<(Hold, Hold)> {
-    let found = violations(log.holds.clone()).into_iter();
+    // A guard that was never seen to hold was certain of nothing: its process may have been frozen just before.
+    let certain = log.holds.iter().filter(|hold| hold.until > hold.from);
+    let found = violations(certain.cloned().collect()).into_iter();
     found
         .filter_map(|violation| match violation {
             Violation::Overlap(earlier, later) => Some((earlier, later)),
@@ -86,7 +94,10 @@ pub(crate) fn overlaps(log: &Log) -> Vec<(Hold, Hold)> {
 
 /// Shared holds that were one too many when they began, each with the one before it that lasted longest.
 fn crowds(shares: &[Share]) -> Vec<(Hold, Hold)> {
-    let mut shares: Vec<&Share> = shares.iter().collect();
+    let certain = shares
+        .iter()
+        .filter(|share| share.hold.until > share.hold.from);
+    let mut shares: Vec<&Share> = certain.collect();
     shares.sort_by_key(|share| (&share.hold.key, share.hold.from));
     let mut inside: Vec<&Share> = Vec::new();
     let mut found = Vec::new();
@@ -268,62 +279,4 @@ fn unexpected(log: &Log, terms: Terms) -> Vec<String> {
         .filter(|(kind, _)| !fine(kind))
         .map(|(kind, number)| format!("{number} times {kind}"))
         .collect()
-}
-
-/// How long after the end of its lease each lock of a dead holder was had by the next one.
-///
-/// Who was killed cannot be told from the store: what was held until its lease was over was a dead one's.
-pub(crate) fn takeovers(log: &Log, strike: &Strike) -> Vec<Duration> {
-    /// The store and the harness do not look at one moment.
-    const APART: u64 = 20_000_000;
-    let next = |(key, due): &(&'static str, u64)| {
-        let holds = log.all_holds();
-        let later = holds.filter(|hold| hold.key == *key && hold.from > strike.begun);
-        let from = later.map(|hold| hold.from).min()?;
-        (from + APART >= *due).then(|| Duration::from_nanos(from.saturating_sub(*due)))
-    };
-    strike.left_behind.iter().filter_map(next).collect()
-}
-
-/// For how long mutexes that are always wanted were free, again and again, while waiters were told nothing.
-pub(crate) fn gaps(log: &Log, topology: Topology, strike: &Strike) -> Vec<Duration> {
-    let hot = keys::hot(topology).into_iter();
-    let mut gaps = Vec::new();
-    for key in hot.filter(|key| key.starts_with("hot")) {
-        let during = log.holds.iter().filter(|hold| {
-            hold.key == key && hold.from > strike.begun && hold.until < strike.healed
-        });
-        let mut holds: Vec<_> = during.map(|hold| (hold.from, hold.until)).collect();
-        holds.sort_unstable();
-        let gap = |pair: &[(u64, u64)]| pair[1].0.saturating_sub(pair[0].1);
-        gaps.extend(holds.windows(2).map(gap).map(Duration::from_nanos));
-    }
-    gaps
-}
-
-/// How long after this moment each hot key was held for the first time; those that were not are left out.
-///
-/// After a failover only grants of the new master count, by their tokens, which are its clock's microseconds: what the
-/// old one granted may still be on its way. What has no token counts from the new master's first answer on.
-pub(crate) fn recoveries(
-    log: &Log,
-    topology: Topology,
-    strike: &Strike,
-) -> Vec<(&'static str, Duration)> {
-    let first = |key: &'static str| {
-        let holds = log.all_holds().filter(|hold| {
-            let is_new = strike.answered.is_none_or(|answered| match hold.token {
-                Some(token) => token > strike.begun_us,
-                None => hold.from >= answered,
-            });
-            hold.key == key && hold.from >= strike.since() && is_new
-        });
-        let at = holds.map(|hold| hold.from).min()?;
-        Some((key, Duration::from_nanos(at - strike.since())))
-    };
-    let mut keys = keys::hot(topology);
-    if let Some(affected) = &strike.affected {
-        keys.retain(|key| affected.contains(key));
-    }
-    keys.into_iter().filter_map(first).collect()
 }

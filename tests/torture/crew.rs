@@ -1,11 +1,14 @@
 //! The client processes of a round.
 
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tests::Worker;
 
 use crate::log::Log;
+use crate::planted::CHOSEN;
 use crate::site::Topology;
 
 const STOP: Duration = Duration::from_secs(20);
@@ -27,6 +30,10 @@ pub(crate) struct Job {
     pub(crate) resource: String,
     pub(crate) seed: u64,
     pub(crate) checked: bool,
+    /// Their program.
+    pub(crate) program: PathBuf,
+    /// Which of the bugs that were built into it is to be there.
+    pub(crate) bug: Option<&'static str>,
 }
 
 /// The clients, and what they have said so far.
@@ -57,7 +64,6 @@ impl Crew {
     fn recruit(&mut self, place: usize) -> Member {
         let name = format!("c{}", self.started);
         let seed = self.job.seed.wrapping_add(1_000 * self.started).to_string();
-        let binary = std::env::current_exe().expect("the path of this program");
         let checks = if self.job.checked {
             "checked"
         } else {
@@ -73,7 +79,12 @@ impl Crew {
             &seed,
             checks,
         ];
-        let worker = Worker::start(&binary.display().to_string(), &args);
+        let mut command = Command::new(&self.job.program);
+        command.args(args);
+        if let Some(bug) = self.job.bug {
+            command.env(CHOSEN, bug);
+        }
+        let worker = Worker::spawn(&mut command);
         Member {
             name,
             worker,

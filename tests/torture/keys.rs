@@ -36,7 +36,8 @@ const MUTEXES: [Work; 7] = [
     work(How::Long, &["long-2"]),
 ];
 
-const FAIR: Work = work(How::Fair, &["fair-1"]);
+/// The fair locks.
+pub(crate) const FAIR: &[&str] = &["fair-1"];
 
 const OTHER_KINDS: [Work; 7] = [
     work(How::Read, &["rw-1"]),
@@ -57,7 +58,7 @@ const fn work(how: How, keys: &'static [&'static str]) -> Work {
 pub(crate) fn of_tasks(topology: Topology) -> Vec<Work> {
     let mut tasks = MUTEXES.to_vec();
     if topology != Topology::Quorum {
-        tasks.push(FAIR);
+        tasks.push(work(How::Fair, FAIR));
     }
     if matches!(topology, Topology::Single | Topology::Cluster) {
         tasks.extend(OTHER_KINDS);
@@ -81,9 +82,22 @@ pub(crate) fn hot(topology: Topology) -> Vec<&'static str> {
     all
 }
 
+/// Mutexes for which several tasks of each client wait all the time.
+pub(crate) fn wanted(topology: Topology) -> Vec<&'static str> {
+    let mut wanted = all(topology);
+    wanted.retain(|key| key.starts_with("hot"));
+    wanted
+}
+
 /// Places in fair queues and marks of waiting writers outlive their owners by more than a lease.
 pub(crate) fn has_queue(key: &str) -> bool {
     key.starts_with("fair") || key.starts_with("rw")
+}
+
+/// Only sets of several locks begin with this one: taken one by one, it is had while the next one is still waited for,
+/// and its holder says so when it has all.
+pub(crate) fn is_had_before_said(key: &str) -> bool {
+    key == "multi-1"
 }
 
 /// The permits of a semaphore.

@@ -8,7 +8,8 @@
 //! | `--seed S` | the same faults, times and choices as in an earlier run; the machine's scheduling is not repeated |
 //! | `--round K` | only this round of that seed |
 //! | `--fault NAME` | only this fault (or `calm`, `pairs`) |
-//! | `--planted-bugs` | broken scripts in place of the true ones: succeeds only if each is caught |
+//! | `--planted-bugs` | broken scripts and broken clients in place of the true ones: succeeds only if each is caught |
+//! | `--bug NAME` | only this one of them |
 //! | `--report DIR` | writes `torture.md` and `torture.svg`, the timeline of a round that failed or of the one with most losses |
 //!
 //! | file | what is in it |
@@ -17,14 +18,15 @@
 //! | `faults/` | one small type per fault; it proves that it struck |
 //! | `client.rs`, `task.rs`, `keys.rs`, `resource.rs` | what the processes do, and what they guard |
 //! | `crew.rs`, `log.rs` | starting, killing and hearing them |
-//! | `round.rs`, `checks.rs` | one round, and what must be true of it |
-//! | `planted.rs` | bugs that the checks have to catch |
+//! | `round.rs`, `checks.rs`, `delays.rs` | one round, and what must be true of it |
+//! | `planted/` | bugs that the checks have to catch |
 //! | `report.rs`, `timeline.rs` | what a person reads |
 
 mod checks;
 mod client;
 mod clustered;
 mod crew;
+mod delays;
 mod faults;
 mod keys;
 mod log;

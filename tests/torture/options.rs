@@ -14,6 +14,8 @@ pub(crate) struct Options {
     pub(crate) fault: Option<String>,
     pub(crate) topologies: Vec<Topology>,
     pub(crate) planted: bool,
+    /// Only this planted bug.
+    pub(crate) bug: Option<String>,
     pub(crate) report: Option<PathBuf>,
 }
 
@@ -32,6 +34,7 @@ impl Options {
             fault: None,
             topologies: Topology::ALL.to_vec(),
             planted: false,
+            bug: None,
             report: None,
         };
         let mut words = words.iter();
@@ -64,6 +67,7 @@ impl Options {
                     options.topologies = vec![one];
                 }
                 "--fault" => options.fault = Some(value.to_owned()),
+                "--bug" => (options.planted, options.bug) = (true, Some(value.to_owned())),
                 "--report" => options.report = Some(value.into()),
                 _ => return Err(format!("`{flag}` is unknown")),
             }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::delays::{TAKEOVER, may_be_late};
 use crate::keys;
 use crate::round::Outcome;
 use crate::site::Topology;
@@ -26,6 +27,9 @@ struct Row {
     own_recoveries: Vec<Duration>,
     takeovers: Vec<Duration>,
     gaps: Vec<Duration>,
+    /// Of rounds in which no overlap was allowed.
+    strict_operations: u64,
+    strict_overlaps: usize,
 }
 
 impl Row {
@@ -58,6 +62,10 @@ impl Report {
             row.operations += outcome.log.operations();
             row.acquired += outcome.log.holds.len() as u64;
             row.overlaps += outcome.overlaps.len();
+            if outcome.strict {
+                row.strict_operations += outcome.log.operations();
+                row.strict_overlaps += outcome.overlaps.len();
+            }
             let longest = outcome.overlaps.iter().copied().max().unwrap_or_default();
             row.told += outcome.told;
             row.lost_updates += outcome.lost_updates;
@@ -77,8 +85,14 @@ impl Report {
         }
     }
 
-    pub(crate) fn failed(&self) -> u64 {
-        self.total.failed
+    /// Whether every round was as it has to be, and all of them together.
+    pub(crate) fn is_good(&self) -> bool {
+        self.total.failed == 0 && self.late_takeovers() <= may_be_late(self.total.takeovers.len())
+    }
+
+    fn late_takeovers(&self) -> usize {
+        let times = self.total.takeovers.iter();
+        times.filter(|time| **time > TAKEOVER).count()
     }
 
     /// As Markdown.
@@ -133,12 +147,16 @@ impl Report {
             line(
                 "had by the next one after a killed holder's lease was over",
                 takeovers,
-                "250 ms at p99",
+                if self.late_takeovers() > may_be_late(takeovers.len()) {
+                    "250 ms at p99: NOT KEPT"
+                } else {
+                    "250 ms at p99"
+                },
             ),
             line(
                 "free, though wanted, while no message arrived",
                 gaps,
-                "1.2 s and a round trip",
+                "1.2 s and a round trip, or the round failed",
             ),
             format!(
                 "- stale writes accepted by the register: 0 of {stale} tried, or the round failed\n"
@@ -156,11 +174,20 @@ impl Report {
             overlaps,
             losses,
             stale_tries,
+            strict_operations,
+            strict_overlaps,
             ..
         } = &self.total;
+        let late = match self.late_takeovers() {
+            late if late > may_be_late(self.total.takeovers.len()) => {
+                format!("; {late} TAKEOVERS LATER THAN {TAKEOVER:?}")
+            }
+            _ => String::new(),
+        };
         format!(
-            "{rounds} rounds of {} kinds, {failed} failed; {operations} operations, {overlaps} overlaps, \
-             {losses} losses signalled, {stale_tries} stale writes refused",
+            "{rounds} rounds of {} kinds, {failed} failed; {operations} operations, {overlaps} overlaps, of these \
+             {strict_operations} and {strict_overlaps} where the store loses no lock; \
+             {losses} losses signalled, {stale_tries} stale writes refused{late}",
             self.rows.len()
         )
     }

@@ -1,5 +1,6 @@
 //! Which rounds are run, and what is said about them.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -19,9 +20,9 @@ const PAIRS: usize = 4;
 /// Faults of a quorum in the short pass.
 const SHORT: usize = 3;
 /// A planted bug may need luck to show: so many rounds at most.
-const TRIES: u64 = 4;
-/// How often the fault of a planted bug strikes in each of them, until something is found.
-const PLANTED_STRIKES: u32 = 3;
+const TRIES: u64 = 3;
+/// How often the fault of a planted bug strikes in each of them, or a calm round goes on, until it is caught.
+const PLANTED_STRIKES: u32 = 6;
 
 pub(crate) fn run(options: &Options, runtime: &Runtime) -> ExitCode {
     let good = if options.planted {
@@ -39,6 +40,7 @@ pub(crate) fn run(options: &Options, runtime: &Runtime) -> ExitCode {
 fn torture(options: &Options, runtime: &Runtime) -> bool {
     let started = Instant::now();
     println!("seed {}", options.seed);
+    let program = this_program();
     let mut report = Report::default();
     let mut shown: Option<Outcome> = None;
     let more = |pass| match options.time {
@@ -46,7 +48,7 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
         None => pass == 0,
     };
     let mut number = 0;
-    let strikes = if options.time.is_some() { 3 } else { 1 };
+    let times = if options.time.is_some() { 3 } else { 1 };
     for pass in 0.. {
         if !more(pass) || options.round.is_some_and(|wanted| wanted < number) {
             break;
@@ -56,13 +58,15 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
             let Round {
                 topology, faults, ..
             } = round;
+            let strikes = if faults.is_empty() { 1 } else { times };
             let plan = Plan {
                 number,
                 seed: options.seed.wrapping_add(number * 1_000_003),
                 topology,
-                strikes: if faults.is_empty() { 0 } else { strikes },
+                strikes,
                 faults,
                 planted: None,
+                program: &program,
             };
             let in_time = options.time.is_none_or(|time| started.elapsed() < time);
             let left_out = round.long && options.is_short();
@@ -89,7 +93,7 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
     };
     let written = write(options, &report, &shown);
     println!("torture: {}; seed {}", report.summary(), options.seed);
-    written && report.failed() == 0
+    written && report.is_good()
 }
 
 /// A round to come.
@@ -191,11 +195,22 @@ fn write(options: &Options, report: &Report, shown: &Outcome) -> bool {
 
 fn planted_bugs(options: &Options, runtime: &Runtime) -> bool {
     println!("seed {}", options.seed);
+    let broken = match planted::build() {
+        Ok(program) => program,
+        Err(why) => {
+            println!("no clients with planted bugs: {why}");
+            return false;
+        }
+    };
+    let mut bugs: Vec<_> = planted::all().enumerate().collect();
+    if let Some(one) = &options.bug {
+        bugs.retain(|(_, bug)| bug.name == one);
+    }
     let mut caught = 0;
-    for (number, bug) in planted::ALL.iter().enumerate() {
+    for (number, bug) in &bugs {
         let by = (0..TRIES).find_map(|attempt| {
-            let seed = options.seed.wrapping_add(number as u64 * 100 + attempt);
-            catch(bug, seed, runtime)
+            let seed = options.seed.wrapping_add(*number as u64 * 100 + attempt);
+            catch(bug, seed, &broken, runtime)
         });
         caught += usize::from(by.is_some());
         match by {
@@ -203,40 +218,46 @@ fn planted_bugs(options: &Options, runtime: &Runtime) -> bool {
             None => println!("NOT CAUGHT: {} (expected: {:?})", bug.name, bug.caught_by),
         }
     }
-    let all = planted::ALL.len();
+    let all = bugs.len();
     println!(
         "torture: {caught} of {all} planted bugs caught; seed {}",
         options.seed
     );
-    caught == all
+    caught == all && all > 0
 }
 
 /// What caught it, if what was to catch it did.
-fn catch(bug: &Planted, seed: u64, runtime: &Runtime) -> Option<String> {
+fn catch(bug: &Planted, seed: u64, broken: &Path, runtime: &Runtime) -> Option<String> {
     let topology = Topology::Single;
-    let fault = bug.fault.and_then(|name| faults::named(name, topology));
-    let faults: Vec<_> = fault.into_iter().collect();
+    let faults = bug.faults.iter();
+    let faults: Vec<_> = faults
+        .filter_map(|name| faults::named(name, topology))
+        .collect();
+    let program = this_program();
     let plan = Plan {
         number: 0,
         seed,
         topology,
-        strikes: PLANTED_STRIKES * faults.len() as u32,
+        strikes: PLANTED_STRIKES,
         faults,
         planted: Some(bug),
+        program: if bug.in_clients().is_some() {
+            broken
+        } else {
+            &program
+        },
     };
     let outcome = plan.run(runtime);
-    let (findings, planted) = (
-        outcome.findings,
-        outcome.rewrites > 0 || !bug.checks_tokens(),
-    );
-    let mut right = findings
-        .iter()
-        .filter(|finding| bug.caught_by.contains(&finding.check));
-    match right.next() {
+    let (findings, planted) = (outcome.findings, bug.is_planted(outcome.rewrites));
+    match bug.is_caught(&findings) {
         Some(right) if planted => Some(right.to_string()),
         _ => {
             println!("  not yet (planted: {planted}): {findings:?}");
             None
         }
     }
+}
+
+fn this_program() -> PathBuf {
+    std::env::current_exe().expect("the path of this program")
 }

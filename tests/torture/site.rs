@@ -125,7 +125,9 @@ impl Site {
     /// Until when the mutexes are held that are held now; not asked of a quorum.
     pub(crate) fn leases(&self) -> Vec<(&'static str, u64)> {
         let mut keys = keys::hot(self.topology);
-        keys.retain(|key| !keys::has_queue(key) && !keys::is_semaphore(key));
+        keys.retain(|key| {
+            !keys::has_queue(key) && !keys::is_semaphore(key) && !keys::is_had_before_said(key)
+        });
         let lease = |key: &'static str| {
             let [server] = self.servers(key)[..] else {
                 return None;
@@ -184,7 +186,9 @@ fn left(server: &RedisServer, key: &str) -> i64 {
     // The last permit, whose id is no text, and its score.
     let last: Vec<Vec<u8>> = server.query(&["ZRANGE", &leases, "-1", "-1", "WITHSCORES"]);
     let (seconds, micros): (i64, i64) = server.query(&["TIME"]);
-    let score = last.get(1).and_then(|score| std::str::from_utf8(score).ok());
+    let score = last
+        .get(1)
+        .and_then(|score| std::str::from_utf8(score).ok());
     let ends = score.and_then(|score| score.parse::<f64>().ok());
     let left = ends.map_or(0, |at| at as i64 - (seconds * 1_000 + micros / 1_000));
     // What a dead one had taken stays until somebody looks.

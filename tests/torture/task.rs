@@ -176,7 +176,7 @@ impl Task {
     async fn keep(&mut self, mut is_held: impl FnMut() -> bool) -> bool {
         let steps = match self.work.how {
             // Beyond one lease now and then, so that only renewals keep it.
-            How::Long => self.rng.u32(20..300),
+            How::Long => self.rng.u32(20..400),
             How::Read | How::Write | How::Permits | How::Try if self.rng.u8(..10) == 0 => {
                 self.rng.u32(1..40)
             }
@@ -234,8 +234,9 @@ async fn half_way(
     rng: &mut Rng,
     acquiring: impl Future<Output = Result<LockGuard, LockError>>,
 ) -> Option<Result<Option<LockGuard>, LockError>> {
-    let answer = match rng.u8(..20) {
-        0 => poll_times(acquiring, rng.usize(..6), LEAVES[rng.usize(..2)]).await,
+    let answer = match rng.u8(..16) {
+        // The first polls are those at which a request is under way.
+        0 => poll_times(acquiring, rng.usize(..4), LEAVES[rng.usize(..2)]).await,
         _ => Some(acquiring.await),
     };
     answer.map(|answer| answer.map(Some))

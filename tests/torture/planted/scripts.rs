@@ -1,4 +1,4 @@
-//! Bugs that are planted to see them caught: a clean run proves nothing if the checks are blind.
+//! Bugs of what the server does.
 //!
 //! Client and server are the real ones. The proxy replaces the text of a script on its way: what the broken version
 //! does is wrapped around the true one, so it goes on fitting when the scripts are rewritten.
@@ -6,12 +6,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use super::{Broken, Planted};
 use crate::keys;
 use crate::site::{Site, Topology};
 
 /// A script that can be broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Script {
+pub(crate) enum Script {
     Acquire,
     Release,
     FairAcquire,
@@ -28,28 +29,34 @@ impl Script {
     /// What its text ends with: the fragments that scripts share come before it.
     fn file(self) -> &'static str {
         match self {
-            Self::Acquire => include_str!("../../lock-runtime/src/backend/redis/lua/acquire.lua"),
-            Self::Release => include_str!("../../lock-runtime/src/backend/redis/lua/release.lua"),
+            Self::Acquire => {
+                include_str!("../../../lock-runtime/src/backend/redis/lua/acquire.lua")
+            }
+            Self::Release => {
+                include_str!("../../../lock-runtime/src/backend/redis/lua/release.lua")
+            }
             Self::FairAcquire => {
-                include_str!("../../lock-runtime/src/backend/redis/lua/fair_acquire.lua")
+                include_str!("../../../lock-runtime/src/backend/redis/lua/fair_acquire.lua")
             }
             Self::FairRelease => {
-                include_str!("../../lock-runtime/src/backend/redis/lua/fair_release.lua")
+                include_str!("../../../lock-runtime/src/backend/redis/lua/fair_release.lua")
             }
-            Self::Renew => include_str!("../../lock-runtime/src/backend/redis/lua/renew.lua"),
+            Self::Renew => include_str!("../../../lock-runtime/src/backend/redis/lua/renew.lua"),
             Self::WriteAcquire => {
-                include_str!("../../lock-runtime/src/backend/redis/lua/write_acquire.lua")
+                include_str!("../../../lock-runtime/src/backend/redis/lua/write_acquire.lua")
             }
             Self::ReadWriteRelease => {
-                include_str!("../../lock-runtime/src/backend/redis/lua/read_write_release.lua")
+                include_str!("../../../lock-runtime/src/backend/redis/lua/read_write_release.lua")
             }
             Self::ReleasePermits => {
-                include_str!("../../lock-runtime/src/backend/redis/lua/release_permits.lua")
+                include_str!("../../../lock-runtime/src/backend/redis/lua/release_permits.lua")
             }
             Self::AcquirePermits => {
-                include_str!("../../lock-runtime/src/backend/redis/lua/acquire_permits.lua")
+                include_str!("../../../lock-runtime/src/backend/redis/lua/acquire_permits.lua")
             }
-            Self::HandOver => include_str!("../../lock-runtime/src/backend/redis/lua/handover.lua"),
+            Self::HandOver => {
+                include_str!("../../../lock-runtime/src/backend/redis/lua/handover.lua")
+            }
         }
     }
 
@@ -72,15 +79,8 @@ impl Script {
     }
 }
 
-/// One bug.
-pub(crate) struct Planted {
-    pub(crate) name: &'static str,
-    /// The fault without which it would not show; none: it shows in a calm round.
-    pub(crate) fault: Option<&'static str>,
-    /// Any of these has to catch it.
-    pub(crate) caught_by: &'static [&'static str],
-    broken: &'static [(Script, &'static str, &'static str)],
-}
+/// A script, what comes before its true text, and what after.
+pub(crate) type Twist = (Script, &'static str, &'static str);
 
 /// What `call` is, for commands of one name.
 macro_rules! instead_of {
@@ -96,45 +96,45 @@ macro_rules! instead_of {
 }
 
 /// All of them.
-pub(crate) const ALL: &[Planted] = &[
+pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "an acquire that ignores the holder",
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
-        broken: &[(Script::Acquire, instead_of!("HLEN", "return 0"), "")],
+        broken: Broken::Scripts(&[(Script::Acquire, instead_of!("HLEN", "return 0"), "")]),
     },
     Planted {
         name: "a refusal that is taken for a grant",
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
-        broken: &[(
+        broken: Broken::Scripts(&[(
             Script::Acquire,
             "",
             "if r[1] == 'BUSY' and KEYS[2] and math.random(8) == 1 then r = {'OK', r[3], r[3]} end",
-        )],
+        )]),
     },
     Planted {
         name: "a release without the holder check",
         // Releases that are repeated because their answer was lost find the next holder.
-        fault: Some("reply-lost"),
+        faults: &["reply-lost"],
         caught_by: &["overlap"],
-        broken: &[(
+        broken: Broken::Scripts(&[(
             Script::Release,
             instead_of!("HDEL", "return send('DEL', KEYS[1])"),
             "",
-        )],
+        )]),
     },
     Planted {
         name: "a release that releases nothing",
-        fault: None,
+        faults: &[],
         caught_by: &["leftover", "order"],
-        broken: &[(Script::Release, instead_of!("HDEL", "return 1"), "")],
+        broken: Broken::Scripts(&[(Script::Release, instead_of!("HDEL", "return 1"), "")]),
     },
     Planted {
         name: "a release that wakes nobody",
-        fault: None,
+        faults: &[],
         caught_by: &["wake-ups"],
-        broken: &[
+        broken: Broken::Scripts(&[
             (Script::Release, instead_of!("PUBLISH", "return 0"), ""),
             (Script::FairAcquire, instead_of!("PUBLISH", "return 0"), ""),
             (Script::FairRelease, instead_of!("PUBLISH", "return 0"), ""),
@@ -153,38 +153,38 @@ pub(crate) const ALL: &[Planted] = &[
                 instead_of!("PUBLISH", "return 0"),
                 "",
             ),
-        ],
+        ]),
     },
     Planted {
         name: "a release that answers with a loss",
-        fault: None,
+        faults: &[],
         caught_by: &["needless-loss"],
-        broken: &[(Script::Release, "", "if r[1] == 1 then r = {0, '0'} end")],
+        broken: Broken::Scripts(&[(Script::Release, "", "if r[1] == 1 then r = {0, '0'} end")]),
     },
     Planted {
         name: "a hand-over that forgets the heir",
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
-        broken: &[(Script::HandOver, instead_of!("HSET", "return 1"), "")],
+        broken: Broken::Scripts(&[(Script::HandOver, instead_of!("HSET", "return 1"), "")]),
     },
     Planted {
         name: "a lease that is shorter than agreed",
-        fault: None,
+        faults: &[],
         caught_by: &["overlap", "needless-loss"],
-        broken: &[(
+        broken: Broken::Scripts(&[(
             Script::Acquire,
             instead_of!(
                 "PEXPIRE",
                 "local key, ms = ...; return send(command, key, math.floor(ms / 5))"
             ),
             "",
-        )],
+        )]),
     },
     Planted {
         name: "a lock without a lease",
-        fault: Some("process-killed"),
+        faults: &["process-killed"],
         caught_by: &["recovery", "leftover"],
-        broken: &[
+        broken: Broken::Scripts(&[
             (Script::Acquire, instead_of!("PEXPIRE", "return 1"), ""),
             (
                 Script::HandOver,
@@ -192,38 +192,38 @@ pub(crate) const ALL: &[Planted] = &[
                 "",
             ),
             (Script::Renew, instead_of!("PEXPIRE", "return 1"), ""),
-        ],
+        ]),
     },
     Planted {
         name: "a renewal that extends nothing",
-        fault: None,
+        faults: &[],
         caught_by: &["overlap", "needless-loss"],
-        broken: &[(Script::Renew, instead_of!("PEXPIRE", "return 1"), "")],
+        broken: Broken::Scripts(&[(Script::Renew, instead_of!("PEXPIRE", "return 1"), "")]),
     },
     Planted {
         name: "a renewal without the holder check",
-        fault: Some("server-forgets"),
+        faults: &["server-forgets"],
         caught_by: &["overlap"],
-        broken: &[(Script::Renew, instead_of!("HEXISTS", "return 1"), "")],
+        broken: Broken::Scripts(&[(Script::Renew, instead_of!("HEXISTS", "return 1"), "")]),
     },
     Planted {
         name: "a renewal that re-creates",
-        fault: Some("server-forgets"),
+        faults: &["server-forgets"],
         caught_by: &["overlap", "errors"],
-        broken: &[(
+        broken: Broken::Scripts(&[(
             Script::Renew,
             instead_of!(
                 "HEXISTS",
                 "local key, holder = ...; send('HSET', key, holder, 1); return 1"
             ),
             "",
-        )],
+        )]),
     },
     Planted {
         name: "a token that repeats",
-        fault: None,
+        faults: &[],
         caught_by: &["token"],
-        broken: &[
+        broken: Broken::Scripts(&[
             (
                 Script::Acquire,
                 "",
@@ -234,98 +234,87 @@ pub(crate) const ALL: &[Planted] = &[
                 "",
                 "if r[1] == 'OK' and r[2] ~= '' then r[2] = string.sub(r[2], 1, -6) .. '00000' end",
             ),
-        ],
+        ]),
     },
     Planted {
         name: "a token that falls",
-        fault: None,
+        faults: &[],
         caught_by: &["token"],
-        broken: &[(
+        broken: Broken::Scripts(&[(
             Script::Acquire,
             "",
             "if r[1] == 'OK' and r[2] ~= '' then r[2] = string.format('%.0f', 9000000000000000 - tonumber(r[2])) end",
-        )],
+        )]),
     },
     Planted {
         name: "a writer that minds nobody",
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
-        broken: &[(
+        broken: Broken::Scripts(&[(
             Script::WriteAcquire,
             "",
             "if r[1] == 'BUSY' then r = {'OK', r[3], r[3]} end",
-        )],
+        )]),
     },
     Planted {
         name: "permits that are not taken off",
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
-        broken: &[(
+        broken: Broken::Scripts(&[(
             Script::AcquirePermits,
             instead_of!(
                 "INCRBY",
                 "local _, by = ...; if tonumber(by) < 0 then return 1 end"
             ),
             "",
-        )],
+        )]),
     },
     Planted {
         name: "a free lock that is refused",
-        fault: None,
+        faults: &[],
         caught_by: &["order"],
-        broken: &[(
+        broken: Broken::Scripts(&[(
             Script::Acquire,
             instead_of!(
                 "HLEN",
                 "if KEYS[1] == 'lock:try-1' and server.call('TIME')[2] % 4 == 0 then return 1 end"
             ),
             "",
-        )],
+        )]),
     },
     Planted {
         name: "a register that accepts every token",
-        fault: None,
+        faults: &[],
         caught_by: &["stale-write"],
-        broken: &[],
+        broken: Broken::Register,
     },
 ];
 
-impl Planted {
-    pub(crate) fn checks_tokens(&self) -> bool {
-        !self.broken.is_empty()
-    }
-
-    /// Has the proxy call the broken scripts in place of the true ones.
-    pub(crate) fn plant(&self, site: &Site) {
-        if self.broken.is_empty() {
-            return;
+/// Has the proxy call the broken scripts in place of the true ones.
+pub(super) fn plant(broken: &'static [Twist], site: &Site) {
+    let locks = keys::all(Topology::Single).into_iter();
+    let locks: Vec<Vec<u8>> = locks.map(|key| format!("lock:{key}").into()).collect();
+    // The broken text by the hash of the true one, learned when a client loads that.
+    let known: RefCell<BTreeMap<Vec<u8>, Vec<u8>>> = RefCell::default();
+    site.nodes[0].proxy.rewrite(move |args| match *args {
+        [b"SCRIPT", b"LOAD", text] => {
+            let text = std::str::from_utf8(text).ok()?;
+            let mut all = broken.iter();
+            let (script, before, after) = all.find(|(script, ..)| text.ends_with(script.file()))?;
+            let hash = sha1_smol::Sha1::from(text).digest().to_string();
+            let text = script.broken(text, before, after);
+            known.borrow_mut().insert(hash.into(), text.into());
+            None
         }
-        let broken = self.broken;
-        let locks = keys::all(Topology::Single).into_iter();
-        let locks: Vec<Vec<u8>> = locks.map(|key| format!("lock:{key}").into()).collect();
-        // The broken text by the hash of the true one, learned when a client loads that.
-        let known: RefCell<BTreeMap<Vec<u8>, Vec<u8>>> = RefCell::default();
-        site.nodes[0].proxy.rewrite(move |args| match *args {
-            [b"SCRIPT", b"LOAD", text] => {
-                let text = std::str::from_utf8(text).ok()?;
-                let mut all = broken.iter();
-                let (script, before, after) =
-                    all.find(|(script, ..)| text.ends_with(script.file()))?;
-                let hash = sha1_smol::Sha1::from(text).digest().to_string();
-                let text = script.broken(text, before, after);
-                known.borrow_mut().insert(hash.into(), text.into());
-                None
-            }
-            [b"EVALSHA", hash, keys, ref rest @ ..] => {
-                // What a manager tries out when it connects stays whole: it would not connect otherwise.
-                locks.iter().find(|lock| rest.first() == Some(&&lock[..]))?;
-                let text = known.borrow().get(hash)?.clone();
-                let rest = rest.iter().map(|arg| arg.to_vec());
-                let mut other = vec![b"EVAL".to_vec(), text, keys.to_vec()];
-                other.extend(rest);
-                Some(other)
-            }
-            _ => None,
-        });
-    }
+        [b"EVALSHA", hash, keys, ref rest @ ..] => {
+            // What a manager tries out when it connects stays whole: it would not connect otherwise.
+            locks.iter().find(|lock| rest.first() == Some(&&lock[..]))?;
+            let text = known.borrow().get(hash)?.clone();
+            let rest = rest.iter().map(|arg| arg.to_vec());
+            let mut other = vec![b"EVAL".to_vec(), text, keys.to_vec()];
+            other.extend(rest);
+            Some(other)
+        }
+        _ => None,
+    });
 }

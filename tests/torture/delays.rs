@@ -1,0 +1,128 @@
+//! How long locks were away from those who wanted them.
+
+use std::time::Duration;
+
+use crate::log::Log;
+use crate::round::{Strike, Terms};
+use crate::site::Topology;
+use crate::{LEASE, keys};
+
+/// A killed client's lock is had so soon after the end of its lease, at p99.
+pub(crate) const TAKEOVER: Duration = Duration::from_millis(250);
+/// What a machine that stands still may add to the one in a hundred.
+const STANDSTILL: Duration = Duration::from_secs(1);
+/// A lock that is free and wanted is had so soon, with every message lost: the cap and a fifth of it, and a round trip
+/// of this program's processes on a busy machine.
+const GAP: Duration = Duration::from_millis(1_200 + 250);
+
+/// More than the one in a hundred that may be, or one that is beyond all reason.
+pub(crate) fn late_takeovers(times: &[Duration]) -> Vec<String> {
+    let late: Vec<_> = times.iter().filter(|time| **time > TAKEOVER).collect();
+    let excused = late.len() <= may_be_late(times.len())
+        && late.iter().all(|time| **time <= TAKEOVER + STANDSTILL);
+    let late = late.into_iter().filter(|_| !excused);
+    late.map(|time| format!("{time:.1?} after the end of the lease"))
+        .collect()
+}
+
+/// How many of so many are no part of the 99th percentile; of few, one.
+pub(crate) fn may_be_late(number: usize) -> usize {
+    number.div_ceil(100)
+}
+
+/// How long after the end of its lease each lock of a dead holder was had by the next one, where nothing else went
+/// wrong.
+///
+/// Who was killed cannot be told from the store: what was held until its lease was over was a dead one's.
+pub(crate) fn takeovers(log: &Log, terms: Terms, strikes: &[Strike]) -> Vec<Duration> {
+    /// The store and the harness do not look at one moment.
+    const APART: u64 = 20_000_000;
+    let next = |strike: &Strike, (key, due): (&str, u64)| {
+        let holds = log.all_holds();
+        let later = holds.filter(|hold| hold.key == key && hold.from > strike.begun);
+        let from = later.map(|hold| hold.from).min()?;
+        (from + APART >= due).then(|| Duration::from_nanos(from.saturating_sub(due)))
+    };
+    let strikes = strikes.iter().filter(|_| !terms.two);
+    strikes
+        .flat_map(|strike| {
+            let left = strike.left_behind.iter().copied();
+            left.filter_map(move |left| next(strike, left))
+        })
+        .collect()
+}
+
+/// For how long mutexes that are always wanted were free, again and again, while waiters were told nothing.
+pub(crate) fn gaps_without_messages(
+    log: &Log,
+    topology: Topology,
+    terms: Terms,
+    strikes: &[Strike],
+) -> Vec<Duration> {
+    let silent = strikes
+        .iter()
+        .filter(|strike| strike.lost_messages && !terms.two);
+    silent
+        .flat_map(|strike| gaps(log, &keys::wanted(topology), strike.begun, strike.healed))
+        .collect()
+}
+
+/// The same from one moment to another: what was given back in between, whenever it was had again.
+fn gaps(log: &Log, keys: &[&str], since: u64, until: u64) -> Vec<Duration> {
+    let mut gaps = Vec::new();
+    for key in keys {
+        let holds = log.holds.iter().filter(|hold| hold.key == **key);
+        let mut holds: Vec<_> = holds.map(|hold| (hold.from, hold.until)).collect();
+        holds.sort_unstable();
+        let pairs = holds.windows(2).map(|pair| (pair[0].1, pair[1].0));
+        let within = pairs.filter(|(free, _)| (since..until).contains(free));
+        gaps.extend(within.map(|(free, had)| Duration::from_nanos(had.saturating_sub(free))));
+    }
+    gaps
+}
+
+/// Waiters look for themselves within the cap. In a calm round they need not: nobody leaves a lock to its lease.
+pub(crate) fn long_gaps(
+    log: &Log,
+    topology: Topology,
+    terms: Terms,
+    strikes: &[Strike],
+) -> Vec<String> {
+    let (gaps, bound) = if terms.calm {
+        let mut keys = keys::wanted(topology);
+        keys.extend(keys::FAIR);
+        (gaps(log, &keys, 0, u64::MAX), LEASE * 3 / 4)
+    } else {
+        (gaps_without_messages(log, topology, terms, strikes), GAP)
+    };
+    let long = gaps.into_iter().filter(|gap| *gap > bound);
+    long.map(|gap| format!("free for {gap:.1?}, though wanted"))
+        .collect()
+}
+
+/// How long after this moment each hot key was held for the first time; those that were not are left out.
+///
+/// After a failover only grants of the new master count, by their tokens, which are its clock's microseconds: what the
+/// old one granted may still be on its way. What has no token counts from the new master's first answer on.
+pub(crate) fn recoveries(
+    log: &Log,
+    topology: Topology,
+    strike: &Strike,
+) -> Vec<(&'static str, Duration)> {
+    let first = |key: &'static str| {
+        let holds = log.all_holds().filter(|hold| {
+            let is_new = strike.answered.is_none_or(|answered| match hold.token {
+                Some(token) => token > strike.begun_us,
+                None => hold.from >= answered,
+            });
+            hold.key == key && hold.from >= strike.since() && is_new
+        });
+        let at = holds.map(|hold| hold.from).min()?;
+        Some((key, Duration::from_nanos(at - strike.since())))
+    };
+    let mut keys = keys::hot(topology);
+    if let Some(affected) = &strike.affected {
+        keys.retain(|key| affected.contains(key));
+    }
+    keys.into_iter().filter_map(first).collect()
+}

@@ -1,0 +1,155 @@
+//! Bugs of what a client does.
+//!
+//! Each is one line of the library, or a few, that reads another way in a copy of it (`copy.rs`). The library itself
+//! has no trace of that.
+
+use super::{Broken, Planted};
+
+/// A line that is another one in the copy.
+pub(crate) struct Edit {
+    /// Below `lock-runtime/src/`.
+    pub(super) file: &'static str,
+    /// What stands there, once.
+    pub(super) is: &'static str,
+    /// What stands there in the copy. `PLANTED` is true in a process for which this bug is chosen; in others the line
+    /// does what it did before.
+    pub(super) becomes: &'static str,
+}
+
+const fn edit(file: &'static str, is: &'static str, becomes: &'static str) -> Edit {
+    Edit { file, is, becomes }
+}
+
+/// All of them.
+pub(super) const ALL: &[Planted] = &[
+    Planted {
+        name: "a deadline that counts from the reply",
+        // Granted, and then not run until the lease is over.
+        faults: &["process-frozen"],
+        caught_by: &["overlap", "refused-holder"],
+        broken: Broken::Client(&[edit(
+            "hold.rs",
+            "deadline: granted.sent_at + terms.term.trusted(),",
+            "deadline: (if PLANTED { clock::now() } else { granted.sent_at }) + terms.term.trusted(),",
+        )]),
+    },
+    Planted {
+        name: "a deadline at which nobody is told",
+        faults: &["process-frozen"],
+        caught_by: &["overlap", "refused-holder"],
+        broken: Broken::Client(&[edit(
+            "hold.rs",
+            "now.has_reached(state.deadline)",
+            "!PLANTED && now.has_reached(state.deadline)",
+        )]),
+    },
+    Planted {
+        name: "an unanswered renewal that counts as confirmed",
+        // The way back is longer for some than for others.
+        faults: &["network-down"],
+        caught_by: &["overlap", "refused-holder"],
+        broken: Broken::Client(&[edit(
+            "watchdog.rs",
+            "Err(_) => clock::now() + hold.term().retry_pause(),",
+            "Err(_) => {
+                if PLANTED {
+                    hold.renewed(renewal, Renewed::Held, *sent_at);
+                }
+                clock::now() + hold.term().retry_pause()
+            }",
+        )]),
+    },
+    Planted {
+        name: "an unanswered acquire that counts as granted",
+        faults: &["reply-lost"],
+        caught_by: &["overlap", "refused-holder"],
+        broken: Broken::Client(&[edit(
+            "wait.rs",
+            "let answer = core.backend.acquire(claim).await;",
+            "let answer = match core.backend.acquire(claim).await {
+                Err(Fault::Unknown(_)) if PLANTED => {
+                    let (token, sent_at) = (None, now);
+                    Ok(Acquired::Granted(crate::backend::Granted { token, sent_at }))
+                }
+                answer => answer,
+            };",
+        )]),
+    },
+    Planted {
+        name: "a dropped acquire that nobody undoes",
+        faults: &[],
+        caught_by: &["gap"],
+        broken: Broken::Client(&[edit(
+            "backend/redis/acquire.rs",
+            "if !self.armed {",
+            "if PLANTED || !self.armed {",
+        )]),
+    },
+    Planted {
+        name: "a wake-up that is taken for the grant",
+        faults: &[],
+        caught_by: &["overlap"],
+        broken: Broken::Client(&[
+            edit(
+                "wait.rs",
+                "let mut listener: Option<Box<dyn Listen>> = None;",
+                "let mut listener: Option<Box<dyn Listen>> = None;
+                let told = std::sync::atomic::AtomicBool::new(false);",
+            ),
+            edit(
+                "wait.rs",
+                "() = listener.heard() => {}",
+                "() = listener.heard() => told.store(PLANTED, std::sync::atomic::Ordering::Relaxed),",
+            ),
+            edit(
+                "wait.rs",
+                "outcome = seat.ask(core, order, patience, now).await;",
+                "outcome = if told.swap(false, std::sync::atomic::Ordering::Relaxed) {
+                    let granted = crate::backend::Granted { token: None, sent_at: now };
+                    let (key, id) = (&order.key, core.ids.fresh());
+                    Asked::Held(Share::admit(core, key, None, id, order.terms, granted))
+                } else {
+                    seat.ask(core, order, patience, now).await
+                };",
+            ),
+        ]),
+    },
+    Planted {
+        name: "a waiter that does nothing but listen",
+        faults: &["process-killed"],
+        caught_by: &["takeover"],
+        broken: Broken::Client(&[edit(
+            "wait.rs",
+            "patience.pause(seat.nap(answer.flatten()))",
+            "patience.pause(if PLANTED { Duration::MAX } else { seat.nap(answer.flatten()) })",
+        )]),
+    },
+    Planted {
+        name: "a hand-over that keeps the token",
+        faults: &[],
+        caught_by: &["token"],
+        broken: Broken::Client(&[edit(
+            "release.rs",
+            "let share = Share::admit(&core, &key, Some(place), to, heir.terms, granted);",
+            "let token = if PLANTED { self.hold.token() } else { granted.token };
+            let granted = crate::backend::Granted { token, ..granted };
+            let share = Share::admit(&core, &key, Some(place), to, heir.terms, granted);",
+        )]),
+    },
+    Planted {
+        name: "a hand-over that the store never hears of",
+        faults: &[],
+        caught_by: &["needless-loss", "overlap"],
+        broken: Broken::Client(&[edit(
+            "release.rs",
+            "let fault = match core.backend.hand_over(from, claim).await {",
+            "let handed_over = if PLANTED {
+                let granted = crate::backend::Granted { token: None, sent_at: clock::now() };
+                Ok(HandedOver::Done { granted, strangers: None })
+            } else {
+                core.backend.hand_over(from, claim).await
+            };
+            let fault = match handed_over {",
+        )]),
+    },
+];

@@ -1,0 +1,139 @@
+//! A copy of the workspace with every bug of `client.rs` in it, switched off: one build for all of them.
+//!
+//! It is built into the directory that this program was built into, under another version and another name: so what
+//! both depend on is compiled once, and neither build replaces anything of the other.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Broken, all};
+
+/// Names the bug that a client is to have.
+pub(crate) const CHOSEN: &str = "LOCK_PLANTED_BUG";
+
+const PROGRAM: &str = "torture-planted";
+
+/// Tells the copy which bug is chosen: `PLANTED` in the edits of `client.rs` asks it.
+const SWITCH: &str = r#"
+pub(crate) fn planted(name: &str) -> bool {
+    static CHOSEN: std::sync::LazyLock<Option<String>> =
+        std::sync::LazyLock::new(|| std::env::var("LOCK_PLANTED_BUG").ok());
+    CHOSEN.as_deref() == Some(name)
+}
+"#;
+
+/// Builds it, and says where the clients' program is; why not, if that fails.
+pub(crate) fn build() -> Result<PathBuf, String> {
+    let here = std::env::current_exe().map_err(|error| error.to_string())?;
+    let (Some(profile), Some(target)) = (here.parent(), here.ancestors().nth(2)) else {
+        return Err(format!("{} is in no target directory", here.display()));
+    };
+    let copy = target.join("planted");
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let changes = changes();
+    for file in files(&workspace).map_err(|error| error.to_string())? {
+        take(&workspace, &copy, &file, &changes)
+            .map_err(|why| format!("{}: {why}", file.display()))?;
+    }
+    let mut cargo = Command::new("cargo");
+    cargo
+        .current_dir(&copy)
+        .args(["build", "--quiet", "--offline"]);
+    cargo.args(["--package", "tests", "--bin", PROGRAM, "--target-dir"]);
+    cargo.arg(target);
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    match cargo.status() {
+        Ok(status) if status.success() => Ok(profile.join(PROGRAM)),
+        Ok(status) => Err(format!("{cargo:?}: {status}")),
+        Err(error) => Err(format!("{cargo:?}: {error}")),
+    }
+}
+
+/// Something that reads another way in the copy.
+struct Change {
+    file: PathBuf,
+    is: String,
+    becomes: String,
+}
+
+fn changes() -> Vec<Change> {
+    let change = |file: &str, is: &str, becomes: String| Change {
+        file: file.into(),
+        is: is.to_owned(),
+        becomes,
+    };
+    let version = concat!(
+        "[workspace.package]\nversion = \"",
+        env!("CARGO_PKG_VERSION")
+    );
+    let program = "name = \"torture\"";
+    let module = "mod private;";
+    let mut changes = vec![
+        change("Cargo.toml", version, format!("{version}+planted")),
+        change("tests/Cargo.toml", program, format!("name = \"{PROGRAM}\"")),
+        change(
+            "lock-runtime/src/lib.rs",
+            module,
+            format!("{module}\n{SWITCH}"),
+        ),
+    ];
+    for bug in all() {
+        let Broken::Client(edits) = bug.broken else {
+            continue;
+        };
+        let switch = format!("crate::planted({:?})", bug.name);
+        changes.extend(edits.iter().map(|edit| {
+            let file = format!("lock-runtime/src/{}", edit.file);
+            change(&file, edit.is, edit.becomes.replace("PLANTED", &switch))
+        }));
+    }
+    changes
+}
+
+/// Every file of the workspace that may be part of a build, from its root.
+fn files(workspace: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(workspace.join(&folder))? {
+            let entry = entry?;
+            let path = folder.join(entry.file_name());
+            let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+            // What cargo marks so is built, and no source.
+            let is_built = entry.path().join("CACHEDIR.TAG").exists();
+            if is_hidden || is_built {
+                continue;
+            }
+            if entry.file_type()?.is_dir() {
+                folders.push(path);
+            } else {
+                files.push(path);
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Copies one file, with what changes in it. One that is there already as it is to be stays untouched: cargo compiles
+/// what is newer than the last build.
+fn take(from: &Path, to: &Path, file: &Path, changes: &[Change]) -> Result<(), String> {
+    let failed = |error: io::Error| error.to_string();
+    let mut bytes = fs::read(from.join(file)).map_err(failed)?;
+    for Change { is, becomes, .. } in changes.iter().filter(|change| change.file == file) {
+        let text = String::from_utf8_lossy(&bytes);
+        match text.matches(is).count() {
+            1 => bytes = text.replace(is, becomes).into_bytes(),
+            times => return Err(format!("`{is}` stands there {times} times, not once")),
+        }
+    }
+    let to = to.join(file);
+    if fs::read(&to).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    fs::create_dir_all(to.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+    fs::write(to, bytes).map_err(failed)
+}

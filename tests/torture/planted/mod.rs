@@ -1,0 +1,69 @@
+//! Bugs that are planted to see them caught: a clean run proves nothing if the checks are blind.
+//!
+//! | file | where the bugs are |
+//! | --- | --- |
+//! | `scripts.rs` | in what the server does: scripts are replaced on the wire |
+//! | `client.rs` | in what a client does: lines of the library that are other ones in a copy of it |
+//! | `copy.rs` | makes and builds that copy |
+
+mod client;
+mod copy;
+mod scripts;
+
+use crate::checks::Finding;
+use crate::site::Site;
+
+pub(crate) use self::copy::{CHOSEN, build};
+
+/// One bug.
+pub(crate) struct Planted {
+    pub(crate) name: &'static str,
+    /// The faults without which it would not show, at once; none: it shows in a calm round.
+    pub(crate) faults: &'static [&'static str],
+    /// Any of these has to catch it.
+    pub(crate) caught_by: &'static [&'static str],
+    broken: Broken,
+}
+
+/// What is broken.
+enum Broken {
+    Scripts(&'static [scripts::Twist]),
+    Client(&'static [client::Edit]),
+    /// The resource's register, which looks at no token.
+    Register,
+}
+
+/// All of them.
+pub(crate) fn all() -> impl Iterator<Item = &'static Planted> {
+    scripts::ALL.iter().chain(client::ALL)
+}
+
+impl Planted {
+    /// Whether the register looks at tokens.
+    pub(crate) fn checks_tokens(&self) -> bool {
+        !matches!(self.broken, Broken::Register)
+    }
+
+    /// The bug to choose in the copy's clients; none: they are the true ones.
+    pub(crate) fn in_clients(&self) -> Option<&'static str> {
+        matches!(self.broken, Broken::Client(_)).then_some(self.name)
+    }
+
+    /// Breaks what the clients will call.
+    pub(crate) fn plant(&self, site: &Site) {
+        if let Broken::Scripts(broken) = self.broken {
+            scripts::plant(broken, site);
+        }
+    }
+
+    /// What caught it, if something did that had to.
+    pub(crate) fn is_caught<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
+        let mut found = findings.iter();
+        found.find(|finding| self.caught_by.contains(&finding.check))
+    }
+
+    /// Whether the broken part was there to be called.
+    pub(crate) fn is_planted(&self, rewrites: u64) -> bool {
+        !matches!(self.broken, Broken::Scripts(_)) || rewrites > 0
+    }
+}
