@@ -26,12 +26,16 @@ pub(crate) struct Work {
     pub(crate) keys: &'static [&'static str],
 }
 
-const MUTEXES: [Work; 7] = [
+const MUTEXES: [Work; 11] = [
     work(How::Mutex, &["hot-1"]),
     work(How::Mutex, &["hot-1"]),
     work(How::Mutex, &["hot-1"]),
     work(How::Mutex, &["hot-2"]),
     work(How::Mutex, &["hot-2"]),
+    work(How::Mutex, &["hot-3"]),
+    work(How::Mutex, &["hot-3"]),
+    work(How::Mutex, &["hot-4"]),
+    work(How::Mutex, &["hot-4"]),
     work(How::Long, &["long-1"]),
     work(How::Long, &["long-2"]),
 ];

@@ -195,6 +195,7 @@ fn write(options: &Options, report: &Report, shown: &Outcome) -> bool {
 
 fn planted_bugs(options: &Options, runtime: &Runtime) -> bool {
     println!("seed {}", options.seed);
+    println!("building clients with bugs in them");
     let broken = match planted::build() {
         Ok(program) => program,
         Err(why) => {

@@ -32,8 +32,14 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     };
     let copy = target.join("planted");
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let files = files(&workspace).map_err(|error| error.to_string())?;
     let changes = changes();
-    for file in files(&workspace).map_err(|error| error.to_string())? {
+    for Change { file, is, .. } in &changes {
+        if !files.contains(file) {
+            return Err(format!("{}: not there, for `{is}`", file.display()));
+        }
+    }
+    for file in files {
         take(&workspace, &copy, &file, &changes)
             .map_err(|why| format!("{}: {why}", file.display()))?;
     }
@@ -43,9 +49,6 @@ pub(crate) fn build() -> Result<PathBuf, String> {
         .args(["build", "--quiet", "--offline"]);
     cargo.args(["--package", "tests", "--bin", PROGRAM, "--target-dir"]);
     cargo.arg(target);
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
     match cargo.status() {
         Ok(status) if status.success() => Ok(profile.join(PROGRAM)),
         Ok(status) => Err(format!("{cargo:?}: {status}")),
