@@ -182,7 +182,7 @@ impl Plan<'_> {
                 stage.recover(terms);
             }
             // A planted bug that was caught need not show again.
-            let is_caught = |bug: &Planted| bug.is_caught(&stage.judge(terms)).is_some();
+            let is_caught = |bug: &Planted| bug.what_caught_it(&stage.judge(terms)).is_some();
             if !stage.findings.is_empty() || self.planted.is_some_and(is_caught) {
                 break;
             }

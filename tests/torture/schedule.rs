@@ -230,17 +230,14 @@ fn planted_bugs(options: &Options, runtime: &Runtime) -> bool {
 /// What caught it, if what was to catch it did.
 fn catch(bug: &Planted, seed: u64, broken: &Path, runtime: &Runtime) -> Option<String> {
     let topology = Topology::Single;
-    let faults = bug.faults.iter();
-    let faults: Vec<_> = faults
-        .filter_map(|name| faults::named(name, topology))
-        .collect();
+    let fault = bug.fault.and_then(|name| faults::named(name, topology));
     let program = this_program();
     let plan = Plan {
         number: 0,
         seed,
         topology,
         strikes: PLANTED_STRIKES,
-        faults,
+        faults: fault.into_iter().collect(),
         planted: Some(bug),
         program: if bug.in_clients().is_some() {
             broken
@@ -250,7 +247,7 @@ fn catch(bug: &Planted, seed: u64, broken: &Path, runtime: &Runtime) -> Option<S
     };
     let outcome = plan.run(runtime);
     let (findings, planted) = (outcome.findings, bug.is_planted(outcome.rewrites));
-    match bug.is_caught(&findings) {
+    match bug.what_caught_it(&findings) {
         Some(right) if planted => Some(right.to_string()),
         _ => {
             println!("  not yet (planted: {planted}): {findings:?}");

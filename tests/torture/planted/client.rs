@@ -25,7 +25,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a deadline that counts from the reply",
         // Granted, and then not run until the lease is over.
-        faults: &["process-frozen"],
+        fault: Some("process-frozen"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "hold.rs",
@@ -35,7 +35,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a deadline at which nobody is told",
-        faults: &["process-frozen"],
+        fault: Some("process-frozen"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "hold.rs",
@@ -46,7 +46,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "an unanswered renewal that counts as confirmed",
         // The way back is longer for some than for others.
-        faults: &["network-down"],
+        fault: Some("network-down"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "watchdog.rs",
@@ -61,7 +61,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "an unanswered acquire that counts as granted",
-        faults: &["reply-lost"],
+        fault: Some("reply-lost"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "wait.rs",
@@ -77,7 +77,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a dropped acquire that nobody undoes",
-        faults: &[],
+        fault: None,
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
             "backend/redis/acquire.rs",
@@ -87,7 +87,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a wake-up that is taken for the grant",
-        faults: &[],
+        fault: None,
         caught_by: &["overlap"],
         broken: Broken::Client(&[
             edit(
@@ -116,7 +116,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a waiter that does nothing but listen",
-        faults: &["process-killed"],
+        fault: Some("process-killed"),
         caught_by: &["takeover"],
         broken: Broken::Client(&[edit(
             "wait.rs",
@@ -126,7 +126,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a hand-over that keeps the token",
-        faults: &[],
+        fault: None,
         caught_by: &["token"],
         broken: Broken::Client(&[edit(
             "release.rs",
@@ -138,7 +138,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a hand-over that the store never hears of",
-        faults: &[],
+        fault: None,
         caught_by: &["needless-loss", "overlap"],
         broken: Broken::Client(&[edit(
             "release.rs",

@@ -18,8 +18,8 @@ pub(crate) use self::copy::{CHOSEN, build};
 /// One bug.
 pub(crate) struct Planted {
     pub(crate) name: &'static str,
-    /// The faults without which it would not show, at once; none: it shows in a calm round.
-    pub(crate) faults: &'static [&'static str],
+    /// The fault without which it would not show; none: it shows in a calm round.
+    pub(crate) fault: Option<&'static str>,
     /// Any of these has to catch it.
     pub(crate) caught_by: &'static [&'static str],
     broken: Broken,
@@ -57,7 +57,7 @@ impl Planted {
     }
 
     /// What caught it, if something did that had to.
-    pub(crate) fn is_caught<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
+    pub(crate) fn what_caught_it<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
         let mut found = findings.iter();
         found.find(|finding| self.caught_by.contains(&finding.check))
     }

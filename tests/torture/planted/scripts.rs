@@ -99,13 +99,13 @@ macro_rules! instead_of {
 pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "an acquire that ignores the holder",
-        faults: &[],
+        fault: None,
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(Script::Acquire, instead_of!("HLEN", "return 0"), "")]),
     },
     Planted {
         name: "a refusal that is taken for a grant",
-        faults: &[],
+        fault: None,
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
             Script::Acquire,
@@ -116,7 +116,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a release without the holder check",
         // Releases that are repeated because their answer was lost find the next holder.
-        faults: &["reply-lost"],
+        fault: Some("reply-lost"),
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
             Script::Release,
@@ -126,13 +126,13 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a release that releases nothing",
-        faults: &[],
+        fault: None,
         caught_by: &["leftover", "order"],
         broken: Broken::Scripts(&[(Script::Release, instead_of!("HDEL", "return 1"), "")]),
     },
     Planted {
         name: "a release that wakes nobody",
-        faults: &[],
+        fault: None,
         caught_by: &["wake-ups"],
         broken: Broken::Scripts(&[
             (Script::Release, instead_of!("PUBLISH", "return 0"), ""),
@@ -157,19 +157,19 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a release that answers with a loss",
-        faults: &[],
+        fault: None,
         caught_by: &["needless-loss"],
         broken: Broken::Scripts(&[(Script::Release, "", "if r[1] == 1 then r = {0, '0'} end")]),
     },
     Planted {
         name: "a hand-over that forgets the heir",
-        faults: &[],
+        fault: None,
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(Script::HandOver, instead_of!("HSET", "return 1"), "")]),
     },
     Planted {
         name: "a lease that is shorter than agreed",
-        faults: &[],
+        fault: None,
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Scripts(&[(
             Script::Acquire,
@@ -182,7 +182,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a lock without a lease",
-        faults: &["process-killed"],
+        fault: Some("process-killed"),
         caught_by: &["recovery", "leftover"],
         broken: Broken::Scripts(&[
             (Script::Acquire, instead_of!("PEXPIRE", "return 1"), ""),
@@ -196,19 +196,19 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a renewal that extends nothing",
-        faults: &[],
+        fault: None,
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Scripts(&[(Script::Renew, instead_of!("PEXPIRE", "return 1"), "")]),
     },
     Planted {
         name: "a renewal without the holder check",
-        faults: &["server-forgets"],
+        fault: Some("server-forgets"),
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(Script::Renew, instead_of!("HEXISTS", "return 1"), "")]),
     },
     Planted {
         name: "a renewal that re-creates",
-        faults: &["server-forgets"],
+        fault: Some("server-forgets"),
         caught_by: &["overlap", "errors"],
         broken: Broken::Scripts(&[(
             Script::Renew,
@@ -221,7 +221,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a token that repeats",
-        faults: &[],
+        fault: None,
         caught_by: &["token"],
         broken: Broken::Scripts(&[
             (
@@ -238,7 +238,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a token that falls",
-        faults: &[],
+        fault: None,
         caught_by: &["token"],
         broken: Broken::Scripts(&[(
             Script::Acquire,
@@ -248,7 +248,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a writer that minds nobody",
-        faults: &[],
+        fault: None,
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
             Script::WriteAcquire,
@@ -258,7 +258,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "permits that are not taken off",
-        faults: &[],
+        fault: None,
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
             Script::AcquirePermits,
@@ -271,7 +271,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a free lock that is refused",
-        faults: &[],
+        fault: None,
         caught_by: &["order"],
         broken: Broken::Scripts(&[(
             Script::Acquire,
@@ -284,7 +284,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a register that accepts every token",
-        faults: &[],
+        fault: None,
         caught_by: &["stale-write"],
         broken: Broken::Register,
     },
