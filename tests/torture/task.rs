@@ -176,7 +176,7 @@ impl Task {
     async fn keep(&mut self, mut is_held: impl FnMut() -> bool) -> bool {
         let steps = match self.work.how {
             // Beyond one lease now and then, so that only renewals keep it.
-            How::Long => self.rng.u32(20..400),
+            How::Long => self.rng.u32(20..600),
             How::Read | How::Write | How::Permits | How::Try if self.rng.u8(..10) == 0 => {
                 self.rng.u32(1..40)
             }

@@ -45,8 +45,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "an unanswered renewal that counts as confirmed",
-        // The way back is longer for some than for others.
-        fault: Some("network-down"),
+        // Refused for longer than a lease; then others ask sooner than the holder does again.
+        fault: Some("rights-revoked"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "watchdog.rs",
