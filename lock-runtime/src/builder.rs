@@ -114,8 +114,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How many replicas of the Redis master must have a lock before it is handed out. Default
-    /// [`Replicas::off`].
+    /// How many replicas of the Redis master (in a cluster, of the one that has the lock's slot) must have a lock before
+    /// it is handed out. Default [`Replicas::off`].
     ///
     /// It makes the window smaller in which a failover loses a lock that was granted, and does not close it: the
     /// replica that is promoted may be one that did not confirm, and a master that is cut off from the others goes on
@@ -123,9 +123,9 @@ impl LockManagerBuilder {
     ///
     /// It applies to every kind of lock and to leased permits, to hand-overs between local callers, and to renewals if
     /// they are to be [confirmed](Replicas::renewals), too; not to releases, plain permits and latches. The waiting
-    /// goes by two connections of its own, and holds up no other request.
+    /// goes by two connections of its own to each master, and holds up no other request.
     ///
-    /// Refused by [`in_memory`](Self::in_memory), `memory://`, `redis-cluster://` and [`quorum`](Self::quorum).
+    /// Refused by [`in_memory`](Self::in_memory), `memory://` and [`quorum`](Self::quorum).
     pub fn replicas(mut self, replicas: Replicas) -> Self {
         self.options.replicas = replicas;
         self

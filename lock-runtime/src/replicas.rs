@@ -55,7 +55,8 @@ impl Replicas {
     ///
     /// Replicas are counted when the manager connects and whenever a connection that asks them is opened anew. The most
     /// that were seen count, so that a partition does not make a majority smaller; for good fewer replicas need a new
-    /// manager. The user needs the right `+info`.
+    /// manager. Of all masters of a cluster, the one with the most replicas counts, also for those that have fewer: one
+    /// that was just promoted would need fewer else. The user needs the right `+info`.
     pub const fn majority() -> Replicas {
         Replicas::new(Need::Majority)
     }
@@ -79,7 +80,8 @@ impl Replicas {
     ///
     /// A renewal that is not counts as unanswered: it is repeated, and the hold ends at its local deadline
     /// ([`LostReason::Expired`](crate::LostReason::Expired)) if none is. So a hold does not outlive an outage of the
-    /// replicas that is longer than its lease. Without it, such a hold goes on at the master alone.
+    /// replicas that is longer than its lease, nor in a cluster a move of its slot that takes so long. Without it, such
+    /// a hold goes on at the master alone.
     ///
     /// With it, a failover makes no two holders if every server that is promoted has what was confirmed, and its clock is
     /// ahead of the old master's by no more than 1 % of the lease (10 ms at least): `docs/guarantees.md` says when that

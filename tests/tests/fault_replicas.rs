@@ -31,13 +31,18 @@ fn content(server: &RedisServer, key: &str) -> Vec<String> {
 fn assert_too_few(error: &LockError) {
     let text = error.to_string();
     assert_not_busy(error);
-    assert!(text.contains("only 0 of 1 replicas"), "{text}");
+    // On a busy machine that is known of an earlier try.
+    assert!(text.contains("0 of 1 replicas"), "{text}");
 }
 
 /// The last try of a wait may have so little time that not even the master answers.
 fn assert_not_busy(error: &LockError) {
     let text = error.to_string();
-    let known = ["only 0 of 1 replicas", "no answer", "no time was left"];
+    let known = [
+        "replicas confirmed the lock",
+        "no answer",
+        "no time was left",
+    ];
     assert!(matches!(error, LockError::Unavailable { .. }), "{text}");
     assert!(known.iter().any(|known| text.contains(known)), "{text}");
     assert!(error.is_retryable());
@@ -449,11 +454,12 @@ async fn a_majority_counts_the_replicas() {
     servers[1].sigstop();
     free_within(&locks, "k", LONG).await;
     servers[2].sigstop();
-    let refused = locks.mutex("k").wait(600 * MS).acquire().await.unwrap_err();
-    assert!(
-        refused.to_string().contains("only 1 of 2 replicas"),
-        "{refused}"
-    );
+    eventually("it says how many confirmed", async || {
+        let refused = locks.mutex("k").try_acquire().await.unwrap_err();
+        assert_not_busy(&refused);
+        refused.to_string().contains("1 of 2 replicas")
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -472,10 +478,6 @@ async fn what_cannot_work_is_refused() {
     let memory = with(Replicas::majority()).connect("memory://").await;
     assert!(refused(memory).contains("memory store"));
     refused(with(Replicas::majority()).in_memory());
-    let cluster = with(Replicas::majority())
-        .connect("redis-cluster://127.0.0.1:1/")
-        .await;
-    assert!(refused(cluster).contains("Cluster"));
     let nodes = [
         "redis://127.0.0.1:1/",
         "redis://127.0.0.1:2/",
@@ -486,11 +488,7 @@ async fn what_cannot_work_is_refused() {
 
 #[tokio::test]
 async fn a_right_that_is_missing_is_named_at_connect() {
-    for (missing, named) in [
-        ("-wait", "WAIT"),
-        ("-publish", "PUBLISH"),
-        ("-info", "at_least"),
-    ] {
+    for (missing, named) in [("-wait", "WAIT"), ("-info", "at_least")] {
         let rights = format!("on >secret ~* &* +@all {missing}");
         let server = RedisServer::builder().user("locks", &rights).start();
         let builder = LockManager::builder().replicas(Replicas::majority());

@@ -199,7 +199,7 @@ impl Check {
             }
         }
         let renew = Renew {
-            items: &[(lock, from.clone(), lease)],
+            items: &[(lock, from.clone(), lease.cast_signed())],
         };
         if self.call(connection, &renew).await? != [Renewed::Held] {
             return Err(self.senseless("renew"));

@@ -2,6 +2,7 @@
 //! lock has in common with them.
 
 use super::link::Live;
+use super::renewals::ttl;
 use super::scripts::{
     Acquire, AcquireReply, HandOver, HandOverReply, NextToken, NextTokenReply, RELEASED, Release,
     Renew,
@@ -170,10 +171,7 @@ pub(super) async fn renew(
 ) -> Result<Vec<Renewed>, Fault> {
     let items: Vec<_> = batch
         .iter()
-        .map(|item| {
-            let ttl = item.term.map_or(0, |term| term.millis());
-            (item.key.raw(), field(&item.key, item.holder), ttl)
-        })
+        .map(|item| (item.key.raw(), field(&item.key, item.holder), ttl(item)))
         .collect();
     live.call(&Renew { items: &items }, now, deadline).await
 }

@@ -67,7 +67,6 @@ use tokio::sync::{Semaphore, watch};
 
 pub(crate) use self::birth::Birth;
 pub use self::channels::ClusterChannels;
-use self::connect::CONNECT;
 pub(crate) use self::connect::Settings;
 use self::link::Live;
 use self::nodes::Nodes;
@@ -171,23 +170,14 @@ impl Backend for RedisBackend {
 
     fn release<'a>(&'a self, stake: Stake<'a>, timeout: Duration) -> Reply<'a, Released> {
         Box::pin(async move {
-            let asked_at = clock::now();
-            let deadline = asked_at + timeout;
-            let inner = &self.inner;
-            let (mut live, mut now) = inner.route(stake.key, asked_at, deadline).await?;
-            loop {
-                let answer = inner.release(&live, stake, now, deadline).await;
-                if let Some(detour) = inner.detour(&answer) {
-                    (live, now) = inner.follow(detour, &live, stake.key, deadline).await?;
-                    continue;
+            let (inner, now) = (&self.inner, clock::now());
+            let deadline = now + timeout;
+            match inner.give_back(stake, now, deadline).await? {
+                (GaveBack::Done, _) => Ok(Released::Done),
+                (GaveBack::NotHeld { .. }, from) => {
+                    inner.vouch(Some(from), deadline).await?;
+                    Ok(Released::NotHeld)
                 }
-                return match answer? {
-                    GaveBack::Done => Ok(Released::Done),
-                    GaveBack::NotHeld { .. } => {
-                        inner.vouch(Some(live), deadline).await?;
-                        Ok(Released::NotHeld)
-                    }
-                };
             }
         })
     }

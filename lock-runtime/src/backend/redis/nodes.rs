@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, Detour};
 use super::link::{Link, Live};
-use super::{Inner, script};
-use crate::backend::Fault;
+use super::{GaveBack, Inner, script};
+use crate::backend::{Fault, Stake};
 use crate::clock::{self, Moment};
 use crate::error::StoreError;
 use crate::key::Key;
@@ -101,6 +101,23 @@ impl Inner {
                 return answer;
             };
             (live, now) = self.follow(detour, &live, key, deadline).await?;
+        }
+    }
+
+    /// Gives back what a stake names, and says who took it.
+    pub(super) async fn give_back(
+        &self,
+        stake: Stake<'_>,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<(GaveBack, Live), Fault> {
+        let (mut live, mut now) = self.route(stake.key, now, deadline).await?;
+        loop {
+            let answer = self.release(&live, stake, now, deadline).await;
+            let Some(detour) = self.detour(&answer) else {
+                return Ok((answer?, live));
+            };
+            (live, now) = self.follow(detour, &live, stake.key, deadline).await?;
         }
     }
 

@@ -127,8 +127,8 @@ impl Script for ReleasePermits<'_> {
 }
 
 pub(super) struct RenewPermits<'a> {
-    /// Key of the leases, ids, ttl in ms (0 only looks).
-    pub(super) items: &'a [(String, Vec<u8>, u64)],
+    /// Key of the leases, ids, ttl in ms.
+    pub(super) items: &'a [(String, Vec<u8>, i64)],
 }
 
 impl Script for RenewPermits<'_> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::counter_scripts::{Keys, ReadCounter};
 use super::link::Live;
 use super::permit_scripts::{AcquirePermits, ForcePermits, ReleasePermits, RenewPermits};
+use super::renewals::ttl;
 use super::scripts::{AcquireReply, ReleaseReply};
 use super::{GaveBack, Inner, channel};
 use crate::backend::{Claim, Fault, Renewal, Renewed, Seen, Stake};
@@ -97,8 +98,8 @@ pub(super) async fn renew(
         let items: Vec<_> = part
             .iter()
             .map(|item| {
-                let ttl = item.term.map_or(0, |term| term.millis());
-                (leases(&item.key), ids(item.holder, item.permits), ttl)
+                let ids = ids(item.holder, item.permits);
+                (leases(&item.key), ids, ttl(item))
             })
             .collect();
         let script = RenewPermits { items: &items };

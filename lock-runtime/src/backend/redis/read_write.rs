@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::link::Live;
+use super::renewals::ttl;
 use super::rw_scripts::{Downgrade, ReadAcquire, ReadRenew, ReadWriteRelease, WriteAcquire};
 use super::scripts::AcquireReply;
 use super::{GaveBack, Inner, channel};
@@ -121,12 +122,11 @@ pub(super) async fn renew(
     let items: Vec<_> = batch
         .iter()
         .map(|item| {
-            let ttl = item.term.map_or(0, Term::millis);
             (
                 item.key.raw(),
                 timeout_key(&item.key, item.holder),
                 item.holder.text(),
-                ttl,
+                ttl(item),
             )
         })
         .collect();

@@ -1,5 +1,9 @@
 //! Renewals: a batch → a script for each sort of holds in it.
 
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use super::link::Live;
@@ -7,7 +11,24 @@ use super::nodes::Nodes;
 use super::{Inner, exclusive, permits, read_write};
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::clock::{self, Moment};
+use crate::key::Key;
 use crate::kind::Kind;
+
+/// In the place of a ttl: only looks whether the hold is there.
+pub(super) const LOOK: i64 = 0;
+/// In the place of a ttl: writes a hold that is there once more as it is.
+pub(super) const MARK: i64 = -1;
+
+/// As [`MARK`], and extends the lease if the renewal does.
+pub(super) fn mark(item: &Renewal) -> i64 {
+    MARK.min(-ttl(item))
+}
+
+/// What a renewal asks for.
+pub(super) fn ttl(item: &Renewal) -> i64 {
+    let millis = item.term.map(|term| i64::try_from(term.millis()));
+    millis.map_or(LOOK, |millis| millis.unwrap_or(i64::MAX))
+}
 
 impl Inner {
     pub(super) async fn renew(
@@ -110,4 +131,41 @@ impl Sort {
             Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => Sort::Others,
         }
     }
+}
+
+/// Indices into the batch: for one script each, with keys of one slot as `slot` tells them apart.
+pub(super) fn by_script(batch: &[Renewal], slot: impl Fn(&Key) -> u16) -> Vec<Vec<usize>> {
+    let mut parts: HashMap<(Sort, u16), Vec<usize>> = HashMap::new();
+    for (at, item) in batch.iter().enumerate() {
+        let script = (Sort::of(item.key.kind()), slot(&item.key));
+        parts.entry(script).or_default().push(at);
+    }
+    parts.into_values().collect()
+}
+
+/// The answers of one script.
+pub(super) type Part<'a> = Pin<Box<dyn Future<Output = Result<Vec<Renewed>, Fault>> + Send + 'a>>;
+
+/// Drives them side by side; the answers are in their order.
+pub(super) async fn all(mut parts: Vec<Part<'_>>) -> Vec<Result<Vec<Renewed>, Fault>> {
+    let mut answers: Vec<Option<Result<Vec<Renewed>, Fault>>> = Vec::new();
+    answers.resize_with(parts.len(), || None);
+    poll_fn(|cx| {
+        let mut pending = false;
+        for (part, answer) in parts.iter_mut().zip(&mut answers) {
+            if answer.is_none() {
+                match part.as_mut().poll(cx) {
+                    Poll::Ready(done) => *answer = Some(done),
+                    Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
 }

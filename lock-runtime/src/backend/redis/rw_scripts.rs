@@ -194,8 +194,8 @@ impl Script for Downgrade<'_> {
 }
 
 pub(super) struct ReadRenew<'a> {
-    /// Key, timeout key, holder, ttl in ms (0 only looks).
-    pub(super) items: &'a [(&'a str, String, String, u64)],
+    /// Key, timeout key, holder, ttl in ms.
+    pub(super) items: &'a [(&'a str, String, String, i64)],
 }
 
 impl Script for ReadRenew<'_> {
@@ -207,7 +207,7 @@ impl Script for ReadRenew<'_> {
         source!(
             "read_renew",
             "allow-oom",
-            ["digits", "range", "lease", "each"]
+            ["digits", "range", "lease", "mark", "each"]
         )
     }
 

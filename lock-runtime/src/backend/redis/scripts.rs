@@ -344,8 +344,8 @@ impl Script for HandOver<'_> {
 }
 
 pub(super) struct Renew<'a> {
-    /// Key, holder, ttl in ms (0 only looks).
-    pub(super) items: &'a [(&'a str, String, u64)],
+    /// Key, holder, ttl in ms.
+    pub(super) items: &'a [(&'a str, String, i64)],
 }
 
 impl Script for Renew<'_> {
@@ -354,7 +354,11 @@ impl Script for Renew<'_> {
     const SHAPE: [&'static str; 2] = ["lock...", "(holder, ttl_ms)..."];
 
     fn source() -> &'static Source {
-        source!("renew", "allow-oom", ["digits", "range", "lease", "each"])
+        source!(
+            "renew",
+            "allow-oom",
+            ["digits", "range", "lease", "mark", "each"]
+        )
     }
 
     fn keys(&self) -> usize {

@@ -8,6 +8,7 @@
 //! | `table` | slot → node, and the nodes that are known |
 //! | `refresh` | keeping the table true |
 //! | `renew` | renewals by slot |
+//! | `lanes` | by which a node's replicas are asked |
 //! | `ears`, `session`, `wire` | who listens where; the channels of one node; one pub/sub connection |
 //!
 //! The client's own cluster connection sends a request up to sixteen times, on connections of its choice. Here a
@@ -15,6 +16,7 @@
 
 mod detour;
 mod ears;
+mod lanes;
 mod refresh;
 mod renew;
 mod session;

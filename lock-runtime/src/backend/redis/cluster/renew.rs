@@ -1,16 +1,13 @@
 //! Renewals in a cluster: a script has keys of one slot only, so one for each slot, all at once.
 
-use std::collections::HashMap;
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use super::super::Inner;
-use super::super::renewals::Sort;
+use super::super::renewals::{Part, all, by_script};
 use super::Cluster;
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::clock::{self, Moment};
+use crate::key::Key;
 
 impl Cluster {
     /// What becomes of one slot says nothing about the others. The answers are in the order of the batch.
@@ -20,7 +17,7 @@ impl Cluster {
         batch: &[Renewal],
         deadline: Moment,
     ) -> Result<Vec<Renewed>, Fault> {
-        let parts = by_slot(batch);
+        let parts = by_script(batch, Key::slot);
         let renewals = parts
             .iter()
             .map(|part| self.renew_part(inner, batch, part, deadline));
@@ -104,47 +101,10 @@ fn put(answers: &mut [Renewed], part: &[usize], renewed: Vec<Renewed>) {
     }
 }
 
-/// Indices into the batch: of one slot each, and for one script.
-fn by_slot(batch: &[Renewal]) -> Vec<Vec<usize>> {
-    let mut parts: HashMap<(Sort, u16), Vec<usize>> = HashMap::new();
-    for (at, item) in batch.iter().enumerate() {
-        let script = (Sort::of(item.key.kind()), item.key.slot());
-        parts.entry(script).or_default().push(at);
-    }
-    parts.into_values().collect()
-}
-
-type Part<'a> = Pin<Box<dyn Future<Output = Result<Vec<Renewed>, Fault>> + Send + 'a>>;
-
-/// Drives them side by side; the answers are in their order.
-async fn all(mut parts: Vec<Part<'_>>) -> Vec<Result<Vec<Renewed>, Fault>> {
-    let mut answers: Vec<Option<Result<Vec<Renewed>, Fault>>> = Vec::new();
-    answers.resize_with(parts.len(), || None);
-    poll_fn(|cx| {
-        let mut pending = false;
-        for (part, answer) in parts.iter_mut().zip(&mut answers) {
-            if answer.is_none() {
-                match part.as_mut().poll(cx) {
-                    Poll::Ready(done) => *answer = Some(done),
-                    Poll::Pending => pending = true,
-                }
-            }
-        }
-        if pending {
-            Poll::Pending
-        } else {
-            Poll::Ready(())
-        }
-    })
-    .await;
-    answers.into_iter().flatten().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::holder::HolderIds;
-    use crate::key::Key;
     use crate::kind::Kind;
     use crate::name::LockName;
 
@@ -165,7 +125,7 @@ mod tests {
             renewal("{a}4", Kind::Permits),
             renewal("{a}5", Kind::Fair),
         ];
-        let mut parts = by_slot(&batch);
+        let mut parts = by_script(&batch, Key::slot);
         parts.sort();
         assert_eq!(parts, [vec![0, 2, 5], vec![1], vec![3], vec![4]]);
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::super::link::Link;
+use super::super::replicas::Lanes;
 use super::super::sentinel::Address;
 use crate::backend::Fault;
 use crate::clock::{self, Moment};
@@ -19,6 +20,8 @@ const LINGER: Duration = Duration::from_secs(10);
 pub(super) struct Node {
     pub(super) address: Address,
     pub(super) link: OnceLock<Arc<Link>>,
+    /// By which its replicas are asked, once somebody needed it. They end with the node.
+    pub(super) lanes: OnceLock<Arc<Lanes>>,
     /// Its connection ends when it becomes true.
     pub(super) dismissed: watch::Sender<bool>,
 }
@@ -44,6 +47,7 @@ impl Known {
             let node = Node {
                 address: address.clone(),
                 link: OnceLock::new(),
+                lanes: OnceLock::new(),
                 dismissed: watch::Sender::new(false),
             };
             (Arc::new(node), now)

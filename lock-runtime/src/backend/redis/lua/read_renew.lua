@@ -1,16 +1,17 @@
--- Extends the leases of many readers, or looks whether they are still there.
+-- Extends the leases of many readers, or looks whether they are still there, or marks them.
 --
 -- Flags: allow-oom
--- Uses: digits, range, lease, each
+-- Uses: digits, range, lease, mark, each
 -- Keys: (lock, timeout)...
 -- Args: (holder, ttl_ms)...
 -- Returns: {1 held | 0 not a reader | 'what went wrong', ...} in the order of the locks
--- Why: As renew, with the timeout key beside the hash: a reader without one is dead to everybody else, so it is lost.
---      Neither is ever created. A holder that still writes here has become a reader whose downgrade is on its way.
+-- Why: As renew, marks included, with the timeout key beside the hash: a reader without one is dead to everybody
+--      else, so it is lost. Neither is ever created. A holder that still writes here has become a reader whose
+--      downgrade is on its way.
 
 for i = 1, #KEYS / 2 do
   local ttl = tonumber(ARGV[2 * i])
-  local wrong = out_of_range(ttl, 0, LONGEST_LEASE, 'lease')
+  local wrong = out_of_range(ttl, -LONGEST_LEASE, LONGEST_LEASE, 'lease')
   if wrong then
     return wrong
   end
@@ -21,18 +22,13 @@ local function renew(lock, timeout, holder, ttl)
     if redis.call('HEXISTS', lock, holder .. ':write') == 0 then
       return 0
     end
-    if ttl > 0 then
-      extend(lock, ttl)
-    end
+    renewed(ttl, lock, holder .. ':write', lock)
     return 1
   end
   if redis.call('PTTL', timeout) == -2 then
     return 0
   end
-  if ttl > 0 then
-    extend(lock, ttl)
-    extend(timeout, ttl)
-  end
+  renewed(ttl, lock, holder, lock, timeout)
   return 1
 end
 

@@ -1,4 +1,4 @@
--- Extends leases of permits, or looks whether they are still there.
+-- Extends leases of permits, or looks whether they are still there, or marks them.
 --
 -- Flags: allow-oom
 -- Uses: digits, range, time, each
@@ -6,11 +6,12 @@
 -- Args: (ids, ttl_ms)...
 -- Returns: {1 held | 0 not all of them are | 'what went wrong', ...} in the order of the keys
 -- Why: GT, so that a late copy never shortens a lease; XX, so that a lease is never made. One that is over is gone,
---      even if nobody has taken its permit back yet. A ttl of 0 only looks. Each set of permits stands alone.
+--      even if nobody has taken its permit back yet. A ttl of 0 only looks. A negative one marks, as in renew: a
+--      score that stays the same is no write, so a lease lasts 1 ms longer than it would. Each set of permits stands alone.
 
 for i = 1, #KEYS do
   local ids, ttl = ARGV[2 * i - 1], tonumber(ARGV[2 * i])
-  local wrong = out_of_range(ttl, 0, LONGEST_LEASE, 'lease')
+  local wrong = out_of_range(ttl, -LONGEST_LEASE, LONGEST_LEASE, 'lease')
   if wrong then
     return wrong
   end
@@ -23,15 +24,20 @@ end
 local now = math.floor(time_us() / 1000)
 
 local function renew(leases, ids, ttl)
+  local ends = {}
   for at = 1, #ids, 16 do
-    local score = redis.call('ZSCORE', leases, string.sub(ids, at, at + 15))
-    if not score or tonumber(score) <= now then
+    ends[at] = tonumber(redis.call('ZSCORE', leases, string.sub(ids, at, at + 15)) or 0)
+    if ends[at] <= now then
       return 0
     end
   end
-  if ttl > 0 then
+  if ttl ~= 0 then
     for at = 1, #ids, 16 do
-      redis.call('ZADD', leases, 'XX', 'GT', digits(now + ttl), string.sub(ids, at, at + 15))
+      local to = now + math.abs(ttl)
+      if ttl < 0 then
+        to = math.max(to, ends[at]) + 1
+      end
+      redis.call('ZADD', leases, 'XX', 'GT', digits(to), string.sub(ids, at, at + 15))
     end
   end
   return 1

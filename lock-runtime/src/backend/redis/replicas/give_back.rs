@@ -101,9 +101,8 @@ impl Grant {
             holder: self.holder,
             permits: self.permits,
         };
-        let (live, now) = inner.route(&self.key, now, deadline).await?;
-        inner.release(&live, stake, now, deadline).await?;
+        let (_, from) = inner.give_back(stake, now, deadline).await?;
         // What a deposed master forgets, the new one may still have.
-        inner.vouch(Some(live), deadline).await
+        inner.vouch(Some(from), deadline).await
     }
 }

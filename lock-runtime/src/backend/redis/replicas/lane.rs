@@ -1,7 +1,7 @@
 //! One connection that waits for replicas, for all who asked while it was busy.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -10,9 +10,9 @@ use tokio::sync::Notify;
 
 use super::super::sentinel::Address;
 use super::super::target::Target;
-use super::super::{dial, faults};
+use super::super::{dial, faults, script};
 use super::lanes::Request;
-use super::look::look;
+use super::mark::{Mark, mark};
 use crate::backend::{Fault, Renewal};
 use crate::clock::{self, Moment};
 use crate::error::StoreError;
@@ -23,67 +23,83 @@ const LATE: Duration = Duration::from_millis(150);
 /// Requests whose time ends so soon after a `WAIT` are not worth another one.
 const SOON: Duration = Duration::from_millis(20);
 
-/// What all lanes have in common.
-pub(in super::super) struct Terms {
-    target: Arc<Target>,
-    /// Where to publish. Whoever listens there ignores what is empty.
-    channel: Arc<str>,
-    timeout: Duration,
-    replicas: Replicas,
-    /// The most replicas that were connected when a lane was opened.
+/// What all lanes of a manager have in common, to whichever server they lead.
+pub(in super::super) struct Common {
+    pub(super) replicas: Replicas,
+    pub(super) timeout: Duration,
+    /// Whether the servers are nodes of a cluster.
+    pub(super) clustered: bool,
+    /// The most replicas that a server had when a lane to it was opened. Of all nodes of a cluster together: a replica
+    /// that was just promoted has few of its own, and needs as many as the master before it.
     connected: AtomicU32,
     warned: AtomicBool,
-    /// How many replicas were in step when a `WAIT` was last answered.
-    in_step: AtomicU32,
 }
 
-/// An open connection.
-pub(in super::super) struct Open {
-    connection: MultiplexedConnection,
-    cut: Arc<Notify>,
-    master: Option<Address>,
-}
-
-impl Terms {
+impl Common {
     pub(in super::super) fn new(
-        target: Arc<Target>,
-        control: &Arc<str>,
-        timeout: Duration,
         replicas: Replicas,
-    ) -> Terms {
-        Terms {
-            target,
-            // Every manager of the namespace listens to the control channel itself.
-            channel: format!("{control}:wait").into(),
-            timeout,
+        timeout: Duration,
+        clustered: bool,
+    ) -> Arc<Common> {
+        Arc::new(Common {
             replicas,
+            timeout,
+            clustered,
             connected: AtomicU32::new(0),
             warned: AtomicBool::new(false),
-            in_step: AtomicU32::new(0),
-        }
+        })
     }
 
     fn need(&self) -> u32 {
         self.replicas
             .needed_of(self.connected.load(Ordering::Relaxed))
     }
+}
+
+/// What the lanes to one server have in common.
+pub(super) struct Terms {
+    target: Arc<Target>,
+    common: Arc<Common>,
+    /// How many replicas had everything when a `WAIT` was last answered, and how many were needed.
+    last: Mutex<Option<(u32, u32)>>,
+}
+
+/// An open connection.
+struct Open {
+    connection: MultiplexedConnection,
+    cut: Arc<Notify>,
+    master: Option<Address>,
+}
+
+impl Terms {
+    pub(super) fn new(target: Arc<Target>, common: Arc<Common>) -> Terms {
+        Terms {
+            target,
+            common,
+            last: Mutex::new(None),
+        }
+    }
 
     /// For somebody whose time is over before a `WAIT` is.
     pub(super) fn late(&self) -> Fault {
-        let (confirmed, need) = (self.in_step.load(Ordering::Relaxed), self.need());
-        if confirmed < need {
-            return too_few(confirmed, need);
-        }
-        Fault::TooFew(StoreError::new(
-            "no answer in time to whether replicas have the lock",
-        ))
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let when_last_asked = match last {
+            Some((confirmed, need)) if confirmed < need => format!(
+                "; when they were last asked, {confirmed} of {need} replicas had what there was"
+            ),
+            _ => String::new(),
+        };
+        Fault::TooFew(StoreError::new(format!(
+            "no answer in time to whether replicas have the lock{when_last_asked}"
+        )))
     }
 
     /// Connects, counts the replicas, and tries what will be asked.
-    pub(super) async fn open(&self) -> Result<Open, Fault> {
+    async fn open(&self) -> Result<Open, Fault> {
         let cut = Arc::new(Notify::new());
         let signal = cut.clone();
-        let dialed = dial::open(&self.target, self.timeout, move |push| {
+        let timeout = self.common.timeout;
+        let dialed = dial::open(&self.target, timeout, move |push| {
             if push.kind == PushKind::Disconnection {
                 signal.notify_one();
             }
@@ -96,31 +112,29 @@ impl Terms {
         };
         let asked = async {
             self.count(&open.connection).await?;
-            open.published(&self.channel, 0, 1).await
+            open.wait(0, 1).await
         };
-        match tokio::time::timeout(self.timeout, asked).await {
+        match tokio::time::timeout(timeout, asked).await {
             Ok(Ok(_)) => Ok(open),
             Ok(Err(Fault::Denied(source))) => Err(Fault::Denied(StoreError::new(format!(
-                "`replicas` needs the commands WAIT and PUBLISH, the latter on {}: {source}",
-                self.channel
+                "`replicas` needs the command WAIT: {source}"
             )))),
             Ok(Err(fault)) => Err(fault),
             Err(_) => Err(Fault::NotDone(StoreError::new(format!(
-                "no answer to WAIT within {:?}",
-                self.timeout
+                "no answer to WAIT within {timeout:?}"
             )))),
         }
     }
 
     async fn count(&self, connection: &MultiplexedConnection) -> Result<(), Fault> {
         let info = redis::cmd("INFO").arg("replication").arg("cluster").take();
-        let reply = super::super::script::send(&mut connection.clone(), &info).await;
+        let reply = script::send(&mut connection.clone(), &info).await;
         let text = match reply {
             Ok(Value::VerbatimString { text, .. }) => text,
             Ok(Value::BulkString(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
             Ok(_) => return Err(faults::malformed("INFO")),
             Err(error) => match faults::of_call(&error) {
-                Fault::Denied(source) if self.replicas.counts() => {
+                Fault::Denied(source) if self.common.replicas.counts() => {
                     return Err(Fault::Denied(StoreError::new(format!(
                         "`Replicas::majority` counts replicas by INFO; without it, use `at_least`: {source}"
                     ))));
@@ -130,16 +144,19 @@ impl Terms {
             },
         };
         let info = InfoDict::new(&text);
-        if info.get::<u8>("cluster_enabled") == Some(1) {
+        let common = &self.common;
+        if info.get::<u8>("cluster_enabled") == Some(1) && !common.clustered {
             return Err(Fault::Impossible(
-                "`replicas` is not built for nodes of a Redis Cluster: they do not replicate what is published".to_owned(),
+                "`replicas` follows the slots of a Redis Cluster, of which the server is a node: use `redis-cluster://`"
+                    .to_owned(),
             ));
         }
         let connected = info.get("connected_slaves").unwrap_or(0);
-        self.connected.fetch_max(connected, Ordering::Relaxed);
-        let needed = self.need();
-        if connected < needed && !self.warned.swap(true, Ordering::Relaxed) {
+        common.connected.fetch_max(connected, Ordering::Relaxed);
+        let needed = common.need();
+        if connected < needed && !common.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
+                server = self.target.shown(),
                 connected,
                 needed,
                 "fewer replicas are connected than have to confirm a lock: no lock is handed out until there are more"
@@ -150,23 +167,14 @@ impl Terms {
 }
 
 impl Open {
-    /// Publishes, and waits until `need` replicas have everything up to that. How many have.
-    async fn published(&self, channel: &str, need: u32, millis: u64) -> Result<u32, Fault> {
-        // In one piece: what is waited for is the publishing, so it must be before the waiting.
-        let mut both = redis::pipe();
-        both.cmd("PUBLISH").arg(channel).arg("");
-        both.cmd("WAIT").arg(need).arg(millis);
-        let mut connection = self.connection.clone();
-        let replies = connection.send_packed_commands(&both, 0, 2).await;
-        let replies = replies.map_err(|error| faults::of_call(&error))?;
-        let mut confirmed = None;
-        for reply in replies {
-            confirmed = match reply {
-                Value::ServerError(error) => return Err(faults::of_call(&error.into())),
-                Value::Int(number) => u32::try_from(number).ok(),
-                _ => None,
-            };
-        }
+    /// Waits until `need` replicas have everything that was written on this connection. How many have.
+    async fn wait(&self, need: u32, millis: u64) -> Result<u32, Fault> {
+        let wait = redis::cmd("WAIT").arg(need).arg(millis).take();
+        let reply = script::send(&mut self.connection.clone(), &wait).await;
+        let confirmed = match reply.map_err(|error| faults::of_call(&error))? {
+            Value::Int(number) => u32::try_from(number).ok(),
+            _ => None,
+        };
         confirmed.ok_or_else(|| faults::malformed("WAIT"))
     }
 }
@@ -179,9 +187,10 @@ fn too_few(confirmed: u32, need: u32) -> Fault {
 
 /// What one `WAIT` told.
 struct Told {
-    /// Which of the holds are at this server.
-    held: Vec<bool>,
+    /// Of each of the holds.
+    marks: Vec<Mark>,
     confirmed: u32,
+    need: u32,
 }
 
 pub(super) struct Lane {
@@ -190,8 +199,8 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(terms: Arc<Terms>, open: Option<Open>) -> Lane {
-        Lane { terms, open }
+    pub(super) fn new(terms: Arc<Terms>) -> Lane {
+        Lane { terms, open: None }
     }
 
     /// Until the connection is of no use any more; for ever if there is none.
@@ -229,7 +238,8 @@ impl Lane {
                     requests = self.settle(requests, &told, asked_until, fresh);
                     // Who left meanwhile may have given back what was not found.
                     requests.retain(Request::is_wanted);
-                    if !fresh && told.held.contains(&false) && !requests.is_empty() {
+                    let is_missing = |mark: &Mark| matches!(mark, Mark::NotHeld);
+                    if !fresh && told.marks.iter().any(is_missing) && !requests.is_empty() {
                         self.open = None;
                     }
                 }
@@ -252,13 +262,20 @@ impl Lane {
         asked_until: Moment,
         fresh: bool,
     ) -> Vec<Request> {
-        let need = self.terms.need();
-        let mut held = told.held.iter();
+        let (confirmed, need) = (told.confirmed, told.need);
+        let mut marks = told.marks.iter();
         let mut left = Vec::new();
         for request in requests {
-            let of_it = held.by_ref().take(request.holds.len());
-            let missing = of_it.filter(|held| !**held).count();
-            let answer = if missing > 0 {
+            let of_it: Vec<&Mark> = marks.by_ref().take(request.holds.len()).collect();
+            let refusal = of_it.iter().find_map(|mark| match mark {
+                Mark::Refused(fault) => Some(fault),
+                _ => None,
+            });
+            let answer = if let Some(fault) = refusal {
+                Err(Fault::TooFew(StoreError::new(format!(
+                    "the lock is not where replicas were to be asked: {fault}"
+                ))))
+            } else if of_it.iter().any(|mark| matches!(mark, Mark::NotHeld)) {
                 if !fresh {
                     left.push(request);
                     continue;
@@ -266,14 +283,14 @@ impl Lane {
                 Err(Fault::TooFew(StoreError::new(
                     "the lock is not at the server whose replicas are asked",
                 )))
-            } else if told.confirmed >= need {
+            } else if confirmed >= need || of_it.is_empty() {
                 Ok(())
             } else if request.deadline - asked_until > SOON {
                 // Somebody else's shorter time ended this one.
                 left.push(request);
                 continue;
             } else {
-                Err(too_few(told.confirmed, need))
+                Err(too_few(confirmed, need))
             };
             request.answer(answer);
         }
@@ -298,30 +315,37 @@ impl Lane {
             .iter()
             .flat_map(|request| request.holds.iter().cloned())
             .collect();
-        let extends = holds.iter().any(|hold| hold.term.is_some());
+        let common = &self.terms.common;
+        // Once for all: another lane may count more replicas meanwhile.
+        let need = common.need();
         let asked = async {
-            let need = self.terms.need();
-            let looked = look(&open.connection, &holds);
-            let published = open.published(&self.terms.channel, need, millis);
-            let (held, confirmed) = if extends {
-                // What is written here must be before what is waited for, also where a script has to be loaded first.
-                (looked.await?, published.await?)
-            } else {
-                let (held, confirmed) = tokio::join!(looked, published);
-                (held?, confirmed?)
+            let marks = mark(&open.connection, &holds, common.clustered).await?;
+            // Only now: a script that had to be loaded first would be behind a `WAIT` that did not wait for it.
+            let made = marks.iter().any(|mark| matches!(mark, Mark::Made));
+            let confirmed = match made {
+                true => Some(open.wait(need, millis).await?),
+                false => None,
             };
-            Ok::<_, Fault>(Told { held, confirmed })
+            Ok::<_, Fault>((marks, confirmed))
         };
         let silent = || Fault::Unknown(StoreError::new("no answer to WAIT"));
-        let told = tokio::select! {
-            told = tokio::time::timeout(time + self.terms.timeout, asked) => {
+        let (marks, confirmed) = tokio::select! {
+            told = tokio::time::timeout(time + common.timeout, asked) => {
                 told.unwrap_or_else(|_| Err(silent()))?
             }
             () = self.terms.target.superseded(&open.master) => {
                 return Err(Fault::Unknown(StoreError::new("the master has moved")));
             }
         };
-        self.terms.in_step.store(told.confirmed, Ordering::Relaxed);
+        if let Some(confirmed) = confirmed {
+            let last = self.terms.last.lock();
+            *last.unwrap_or_else(PoisonError::into_inner) = Some((confirmed, need));
+        }
+        let told = Told {
+            marks,
+            confirmed: confirmed.unwrap_or(0),
+            need,
+        };
         Ok((told, until))
     }
 }

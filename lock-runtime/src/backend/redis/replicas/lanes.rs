@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
+use super::super::target::Target;
 use super::super::{CLOSED, GONE};
-use super::lane::{Lane, Open, Terms};
+use super::lane::{Common, Lane, Terms};
 use crate::backend::{Fault, Renewal};
 use crate::clock::Moment;
 
@@ -35,6 +36,7 @@ impl Request {
 
 type Queue = Arc<Mutex<mpsc::UnboundedReceiver<Request>>>;
 
+/// The lanes to one server.
 pub(in super::super) struct Lanes {
     // As long as the callers that wait: those are bounded where they come from.
     queue: mpsc::UnboundedSender<Request>,
@@ -45,76 +47,60 @@ pub(in super::super) struct Lanes {
 impl Lanes {
     /// The lanes end when `closed` becomes true or is gone, and when this is dropped.
     pub(in super::super) fn start(
-        terms: &Arc<Terms>,
-        mut first: Option<Open>,
+        target: Arc<Target>,
+        common: &Arc<Common>,
         handle: &Handle,
-        closed: &watch::Sender<bool>,
-    ) -> Lanes {
+        closed: &watch::Receiver<bool>,
+    ) -> Arc<Lanes> {
+        let terms = Arc::new(Terms::new(target, common.clone()));
         let (sender, receiver) = mpsc::unbounded_channel();
         let queue = Arc::new(Mutex::new(receiver));
         for _ in 0..LANES {
-            let lane = Lane::new(terms.clone(), first.take());
-            handle.spawn(run(lane, queue.clone(), closed.subscribe()));
+            let lane = Lane::new(terms.clone());
+            handle.spawn(run(lane, queue.clone(), closed.clone()));
         }
-        Lanes {
+        Arc::new(Lanes {
             queue: sender,
-            terms: terms.clone(),
-            closed: closed.subscribe(),
-        }
+            terms,
+            closed: closed.clone(),
+        })
     }
 
-    /// Resolves once enough replicas have all of the holds. Dropped, it is as if nobody had asked.
-    pub(in super::super) async fn confirm(
-        &self,
-        holds: Vec<Renewal>,
-        deadline: Moment,
-    ) -> Result<(), Fault> {
-        let answered = self.ask(holds, deadline);
-        self.answer(answered, deadline).await
-    }
-
-    /// As [`confirm`](Lanes::confirm), of each by itself: one that is held no more says nothing about the others.
-    pub(in super::super) async fn confirm_each(
-        &self,
-        holds: Vec<Renewal>,
-        deadline: Moment,
-    ) -> Vec<Result<(), Fault>> {
-        let asked: Vec<_> = holds
-            .into_iter()
-            .map(|hold| self.ask(vec![hold], deadline))
-            .collect();
-        let mut answers = Vec::with_capacity(asked.len());
-        for answered in asked {
-            answers.push(self.answer(answered, deadline).await);
-        }
-        answers
-    }
-
-    /// Without lanes, the answer's other end is dropped with the request.
-    fn ask(&self, holds: Vec<Renewal>, deadline: Moment) -> oneshot::Receiver<Result<(), Fault>> {
+    /// Whether enough replicas have all of the holds. About no holds, it is whether replicas can be asked at all.
+    pub(in super::super) fn ask(self: &Arc<Self>, holds: Vec<Renewal>, deadline: Moment) -> Asked {
         let (answer, answered) = oneshot::channel();
+        // Without lanes, the answer's other end is dropped with the request.
         let _ = self.queue.send(Request {
             holds,
             deadline,
             answer,
         });
-        answered
-    }
-
-    async fn answer(
-        &self,
-        answered: oneshot::Receiver<Result<(), Fault>>,
-        deadline: Moment,
-    ) -> Result<(), Fault> {
-        match tokio::time::timeout_at(deadline.tick(), answered).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(self.ended()),
-            Err(_) => Err(self.terms.late()),
+        Asked {
+            lanes: self.clone(),
+            answered,
+            deadline,
         }
     }
 
     fn ended(&self) -> Fault {
         Fault::Closed(if *self.closed.borrow() { CLOSED } else { GONE })
+    }
+}
+
+/// A question under way. Dropped, it is as if nobody had asked.
+pub(in super::super) struct Asked {
+    lanes: Arc<Lanes>,
+    answered: oneshot::Receiver<Result<(), Fault>>,
+    deadline: Moment,
+}
+
+impl Asked {
+    pub(in super::super) async fn answer(self) -> Result<(), Fault> {
+        match tokio::time::timeout_at(self.deadline.tick(), self.answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(self.lanes.ended()),
+            Err(_) => Err(self.lanes.terms.late()),
+        }
     }
 }
 

@@ -2,27 +2,30 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | `lanes` | a few connections of their own for `WAIT`, and whose questions go together |
+//! | `routes` | whose replicas are asked about a key |
+//! | `lanes` | a few connections of their own for `WAIT` to each server, and whose questions go together |
 //! | `lane` | one of them: one `WAIT` at a time |
-//! | `look` | whether the holds are at the server whose replicas are asked |
+//! | `mark` | holds that are written once more where they are |
 //! | `give_back` | what becomes of a lock that too few know of |
 //!
 //! `WAIT` blocks its connection, and vouches only for writes that went before it on that connection. But replication is
 //! one ordered stream: when the replicas have a write that was made *after* the acquire was answered, they have the
-//! acquire. So a lane publishes, which is replicated and leaves nothing behind, and waits for that.
+//! acquire. So a lane marks the hold, which is to write it once more as it is, and waits for that.
 //!
 //! That proves something only at the server that granted the lock, with nothing forgotten in between. Addresses, run
 //! ids and generations of connections each miss a case (a name that moved to another node, a master that was demoted
-//! and came back), so the lane asks for the hold itself: a server that has it, and whose replicas have what was written
-//! there later, is the right one.
+//! and came back), so the mark is made only where the hold is, in one script: a server that has it, and whose replicas
+//! have what was written there later, is the right one. It needs no key of its own, which would be missing in a slot
+//! that is being moved, and unlike what is published it is replicated by a node of a cluster, too.
 //!
 //! Of a renewal it proves too little: after a failover the new master has the hold, too, with the lease that it had
-//! before the old one renewed it. So the lane extends the lease itself, where it asks, before it waits.
+//! before the old one renewed it. So the mark of a renewal extends the lease as well.
 
 mod give_back;
-pub(super) mod lane;
-pub(super) mod lanes;
-mod look;
+mod lane;
+mod lanes;
+mod mark;
+mod routes;
 
 use std::fmt;
 use std::pin::Pin;
@@ -32,10 +35,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use self::give_back::GiveBack;
-use self::lane::Terms;
-use self::lanes::Lanes;
-use super::target::Place;
-use super::{CONNECT, GONE, RedisBackend, Settings, Target};
+pub(super) use self::lane::Common;
+pub(super) use self::lanes::Lanes;
+use self::routes::Routes;
+use super::{RedisBackend, Settings, Target};
 use crate::backend::{
     Acquired, AcquiredAll, Backend, Claim, Counters, EventSink, Fault, HandedOver, Listen,
     Released, Renewal, Renewed, Reply, Seen, Stake, Tally,
@@ -50,10 +53,10 @@ use crate::term::Term;
 /// A wait that is nearly over leaves the replicas this much all the same.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// Locks in one Redis master, and known to replicas of it.
+/// Locks in a Redis master or several, and known to replicas of it.
 pub(crate) struct Replicated {
     backend: Arc<RedisBackend>,
-    lanes: Lanes,
+    routes: Routes,
     replicas: Replicas,
 }
 
@@ -66,48 +69,17 @@ impl Replicated {
         handle: Handle,
         events: EventSink,
     ) -> Result<Arc<Replicated>, LockError> {
-        match target.place() {
-            Place::Fixed(_) | Place::Sentinel(_) => {}
-            // Each node has replicas of its own, and none of them replicates what is published.
-            Place::Cluster(_) | Place::Nowhere => {
-                return Err(LockError::InvalidConfig {
-                    why: "`replicas` is not built for a Redis Cluster".to_owned(),
-                });
-            }
-        }
         let lazy = settings.lazy;
-        let backend = RedisBackend::connect(target, settings, handle.clone(), events).await?;
-        let inner = &backend.inner;
-        let terms = Arc::new(Terms::new(
-            inner.target.clone(),
-            &inner.control,
-            inner.call_timeout,
-            replicas,
-        ));
-        let first = if lazy {
-            None
-        } else {
-            let opening = {
-                let terms = terms.clone();
-                // Where the lane will live: its connection is driven by a task of that runtime.
-                handle.spawn(async move { terms.open().await })
-            };
-            let stop = opening.abort_handle();
-            let opened = match tokio::time::timeout(CONNECT, opening).await {
-                Ok(opened) => opened.unwrap_or(Err(Fault::Closed(GONE))),
-                Err(_) => {
-                    stop.abort();
-                    let why = format!("no answer to WAIT in {CONNECT:?}");
-                    Err(Fault::NotDone(StoreError::new(why)))
-                }
-            };
-            let shown = inner.target.shown();
-            Some(opened.map_err(|fault| fault.into_error(shown))?)
-        };
-        let lanes = Lanes::start(&terms, first, &handle, &inner.closed);
+        let backend = RedisBackend::connect(target, settings, handle, events).await?;
+        let routes = Routes::of(&backend.inner, replicas);
+        if !lazy {
+            let shown = backend.inner.target.shown();
+            let tried = routes.try_all().await;
+            tried.map_err(|fault| fault.into_error(shown))?;
+        }
         Ok(Arc::new(Replicated {
             backend,
-            lanes,
+            routes,
             replicas,
         }))
     }
@@ -127,12 +99,18 @@ impl Replicated {
     async fn confirm(&self, claims: &[Claim<'_>]) -> Result<(), Fault> {
         let held = GiveBack::unless_kept(&self.backend.inner, claims);
         let deadlines = claims.iter().map(|claim| self.deadline(claim));
-        let Some(deadline) = deadlines.reduce(Moment::earlier) else {
+        let (Some(first), Some(deadline)) = (claims.first(), deadlines.reduce(Moment::earlier))
+        else {
             held.keep();
             return Ok(());
         };
+        // Several that were granted together are of one server.
         let holds = claims.iter().map(|claim| hold(claim.stake)).collect();
-        match self.lanes.confirm(holds, deadline).await {
+        let confirmed = match self.routes.ask(first.stake.key, holds, deadline) {
+            Ok(asked) => asked.answer().await,
+            Err(fault) => Err(fault),
+        };
+        match confirmed {
             Ok(()) => {
                 held.keep();
                 Ok(())
@@ -188,22 +166,26 @@ impl Replicated {
         if !self.replicas.with_renewals() {
             return Ok(answers);
         }
-        let held = batch.iter().zip(&answers);
-        let held: Vec<_> = held
-            .filter(|(_, answer)| **answer == Renewed::Held)
-            .map(|(renewal, _)| renewal.clone())
-            .collect();
-        if held.is_empty() {
-            return Ok(answers);
-        }
         // The watchdog cut the timeout to the shortest lease.
         let deadline = clock::now() + self.replicas.timeout().min(timeout);
-        let mut confirmed = self.lanes.confirm_each(held, deadline).await.into_iter();
+        // Each by itself, all at once: one that is held no more says nothing about the others.
+        let asked = batch.iter().zip(&answers).map(|(renewal, answer)| {
+            let is_held = *answer == Renewed::Held;
+            let ask = || {
+                self.routes
+                    .ask(&renewal.key, vec![renewal.clone()], deadline)
+            };
+            is_held.then(ask)
+        });
+        let asked: Vec<_> = asked.collect();
         let (mut unconfirmed, mut why) = (0, None);
-        for answer in &mut answers {
-            if *answer == Renewed::Held
-                && let Some(Err(fault)) = confirmed.next()
-            {
+        for (answer, asked) in answers.iter_mut().zip(asked) {
+            let confirmed = match asked {
+                None => continue,
+                Some(Ok(asked)) => asked.answer().await,
+                Some(Err(fault)) => Err(fault),
+            };
+            if let Err(fault) = confirmed {
                 *answer = Renewed::Unknown;
                 unconfirmed += 1;
                 why = Some(fault);

@@ -278,7 +278,7 @@ impl Run {
             }
             Request::Renew { holder, ttl } => {
                 let held = held_by(&self.state, &holder);
-                let items = [(LOCK, holder, ttl)];
+                let items = [(LOCK, holder, ttl.cast_signed())];
                 let reply = run(&mut connection, &Renew { items: &items }).await;
                 let reply = reply.map_err(|fault| fault.to_string())?;
                 if reply

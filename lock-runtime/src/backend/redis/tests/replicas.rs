@@ -1,6 +1,6 @@
 //! A lane by itself: whose replicas it believes.
 
-use super::super::replicas::{lane::Terms, lanes::Lanes};
+use super::super::replicas::{Common, Lanes};
 use super::*;
 use crate::backend::{Backend, Fault, Renewal};
 use crate::holder::HolderIds;
@@ -10,7 +10,7 @@ struct Scene {
     master: Server,
     _replica: Server,
     backend: Arc<RedisBackend>,
-    lanes: Lanes,
+    lanes: Arc<Lanes>,
     closed: tokio::sync::watch::Sender<bool>,
 }
 
@@ -25,10 +25,9 @@ async fn scene() -> Scene {
     .await;
     let backend = connect(&master).await;
     let target = Arc::new(Target::parse(&master.url()).unwrap());
-    let control = Arc::from("lock:control:lock:");
-    let terms = Arc::new(Terms::new(target, &control, CALL, Replicas::majority()));
+    let common = Common::new(Replicas::majority(), CALL, false);
     let closed = tokio::sync::watch::Sender::new(false);
-    let lanes = Lanes::start(&terms, None, &Handle::current(), &closed);
+    let lanes = Lanes::start(target, &common, &Handle::current(), &closed.subscribe());
     Scene {
         master,
         _replica: replica,
@@ -41,7 +40,7 @@ async fn scene() -> Scene {
 impl Scene {
     async fn confirmed(&self, holds: &[Renewal]) -> Result<(), String> {
         let deadline = clock::now() + CALL;
-        match self.lanes.confirm(holds.to_vec(), deadline).await {
+        match self.lanes.ask(holds.to_vec(), deadline).answer().await {
             Ok(()) => Ok(()),
             Err(Fault::TooFew(why)) => Err(why.to_string()),
             Err(other) => panic!("{other:?}"),
@@ -93,11 +92,6 @@ async fn replicas_of_a_server_that_does_not_have_the_lock_prove_nothing() {
         scene.confirmed(&mixed),
     );
     assert!(good.is_ok() && bad.is_err() && both.is_err());
-    // As renewals do, of which one was released meanwhile.
-    let mixed = vec![here.clone(), there, here];
-    let each = scene.lanes.confirm_each(mixed, clock::now() + CALL).await;
-    let each: Vec<bool> = each.iter().map(Result::is_ok).collect();
-    assert_eq!(each, [true, false, true]);
 }
 
 #[tokio::test]
@@ -119,8 +113,8 @@ async fn a_lane_that_was_cut_is_opened_anew_and_nobody_notices() {
     until("a closed one says so", async || {
         let confirmed = scene
             .lanes
-            .confirm(vec![renewal("k", holder)], clock::now() + CALL);
-        matches!(confirmed.await, Err(Fault::Closed(_)))
+            .ask(vec![renewal("k", holder)], clock::now() + CALL);
+        matches!(confirmed.answer().await, Err(Fault::Closed(_)))
     })
     .await;
 }

@@ -109,6 +109,48 @@ async fn a_hand_over_counts_who_listens_if_it_may() {
 }
 
 #[tokio::test]
+async fn a_mark_is_a_write_that_changes_nothing_and_a_look_is_none() {
+    let bench = Bench::new().await;
+    bench.acquire("a").await;
+    bench.run("SET lock:text v").await;
+    let stands = async || {
+        (
+            bench.run("HGETALL lock:k").await,
+            bench.run("PEXPIRETIME lock:k").await,
+        )
+    };
+    let before = stands().await;
+    for (ttl, writes) in [(LOOK, false), (MARK, true), (MARK, true)] {
+        let changes = bench.changes().await;
+        let items = renewals(&[
+            (LOCK, "a", ttl),
+            (LOCK, "b", ttl),
+            ("lock:text", "a", ttl),
+            ("lock:none", "a", ttl),
+        ]);
+        let answers = bench.call(Renew { items: &items }).await.unwrap();
+        let none = Renewed::NotHeld;
+        assert_eq!(answers, [Renewed::Held, none, none, none]);
+        assert_eq!(bench.changes().await > changes, writes);
+        assert_eq!(stands().await, before);
+        assert_eq!(bench.server.integer("EXISTS lock:none").await, 0);
+    }
+    let items = renewals(&[(LOCK, "a", -90_000)]);
+    bench.call(Renew { items: &items }).await.unwrap();
+    assert!(
+        bench.server.integer("PTTL lock:k").await > 80_000,
+        "extended"
+    );
+    // Where the lease is longer already, it is a write all the same.
+    let before = stands().await;
+    let changes = bench.changes().await;
+    let items = renewals(&[(LOCK, "a", -1_000)]);
+    bench.call(Renew { items: &items }).await.unwrap();
+    assert!(bench.changes().await > changes);
+    assert_eq!(stands().await, before);
+}
+
+#[tokio::test]
 async fn a_renewal_extends_its_own_and_only_looks_when_told_so() {
     let bench = Bench::new().await;
     bench.acquire("a").await;

@@ -15,6 +15,7 @@ use redis::{RedisError, Value};
 use super::server::{self, Server};
 use super::*;
 use crate::backend::redis::operator_scripts::*;
+use crate::backend::redis::renewals::{LOOK, MARK};
 use crate::backend::redis::reply;
 use crate::backend::redis::rw_scripts::*;
 use crate::backend::redis::script::{Script, Source};
@@ -65,6 +66,17 @@ impl Bench {
 
     async fn text(&self, words: &str) -> Option<String> {
         reply::text(self.run(words).await)
+    }
+
+    /// Commands that changed something, as replicas are told of them.
+    async fn changes(&self) -> u64 {
+        let info = self.text("INFO persistence").await.unwrap();
+        let changes = |line: &str| {
+            line.strip_prefix("rdb_changes_since_last_save:")?
+                .parse()
+                .ok()
+        };
+        info.lines().find_map(changes).unwrap()
     }
 
     /// A script with arguments that the typed call would not let through.
@@ -142,7 +154,7 @@ fn inspect() -> Inspect<'static> {
     }
 }
 
-fn renewals(items: &[(&'static str, &str, u64)]) -> Vec<(&'static str, String, u64)> {
+fn renewals(items: &[(&'static str, &str, i64)]) -> Vec<(&'static str, String, i64)> {
     items
         .iter()
         .map(|&(lock, holder, ttl)| (lock, holder.to_owned(), ttl))

@@ -117,7 +117,7 @@ impl Bench {
     }
 
     async fn renews(&self, ids: &[u8], ttl: u64) -> Renewed {
-        let items = [(LEASES.to_owned(), ids.to_vec(), ttl)];
+        let items = [(LEASES.to_owned(), ids.to_vec(), ttl.cast_signed())];
         self.call(RenewPermits { items: &items }).await.unwrap()[0]
     }
 
@@ -187,7 +187,17 @@ async fn a_lease_that_comes_too_late_or_asks_for_nonsense_changes_nothing() {
         ..lease(&one)
     };
     assert!(matches!(bench.call(late).await.unwrap(), AcquireReply::Stale { time } if time >= now));
-    for lease_ms in ["0", "-1", "1.5", "abc", "", "nan", "inf", "86400001"] {
+    for lease_ms in [
+        "0",
+        "-1",
+        "-86400001",
+        "1.5",
+        "abc",
+        "",
+        "nan",
+        "inf",
+        "86400001",
+    ] {
         let far = FAR.to_string();
         let text = "0123456789abcdef";
         let tried = bench
@@ -201,7 +211,9 @@ async fn a_lease_that_comes_too_late_or_asks_for_nonsense_changes_nothing() {
         let tried = bench
             .raw(RenewPermits::source(), &[LEASES], &[text, lease_ms])
             .await;
-        assert!(tried.is_err() || lease_ms == "0", "{lease_ms}");
+        // Those look and mark.
+        let known = ["0", "-1"].contains(&lease_ms);
+        assert!(tried.is_err() || known, "{lease_ms}");
     }
     for odd in [&b""[..], b"0123456789abcde", &[7; 17], &[7; 16 * 1_001]] {
         assert!(bench.call(lease(odd)).await.is_err());
@@ -263,6 +275,32 @@ async fn permits_come_back_once_and_are_told() {
         "10",
         "nothing below 1 was told"
     );
+}
+
+#[tokio::test]
+async fn permits_are_marked_by_a_lease_that_lasts_a_millisecond_longer() {
+    let bench = Bench::with_permits(5).await;
+    let (two, none) = (ids(1, 2), ids(2, 1));
+    assert!(bench.leases(&two).await);
+    let ends = bench.score(&two[..16]).await.unwrap();
+    let marks = async |ids: &[u8]| {
+        let items = [(LEASES.to_owned(), ids.to_vec(), MARK)];
+        bench.call(RenewPermits { items: &items }).await.unwrap()[0]
+    };
+    let changes = bench.changes().await;
+    assert_eq!(marks(&none).await, Renewed::NotHeld);
+    assert_eq!(bench.changes().await, changes);
+    // One of them stands for all.
+    assert_eq!(marks(&two[..16]).await, Renewed::Held);
+    assert!(bench.changes().await > changes);
+    assert_eq!(bench.score(&two[..16]).await, Some(ends + 1));
+    assert_eq!(bench.score(&two[16..]).await, Some(ends));
+    // Extended as well, all of them.
+    let items = [(LEASES.to_owned(), two.clone(), -90_000)];
+    bench.call(RenewPermits { items: &items }).await.unwrap();
+    for id in [&two[..16], &two[16..]] {
+        assert!(bench.score(id).await.unwrap() > ends + 50_000);
+    }
 }
 
 #[tokio::test]

@@ -61,7 +61,8 @@ impl Names {
         }
     }
 
-    pub(super) fn renewal(&self, ttl: u64) -> (&'static str, String, String, u64) {
+    pub(super) fn renewal(&self, ttl: u64) -> (&'static str, String, String, i64) {
+        let ttl = ttl.cast_signed();
         (LOCK, self.timeout.clone(), self.holder.to_owned(), ttl)
     }
 }
@@ -345,6 +346,43 @@ async fn the_release_of_a_read_also_ends_the_write_that_it_was() {
     assert!(bench.server.integer("PTTL lock:k").await > 80_000);
     assert_eq!(bench.call(w.release()).await.unwrap(), ReleaseReply::Done);
     assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+}
+
+#[tokio::test]
+async fn a_reader_is_marked_beside_others_and_as_the_writer_that_it_was() {
+    let bench = Bench::new().await;
+    let (w, gone) = (Names::of("w"), Names::of("gone"));
+    bench.call(w.write()).await.unwrap();
+    for downgraded in [false, true] {
+        if downgraded {
+            bench.call(w.downgrade()).await.unwrap();
+            bench.reads("other").await;
+        }
+        let fields = bench.run("HGETALL lock:k").await;
+        let expires = bench.run("PEXPIRETIME lock:k").await;
+        let changes = bench.changes().await;
+        let mark = |names: &Names| {
+            let (lock, timeout, holder, _) = names.renewal(0);
+            (lock, timeout, holder, MARK)
+        };
+        let none = [mark(&gone)];
+        let answers = bench.call(ReadRenew { items: &none }).await.unwrap();
+        assert_eq!(answers, [Renewed::NotHeld]);
+        assert_eq!(bench.changes().await, changes);
+        let one = [mark(&w)];
+        let answers = bench.call(ReadRenew { items: &one }).await.unwrap();
+        assert_eq!(answers, [Renewed::Held]);
+        assert!(bench.changes().await > changes);
+        assert_eq!(bench.run("HGETALL lock:k").await, fields);
+        assert_eq!(bench.run("PEXPIRETIME lock:k").await, expires);
+    }
+    let (lock, timeout, holder, _) = w.renewal(0);
+    let items = [(lock, timeout, holder, -90_000)];
+    bench.call(ReadRenew { items: &items }).await.unwrap();
+    for key in [LOCK, &*w.timeout] {
+        let left = bench.server.integer(&format!("PTTL {key}")).await;
+        assert!(left > 80_000, "{key} is extended: {left}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,118 @@
+//! Marks: each hold is written once more as it is, by the scripts that renew, where it still is. Those with a term are
+//! extended to it as well.
+
+use redis::aio::MultiplexedConnection;
+
+use super::super::cluster::Detour;
+use super::super::exclusive::field;
+use super::super::permit_scripts::RenewPermits;
+use super::super::permits::{ids, leases};
+use super::super::read_write::timeout_key;
+use super::super::renewals::{self, Part, Sort, all, by_script};
+use super::super::rw_scripts::ReadRenew;
+use super::super::script::{self, Manner};
+use super::super::scripts::Renew;
+use crate::backend::{Fault, Renewal, Renewed};
+use crate::key::Key;
+
+/// What became of one.
+#[derive(Clone, Debug)]
+pub(super) enum Mark {
+    Made,
+    /// The server does not have the hold.
+    NotHeld,
+    /// The node of a cluster does not answer for the key.
+    Refused(Fault),
+}
+
+/// Marks the holds that are at this server. The answers are in their order.
+///
+/// `clustered`: a script has keys of one slot only, and what a node does not answer for says nothing about the rest.
+pub(super) async fn mark(
+    connection: &MultiplexedConnection,
+    holds: &[Renewal],
+    clustered: bool,
+) -> Result<Vec<Mark>, Fault> {
+    let slot = |key: &Key| if clustered { key.slot() } else { 0 };
+    let mut marks = vec![Mark::NotHeld; holds.len()];
+    let mut parts = by_script(holds, slot);
+    while !parts.is_empty() {
+        let marking = parts
+            .iter()
+            .map(|part| -> Part<'_> { Box::pin(mark_part(connection.clone(), holds, part)) });
+        let answered = all(marking.collect()).await;
+        let mut again = Vec::new();
+        for (part, answered) in parts.into_iter().zip(answered) {
+            let detour = answered.as_ref().err().and_then(Detour::of);
+            match (answered, detour.filter(|_| clustered)) {
+                (Ok(answers), _) => {
+                    for (at, answer) in part.into_iter().zip(answers) {
+                        if answer == Renewed::Held {
+                            marks[at] = Mark::Made;
+                        }
+                    }
+                }
+                // The slot is moving, and some of the keys may still be here.
+                (Err(_), Some(detour)) if detour.may_split() && part.len() > 1 => {
+                    again.extend(part.into_iter().map(|at| vec![at]));
+                }
+                (Err(fault), Some(_)) => {
+                    for at in part {
+                        marks[at] = Mark::Refused(fault.clone());
+                    }
+                }
+                (Err(fault), None) => return Err(fault),
+            }
+        }
+        parts = again;
+    }
+    Ok(marks)
+}
+
+/// Those of one script.
+async fn mark_part(
+    mut connection: MultiplexedConnection,
+    holds: &[Renewal],
+    part: &[usize],
+) -> Result<Vec<Renewed>, Fault> {
+    let items = part.iter().filter_map(|&at| holds.get(at));
+    let sort = items.clone().next().map(|item| Sort::of(item.key.kind()));
+    match sort {
+        None => Ok(Vec::new()),
+        Some(Sort::Others) => {
+            let items = items.map(|item| {
+                (
+                    item.key.raw(),
+                    field(&item.key, item.holder),
+                    renewals::mark(item),
+                )
+            });
+            let items: Vec<_> = items.collect();
+            script::run(&mut connection, &Renew { items: &items }, Manner::PLAIN).await
+        }
+        Some(Sort::Reads) => {
+            let items = items.map(|item| {
+                let timeout = timeout_key(&item.key, item.holder);
+                (
+                    item.key.raw(),
+                    timeout,
+                    item.holder.text(),
+                    renewals::mark(item),
+                )
+            });
+            let items: Vec<_> = items.collect();
+            let script = ReadRenew { items: &items };
+            script::run(&mut connection, &script, Manner::PLAIN).await
+        }
+        // They are taken and given back together: one stands for all, unless they are extended.
+        Some(Sort::Permits) => {
+            let items = items.map(|item| {
+                let ids = ids(item.holder, item.term.map_or(1, |_| item.permits));
+                (leases(&item.key), ids, renewals::mark(item))
+            });
+            let items: Vec<_> = items.collect();
+            let script = RenewPermits { items: &items };
+            script::run(&mut connection, &script, Manner::PLAIN).await
+        }
+    }
+}
