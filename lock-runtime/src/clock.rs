@@ -124,7 +124,7 @@ impl Sub for Moment {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(not(test), target_os = "linux"))]
 fn boot_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(
@@ -134,11 +134,43 @@ fn boot_time() -> Duration {
 }
 
 /// Elsewhere tokio's clock decides alone; on macOS it is the monotonic clock, which stops during sleep.
-#[cfg(not(target_os = "linux"))]
+#[cfg(all(not(test), not(target_os = "linux")))]
 fn boot_time() -> Duration {
     use std::sync::LazyLock;
     static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
     ORIGIN.elapsed()
+}
+
+#[cfg(test)]
+use self::pretended::boot_time;
+#[cfg(test)]
+pub(crate) use self::pretended::suspend;
+
+/// A boot clock for unit tests: it goes with tokio's, paused or not, but for suspensions.
+#[cfg(test)]
+mod pretended {
+    use std::cell::Cell;
+    use std::sync::LazyLock;
+    use std::time::{Duration, Instant};
+
+    /// Runtimes may be older than the origin.
+    const OLDEST: Duration = Duration::from_secs(3_600);
+
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+    thread_local! {
+        static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    /// As if the machine had been suspended for so long, for tests on one thread.
+    pub(crate) fn suspend(time: Duration) {
+        SUSPENDED.set(SUSPENDED.get() + time);
+    }
+
+    pub(super) fn boot_time() -> Duration {
+        let now = tokio::time::Instant::now().into_std() + OLDEST;
+        now.duration_since(*ORIGIN) + SUSPENDED.get()
+    }
 }
 
 #[cfg(test)]

@@ -320,10 +320,11 @@ impl Hold {
             };
             (state.place.take(), state.take_also_told())
         };
-        observe::lost(self.label, self.key.name(), reason, self.held_for());
         self.tell(also_told);
         // Outside the state's lock: this wakes the next local waiter.
         drop(place);
+        // Last: a log subscriber may panic.
+        observe::lost(self.label, self.key.name(), reason, self.held_for());
     }
 
     /// Adds a sharer with its terms; tells whether the lease is to be lengthened, so that the watchdog should look
@@ -412,6 +413,11 @@ impl Hold {
 
     pub(crate) fn term(&self) -> Term {
         self.state().term
+    }
+
+    /// A nested request wants a longer lease than the last renewal asked for.
+    pub(crate) fn is_to_be_lengthened(&self) -> bool {
+        self.state().lengthen
     }
 
     /// Until when the hold may be believed in, `max_hold` aside: what the store's lease allows.

@@ -69,10 +69,13 @@ impl Lifecycle {
         self.advance(STOPPED);
     }
 
-    pub(crate) fn runtime_gone(&self) {
-        if self.phase.load(Ordering::Acquire) != STOPPED {
+    /// The background loops have ended. True if nobody has stopped them: the runtime has ended, too.
+    pub(crate) fn runtime_gone(&self) -> bool {
+        let gone = self.phase.load(Ordering::Acquire) != STOPPED;
+        if gone {
             self.advance(RUNTIME_GONE);
         }
+        gone
     }
 
     /// Phases only go forward.

@@ -31,7 +31,8 @@ static GLOBAL: OnceLock<LockManager> = OnceLock::new();
 /// queue per key. When the last clone and the last guard are gone, connections and tasks end.
 ///
 /// Its background work belongs to the tokio runtime in which it was built. When that runtime is gone, calls answer
-/// [`LockError::ShuttingDown`] and holds run out by their leases.
+/// [`LockError::ShuttingDown`] and holds are lost, for nobody renews them any more; the store keeps them to the end of
+/// their leases.
 #[derive(Clone, Debug)]
 pub struct LockManager {
     core: Arc<Core>,

@@ -11,7 +11,11 @@
 //! | Unknown: the last renewal failed | a short pause | the renewal is sent again |
 //! | Lost | none | it leaves the schedule |
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +23,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use self::schedule::{Schedule, Watched};
 use crate::backend::{Backend, Event, Fault, Renewal, Renewed};
 use crate::clock::{self, Moment};
 use crate::error::LostReason;
@@ -26,9 +31,9 @@ use crate::hold::Hold;
 use crate::kind::Kind;
 use crate::lifecycle::Lifecycle;
 use crate::observe;
-use crate::victims::{Missing, Sought};
 #[cfg(feature = "redis")]
-use crate::victims::{Names, Newcomers, Unnamed};
+use crate::victims::Names;
+use crate::victims::Sought;
 
 /// How long the loop sleeps at most while there are holds: a suspended machine is noticed this late.
 const TICK: Duration = Duration::from_secs(1);
@@ -45,90 +50,6 @@ pub(crate) struct Watch {
     wake: Notify,
 }
 
-#[derive(Debug, Default)]
-struct Schedule {
-    /// By number. A tree, for its few entries need no hash.
-    holds: BTreeMap<u64, Watched>,
-    queue: BTreeSet<(Instant, u64)>,
-    /// When the loop wakes by itself; `None` while it sleeps without an end.
-    planned: Option<Instant>,
-    /// A hold was inserted since the loop last planned. It then stays awake for a tick even if nothing is held:
-    /// short holds in a row would wake it for each of them.
-    busy: bool,
-    /// Victims of forced releases that were not found here.
-    missing: Missing,
-    #[cfg(feature = "redis")]
-    newcomers: Newcomers,
-}
-
-#[derive(Debug)]
-struct Watched {
-    hold: Arc<Hold>,
-    next: Instant,
-    /// When the next renewal is due; `None` while one is in flight.
-    renew_at: Option<Moment>,
-}
-
-impl Schedule {
-    /// Takes in a hold that is not here yet.
-    fn add(&mut self, hold: Arc<Hold>, renew_at: Moment) {
-        let number = hold.holder().number();
-        let next = renew_at.earlier(hold.end_at()).tick();
-        self.queue.insert((next, number));
-        #[cfg(feature = "redis")]
-        self.newcomers.note(number, self.holds.len());
-        let renew_at = Some(renew_at);
-        self.holds.insert(
-            number,
-            Watched {
-                hold,
-                next,
-                renew_at,
-            },
-        );
-    }
-
-    /// Moves a hold's entry to its next event.
-    fn plan(&mut self, number: u64, renew_at: Option<Moment>) {
-        let Some(watched) = self.holds.get_mut(&number) else {
-            return;
-        };
-        self.queue.remove(&(watched.next, number));
-        let end = watched.hold.end_at();
-        watched.renew_at = renew_at;
-        watched.next = renew_at.map_or(end, |at| at.earlier(end)).tick();
-        self.queue.insert((watched.next, number));
-    }
-
-    /// The holds that have no name yet.
-    #[cfg(feature = "redis")]
-    fn unnamed(&mut self) -> Unnamed {
-        let holds = &self.holds;
-        let all = holds.values().map(|watched| &*watched.hold);
-        self.newcomers.take(all, |number| {
-            holds.get(&number).map(|watched| &*watched.hold)
-        })
-    }
-
-    /// Takes out the victims that were found, under these numbers, and waits for those that were not.
-    fn take(&mut self, numbers: Vec<u64>, sought: Sought) -> Vec<Arc<Hold>> {
-        let taken: Vec<_> = numbers
-            .into_iter()
-            .filter_map(|number| self.remove(number))
-            .collect();
-        if taken.is_empty() || !sought.is_one() {
-            self.missing.note(sought);
-        }
-        taken
-    }
-
-    fn remove(&mut self, number: u64) -> Option<Arc<Hold>> {
-        let watched = self.holds.remove(&number)?;
-        self.queue.remove(&(watched.next, number));
-        Some(watched.hold)
-    }
-}
-
 impl Watch {
     // Nothing panics while the schedule is locked, so a poisoned one is still whole.
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
@@ -143,19 +64,20 @@ impl Watch {
             hold.lose(LostReason::ForceReleased);
             return;
         }
-        schedule.add(hold.clone(), next_renewal(hold, sent_at));
+        schedule.add(hold.clone(), sent_at + hold.term().next_renewal());
         schedule.busy = true;
         self.wake_in_time(schedule);
     }
 
     /// Renews a hold as soon as possible.
     pub(crate) fn look_now(&self, hold: &Hold) {
-        let schedule = self.schedule();
-        self.plan(schedule, hold.holder().number(), Some(clock::now()));
+        let now = clock::now();
+        self.plan(hold.holder().number(), now, now);
     }
 
-    fn plan(&self, mut schedule: MutexGuard<'_, Schedule>, number: u64, renew_at: Option<Moment>) {
-        schedule.plan(number, renew_at);
+    fn plan(&self, number: u64, renew_at: Moment, now: Moment) {
+        let mut schedule = self.schedule();
+        schedule.plan(number, Some(renew_at), now);
         self.wake_in_time(schedule);
     }
 
@@ -229,11 +151,12 @@ impl Watch {
         }
     }
 
-    /// Ends the holds whose time is over, and takes out the batches of renewals that are due. `all`: look at every
-    /// hold, not only at those that tokio's clock says are due.
+    /// Ends the holds whose time is over, and takes out the batches of renewals that are due. `all`: the machine was
+    /// suspended, and every hold may be due whatever tokio's clock says.
     fn collect(&self, backend: &dyn Backend, all: bool) -> Vec<Vec<Arc<Hold>>> {
         let batch = backend.renew_batch();
-        let now = clock::now().tick();
+        let read = clock::now();
+        let now = read.tick();
         let (mut over, mut moved) = (Vec::new(), Vec::new());
         // By kind: each has its script. By lease, in powers of two: a call's timeout follows its shortest lease, and must
         // suit all of them. By place: a node that is frozen keeps back the answers of its own holds alone.
@@ -244,18 +167,16 @@ impl Watch {
             let Some(watched) = schedule.holds.get(&number) else {
                 continue;
             };
-            if (at <= now || all) && !watched.hold.is_good() {
+            let is_due = at <= now || all;
+            if is_due && !watched.hold.is_good() {
                 over.push(number);
                 continue;
             }
-            if at > horizon {
-                if all {
-                    continue;
-                }
+            if at > horizon && !all {
                 break;
             }
             if watched.renew_at.is_none() {
-                if at <= now {
+                if is_due {
                     // Its end has moved since: the entry stands where the old one was.
                     moved.push(number);
                 }
@@ -265,7 +186,7 @@ impl Watch {
             let key = watched.hold.key();
             let group = (key.kind(), term.millis().ilog2(), backend.place(key));
             let group = due.entry(group).or_default();
-            if at <= now {
+            if is_due {
                 // Those that are due soon fill the batch that goes out anyway, but start none.
                 horizon = horizon.max(now + term.early());
             } else if group.len().is_multiple_of(batch) {
@@ -277,20 +198,21 @@ impl Watch {
             .values()
             .flat_map(|group| group.chunks(batch).map(<[_]>::to_vec))
             .collect();
-        for hold in batches.iter().flatten() {
-            schedule.plan(hold.holder().number(), None);
-        }
-        for number in moved {
-            schedule.plan(number, None);
+        let in_flight = batches.iter().flatten();
+        let in_flight = in_flight.map(|hold| hold.holder().number());
+        for number in in_flight.chain(moved) {
+            schedule.plan(number, None, read);
         }
         let over: Vec<_> = over
             .into_iter()
-            .filter_map(|number| schedule.remove(number))
+            .filter_map(|number| schedule.holds.get(&number))
+            .map(|watched| watched.hold.clone())
             .collect();
         drop(schedule);
-        // Unlocked: a loss wakes waiters.
+        // Unlocked: a loss wakes waiters. Each leaves once it is told: a log subscriber that panics costs no other.
         for hold in over {
             hold.loss();
+            self.remove(&hold);
         }
         batches
     }
@@ -301,8 +223,9 @@ impl Watch {
         let forgotten =
             |(number, watched): (&u64, &Watched)| watched.renew_at.is_none().then_some(*number);
         let forgotten: Vec<u64> = schedule.holds.iter().filter_map(forgotten).collect();
+        let now = clock::now();
         for number in forgotten {
-            schedule.plan(number, Some(clock::now()));
+            schedule.plan(number, Some(now), now);
         }
     }
 
@@ -329,18 +252,23 @@ impl Watch {
             Err(fault) => observe::renewal_failed(holds.len(), fault),
         }
         for (index, (hold, renewal)) in holds.iter().zip(batch).enumerate() {
-            let renew_at = match answers {
-                Ok(answers) => match answers.get(index) {
-                    Some(Renewed::Unknown) | None => clock::now() + hold.term().retry_pause(),
-                    Some(answer) => {
-                        hold.renewed(renewal, *answer, *sent_at);
-                        next_renewal(hold, *sent_at)
+            let answer = answers.as_ref().ok().and_then(|all| all.get(index));
+            let now = clock::now();
+            let renew_at = match answer {
+                Some(Renewed::Unknown) | None => now + hold.term().retry_pause(),
+                Some(answer) => {
+                    hold.renewed(renewal, *answer, *sent_at);
+                    // A longer lease that was wanted meanwhile was not asked for by this renewal.
+                    let next = || *sent_at + hold.term().next_renewal();
+                    if hold.is_to_be_lengthened() {
+                        now
+                    } else {
+                        next()
                     }
-                },
-                Err(_) => clock::now() + hold.term().retry_pause(),
+                }
             };
             if hold.is_good() {
-                self.plan(self.schedule(), hold.holder().number(), Some(renew_at));
+                self.plan(hold.holder().number(), renew_at, now);
             } else {
                 // Its end is noted by whoever ended it, or here, if its time ran out meanwhile.
                 hold.loss();
@@ -348,14 +276,6 @@ impl Watch {
             }
         }
     }
-}
-
-/// A third of the lease after it was last confirmed, up to a tenth of that early: ten thousand locks taken in one
-/// instant are not renewed in one.
-fn next_renewal(hold: &Hold, confirmed: Moment) -> Moment {
-    let term = hold.term();
-    let early = u64::try_from(term.early().as_micros()).unwrap_or(u64::MAX);
-    confirmed + (term.cadence() - Duration::from_micros(fastrand::u64(..=early)))
 }
 
 /// What became of one renewal call.
@@ -373,7 +293,10 @@ pub(crate) fn start(
     life: Arc<Lifecycle>,
     timeout: Duration,
 ) {
-    let sentinel = Sentinel { life: life.clone() };
+    let sentinel = Sentinel {
+        life: life.clone(),
+        watch: watch.clone(),
+    };
     tokio::spawn(async move {
         let _sentinel = sentinel;
         loop {
@@ -386,14 +309,18 @@ pub(crate) fn start(
     });
 }
 
-/// Dropped with the loop: if the manager was not stopped, the runtime is gone.
+/// Dropped with the loop: if the manager was not stopped, the runtime is gone. Nobody renews any more then, nor looks
+/// when a lease is over: those who watch for a loss in other runtimes would not be told.
 struct Sentinel {
     life: Arc<Lifecycle>,
+    watch: Arc<Watch>,
 }
 
 impl Drop for Sentinel {
     fn drop(&mut self) {
-        self.life.runtime_gone();
+        if self.life.runtime_gone() {
+            self.watch.lose_all(LostReason::Shutdown);
+        }
     }
 }
 

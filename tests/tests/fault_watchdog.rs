@@ -1,5 +1,7 @@
 //! The watchdog outlives outages, and no hold pays for another.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_runtime::{LockManager, LostReason};
@@ -147,4 +149,87 @@ async fn a_hold_ends_by_itself_at_its_max_hold_and_frees_its_key() {
         started.elapsed()
     );
     free_within(&other, "k", 500 * MS).await;
+}
+
+/// A log subscriber that panics whenever a lock is lost: what the watchdog calls and does not own.
+#[derive(Clone, Default)]
+struct Brittle {
+    panics: Arc<AtomicUsize>,
+    restarts: Arc<AtomicUsize>,
+}
+
+impl tracing::Subscriber for Brittle {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.target().starts_with("lock_runtime")
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        if *event.metadata().level() == tracing::Level::ERROR {
+            self.restarts.fetch_add(1, Ordering::SeqCst);
+        } else if event.metadata().fields().field("held_for").is_some() {
+            self.panics.fetch_add(1, Ordering::SeqCst);
+            panic!("a log subscriber of the test panics, as it should");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_panic_while_answers_are_taken_in_costs_no_other_hold_its_renewals() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let mut guards = Vec::new();
+    for key in 0..20 {
+        let request = locks.mutex(key.to_string()).lease(1_000 * MS);
+        guards.push(request.acquire().await.unwrap());
+    }
+    let brittle = Brittle::default();
+    let _logging = tracing::subscriber::set_default(brittle.clone());
+    server.query::<i64>(&["DEL", "lock:3", "lock:9"]);
+    for gone in [3, 9] {
+        assert_eq!(guards[gone].lost().wait().await, LostReason::Refused);
+    }
+    // Longer than a lease: each of the others is renewed by a watchdog that was started again.
+    let over = tokio::time::Instant::now() + 1_500 * MS;
+    eventually("a lease has passed", async || {
+        tokio::time::Instant::now() > over
+    })
+    .await;
+    for (key, guard) in guards.iter().enumerate() {
+        assert_eq!(guard.is_held(), ![3, 9].contains(&key), "{key}");
+    }
+    assert_eq!(brittle.panics.load(Ordering::SeqCst), 2);
+    assert_eq!(brittle.restarts.load(Ordering::SeqCst), 2);
+    drop(guards);
+    drop(locks);
+    server.assert_deserted().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_at_the_end_of_one_hold_keeps_no_other_from_being_told_of_its_own() {
+    let locks = LockManager::in_memory();
+    let mut waits = Vec::new();
+    for key in 0..5 {
+        let request = locks.mutex(key.to_string()).lease(1_000 * MS);
+        let guard = request.auto_renew(false).acquire().await.unwrap();
+        let lost = guard.lost();
+        waits.push((guard, tokio::spawn(async move { lost.wait().await })));
+    }
+    let brittle = Brittle::default();
+    let _logging = tracing::subscriber::set_default(brittle.clone());
+    for (guard, told) in waits {
+        let told = tokio::time::timeout(LONG, told).await;
+        assert_eq!(told.expect("it is told").unwrap(), LostReason::Expired);
+        drop(guard);
+    }
+    assert_eq!(brittle.panics.load(Ordering::SeqCst), 5);
+    let again = locks.mutex("again").lease(1_000 * MS).acquire().await;
+    let again = again.unwrap();
+    tokio::time::sleep(LONG).await;
+    assert!(again.is_held(), "the watchdog renews as before");
 }
