@@ -10,7 +10,7 @@ use crate::error::StoreError;
 
 /// Sentinels tell each other of a failover within two seconds. For so long, one that was heard of outranks a majority
 /// that has not heard of it; after it, the sentinels may have been set up anew and count from zero.
-const NEWS: Duration = Duration::from_secs(30);
+pub(super) const NEWS: Duration = Duration::from_secs(30);
 
 /// The newest master that was heard of.
 #[derive(Clone, Debug)]

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 pub(super) use self::url::parse;
 pub(super) use self::watch::watch;
 
-use self::answers::{Answers, Known};
+use self::answers::{Answers, Known, NEWS};
 use super::target::tcp_settings;
 use crate::backend::Fault;
 use crate::clock;
@@ -121,13 +121,17 @@ impl Sentinels {
         self.learn(named.address.clone(), named.epoch, true);
     }
 
-    /// Notes a newer master. One that is `certain` counts also where sentinels do not tell their epoch.
+    /// Notes a newer master. One that is `certain` counts also where sentinels do not tell their epoch, and where they
+    /// count from zero again: a connection that was begun before the last failover is certain of an older epoch, too,
+    /// but long before what is known is [`NEWS`] no more.
     fn learn(&self, address: Address, epoch: Option<u64>, certain: bool) {
         self.known.send_if_modified(|known| {
             let newer = match known {
                 None => true,
                 Some(known) => match (epoch, known.epoch) {
-                    (Some(new), Some(old)) => new > old || (new == old && certain),
+                    (Some(new), Some(old)) => {
+                        new > old || (certain && (new == old || known.at.elapsed() >= NEWS))
+                    }
                     _ => certain,
                 },
             };
@@ -214,6 +218,21 @@ mod tests {
         sentinels.learn("c:1".into(), Some(5), false);
         assert_eq!(known(&sentinels), "b:1");
         sentinels.learn("c:1".into(), Some(5), true);
+        assert_eq!(known(&sentinels), "c:1");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sentinels_that_count_from_zero_again_are_believed_once_the_old_count_is_no_news() {
+        let sentinels = sentinels();
+        sentinels.learn("a:1".into(), Some(5), true);
+        tokio::time::advance(NEWS).await;
+        sentinels.learn("b:1".into(), Some(1), false);
+        assert_eq!(known(&sentinels), "a:1", "one that nobody has asked");
+        sentinels.learn("b:1".into(), Some(1), true);
+        assert_eq!(known(&sentinels), "b:1");
+        let moved = tokio::time::timeout(NEWS, sentinels.superseded("b:1"));
+        assert!(moved.await.is_err(), "its connections stay");
+        sentinels.learn("c:1".into(), Some(2), false);
         assert_eq!(known(&sentinels), "c:1");
     }
 
