@@ -246,11 +246,12 @@ async fn connect(
     runtime: &Handle,
     events: &EventSink,
 ) -> Result<Vec<Node>, LockError> {
-    use crate::backend::redis::{Birth, RedisBackend, Settings, Target};
+    use crate::backend::redis::{Birth, RedisBackend, Roll, Settings, Target};
     use tokio::task::JoinSet;
 
-    let open = |target: Target, lazy: bool| {
-        let birth = Arc::new(Birth::default());
+    let roll: Arc<Roll> = Arc::default();
+    let open = |index: usize, target: Target, lazy: bool| {
+        let birth = Arc::new(Birth::new(index, &roll));
         let settings = Settings {
             namespace: options.namespace.to_string(),
             call_timeout: options.call_timeout,
@@ -267,13 +268,13 @@ async fn connect(
     };
     let count = nodes.len();
     let mut connecting = JoinSet::new();
-    let mut connected: Vec<Option<(Node, Option<Arc<Birth>>)>> = Vec::new();
+    let mut connected: Vec<Option<Node>> = Vec::new();
     for (index, node) in nodes.into_iter().enumerate() {
         connected.push(match node {
-            Parsed::Memory(store) => Some((memory(store, events), None)),
+            Parsed::Memory(store) => Some(memory(store, events)),
             Parsed::Redis(target) => {
                 let target = *target;
-                let opened = open(target.clone(), options.lazy);
+                let opened = open(index, target.clone(), options.lazy);
                 connecting.spawn(async move { (index, opened.await, target) });
                 None
             }
@@ -291,30 +292,14 @@ async fn connect(
                 if away.len() > count / 2 {
                     return Err(away.swap_remove(0));
                 }
-                open(target.clone(), true).await?
+                open(index, target.clone(), true).await?
             }
             Err(error) => return Err(error),
         };
-        let age = birth.clone();
-        let node = Node::new(backend, target.shown(), Some(Arc::new(move || age.age())));
+        let node = Node::new(backend, target.shown(), Some(Arc::new(move || birth.age())));
         if let Some(place) = connected.get_mut(index) {
-            *place = Some((node, Some(birth)));
+            *place = Some(node);
         }
     }
-    let runs = connected.iter().flatten().filter_map(|(_, birth)| {
-        let run_id = birth.as_ref()?.run_id()?;
-        (!run_id.is_empty()).then_some(run_id)
-    });
-    let mut runs: Vec<_> = runs.collect();
-    runs.sort();
-    if runs.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(config(
-            "two nodes of the quorum are one server: its vote would count twice",
-        ));
-    }
-    Ok(connected
-        .into_iter()
-        .flatten()
-        .map(|(node, _)| node)
-        .collect())
+    Ok(connected.into_iter().flatten().collect())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_runtime::LockError;
+use lock_runtime::{LockError, MemoryStore};
 use tests::faults::took;
 use tests::quorum::LONGEST_LEASE as LEASE;
 use tests::{History, Quorum, eventually, eventually_within};
@@ -218,4 +218,36 @@ async fn holds_never_overlap_while_nodes_are_frozen_killed_and_restarted_empty()
     assert!(history.len() > 120, "{}", history.len());
     history.assert_exclusive();
     quorum.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quorum_may_be_made_of_servers_and_of_a_store_in_memory() {
+    let servers = Quorum::redis(2).await;
+    let memory = MemoryStore::new();
+    let manager = async || {
+        let mut nodes = servers.nodes();
+        nodes.push((&memory).into());
+        let builder = servers.builder();
+        builder
+            .quorum(nodes)
+            .await
+            .expect("a manager on the quorum")
+    };
+    let (locks, other) = (manager().await, manager().await);
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+    let watched = tokio::time::timeout(2 * LEASE, guard.lost().wait()).await;
+    assert!(watched.is_err() && guard.is_held(), "{watched:?}");
+    // The one in memory and one server are a majority.
+    servers.server(0).sigstop();
+    let watched = tokio::time::timeout(2 * LEASE, guard.lost().wait()).await;
+    assert!(watched.is_err() && guard.is_held(), "{watched:?}");
+    let waiter = tokio::spawn(other.mutex("k").wait(LONG).acquire());
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    servers.server(0).sigcont();
+    eventually("nothing is left", async || {
+        servers.votes("k") == 0 && memory.held() == 0
+    })
+    .await;
 }

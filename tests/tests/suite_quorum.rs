@@ -182,3 +182,29 @@ async fn one_server_under_two_names_is_refused() {
     assert!(is_config(&refused), "{refused:?}");
     eventually("its connections are closed", async || quorum.is_deserted()).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_server_under_two_names_has_one_vote_also_if_it_is_met_later() {
+    let mut quorum = Quorum::redis(2).await;
+    let [one, other] = [quorum.url(0), quorum.url(1)];
+    let alias = one.replace("127.0.0.1", "localhost");
+    quorum.kill9(1);
+    let lazy = quorum.builder().lazy(true);
+    let locks = lazy.quorum([one, alias, other]).await.unwrap();
+    let refused = locks
+        .mutex("k")
+        .wait(Duration::from_millis(500))
+        .acquire()
+        .await;
+    let error = refused.unwrap_err();
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    quorum.restart_empty(1);
+    eventually("two servers are a majority of three", async || {
+        locks
+            .mutex("k")
+            .try_acquire()
+            .await
+            .is_ok_and(|guard| guard.is_some())
+    })
+    .await;
+}

@@ -1,7 +1,8 @@
 //! Since when a server has kept what it was given: a quorum must know of restarts, because a server that restarts may
 //! have lost what it granted. Read on every new connection, before the connection is used.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -12,9 +13,27 @@ use crate::backend::Fault;
 use crate::clock::{self, Moment};
 use crate::error::StoreError;
 
-/// What is known of a server's start.
+/// Which node of a quorum has which server, by what servers call their runs. One server that is two nodes would vote
+/// twice: names may lead to one place from the beginning, or come to do so later.
 #[derive(Debug, Default)]
-pub(crate) struct Birth(Mutex<Option<Record>>);
+pub(crate) struct Roll(Mutex<HashMap<String, usize>>);
+
+impl Roll {
+    /// Whether no other node has this server. Whoever comes first has it, until it leads somewhere else.
+    fn claim(&self, node: usize, run_id: &str) -> bool {
+        let mut roll = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        roll.retain(|_, of| *of != node);
+        *roll.entry(run_id.to_owned()).or_insert(node) == node
+    }
+}
+
+/// What is known of the start of a node's server.
+#[derive(Debug)]
+pub(crate) struct Birth {
+    node: usize,
+    roll: Arc<Roll>,
+    record: Mutex<Option<Record>>,
+}
 
 #[derive(Clone, Debug)]
 struct Record {
@@ -25,19 +44,22 @@ struct Record {
 }
 
 impl Birth {
+    pub(crate) fn new(node: usize, roll: &Arc<Roll>) -> Birth {
+        Birth {
+            node,
+            roll: roll.clone(),
+            record: Mutex::default(),
+        }
+    }
+
     /// How old the server is at least; `None` if it was never reached.
     pub(crate) fn age(&self) -> Option<Duration> {
         let record = self.record()?;
         Some(record.age.saturating_add(record.at.elapsed()))
     }
 
-    /// What the server calls this run of itself; empty if it does not tell.
-    pub(crate) fn run_id(&self) -> Option<String> {
-        self.record().map(|record| record.run_id)
-    }
-
     fn record(&self) -> Option<Record> {
-        let record = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         record.clone()
     }
 
@@ -71,17 +93,21 @@ impl Birth {
                 ))));
             }
         };
-        self.saw(&text, at);
-        Ok(())
+        self.saw(&text, at)
     }
 
-    fn saw(&self, info: &str, at: Moment) {
+    fn saw(&self, info: &str, at: Moment) -> Result<(), Fault> {
         let info = InfoDict::new(info);
         let run_id: String = info.get("run_id").unwrap_or_default();
-        let mut record = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !run_id.is_empty() && !self.roll.claim(self.node, &run_id) {
+            return Err(Fault::Impossible(
+                "two nodes of the quorum are one server: its vote would count twice".to_owned(),
+            ));
+        }
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         let age = match &*record {
             // The same run: its age goes on, whatever its wall clock, of which it derives its uptime, did meanwhile.
-            Some(known) if known.run_id == run_id && !run_id.is_empty() => return,
+            Some(known) if known.run_id == run_id && !run_id.is_empty() => return Ok(()),
             // Another one has taken its place. It may be older than it: but what was granted here, it need not know.
             Some(_) => Duration::ZERO,
             // Both ends of an uptime are cut to whole seconds.
@@ -92,6 +118,7 @@ impl Birth {
             None => Duration::ZERO,
         };
         *record = Some(Record { run_id, age, at });
+        Ok(())
     }
 }
 
@@ -101,15 +128,19 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    fn birth() -> Birth {
+        Birth::new(0, &Arc::default())
+    }
+
     fn info(run_id: &str, uptime: u64) -> String {
         format!("# Server\r\nrun_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n")
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_is_as_old_as_it_says_less_a_second_when_it_is_first_seen() {
-        let birth = Birth::default();
-        assert_eq!((birth.age(), birth.run_id()), (None, None));
-        birth.saw(&info("a", 100), clock::now());
+        let birth = birth();
+        assert_eq!(birth.age(), None);
+        birth.saw(&info("a", 100), clock::now()).unwrap();
         assert_eq!(birth.age().unwrap().as_secs(), 99);
         tokio::time::advance(5 * SECOND).await;
         assert_eq!(birth.age().unwrap().as_secs(), 104);
@@ -117,28 +148,43 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_run_starts_at_nothing_whatever_its_uptime() {
-        let birth = Birth::default();
-        birth.saw(&info("a", 100), clock::now());
-        birth.saw(&info("b", 5_000), clock::now());
+        let birth = birth();
+        birth.saw(&info("a", 100), clock::now()).unwrap();
+        birth.saw(&info("b", 5_000), clock::now()).unwrap();
         assert!(birth.age().unwrap() < SECOND);
-        assert_eq!(birth.run_id().unwrap(), "b");
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_same_run_stays_as_old_as_it_was_when_its_wall_clock_steps() {
-        let birth = Birth::default();
-        birth.saw(&info("a", 100), clock::now());
+        let birth = birth();
+        birth.saw(&info("a", 100), clock::now()).unwrap();
         tokio::time::advance(5 * SECOND).await;
-        birth.saw(&info("a", 9_000), clock::now());
+        birth.saw(&info("a", 9_000), clock::now()).unwrap();
         assert_eq!(birth.age().unwrap().as_secs(), 104);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_tells_nothing_is_new_at_every_connection() {
-        let birth = Birth::default();
-        birth.saw("", clock::now());
+        let birth = birth();
+        birth.saw("", clock::now()).unwrap();
         tokio::time::advance(5 * SECOND).await;
-        birth.saw("", clock::now());
+        birth.saw("", clock::now()).unwrap();
         assert!(birth.age().unwrap() < SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_server_is_one_node_until_that_node_leads_somewhere_else() {
+        let roll = Arc::default();
+        let (one, other) = (Birth::new(0, &roll), Birth::new(1, &roll));
+        one.saw(&info("a", 100), clock::now()).unwrap();
+        assert!(other.saw(&info("a", 100), clock::now()).is_err());
+        assert_eq!(other.age(), None);
+        other.saw(&info("b", 100), clock::now()).unwrap();
+        one.saw(&info("a", 100), clock::now()).unwrap();
+        one.saw(&info("c", 100), clock::now()).unwrap();
+        other.saw(&info("a", 100), clock::now()).unwrap();
+        // Those that do not tell are not known to be one.
+        one.saw("", clock::now()).unwrap();
+        other.saw("", clock::now()).unwrap();
     }
 }

@@ -469,13 +469,16 @@ impl Supervisor {
     }
 
     async fn attempt(&mut self) -> Result<Opened, Fault> {
-        let opened = Opened::open(&self.target, self.check.timeout, &self.clock).await;
-        let opened = opened.map_err(|fault| match fault {
-            // The sentinels may be being set up anew.
+        let opened = async {
+            let opened = Opened::open(&self.target, self.check.timeout, &self.clock).await?;
+            self.check.look_at_birth(&opened.connection).await?;
+            Ok(opened)
+        };
+        let opened = opened.await.map_err(|fault| match fault {
+            // The sentinels may be being set up anew, a name may lead to another server soon.
             Fault::Impossible(why) => Fault::NotDone(StoreError::new(why)),
             fault => fault,
         })?;
-        self.check.look_at_birth(&opened.connection).await?;
         if self.checked.as_ref() != Some(&opened.master) {
             self.check
                 .run(&opened.connection, &self.clock)

@@ -65,7 +65,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
-pub(crate) use self::birth::Birth;
+pub(crate) use self::birth::{Birth, Roll};
 pub use self::channels::ClusterChannels;
 pub(crate) use self::connect::Settings;
 use self::link::Live;
