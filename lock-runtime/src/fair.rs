@@ -23,7 +23,7 @@ const HEARTBEAT: Duration = Duration::from_millis(1_600);
 /// The first in the queue may be told that nothing is left of a lease which the store still keeps. It never asks
 /// more often than this without being woken.
 const SHORTEST_NAP: Duration = Duration::from_millis(50);
-/// The server's time and ours may differ by a round trip.
+/// How much later than we think, by its own clock and the call timeout aside, the server may still take a question.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// A caller who asks for a fair lock, with what it has at the store.
@@ -34,7 +34,8 @@ pub(crate) struct InLine {
     first: bool,
     /// The store may have a place in the queue, or even the lock, for this holder.
     known: bool,
-    /// Until when a question that got no answer may still arrive.
+    /// Until when a question that got no answer may still arrive. Set while one is under way: whoever drops it does not
+    /// know the answer either.
     loose_until: Option<Moment>,
     term: Option<Term>,
     /// Local caps and counts.
@@ -77,14 +78,22 @@ impl InLine {
         let Some(until) = self.loose_until else {
             return;
         };
-        let (core, hold) = (self.core.clone(), share.hold().clone());
+        let until = until + self.slack();
+        let (core, key, holder) = (self.core.clone(), self.key.clone(), self.holder);
+        let (hold, lease) = (Arc::downgrade(share.hold()), share.hold().term().ttl());
         self.core.life.spawn(async move {
-            clock::sleep_until(until + SLACK).await;
-            // A hold that is good now ends after the last moment at which the store would have taken the question.
-            if !hold.is_good() {
-                undo(&core, hold.stake(), clock::now() + hold.term().ttl()).await;
+            clock::sleep_until(until).await;
+            // The store takes the question no more. Whoever has the hold still, or keeps its key for a while, gives the
+            // key back later than this.
+            if hold.strong_count() == 0 {
+                undo(&core, stake(&key, holder), clock::now() + lease).await;
             }
         });
+    }
+
+    /// The estimate of the server's time is late by as much as the last answer was, a call timeout at most.
+    fn slack(&self) -> Duration {
+        SLACK + self.core.options.call_timeout
     }
 }
 
@@ -100,21 +109,27 @@ impl Seat for InLine {
         let timeout = terms.term.call_timeout(core.options.call_timeout);
         let arrives_until = now + patience.cut(timeout, now);
         self.term = Some(terms.term);
-        match ask_as(core, order, patience, self.holder, now).await {
-            (_asking, Ok(Acquired::Granted(granted))) => {
+        let loose = self.loose_until;
+        self.loose_until = Some(loose.map_or(arrives_until, |until| until.later(arrives_until)));
+        let (_asking, answer) = ask_as(core, order, patience, self.holder, now).await;
+        if !matches!(answer, Err(Fault::Unknown(_))) {
+            self.loose_until = loose;
+        }
+        match answer {
+            Ok(Acquired::Granted(granted)) => {
                 self.known = false;
                 self.waiting = None;
                 let share = Share::admit(core, &self.key, None, self.holder, terms, granted);
                 self.watch_for_strays(&share);
                 Asked::Held(share)
             }
-            (_, Ok(Acquired::Queued { left, first })) => {
+            Ok(Acquired::Queued { left, first }) => {
                 self.known = true;
                 self.first = first;
                 Asked::Busy(left)
             }
-            (_, Ok(Acquired::Busy { left })) => Asked::Busy(left),
-            (_, Err(fault)) => {
+            Ok(Acquired::Busy { left }) => Asked::Busy(left),
+            Err(fault) => {
                 if matches!(fault, Fault::TooFew(_)) {
                     // What gives it back may be repeated: whoever asks again is not to be undone by it.
                     let waiting = self.waiting.take();
@@ -122,8 +137,6 @@ impl Seat for InLine {
                 }
                 if matches!(fault, Fault::Unknown(_)) {
                     self.known = true;
-                    let loose = self.loose_until.unwrap_or(arrives_until);
-                    self.loose_until = Some(loose.later(arrives_until));
                 }
                 Asked::Failed(fault)
             }
@@ -150,19 +163,22 @@ impl Drop for InLine {
             return;
         }
         let (core, key, holder) = (self.core.clone(), self.key.clone(), self.holder);
-        let loose_until = self.loose_until;
+        let loose_until = self.loose_until.map(|until| until + self.slack());
         let lease = self.term.map_or(QUEUE_LIFE, Term::ttl).max(QUEUE_LIFE);
         self.core.life.spawn(async move {
-            let stake = Stake {
-                key: &key,
-                holder,
-                permits: 1,
-            };
-            undo(&core, stake, clock::now() + lease).await;
+            undo(&core, stake(&key, holder), clock::now() + lease).await;
             if let Some(until) = loose_until {
-                clock::sleep_until(until + SLACK).await;
-                undo(&core, stake, clock::now() + lease).await;
+                clock::sleep_until(until).await;
+                undo(&core, stake(&key, holder), clock::now() + lease).await;
             }
         });
+    }
+}
+
+fn stake(key: &Key, holder: HolderId) -> Stake<'_> {
+    Stake {
+        key,
+        holder,
+        permits: 1,
     }
 }

@@ -10,7 +10,7 @@ use crate::observe;
 use crate::options::Terms;
 
 /// A call that is made near the deadline gets this much time all the same.
-const LEAST_CALL: Duration = Duration::from_millis(10);
+pub(crate) const LEAST_CALL: Duration = Duration::from_millis(10);
 
 /// A checked request.
 #[derive(Clone, Debug)]

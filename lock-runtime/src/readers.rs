@@ -41,6 +41,9 @@ pub(crate) async fn acquire(
                         return at_the_head(core, place, order, patience, clock::now()).await;
                     }
                     Turn::Held(share) => return Ok(share),
+                    Turn::Go if patience.is_over() && !at_once => {
+                        return Err(order.busy(patience, None));
+                    }
                     Turn::Go => continue,
                 }
             }

@@ -20,6 +20,7 @@ use crate::key::Key;
 use crate::kind::Kind;
 use crate::lifecycle::Counted;
 use crate::observe;
+use crate::order::LEAST_CALL;
 use crate::share::Share;
 use crate::term::{self, Term};
 
@@ -57,7 +58,7 @@ impl Share {
             Left::Lost { reason, last } => {
                 let error = hold.lost_error(reason, false);
                 if last {
-                    clean_up(core, hold, reason);
+                    clean_up(core, hold);
                 }
                 Err(error)
             }
@@ -81,12 +82,9 @@ enum Next {
     Downgrade(Downgrade),
 }
 
-/// A lost hold may still stand in the store under its id. Now that nobody acts on it any more, others need not wait
-/// for its lease to run out.
-fn clean_up(core: Arc<Core>, hold: Arc<Hold>, reason: LostReason) {
-    if matches!(reason, LostReason::Refused | LostReason::ForceReleased) {
-        return;
-    }
+/// A lost hold may still stand in the store under its id: in some nodes of a quorum even if others said that it does
+/// not. Now that nobody acts on it any more, others need not wait for its lease to run out.
+fn clean_up(core: Arc<Core>, hold: Arc<Hold>) {
     core.clone().life.spawn(async move {
         let until = clock::now() + hold.term().ttl();
         undo(&core, hold.stake(), until).await;
@@ -381,10 +379,10 @@ async fn settle(
     unanswered: &mut bool,
 ) -> Result<Released, Fault> {
     let mut pause = FIRST_PAUSE;
+    let mut timeout = core.options.call_timeout;
     loop {
         // Set before the call: whoever drops this future here does not know the answer either.
         let before = std::mem::replace(unanswered, true);
-        let timeout = core.options.call_timeout;
         let fault = match core.backend.release(stake, timeout).await {
             Ok(released) => {
                 *unanswered = before;
@@ -400,5 +398,6 @@ async fn settle(
         }
         clock::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+        timeout = timeout.min(until.remaining().max(LEAST_CALL));
     }
 }

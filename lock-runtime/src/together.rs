@@ -62,10 +62,7 @@ pub(crate) async fn acquire(
             return joined(shares);
         }
         if patience.is_over_at(now) {
-            for share in &shares {
-                share.hold().check()?;
-            }
-            return joined(shares);
+            return intact(shares);
         }
         drop(shares);
         patience.pause(PAUSE.mul_f64(0.5 + fastrand::f64())).await;
@@ -78,7 +75,7 @@ pub(crate) async fn try_acquire(
     chain: Option<Chain>,
 ) -> Result<Option<Shares>, LockError> {
     match at_once(members, None, &chain).await? {
-        AtOnce::Taken(shares) => return joined(shares).map(Some),
+        AtOnce::Taken(shares) => return intact(shares).map(Some),
         AtOnce::Busy => return Ok(None),
         AtOnce::Failed(fault) => return Err(fault.into_error(first_name(members))),
         AtOnce::Apart => {}
@@ -113,6 +110,14 @@ async fn try_each(
         }
     }
     Ok(Some(shares))
+}
+
+/// A hold that was lost before its caller saw it is no hold.
+fn intact(shares: Vec<Share>) -> Result<Shares, LockError> {
+    for share in &shares {
+        share.hold().check()?;
+    }
+    joined(shares)
 }
 
 fn joined(shares: Vec<Share>) -> Result<Shares, LockError> {

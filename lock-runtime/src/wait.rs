@@ -42,6 +42,8 @@ pub(crate) async fn acquire(
     let patience = Patience::new(order.wait);
     let head = chain.as_ref().and_then(Chain::head);
     let ancestor = head.map(|head| ancestor_with(&core, &order, head));
+    // Read anew behind everything that may have taken time, and only there.
+    let mut now = patience.since;
     if let Some(ancestor) = ancestor.transpose()?.flatten() {
         let share = match turn_now(ancestor, &order) {
             Some(turn) => enter_nested(&core, ancestor, &order, turn)?,
@@ -51,11 +53,10 @@ pub(crate) async fn acquire(
         if let Some(share) = share {
             return Ok(share.under(head.cloned()));
         }
+        now = clock::now();
     }
     // Behind the re-entry: a body that a shutdown lets finish may still nest.
     core.life.admit(&order.key)?;
-    // Read anew behind everything that may have taken time, and only there.
-    let mut now = patience.since;
     loop {
         // Boxed: a mutex need not carry the size of the others.
         let share = match order.key.kind() {
@@ -206,14 +207,18 @@ pub(crate) async fn queue(
             () = timer.as_mut(), if !(warned && patience.until.is_none()) => {}
         }
         if patience.is_over() {
-            // Whoever does not wait still gets the one answer that the head is waiting for: it may be that the store
-            // is away, and then "busy" would be a lie.
+            // The head waits for its first answer: it may be that the store is away, and then "busy" would be a lie.
             if let Some(news) = ticket.first_news() {
+                // Whoever does not wait at all still gets that one answer.
+                let longer = match order.wait {
+                    Some(Duration::ZERO) => timeout,
+                    _ => Duration::ZERO,
+                };
                 tokio::select! {
                     biased;
                     turn = ticket.turn() => return turn.ok_or_else(|| gate::closed(&order.key)),
                     () = news => {}
-                    () = clock::sleep(timeout) => {
+                    () = clock::sleep(longer) => {
                         return Err(gave_up(Some(StoreError::new("no answer yet")), order, patience));
                     }
                 }

@@ -179,6 +179,27 @@ async fn waiters_outlive_an_outage_and_recover_by_themselves() {
 }
 
 #[tokio::test]
+async fn who_queues_behind_a_caller_without_an_answer_leaves_at_its_own_deadline() {
+    let server = RedisServer::start();
+    let builder = LockManager::builder().call_timeout(5_000 * MS);
+    let locks = builder.connect(&server.url()).await.unwrap();
+    server.sigstop();
+    let head = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
+    tokio::task::yield_now().await;
+    let (error, waited) = took(locks.mutex("k").wait(300 * MS).acquire()).await;
+    assert!(
+        matches!(error, Err(LockError::Unavailable { .. })),
+        "not \"busy\": nobody knows: {error:?}"
+    );
+    assert!(
+        waited >= 300 * MS && waited < 300 * MS + SLACK,
+        "{waited:?}"
+    );
+    server.sigcont();
+    head.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
 async fn an_acquire_from_a_dead_server_takes_its_wait_and_no_longer() {
     let mut server = RedisServer::start();
     let locks = manager(&server).await;

@@ -22,7 +22,8 @@ impl ServerClock {
         *self.reading() = Some(Reading { micros, sent_at });
     }
 
-    /// The server's time at `deadline`, as of now, in µs; late by a round trip at most, never early. Zero, which every
+    /// The server's time at `deadline`, as of now, in µs; late by as much as the last request took to be executed, a call
+    /// timeout at most, and never early. Zero, which every
     /// server's clock has passed, if none was seen yet: the reply tells.
     pub(super) fn not_after(&self, now: Moment, deadline: Moment) -> u64 {
         let Some(reading) = *self.reading() else {
