@@ -138,6 +138,13 @@ impl Store {
             Self::Redis(server) => server.assert_deserted().await,
             Self::Shared(share) => share.assert_deserted().await,
         }
+        eventually("every task of the test's runtime has ended", async || {
+            tokio::runtime::Handle::current()
+                .metrics()
+                .num_alive_tasks()
+                == 0
+        })
+        .await;
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager, LostReason};
 use redis::Value;
 use tests::faults::{free_within, took};
-use tests::{History, RedisServer, eventually, eventually_within};
+use tests::{Events, History, RedisServer, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -326,6 +326,14 @@ async fn a_server_that_may_evict_is_refused_when_strict_and_an_eviction_is_a_los
         assert!(
             error.to_string().contains(policy) && !error.is_retryable(),
             "{error}"
+        );
+        let events = Events::default();
+        let _logging = tracing::subscriber::set_default(events.clone());
+        drop(manager(&server).await);
+        let warned = events.of(tracing::Level::WARN);
+        assert!(
+            warned.len() == 1 && warned[0].contains(policy),
+            "{warned:?}"
         );
     }
     let server = RedisServer::builder()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_runtime::LockManager;
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, free_within, took};
-use tests::{RedisServer, eventually};
+use tests::{Direction, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -179,4 +179,55 @@ async fn waiters_on_a_thousand_keys_share_one_subscribed_connection() {
     );
     drop((holder, waiter));
     server.assert_deserted().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscriber_too_slow_for_its_messages_is_cut_by_the_server_and_still_served() {
+    let server = RedisServer::builder()
+        .line("client-output-buffer-limit pubsub 1mb 0 0")
+        .start();
+    let holder = LockManager::connect(&server.url()).await.unwrap();
+    let (proxy, waiter) = behind_a_proxy(&server, LockManager::builder()).await;
+    let guard = holder.mutex("k").acquire().await.unwrap();
+    let waiting = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
+    let channels = server.channels();
+    let wakes = channels
+        .iter()
+        .find(|name| !name.contains("control"))
+        .unwrap();
+    let before = waiting_subscribers(&server, wakes);
+    assert_eq!(before, 1);
+    proxy.stall(Direction::Replies, true);
+    // What the sockets on the way take does not count: the server cuts whom it cannot write to.
+    let noise = "0".repeat(100_000);
+    eventually("the server cuts its subscriber", async || {
+        for _ in 0..20 {
+            let _: i64 = server.query(&["PUBLISH", wakes, &noise]);
+        }
+        waiting_subscribers(&server, wakes) == 0
+    })
+    .await;
+    guard.release().await.unwrap();
+    proxy.stall(Direction::Replies, false);
+    let (next, waited) = took(waiting).await;
+    assert!(waited < 5_000 * MS, "{waited:?}");
+    next.unwrap().unwrap().release().await.unwrap();
+    // The next wait is by message again.
+    let guard = holder.mutex("k").acquire().await.unwrap();
+    let waiting = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
+    eventually("it has subscribed", async || {
+        waiting_subscribers(&server, wakes) == 1
+    })
+    .await;
+    guard.release().await.unwrap();
+    let (next, waited) = took(waiting).await;
+    assert!(waited < 500 * MS, "{waited:?}");
+    next.unwrap().unwrap().release().await.unwrap();
+    drop((holder, waiter));
+    server.assert_deserted().await;
+}
+
+fn waiting_subscribers(server: &RedisServer, channel: &str) -> i64 {
+    let (_, count): (String, i64) = server.query(&["PUBSUB", "NUMSUB", channel]);
+    count
 }

@@ -1,0 +1,82 @@
+//! A cluster that misses a master for which there is no replica.
+
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager, LostReason};
+use tests::faults::{free_within, took};
+use tests::{Data, RedisCluster, eventually_within};
+
+const MS: Duration = Duration::from_millis(1);
+const LEASE: Duration = Duration::from_secs(3);
+const LONG: Duration = Duration::from_secs(30);
+
+async fn manager(cluster: &RedisCluster) -> LockManager {
+    let builder = LockManager::builder().lease(LEASE).call_timeout(400 * MS);
+    builder.connect(&cluster.url()).await.unwrap()
+}
+
+/// The name of a lock whose slot this node has.
+fn lock_at(cluster: &RedisCluster, node: usize) -> String {
+    let key = cluster.key_at(node, "lock:");
+    key.strip_prefix("lock:").unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_cluster_that_stops_as_a_whole_is_unavailable_within_the_wait_and_comes_back() {
+    let mut cluster = RedisCluster::builder().line("appendonly yes").start().await;
+    let (locks, other) = (manager(&cluster).await, manager(&cluster).await);
+    let (here, there) = (lock_at(&cluster, 0), lock_at(&cluster, 1));
+    let held = locks.mutex(&here).lease(LONG).acquire().await.unwrap();
+    cluster.kill9(1);
+    cluster.serves(0, false).await;
+    for name in [&here, &there] {
+        let (refused, waited) = took(other.mutex(name).wait(1_000 * MS).acquire()).await;
+        let error = refused.unwrap_err();
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        assert!(
+            error.is_retryable() && error.to_string().contains(name),
+            "{error}"
+        );
+        assert!(waited >= 900 * MS && waited < 2_500 * MS, "{waited:?}");
+    }
+    assert!(held.is_held(), "unknown is not lost");
+    cluster.restart(1, Data::Kept).await;
+    free_within(&other, &there, LONG).await;
+    assert!(other.mutex(&here).try_acquire().await.unwrap().is_none());
+    held.release().await.unwrap();
+    free_within(&other, &here, LONG).await;
+}
+
+#[tokio::test]
+async fn without_full_coverage_only_the_locks_of_the_missing_slots_are_lost() {
+    let mut cluster = RedisCluster::builder()
+        .line("appendonly yes")
+        .line("cluster-require-full-coverage no")
+        .start()
+        .await;
+    let locks = manager(&cluster).await;
+    let (here, there) = (lock_at(&cluster, 0), lock_at(&cluster, 1));
+    let spared = locks.mutex(&here).acquire().await.unwrap();
+    let gone = locks.mutex(&there).acquire().await.unwrap();
+    cluster.kill9(1);
+    assert_eq!(gone.lost().wait().await, LostReason::Expired);
+    // Its last renewal, and one lease more.
+    let watched = tokio::time::timeout(2 * LEASE, spared.lost().wait()).await;
+    assert!(watched.is_err() && spared.is_held(), "{watched:?}");
+    let other = manager(&cluster).await;
+    free_within(&other, &lock_at(&cluster, 2), 2_000 * MS).await;
+    let (refused, waited) = took(other.mutex(&there).wait(1_000 * MS).acquire()).await;
+    assert!(
+        matches!(refused, Err(LockError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    assert!(waited < 2_500 * MS, "{waited:?}");
+    drop(gone);
+    cluster.restart(1, Data::Kept).await;
+    free_within(&other, &there, LONG).await;
+    spared.release().await.unwrap();
+    eventually_within(LONG, "nothing is left", async || {
+        cluster.stray_keys().is_empty()
+    })
+    .await;
+}
