@@ -99,9 +99,10 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!    false on time if the store is unreachable, and after the process or the machine was frozen.
 //! 2. When a hold is lost, [`LockGuard::lost`] resolves, and [`LockRequest::run`], the attribute and the layer drop the
 //!    protected future at its current `.await` and return [`LockError::Lost`]. Loss is looked for before every poll.
-//! 3. Every exclusive hold, but that of a quorum, carries a [`FencingToken`] that strictly increases per key. Let the
-//!    guarded resource refuse lower ones: that closes the gap which no lease can close, a holder that is paused between
-//!    a check and a write.
+//! 3. Every exclusive hold, but that of a quorum or with [`fencing(false)`](LockManagerBuilder::fencing), carries a
+//!    [`FencingToken`] that strictly increases per key; the tokens of [`fenced`](LockManager::fenced) start again at 1
+//!    when the store loses their counter. Let the guarded resource refuse lower ones: that closes the gap which no lease
+//!    can close, a holder that is paused between a check and a write.
 //!
 //! # What happens on …
 //!

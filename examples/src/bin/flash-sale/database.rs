@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_runtime::FencingToken;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
@@ -114,14 +114,23 @@ impl Database {
     ) -> Result<Option<i64>, DatabaseError> {
         let coupon = coupon.to_owned();
         self.call(move |connection| {
-            // The fence: this statement may run after its caller has lost the lock, but not after a successor's.
-            let written = connection
-                .prepare_cached(
-                    "INSERT INTO orders (coupon, user, token) SELECT ?1, ?2, ?3
-                     WHERE NOT EXISTS (SELECT 1 FROM orders WHERE coupon = ?1 AND token > ?3)",
-                )?
-                .execute(params![coupon, user, token.map(FencingToken::get)])?;
-            Ok((written == 1).then(|| connection.last_insert_rowid()))
+            let token = token.map(FencingToken::get);
+            let transaction =
+                Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+            // The fence: this may run after its caller has lost the lock, but not after a successor has written.
+            let overtaken = transaction
+                .prepare_cached("SELECT 1 FROM orders WHERE coupon = ?1 AND token > ?2")?
+                .exists(params![coupon, token])?;
+            if overtaken {
+                return Ok(None);
+            }
+            transaction
+                .prepare_cached("INSERT INTO orders (coupon, user, token) VALUES (?1, ?2, ?3)")?
+                .execute(params![coupon, user, token])?;
+            let order = transaction.last_insert_rowid();
+            // Before the lock is given back: what commits after it is not protected by it.
+            transaction.commit()?;
+            Ok(Some(order))
         })
         .await
     }
