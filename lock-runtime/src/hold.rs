@@ -438,6 +438,8 @@ impl Hold {
             Renewed::Held => {}
             // It was asked for as a write and meanwhile became a read.
             Renewed::NotHeld if asked.key.kind() != self.key().kind() => return,
+            // One that is over already was not refused: it has run out.
+            Renewed::NotHeld if self.loss().is_some() => return,
             Renewed::NotHeld => return self.lose(LostReason::Refused),
             Renewed::Unknown => return,
         }

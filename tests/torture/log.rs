@@ -4,12 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tests::Hold;
 
+use crate::task::UNTOLD;
+
 /// A client that noticed, in whatever way, that it had lost its lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Loss {
     pub(crate) key: String,
     pub(crate) holder: String,
     pub(crate) at: u64,
+    /// What the library gave as the reason, or that the release told.
+    pub(crate) why: String,
 }
 
 /// A token that was shown to the register.
@@ -62,6 +66,8 @@ pub(crate) struct Log {
     pub(crate) holds: Vec<Hold>,
     pub(crate) shares: Vec<Share>,
     pub(crate) losses: Vec<Loss>,
+    /// Holds of which nobody knows how they ended: their releases were dropped, or not answered.
+    pub(crate) untold: BTreeSet<String>,
     pub(crate) writes: Vec<Write>,
     /// Counters that may have been written by somebody who was late.
     pub(crate) doubts: BTreeSet<String>,
@@ -141,10 +147,12 @@ impl Log {
             ("none", _) => *self.refusals.entry(rest.to_owned()).or_default() += 1,
             ("end", _) => *self.ends.entry(rest.to_owned()).or_default() += 1,
             ("doubt", [key]) => drop(self.doubts.insert((*key).to_owned())),
-            ("loss", [key, holder, at]) => self.losses.push(Loss {
+            ("loss", [_, holder, _, UNTOLD]) => drop(self.untold.insert((*holder).to_owned())),
+            ("loss", [key, holder, at, why]) => self.losses.push(Loss {
                 key: (*key).to_owned(),
                 holder: (*holder).to_owned(),
                 at: at.parse().ok()?,
+                why: (*why).to_owned(),
             }),
             ("write", [key, holder, token, number, accepted, sure]) => self.writes.push(Write {
                 key: (*key).to_owned(),

@@ -31,6 +31,7 @@ mod faults;
 mod keys;
 mod log;
 mod options;
+mod order;
 mod planted;
 mod replicated;
 mod report;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::delays::{TAKEOVER, may_be_late};
 use crate::keys;
+use crate::order::Order;
 use crate::round::Outcome;
 use crate::site::Topology;
 
@@ -30,6 +31,9 @@ struct Row {
     /// Of rounds in which no overlap was allowed.
     strict_operations: u64,
     strict_overlaps: usize,
+    /// Searches for one order of events, and those that were given up.
+    orders: usize,
+    undecided: usize,
 }
 
 impl Row {
@@ -66,6 +70,8 @@ impl Report {
                 row.strict_operations += outcome.log.operations();
                 row.strict_overlaps += outcome.overlaps.len();
             }
+            row.orders += usize::from(outcome.order.is_some());
+            row.undecided += usize::from(outcome.order == Some(Order::Undecided));
             let longest = outcome.overlaps.iter().copied().max().unwrap_or_default();
             row.told += outcome.told;
             row.lost_updates += outcome.lost_updates;
@@ -142,7 +148,11 @@ impl Report {
             )
         };
         let Row {
-            takeovers, gaps, ..
+            takeovers,
+            gaps,
+            orders,
+            undecided,
+            ..
         } = &self.total;
         let stale = self.total.stale_tries;
         [
@@ -158,6 +168,10 @@ impl Report {
             ),
             format!(
                 "- stale writes accepted by the register: 0 of {stale} tried, or the round failed\n"
+            ),
+            format!(
+                "- searches for one order of all that was said of a mutex: {orders}, {undecided} of them given up \
+                 undecided\n"
             ),
         ]
         .concat()

@@ -15,6 +15,7 @@ use crate::delays;
 use crate::faults::{Fault, Scene};
 use crate::keys;
 use crate::log::Log;
+use crate::order::{self, Order};
 use crate::planted::Planted;
 use crate::site::{Site, Topology};
 
@@ -68,6 +69,8 @@ pub(crate) struct Outcome {
     pub(crate) own_recoveries: Vec<Duration>,
     /// Whether no overlap at all was allowed: the store was to keep every lock, and its clock to go on.
     pub(crate) strict: bool,
+    /// What came of the search for one, where there has to be one.
+    pub(crate) order: Option<Order>,
     pub(crate) proofs: Vec<String>,
     pub(crate) findings: Vec<Finding>,
     /// Calls of broken scripts.
@@ -190,6 +193,14 @@ impl Plan<'_> {
         stage.finish(terms);
         let mut findings = stage.judge(terms);
         findings.splice(..0, std::mem::take(&mut stage.findings));
+        let order = (!terms.loses_locks)
+            .then(|| order::order(&stage.crew.log.tries, &stage.crew.log.killed));
+        if let Some(Order::None(what)) = &order {
+            findings.push(Finding {
+                check: "order",
+                what: what.clone(),
+            });
+        }
         let (log, strikes) = (&stage.crew.log, stage.strikes.iter());
         let own = |strike: &Strike| Some(Duration::from_nanos(strike.answered? - strike.begun));
         Outcome {
@@ -213,6 +224,7 @@ impl Plan<'_> {
             takeovers: delays::takeovers(log, terms, &stage.strikes),
             gaps: delays::gaps_without_messages(log, self.topology, terms, &stage.strikes),
             strict: !terms.loses_locks,
+            order,
             log: stage.crew.log,
             proofs: stage.proofs,
             rewrites: stage.site.rewrites(),

@@ -17,6 +17,11 @@ use crate::resource::Resource;
 const MS: Duration = Duration::from_millis(1);
 const WAIT: Duration = Duration::from_secs(2);
 
+/// Why a hold was lost, where its release said so.
+pub(crate) const AT_ITS_RELEASE: &str = "release";
+/// Nobody can say whether it was.
+pub(crate) const UNTOLD: &str = "untold";
+
 /// A key and the token that came with it; 0 if none did.
 type Member = (&'static str, u64);
 
@@ -138,6 +143,11 @@ impl Task {
                 _ => self.say(format_args!("{hold}")),
             }
         }
+        // At once: it is known already.
+        let lost = match held {
+            true => None,
+            false => Some(guard.lost().wait().await),
+        };
         let leaving = now_ns();
         let left = self.leave(guard).await;
         let said = match &left {
@@ -153,10 +163,15 @@ impl Task {
                 "tried {holder} {asked} {granted} granted {seen} {leaving} {now} {said}"
             ));
         }
-        if !held || matches!(left, Some(Err(LockError::Lost { .. }))) {
-            for (key, _) in members {
-                self.say(format_args!("loss {key} {holder} {}", now_ns()));
-            }
+        let why = match (lost, &left) {
+            (Some(reason), _) => format!("{reason:?}"),
+            (None, Some(Err(LockError::Lost { .. }))) => AT_ITS_RELEASE.to_owned(),
+            // A release that nobody waited for, or that got no answer, tells nothing.
+            (None, Some(Ok(()))) => return,
+            (None, _) => UNTOLD.to_owned(),
+        };
+        for (key, _) in members {
+            self.say(format_args!("loss {key} {holder} {} {why}", now_ns()));
         }
     }
 

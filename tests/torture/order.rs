@@ -1,0 +1,74 @@
+//! One order of events for all that was said of a mutex that is only ever tried.
+
+use tests::linear::{OPEN, Op, Verdict, What, search};
+
+use crate::log::{Answer, Try};
+
+/// What the search may try: a history with many unknown outcomes stays undecided.
+const STATES: usize = 200_000;
+
+/// What came of the search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Order {
+    Found,
+    /// There is none; what could not be explained.
+    None(String),
+    Undecided,
+}
+
+/// One order of events explains everything that was said of a lock without a wait: each refusal found a holder, each
+/// confirmed release its own hold.
+pub(crate) fn order(tries: &[Try], killed: &[String]) -> Order {
+    let mut ops = Vec::new();
+    for (owner, it) in tries.iter().enumerate() {
+        let mut add = |what, from, until| {
+            ops.push(Op {
+                owner,
+                what,
+                from,
+                until,
+            });
+        };
+        match &it.answer {
+            Answer::Refused => add(What::Refused, it.asked, it.over),
+            Answer::Unknown => {
+                add(What::MayTake, it.asked, OPEN);
+                add(What::MayEnd, it.asked, OPEN);
+            }
+            Answer::Granted {
+                at,
+                seen,
+                leaving,
+                end,
+            } => {
+                add(What::Take, it.asked, *at);
+                match end.as_str() {
+                    "ok" => add(What::End, *leaving, it.over),
+                    "lost" => add(What::End, *seen, it.over),
+                    _ => add(What::End, *seen, OPEN),
+                }
+            }
+        }
+    }
+    for (number, name) in killed.iter().enumerate() {
+        let client = format!("{name}.");
+        let its = tries.iter().filter(|it| it.holder.starts_with(&client));
+        let last = its.map(|it| it.over).max().unwrap_or(0);
+        for what in [What::MayTake, What::MayEnd] {
+            ops.push(Op {
+                owner: tries.len() + number,
+                what,
+                from: last,
+                until: OPEN,
+            });
+        }
+    }
+    match search(&ops, STATES) {
+        Verdict::Impossible(explained, op) => Order::None(format!(
+            "after {explained} of {} operations: {op:?}",
+            ops.len()
+        )),
+        Verdict::Possible => Order::Found,
+        Verdict::Undecided => Order::Undecided,
+    }
+}
