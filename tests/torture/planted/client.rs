@@ -50,12 +50,12 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "watchdog.rs",
-            "Err(_) => clock::now() + hold.term().retry_pause(),",
-            "Err(_) => {
-                if PLANTED {
+            "Some(Renewed::Unknown) | None => now + hold.term().retry_pause(),",
+            "Some(Renewed::Unknown) | None => {
+                if PLANTED && answer.is_none() {
                     hold.renewed(renewal, Renewed::Held, *sent_at);
                 }
-                clock::now() + hold.term().retry_pause()
+                now + hold.term().retry_pause()
             }",
         )]),
     },
