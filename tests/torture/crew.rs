@@ -142,6 +142,15 @@ impl Crew {
         kill_process(pid, signal).expect("signal a client");
     }
 
+    /// Whether the operating system runs nothing of it: state `T`, behind the name in parentheses.
+    pub(crate) fn is_stopped(&self, client: usize) -> bool {
+        let pid = self.members[client].worker.pid();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.starts_with(" T"))
+    }
+
     /// Whether one ended that was not killed: a panic.
     pub(crate) fn has_deserter(&mut self) -> bool {
         let mut members = self.members.iter_mut();
