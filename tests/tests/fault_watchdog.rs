@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_runtime::{LockManager, LostReason};
+use lock_runtime::{LockGuard, LockManager, LostReason};
 use tests::faults::{behind_a_proxy, free_within};
 use tests::{CommandStats, RedisServer, Store, eventually, eventually_within};
 
@@ -65,17 +65,23 @@ async fn an_outage_of_several_cadences_ends_short_leases_and_spares_long_ones() 
     server.assert_deserted().await;
 }
 
+/// Holds of the locks `0`, `1`, … that were taken in one instant.
+async fn hold(locks: &LockManager, count: usize, lease: Duration) -> Vec<LockGuard> {
+    let mut guards = Vec::new();
+    for key in 0..count {
+        let request = locks.mutex(key.to_string()).lease(lease);
+        guards.push(request.acquire().await.unwrap());
+    }
+    guards
+}
+
 #[tokio::test]
 async fn holds_of_one_instant_are_renewed_in_batches() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
-    let mut guards = Vec::new();
-    for key in 0..300 {
-        let request = locks.mutex(key.to_string()).lease(3_000 * MS);
-        guards.push(request.acquire().await.unwrap());
-    }
+    let guards = hold(&locks, 300, 3_000 * MS).await;
     let before = CommandStats::of(&server);
-    let renewed = |guards: &[lock_runtime::LockGuard]| {
+    let renewed = |guards: &[LockGuard]| {
         guards
             .iter()
             .all(|guard| guard.is_held() && guard.remaining() > 1_990 * MS)
@@ -97,11 +103,7 @@ async fn holds_of_one_instant_are_renewed_in_batches() {
 async fn one_hold_that_is_gone_takes_none_of_its_batch_along() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
-    let mut guards = Vec::new();
-    for key in 0..20 {
-        let request = locks.mutex(key.to_string()).lease(1_000 * MS);
-        guards.push(request.acquire().await.unwrap());
-    }
+    let guards = hold(&locks, 20, 1_000 * MS).await;
     server.query::<i64>(&["DEL", "lock:3"]);
     let _: redis::Value = server.query(&["SET", "lock:4", "x"]);
     server.query::<i64>(&["DEL", "lock:5"]);
@@ -183,11 +185,7 @@ impl tracing::Subscriber for Brittle {
 async fn a_panic_while_answers_are_taken_in_costs_no_other_hold_its_renewals() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
-    let mut guards = Vec::new();
-    for key in 0..20 {
-        let request = locks.mutex(key.to_string()).lease(1_000 * MS);
-        guards.push(request.acquire().await.unwrap());
-    }
+    let guards = hold(&locks, 20, 1_000 * MS).await;
     let brittle = Brittle::default();
     let _logging = tracing::subscriber::set_default(brittle.clone());
     server.query::<i64>(&["DEL", "lock:3", "lock:9"]);
