@@ -45,7 +45,9 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
     find("stale-write", stale_writes(&log.writes, terms));
     if !terms.loses_locks {
         find("refused-holder", refused_holders(&log.writes));
-        find("false-loss", false_losses(log));
+        if !terms.forgets {
+            find("false-loss", false_losses(log));
+        }
         find("counter", counters(log, site));
     }
     if terms.calm {

@@ -113,6 +113,8 @@ impl Strike {
 pub(crate) struct Terms {
     pub(crate) calm: bool,
     pub(crate) loses_locks: bool,
+    /// See [`Fault::forgets`].
+    pub(crate) forgets: bool,
     pub(crate) denies: bool,
     /// Two faults at once.
     pub(crate) two: bool,
@@ -142,6 +144,7 @@ impl Plan<'_> {
                 .faults
                 .iter()
                 .any(|fault| fault.loses_locks(self.topology)),
+            forgets: self.faults.iter().any(|fault| fault.forgets()),
             denies: self.faults.iter().any(|fault| fault.denies()),
             two: self.faults.len() > 1,
             fails_over: self.faults.iter().any(|fault| fault.fails_over()),

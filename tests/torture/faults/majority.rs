@@ -65,6 +65,10 @@ impl Fault for Twice {
         self.model().needs_disk()
     }
 
+    fn forgets(&self) -> bool {
+        self.model().forgets()
+    }
+
     fn lasts(&self) -> Range<u64> {
         self.model().lasts()
     }

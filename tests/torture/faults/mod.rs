@@ -50,6 +50,11 @@ pub(crate) trait Fault {
         false
     }
 
+    /// Whether a server comes back without its data. That may end a hold of a quorum, and admits nobody else.
+    fn forgets(&self) -> bool {
+        false
+    }
+
     /// By how much leases end too early: no overlap is longer.
     fn jumps(&self) -> Option<Duration> {
         None

@@ -115,6 +115,10 @@ impl Fault for Forgets {
         topology != Topology::Quorum
     }
 
+    fn forgets(&self) -> bool {
+        true
+    }
+
     fn lasts(&self) -> Range<u64> {
         1..50
     }
