@@ -70,22 +70,22 @@ impl Moment {
         tokio.max(self.boot.saturating_sub(earlier.boot))
     }
 
-    /// True if the machine was suspended since this moment: tokio's timers are then late by as much.
-    pub(crate) fn was_suspended_since(self) -> bool {
+    /// True if the machine was suspended between `earlier` and this moment: tokio's timers are then late by as much.
+    pub(crate) fn is_behind_a_suspension_since(self, earlier: Moment) -> bool {
         const NOTICEABLE: Duration = Duration::from_millis(100);
-        let now = now();
-        let tokio = now.tokio.saturating_duration_since(self.tokio);
-        now.boot.saturating_sub(self.boot).saturating_sub(tokio) > NOTICEABLE
+        let tokio = self.tokio.saturating_duration_since(earlier.tokio);
+        self.boot.saturating_sub(earlier.boot).saturating_sub(tokio) > NOTICEABLE
     }
 
+    /// When either has come. They may be ordered one way by one clock and the other way by the other.
     pub(crate) fn earlier(self, other: Moment) -> Moment {
-        if self.tokio <= other.tokio {
-            self
-        } else {
-            other
+        Moment {
+            tokio: self.tokio.min(other.tokio),
+            boot: self.boot.min(other.boot),
         }
     }
 
+    /// One of the two, so that it is true of it on both clocks.
     pub(crate) fn later(self, other: Moment) -> Moment {
         if self.tokio >= other.tokio {
             self

@@ -83,9 +83,9 @@ impl InLine {
         let (hold, lease) = (Arc::downgrade(share.hold()), share.hold().term().ttl());
         self.core.life.spawn(async move {
             clock::sleep_until(until).await;
-            // The store takes the question no more. Whoever has the hold still, or keeps its key for a while, gives the
-            // key back later than this.
-            if hold.strong_count() == 0 {
+            // The store takes the question no more. A hold that is good, or whose key is kept for a while, is given back
+            // later than this.
+            if hold.upgrade().is_none_or(|hold| hold.is_given_back()) {
                 undo(&core, stake(&key, holder), clock::now() + lease).await;
             }
         });

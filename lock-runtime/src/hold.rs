@@ -383,7 +383,7 @@ impl Hold {
         state.phase = Phase::Ended;
         let place = state.place.take();
         let also_told = state.take_also_told();
-        let keep_until = state.rare.take().and_then(|rare| rare.keep_until);
+        let keep_until = state.rare.as_ref().and_then(|rare| rare.keep_until);
         drop(state);
         self.tell(also_told);
         Left::Good {
@@ -413,6 +413,13 @@ impl Hold {
 
     pub(crate) fn term(&self) -> Term {
         self.state().term
+    }
+
+    /// True once it is over and nothing keeps its key.
+    pub(crate) fn is_given_back(&self) -> bool {
+        let state = self.state();
+        let kept = state.rare.as_ref().and_then(|rare| rare.keep_until);
+        state.phase != Phase::Held && kept.is_none_or(Moment::has_passed)
     }
 
     /// A nested request wants a longer lease than the last renewal asked for.

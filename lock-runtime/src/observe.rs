@@ -1,6 +1,7 @@
 //! Events and metrics, all in one place. Metrics are labelled by template or label, never by full name: names hold
 //! user data and are unbounded. Holder ids and passwords appear nowhere.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::backend::Fault;
@@ -44,9 +45,18 @@ pub(crate) fn ended(label: &'static str, since: Moment) {
     time!("lock_hold_seconds", since.elapsed(), "lock" => label);
 }
 
+/// Calls what is not ours, a log subscriber or a recorder, where a panic of its would cost other holds their renewals,
+/// or keep their holders from being told.
+fn apart(event: impl FnOnce()) {
+    // What it leaves half done is its own.
+    let _ = catch_unwind(AssertUnwindSafe(event));
+}
+
 pub(crate) fn lost(label: &'static str, name: &str, reason: LostReason, held_for: Duration) {
-    tracing::warn!(lock = name, label, ?held_for, %reason, "lock lost");
-    count!("lock_lost_total", "lock" => label, "reason" => reason_text(reason));
+    apart(|| {
+        tracing::warn!(lock = name, label, ?held_for, %reason, "lock lost");
+        count!("lock_lost_total", "lock" => label, "reason" => reason_text(reason));
+    });
 }
 
 fn reason_text(reason: LostReason) -> &'static str {
@@ -64,12 +74,14 @@ pub(crate) fn handed_over(label: &'static str) {
 }
 
 pub(crate) fn renewal_failed(holds: usize, fault: &Fault) {
-    tracing::warn!(holds, %fault, "renewal failed; it is repeated until the holds run out");
-    count!("lock_renewals_failed_total", "outcome" => "unknown");
+    apart(|| {
+        tracing::warn!(holds, %fault, "renewal failed; it is repeated until the holds run out");
+        count!("lock_renewals_failed_total", "outcome" => "unknown");
+    });
 }
 
 pub(crate) fn renewed() {
-    count!("lock_renewal_calls_total", "outcome" => "answered");
+    apart(|| count!("lock_renewal_calls_total", "outcome" => "answered"));
 }
 
 pub(crate) fn release_failed(label: &'static str, error: &LockError) {
@@ -95,5 +107,5 @@ pub(crate) fn long_local_wait(name: &str, label: &'static str, holder: &'static 
 }
 
 pub(crate) fn watchdog_restarted() {
-    tracing::error!("the lock watchdog panicked and was restarted");
+    apart(|| tracing::error!("the lock watchdog panicked and was restarted"));
 }

@@ -58,7 +58,7 @@ impl Share {
             Left::Lost { reason, last } => {
                 let error = hold.lost_error(reason, false);
                 if last {
-                    clean_up(core, hold);
+                    clean_up(core, hold, reason);
                 }
                 Err(error)
             }
@@ -82,9 +82,14 @@ enum Next {
     Downgrade(Downgrade),
 }
 
-/// A lost hold may still stand in the store under its id: in some nodes of a quorum even if others said that it does
-/// not. Now that nobody acts on it any more, others need not wait for its lease to run out.
-fn clean_up(core: Arc<Core>, hold: Arc<Hold>) {
+/// A lost hold may still stand in the store under its id. Now that nobody acts on it any more, others need not wait
+/// for its lease to run out.
+fn clean_up(core: Arc<Core>, hold: Arc<Hold>, reason: LostReason) {
+    // What one store has said is so.
+    let is_gone = matches!(reason, LostReason::Refused | LostReason::ForceReleased);
+    if is_gone && !core.backend.is_divided() {
+        return;
+    }
     core.clone().life.spawn(async move {
         let until = clock::now() + hold.term().ttl();
         undo(&core, hold.stake(), until).await;

@@ -209,7 +209,7 @@ impl Watch {
             .map(|watched| watched.hold.clone())
             .collect();
         drop(schedule);
-        // Unlocked: a loss wakes waiters. Each leaves once it is told: a log subscriber that panics costs no other.
+        // Unlocked: a loss wakes waiters. Each leaves once it is told: a panic in between costs no other.
         for hold in over {
             hold.loss();
             self.remove(&hold);
@@ -225,7 +225,12 @@ impl Watch {
         let forgotten: Vec<u64> = schedule.holds.iter().filter_map(forgotten).collect();
         let now = clock::now();
         for number in forgotten {
-            schedule.plan(number, Some(now), now);
+            // Not at once: what panicked may panic again.
+            let pause = schedule
+                .holds
+                .get(&number)
+                .map(|watched| watched.hold.term().retry_pause());
+            schedule.plan(number, pause.map(|pause| now + pause), now);
         }
     }
 
@@ -335,8 +340,9 @@ async fn run(
     let mut calls = JoinSet::new();
     let mut last = clock::now();
     loop {
-        let suspended = last.was_suspended_since();
-        last = clock::now();
+        let now = clock::now();
+        let suspended = now.is_behind_a_suspension_since(last);
+        last = now;
         for holds in watch.collect(&*backend, suspended) {
             calls.spawn(renew(backend.clone(), holds, timeout));
         }

@@ -86,6 +86,11 @@ pub(crate) trait Backend: Counters + fmt::Debug + Send + Sync + 'static {
         0
     }
 
+    /// Whether a part of it may still have a hold of which the whole has said that it is gone.
+    fn is_divided(&self) -> bool {
+        false
+    }
+
     /// A recent round trip, for pauses that must be longer than one.
     fn round_trip(&self) -> Duration;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Outcome, Watch};
 use crate::backend::memory::{MemoryBackend, MemoryStore};
+use crate::backend::quorum::tests::flaky::{Bug, Flaky, Switch};
 use crate::backend::{Granted, Renewed};
 use crate::clock;
 use crate::error::LostReason;
@@ -111,4 +112,22 @@ async fn a_longer_lease_that_is_wanted_while_a_renewal_is_under_way_is_asked_for
         "it is due now, not after a third of the new lease"
     );
     assert_eq!(next[0][0].renewal().term, Some(terms(60 * SECOND).term));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_watchdog_goes_on_after_a_panic_in_a_renewal_or_in_its_own_loop() {
+    for bug in [Bug::InCall, Bug::InLoop] {
+        let switch = Arc::new(Switch::default());
+        let locks = LockManager::build(Options::default(), |events| {
+            Arc::new(Flaky::new(&MemoryStore::new(), &switch, events, 0))
+        });
+        let renewed = locks.mutex("a").lease(3 * SECOND).acquire().await.unwrap();
+        let request = locks.mutex("b").lease(3 * SECOND).auto_renew(false);
+        let fixed = request.acquire().await.unwrap();
+        *switch.bug.lock().unwrap() = Some(bug);
+        assert_eq!(fixed.lost().wait().await, LostReason::Expired, "{bug:?}");
+        assert_eq!(*switch.bug.lock().unwrap(), None, "it has panicked");
+        tokio::time::sleep(10 * SECOND).await;
+        assert!(renewed.is_held(), "{bug:?}");
+    }
 }

@@ -25,7 +25,7 @@ mod rounds;
 mod tally;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -283,6 +283,10 @@ impl Backend for QuorumBackend {
 
     fn listen_alone(&self, key: &Arc<Key>, _: HolderId) -> Box<dyn Listen> {
         self.listen(key)
+    }
+
+    fn is_divided(&self) -> bool {
+        true
     }
 
     fn renew_batch(&self) -> usize {

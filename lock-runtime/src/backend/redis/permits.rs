@@ -120,7 +120,7 @@ pub(super) async fn renew(
 }
 
 /// Cuts a batch so that each part has one set, or sets of so many permits together.
-fn parts<'a, 'b>(batch: &'a [&'b Renewal]) -> Vec<&'a [&'b Renewal]> {
+pub(super) fn parts<'a, 'b>(batch: &'a [&'b Renewal]) -> Vec<&'a [&'b Renewal]> {
     let mut parts = Vec::new();
     let (mut from, mut permits) = (0, 0);
     for (at, item) in batch.iter().enumerate() {

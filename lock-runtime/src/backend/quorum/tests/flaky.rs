@@ -18,7 +18,7 @@ use crate::key::Key;
 use crate::term::Term;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     #[default]
     Up,
     /// Answers at once that it cannot.
@@ -33,15 +33,25 @@ pub(super) enum Mode {
     Crossed(Duration),
 }
 
+/// What it panics in, once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Bug {
+    /// A renewal.
+    InCall,
+    /// What the watchdog asks it between renewals.
+    InLoop,
+}
+
 #[derive(Debug, Default)]
-pub(super) struct Switch {
+pub(crate) struct Switch {
     mode: Mutex<Mode>,
     born: Mutex<Option<Instant>>,
-    pub(super) acquires: AtomicUsize,
+    pub(crate) acquires: AtomicUsize,
+    pub(crate) bug: Mutex<Option<Bug>>,
 }
 
 impl Switch {
-    pub(super) fn set(&self, mode: Mode) {
+    pub(crate) fn set(&self, mode: Mode) {
         *self.mode.lock().unwrap() = mode;
     }
 
@@ -49,19 +59,27 @@ impl Switch {
         *self.mode.lock().unwrap()
     }
 
-    pub(super) fn restarted(&self) {
+    fn bite(&self, bug: Bug) {
+        let bites = {
+            let mut planted = self.bug.lock().unwrap();
+            planted.take_if(|planted| *planted == bug).is_some()
+        };
+        assert!(!bites, "a store of the test panics, as it should");
+    }
+
+    pub(crate) fn restarted(&self) {
         *self.born.lock().unwrap() = Some(Instant::now());
     }
 
     /// Unless it restarted, it has been there for ever.
-    pub(super) fn age(&self) -> Duration {
+    pub(crate) fn age(&self) -> Duration {
         let born = *self.born.lock().unwrap();
         born.map_or(Duration::MAX, |born| born.elapsed())
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Flaky {
+pub(crate) struct Flaky {
     store: Arc<MemoryBackend>,
     switch: Arc<Switch>,
     steps: u32,
@@ -69,7 +87,7 @@ pub(super) struct Flaky {
 
 impl Flaky {
     /// `steps`: how far the node is from its manager.
-    pub(super) fn new(
+    pub(crate) fn new(
         store: &MemoryStore,
         switch: &Arc<Switch>,
         events: EventSink,
@@ -178,6 +196,7 @@ impl Backend for Flaky {
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>> {
+        self.switch.bite(Bug::InCall);
         self.passed(timeout, self.store.renew(batch, timeout))
     }
 
@@ -198,6 +217,7 @@ impl Backend for Flaky {
     }
 
     fn renew_batch(&self) -> usize {
+        self.switch.bite(Bug::InLoop);
         self.store.renew_batch()
     }
 

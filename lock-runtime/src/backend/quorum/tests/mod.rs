@@ -1,7 +1,7 @@
 //! The quorum over memory stores that fail, stop and restart on command. Time is paused.
 
 mod faults;
-mod flaky;
+pub(crate) mod flaky;
 mod holding;
 mod waiting;
 

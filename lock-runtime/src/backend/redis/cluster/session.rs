@@ -270,6 +270,7 @@ impl Talk<'_> {
                     }
                 }
             }
+            let mut homeless = Vec::new();
             for ((channel, renewed), answer) in batch.iter().zip(answers) {
                 match answer {
                     Ok(()) => session
@@ -282,10 +283,12 @@ impl Talk<'_> {
                     Err(fault) if Detour::of(&fault).is_some() => {
                         mine.remove(channel);
                         session.refuse(channel);
+                        homeless.push(channel.clone());
                     }
                     Err(fault) => return Err(fault),
                 }
             }
+            self.end_classic(&homeless).await?;
         }
         Ok(())
     }
@@ -300,6 +303,11 @@ impl Talk<'_> {
         for channel in &gone {
             self.session.refuse(channel);
         }
+        self.end_classic(&gone).await
+    }
+
+    /// Classic channels stay where they are when a slot leaves.
+    async fn end_classic(&mut self, gone: &[Arc<str>]) -> Result<(), Fault> {
         if self.session.channels.are_classic() {
             for batch in gone.chunks(BATCH) {
                 self.wire.send("UNSUBSCRIBE", batch).await?;

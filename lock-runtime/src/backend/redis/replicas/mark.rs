@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use super::super::cluster::Detour;
 use super::super::exclusive::field;
 use super::super::permit_scripts::RenewPermits;
-use super::super::permits::{ids, leases};
+use super::super::permits::{ids, leases, parts};
 use super::super::read_write::timeout_key;
 use super::super::renewals::{self, Part, Sort, all, by_script};
 use super::super::rw_scripts::ReadRenew;
@@ -35,7 +35,8 @@ pub(super) async fn mark(
 ) -> Result<Vec<Mark>, Fault> {
     let slot = |key: &Key| if clustered { key.slot() } else { 0 };
     let mut marks = vec![Mark::NotHeld; holds.len()];
-    let mut parts = by_script(holds, slot);
+    let parts = by_script(holds, slot).into_iter();
+    let mut parts: Vec<_> = parts.flat_map(|part| cut(holds, part)).collect();
     while !parts.is_empty() {
         let marking = parts
             .iter()
@@ -67,6 +68,22 @@ pub(super) async fn mark(
         parts = again;
     }
     Ok(marks)
+}
+
+/// Not more permits in one script than a renewal has.
+fn cut(holds: &[Renewal], part: Vec<usize>) -> Vec<Vec<usize>> {
+    let items: Vec<_> = part.iter().filter_map(|&at| holds.get(at)).collect();
+    if items
+        .iter()
+        .any(|item| Sort::of(item.key.kind()) != Sort::Permits)
+    {
+        return vec![part];
+    }
+    let mut rest = part.into_iter();
+    let parts = parts(&items).into_iter();
+    parts
+        .map(|part| rest.by_ref().take(part.len()).collect())
+        .collect()
 }
 
 /// Those of one script.

@@ -135,7 +135,11 @@ impl Sentinels {
                     _ => certain,
                 },
             };
-            if !newer {
+            let same = known
+                .as_ref()
+                .is_some_and(|known| known.address == address && known.epoch == epoch);
+            // What is heard again is no news.
+            if !newer || same {
                 return false;
             }
             let moved = known.as_ref().is_none_or(|known| known.address != address);
