@@ -3,7 +3,7 @@
 //!
 //! | flag | what it does |
 //! | --- | --- |
-//! | `--minutes N` | rounds of every fault, then of random pairs, again and again, for so long; without: one pass |
+//! | `--minutes N` | rounds of every fault, then of random pairs, again and again, for so long; without: one short pass |
 //! | `--topology NAME` | only this one: `single`, `sentinel`, `cluster`, `quorum` or `guarded` |
 //! | `--seed S` | the same faults, times and choices as in an earlier run; the machine's scheduling is not repeated |
 //! | `--round K` | only this round of that seed |
@@ -18,7 +18,8 @@
 //! | `faults/` | one small type per fault; it proves that it struck |
 //! | `client.rs`, `task.rs`, `keys.rs`, `resource.rs` | what the processes do, and what they guard |
 //! | `crew.rs`, `log.rs` | starting, killing and hearing them |
-//! | `round.rs`, `checks.rs`, `delays.rs` | one round, and what must be true of it |
+//! | `options.rs`, `schedule.rs` | the command line, and which rounds are run |
+//! | `round.rs`, `checks.rs`, `delays.rs`, `order.rs` | one round, and what must be true of it |
 //! | `planted/` | bugs that the checks have to catch |
 //! | `report.rs`, `timeline.rs` | what a person reads |
 
