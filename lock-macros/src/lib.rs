@@ -83,9 +83,9 @@ mod validate;
 ///
 /// # Several locks
 ///
-/// `keys` takes all of its locks or none, in an order that cannot deadlock, whatever order they are listed in. A key
-/// that comes twice is one lock. The body's hold is lost as soon as one of them is lost; `guard` finds their tokens
-/// in `Lease::members`. See `LockManager::multi`.
+/// `keys` takes all of its locks or none, in an order that cannot deadlock, whatever order they are listed in; called
+/// under another lock, it is outside that order. A key that comes twice is one lock. The body's hold is lost as soon
+/// as one of them is lost; `guard` finds their tokens in `Lease::members`. See `LockManager::multi`.
 ///
 /// # Modes
 ///

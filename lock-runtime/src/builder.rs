@@ -34,7 +34,8 @@ pub struct LockManagerBuilder {
 }
 
 impl LockManagerBuilder {
-    /// What every key starts with. Default `lock:`. With `""`, keys are bare names, as Redisson uses them.
+    /// What every key starts with, 256 bytes at most. Default `lock:`. With `""`, keys are bare names, as Redisson uses
+    /// them.
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.options.namespace = namespace.as_ref().into();
         self
@@ -54,13 +55,13 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long requests that set nothing else wait: default 10 s; zero tries once.
+    /// How long requests that set nothing else wait: default 10 s; zero tries once. One year at most.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = Some(wait);
         self
     }
 
-    /// Whether exclusive holds carry a fencing token. Default on.
+    /// Whether exclusive holds carry a fencing token. Default on. Those of [`fenced`](LockManager::fenced) always do.
     pub fn fencing(mut self, on: bool) -> Self {
         self.options.fencing = on;
         self
@@ -98,7 +99,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Whether [`connect`](Self::connect) returns before a server was reached. Default off: it fails fast.
+    /// Whether [`connect`](Self::connect) returns before a server was reached. Default off: it fails fast. With `true`,
+    /// a server that is too old, or refused by [`strict`](Self::strict), is told by the first call, as
+    /// [`LockError::Denied`].
     pub fn lazy(mut self, on: bool) -> Self {
         self.options.lazy = on;
         self
@@ -117,9 +120,11 @@ impl LockManagerBuilder {
     /// How many replicas of the Redis master (in a cluster, of the one that has the lock's slot) must have a lock before
     /// it is handed out. Default [`Replicas::off`].
     ///
-    /// It makes the window smaller in which a failover loses a lock that was granted, and does not close it: the
-    /// replica that is promoted may be one that did not confirm, and a master that is cut off from the others goes on
-    /// granting for as long as enough replicas are on its side. [Fencing tokens](crate::FencingToken) close it.
+    /// It makes the window smaller in which a failover loses a lock that was granted. By itself it does not close it:
+    /// the replica that is promoted may be one that did not confirm, and a master that is cut off from the others goes
+    /// on granting for as long as enough replicas are on its side. With [`renewals(true)`](Replicas::renewals) and under
+    /// conditions (`docs/guarantees.md`) it does; else [fencing tokens](crate::FencingToken) do, for kinds that have
+    /// them.
     ///
     /// It applies to every kind of lock and to leased permits, to hand-overs between local callers, and to renewals if
     /// they are to be [confirmed](Replicas::renewals), too; not to releases, plain permits and latches. The waiting
@@ -168,7 +173,9 @@ impl LockManagerBuilder {
     /// # Errors
     /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O; then
     /// [`LockError::Unavailable`] if the server does not answer each step within the call timeout, or 5 s if that is
-    /// less, [`LockError::Denied`] if it refuses the login or a command that locks need.
+    /// less, [`LockError::Denied`] if it refuses the login or a command that locks need, and
+    /// [`LockError::InvalidConfig`] if it is older than 7.0, may evict locks where [`strict`](Self::strict) is on, or does
+    /// not fit the URL or [`replicas`](Self::replicas). [`LockError::InvalidConfig`] also without a tokio runtime.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.

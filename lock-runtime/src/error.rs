@@ -10,11 +10,11 @@ use std::time::Duration;
 /// |---|---|---|
 /// | [`Busy`](LockError::Busy) | somebody else held the key for the whole wait | yes, after `retry_after` |
 /// | [`Lost`](LockError::Lost) | the lock was held and then lost | yes, if the work can be repeated |
-/// | [`Unavailable`](LockError::Unavailable) | the store gave no answer in the caller's time | yes, later |
+/// | [`Unavailable`](LockError::Unavailable) | the store gave no answer in the caller's time, or too few replicas confirmed | yes, later |
 /// | [`TooManyWaiters`](LockError::TooManyWaiters) | a cap on local waiters was reached | yes, later |
 /// | [`Denied`](LockError::Denied) | login, ACL or TLS refused | no |
 /// | [`ForeignKey`](LockError::ForeignKey) | the key holds something that is not this kind of lock | no |
-/// | [`InvalidName`](LockError::InvalidName), [`InvalidLease`](LockError::InvalidLease), [`InvalidConfig`](LockError::InvalidConfig) | bad input, refused before any I/O | no |
+/// | [`InvalidName`](LockError::InvalidName), [`InvalidLease`](LockError::InvalidLease), [`InvalidConfig`](LockError::InvalidConfig) | bad input, mostly refused before any I/O; or a server or semaphore that cannot serve this | no |
 /// | [`Upgrade`](LockError::Upgrade) | a write was asked for under a read of the same lock | no |
 /// | [`ShuttingDown`](LockError::ShuttingDown), [`NotInstalled`](LockError::NotInstalled) | the manager is gone, or there is none | no |
 #[derive(Clone, Debug, thiserror::Error)]
@@ -45,7 +45,7 @@ pub enum LockError {
         /// True if the protected work had run to its end all the same.
         completed: bool,
     },
-    /// The store gave no answer within the caller's time.
+    /// The store gave no answer within the caller's time, or too few replicas confirmed the lock.
     #[error("no answer from the lock store for `{name}`: {source}")]
     #[non_exhaustive]
     Unavailable {
@@ -83,7 +83,7 @@ pub enum LockError {
         /// Which bound it breaks.
         why: &'static str,
     },
-    /// An option, a URL or a combination of them makes no sense.
+    /// An option, a URL or a combination of them makes no sense, or the server or semaphore cannot serve what is asked.
     #[error("invalid lock configuration: {why}")]
     #[non_exhaustive]
     InvalidConfig {

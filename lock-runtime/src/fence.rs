@@ -10,7 +10,8 @@ use std::fmt;
 /// ([Kleppmann, "How to do distributed locking"](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html)).
 ///
 /// Tokens increase per key on one unbroken history of the store. Across a fail-over, a flush or a restart they
-/// still increase if the store's new clock lags by less than the time since the last token.
+/// still increase if the store's new clock lags by less than the time since the last token; those of
+/// [`fenced`](crate::LockManager::fenced) start again at 1 if the store loses their counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 

@@ -30,8 +30,9 @@ impl LockGuard {
         self.shares.held().name()
     }
 
-    /// The hold's fencing token. `None` where the manager was told to do without, for reads, for permits of a
-    /// semaphore, and for several locks that are held as one: see [`members`](LockGuard::members).
+    /// The hold's fencing token. `None` for reads that are not nested in a write, permits, a write that became a read,
+    /// on a quorum, with [`fencing(false)`](crate::LockManagerBuilder::fencing) (but not for `fenced`), and for several
+    /// locks that are held as one: see [`members`](LockGuard::members).
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.shares.held().token()
     }
@@ -48,7 +49,8 @@ impl LockGuard {
         holds.map(|hold| hold.permits()).sum()
     }
 
-    /// True while no other holder can have been admitted. Answered from the local deadline, without I/O.
+    /// True until the local deadline, or until a loss is known: as long as the store kept the key and its clock did not
+    /// step, nobody whom this hold excludes was admitted before. No I/O.
     pub fn is_held(&self) -> bool {
         self.shares.held().is_held()
     }
@@ -78,7 +80,8 @@ impl LockGuard {
     ///
     /// # Errors
     /// [`LockError::InvalidLease`], [`LockError::Lost`] if the hold is gone, [`LockError::Unavailable`] if the store
-    /// did not answer: the hold is then as it was, and a retry can help.
+    /// did not answer: the hold is then as it was, and a retry can help; [`LockError::Denied`],
+    /// [`LockError::ShuttingDown`]. Of several locks it stops at the first that fails; those before it are extended.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the hold intact; the store may or may not have extended it.
@@ -104,7 +107,8 @@ impl LockGuard {
     ///
     /// # Errors
     /// [`LockError::Lost`] if the hold was lost before: somebody else may have been admitted while this guard lived.
-    /// [`LockError::Unavailable`] if the store did not confirm in time.
+    /// [`LockError::Unavailable`] if the store did not confirm in time. [`LockError::Denied`],
+    /// [`LockError::ForeignKey`] and [`LockError::ShuttingDown`] if it cannot be given back: its lease ends it.
     ///
     /// # Cancel safety
     /// Dropping the future does not stop the release.

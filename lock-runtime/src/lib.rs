@@ -54,7 +54,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | [`fair`](LockManager::fair) | `RFairLock` | one holder, in the order of asking across all processes |
 //! | [`read`](LockManager::read), [`write`](LockManager::write) | `RReadWriteLock` | many readers or one writer; a writer may go on as a reader |
 //! | [`fenced`](LockManager::fenced) | `RFencedLock` | a mutex whose tokens are Redisson's counter |
-//! | [`multi`](LockManager::multi) | `RedissonMultiLock` | several of these as one: all or none, without deadlock |
+//! | [`multi`](LockManager::multi) | `RedissonMultiLock` | several of these as one: all or none, without deadlock if asked for under no other lock |
 //! | [`semaphore`](LockManager::semaphore) | `RPermitExpirableSemaphore` | leased permits |
 //! | [`plain_semaphore`](LockManager::plain_semaphore) | `RSemaphore` | permits without holder or lease |
 //! | [`latch`](LockManager::latch) | `RCountDownLatch` | a count that is waited for |
@@ -99,10 +99,11 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!    false on time if the store is unreachable, and after the process or the machine was frozen.
 //! 2. When a hold is lost, [`LockGuard::lost`] resolves, and [`LockRequest::run`], the attribute and the layer drop the
 //!    protected future at its current `.await` and return [`LockError::Lost`]. Loss is looked for before every poll.
-//! 3. Every exclusive hold, but that of a quorum or with [`fencing(false)`](LockManagerBuilder::fencing), carries a
-//!    [`FencingToken`] that strictly increases per key; the tokens of [`fenced`](LockManager::fenced) start again at 1
-//!    when the store loses their counter. Let the guarded resource refuse lower ones: that closes the gap which no lease
-//!    can close, a holder that is paused between a check and a write.
+//! 3. Every exclusive hold, but that of a quorum or, unless `fenced`, with
+//!    [`fencing(false)`](LockManagerBuilder::fencing), carries a [`FencingToken`] that strictly increases per key; the
+//!    tokens of [`fenced`](LockManager::fenced) start again at 1 when the store loses their counter. Let the guarded
+//!    resource refuse lower ones: that closes the gap which no lease can close, a holder that is paused between a check
+//!    and a write.
 //!
 //! # What happens on …
 //!
@@ -127,7 +128,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! |---|---|---|
 //! | `macros` | yes | `#[distributed_lock]` and `key!` |
 //! | `redis` | yes | `redis://`, `unix://`, `redis-sentinel://` and `redis-cluster://` URLs |
-//! | `tls-rustls` | no | `rediss://` URLs, by rustls with ring; trusts the authorities of the operating system |
+//! | `tls-rustls` | no | `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, by rustls with ring; trusts the authorities of the operating system |
 //! | `metrics` | no | counters and histograms through the `metrics` facade, labelled by template or label |
 //!
 //! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings.

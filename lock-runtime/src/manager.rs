@@ -47,7 +47,8 @@ impl LockManager {
         LockManager::builder().connect(url).await
     }
 
-    /// A manager on a new memory store, with default options.
+    /// A manager on a new memory store, with default options. Its background work belongs to the runtime this is called
+    /// in, or of the first request if there is none.
     pub fn in_memory() -> LockManager {
         let store = crate::MemoryStore::new();
         LockManager::build(Options::default(), |events| {
@@ -95,8 +96,8 @@ impl LockManager {
         LockRequest::new(self.core.clone(), name.into(), Kind::Fenced)
     }
 
-    /// A request for several locks as one: all of them or none, without deadlock. The members may be of any kind and
-    /// of any manager.
+    /// A request for several locks as one: all of them or none, without deadlock if it is asked for under no other lock.
+    /// The members may be of any kind and of any manager.
     ///
     /// ```
     /// # use lock_runtime::{LockError, LockManager};
@@ -166,10 +167,11 @@ impl LockManager {
         Latch::new(self.core.clone(), name.into())
     }
 
-    /// Asks the store who holds the lock, or how many permits of a semaphore are leased.
+    /// Asks the store who holds the lock, or how many permits of a semaphore are leased, within the call timeout.
     ///
     /// # Errors
-    /// [`LockError::InvalidName`], [`LockError::ForeignKey`], [`LockError::Unavailable`], [`LockError::Denied`].
+    /// [`LockError::InvalidName`], [`LockError::ForeignKey`], [`LockError::Unavailable`], [`LockError::Denied`],
+    /// [`LockError::ShuttingDown`].
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -184,7 +186,7 @@ impl LockManager {
         Ok(LockInfo::new(seen, self.core.gates.waiters(&key)))
     }
 
-    /// Takes the lock away from whoever holds it, and wakes a waiter. True if it was held.
+    /// Takes the lock away from whoever holds it, and wakes a waiter, within the call timeout. True if it was held.
     ///
     /// A holder that uses this library is told at once ([`LostReason::ForceReleased`]); another learns of it at its
     /// next renewal. Either may act on the lock until then: that is what force means.
@@ -218,7 +220,7 @@ impl LockManager {
     /// It does not wait for plain permits that are out, for they have no holder: until it is done, they can be given
     /// back and latches counted down.
     ///
-    /// A guard that is still alive then runs out by its lease. Calling it again, or from two places, is fine.
+    /// What could not be given back by then ends with its lease. Calling it again, or from two places, is fine.
     ///
     /// # Cancel safety
     /// Dropping the future stops the shutdown where it is; calling it again goes on.

@@ -21,15 +21,15 @@ const MOST: usize = 128;
 /// A request for several locks as one: made by [`LockManager::multi`](crate::LockManager::multi).
 ///
 /// Either all of them are had or none. They are taken in the order of their keys, not in that of the list, so two
-/// requests for the same locks cannot deadlock, whatever else each of them waits for. Locks of one key in different
-/// stores are taken in the order given: give it the same way everywhere.
+/// requests for the same locks cannot deadlock. A set that is asked for while another lock is held is outside that
+/// order. Locks of one key in different stores are taken in the order given: give it the same way everywhere.
 ///
 /// A free set of mutexes of one store is taken by one script, in one round trip. Otherwise the locks are taken one
 /// by one; those that are had already are kept, and renewed, while the next one is waited for, fixed leases too.
 ///
-/// A lock that is named twice is taken once, on the terms of its first request; permits of one semaphore are asked for
-/// together. One [`LockGuard`] holds all of them,
-/// with one fencing token per [member](LockGuard::members); it is lost as soon as one of them is lost.
+/// A lock that is named twice is taken once, on the terms of its first request; permits of one semaphore may be named
+/// once only. One [`LockGuard`] holds all of them, with one fencing token per [member](LockGuard::members); it is lost
+/// as soon as one of them is lost.
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until it is acquired or run"]
 pub struct MultiRequest {
@@ -121,8 +121,9 @@ impl MultiRequest {
     /// Acquires all of the locks within the wait.
     ///
     /// # Errors
-    /// As [`LockRequest::acquire`]; the error names the lock that was not had, or all of them if none was waited for. [`LockError::InvalidConfig`] for an
-    /// empty list, more than 128 locks, or one name as locks of two kinds.
+    /// As [`LockRequest::acquire`]; the error names the lock that was not had, or all of them if none was waited for.
+    /// [`LockError::InvalidConfig`] for an empty list, more than 128 locks, one name as locks of two kinds, or permits of
+    /// one semaphore named twice.
     ///
     /// # Cancel safety
     /// Dropping the future gives back what was acquired, and what the store may have granted meanwhile.
@@ -146,9 +147,10 @@ impl MultiRequest {
         }
     }
 
-    /// Acquires the locks if all of them are free now, without waiting for any: within the call timeout, and without
-    /// I/O if this process itself holds one of them or queues for it. A set that one script can take is taken as a
-    /// whole or not touched; any other is taken lock by lock, and given back if one of them is busy.
+    /// Acquires the locks if all of them are free now, without waiting for any: within the call timeout (with
+    /// `replicas` longer, as [`LockRequest::try_acquire`]), and without I/O if this process itself holds one of them or
+    /// queues for it. A set that one script can take is taken as a whole or not touched; any other is taken lock by
+    /// lock, and given back if one of them is busy.
     ///
     /// # Errors
     /// As [`acquire`](MultiRequest::acquire), but if one of them is held: `Ok(None)`.

@@ -102,7 +102,7 @@ impl PlainSemaphore {
     /// # Errors
     /// [`LockError::Busy`]; [`LockError::InvalidConfig`] for 0 permits or more than 1,000, or if none were ever set;
     /// [`LockError::Unavailable`] if the store did not answer: then **nobody knows whether the permits were taken**, and
-    /// it is not tried again; the others as [`Semaphore::try_set_permits`].
+    /// it is not tried again; [`LockError::TooManyWaiters`]; the others as [`Semaphore::try_set_permits`].
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue, and gives back what the store says it has granted. If the store's answer

@@ -21,7 +21,7 @@ const LONGEST_LEASE: Duration = Duration::from_secs(60);
 
 /// One store of a quorum: a Redis server by its URL, or a memory store.
 ///
-/// URLs are those of [`LockManagerBuilder::connect`], for single servers. `Debug` shows no password.
+/// URLs are those of [`LockManagerBuilder::connect`] for single servers, and `memory://`. `Debug` shows no password.
 #[derive(Clone)]
 pub struct QuorumNode(Place);
 
@@ -111,7 +111,8 @@ impl LockManagerBuilder {
     /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O: no nodes, an even number of them,
     /// one that is named twice, a URL that is no single store's. Then, as [`connect`](Self::connect),
     /// [`LockError::Unavailable`] if a majority of the nodes does not answer; [`LockError::Denied`] and
-    /// [`LockError::InvalidConfig`] if any node refuses for good, or if two of them are one server.
+    /// [`LockError::InvalidConfig`] if any node refuses for good, or if two of them are one server. If they come to be one
+    /// later, the second counts as away for as long as that lasts.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.

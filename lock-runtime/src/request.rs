@@ -95,8 +95,8 @@ impl LockRequest {
         self
     }
 
-    /// Ends the hold after `longest`, renewed or not: [`LostReason::MaxHold`](crate::LostReason::MaxHold).
-    /// Default: none.
+    /// Ends the hold after `longest`, from 50 ms up, renewed or not:
+    /// [`LostReason::MaxHold`](crate::LostReason::MaxHold). Default: none.
     pub fn max_hold(mut self, longest: Duration) -> LockRequest {
         self.overrides.max_hold = Some(longest);
         self
@@ -171,6 +171,10 @@ impl LockRequest {
 
     /// Acquires the lock if it is free now: one call to the store, bounded by the call timeout, and none if this
     /// process itself holds the lock, asks for it or is just giving it back (after dropping a guard, for a moment).
+    ///
+    /// With [`replicas`](crate::LockManagerBuilder::replicas), their confirmation comes on top (`within`, a sixth of the
+    /// lease at most), and up to 250 ms for giving back if it fails. On a quorum it is one call to each node. Permits of
+    /// a semaphore may first wait for another request of this process, as long again.
     ///
     /// # Errors
     /// As [`acquire`](LockRequest::acquire), but a lock that is held is `Ok(None)`.

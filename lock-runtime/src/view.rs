@@ -30,8 +30,9 @@ impl Lease {
         self.held.name()
     }
 
-    /// The hold's fencing token. `None` for a read, where the manager was told to do without, and for several locks
-    /// that are held as one: see [`members`](Lease::members).
+    /// The hold's fencing token. `None` for reads that are not nested in a write, permits, a write that became a read,
+    /// on a quorum, with [`fencing(false)`](crate::LockManagerBuilder::fencing) (but not for `fenced`), and for several
+    /// locks that are held as one: see [`members`](Lease::members).
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.held.token()
     }
@@ -42,7 +43,8 @@ impl Lease {
         members(&self.held)
     }
 
-    /// True while the lock is held and no other holder can have been admitted. No I/O.
+    /// True until the local deadline, the release, or until a loss is known: as long as the store kept the key and its
+    /// clock did not step, nobody whom this hold excludes was admitted before. No I/O.
     pub fn is_held(&self) -> bool {
         self.held.is_held()
     }
