@@ -167,7 +167,7 @@ pub enum LostReason {
     ForceReleased,
     /// The hold reached its `max_hold`.
     MaxHold,
-    /// The manager shut down and the hold outlived the grace period.
+    /// The manager shut down and the hold outlived the grace period, or the runtime that the manager belongs to is gone.
     Shutdown,
 }
 
@@ -178,7 +178,7 @@ impl fmt::Display for LostReason {
             LostReason::Refused => "the store no longer names this holder",
             LostReason::ForceReleased => "it was released by force",
             LostReason::MaxHold => "it reached its max_hold",
-            LostReason::Shutdown => "the manager shut down",
+            LostReason::Shutdown => "the manager shut down, or its runtime ended",
         })
     }
 }

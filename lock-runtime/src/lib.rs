@@ -115,6 +115,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | panic in a body | the body is dropped, then the lock is released in the background | `custody.rs` |
 //! | loss | `lost()` resolves, the body is dropped, local waiters go on | `hold.rs`, `custody.rs` |
 //! | no answer to a renewal | it is repeated until the local deadline, then the hold is lost | `watchdog.rs` |
+//! | end of the manager's runtime | guards that live in another one are lost at once, the keys expire with their leases | `watchdog.rs` |
 //! | crash of the process | the key expires with its lease | the store |
 //! | [`LockManager::shutdown`] | waiters are sent away, holds get a grace period, the rest is lost and released | `manager.rs` |
 //!
