@@ -12,6 +12,7 @@ use crate::clustered::Clustered;
 use crate::keys;
 use crate::site::Topology;
 
+const GIVEN_UP: Duration = Duration::from_secs(6);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Asking all nodes who is the master is not free.
 const LOOK: Duration = Duration::from_millis(20);
@@ -124,9 +125,16 @@ impl Fault for Deposed {
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
         let site = scene.site.clustered.as_mut().expect("a cluster");
         let deadline = Instant::now() + PATIENCE;
+        let mut ordered = Instant::now();
         while self.answered.is_none() {
             if Instant::now() > deadline {
                 return Err(format!("no failover within {PATIENCE:?}"));
+            }
+            // One that a stalled machine made late is given up by the servers after five seconds.
+            if self.how == How::ByHand && ordered.elapsed() > GIVEN_UP {
+                let replica = site.cluster.partner_of(self.old);
+                let _ = site.cluster.nodes[replica].command(&["CLUSTER", "FAILOVER"]);
+                ordered = Instant::now();
             }
             std::thread::sleep(LOOK);
             self.look(site);
