@@ -17,6 +17,8 @@ use crate::timeline;
 
 /// Random pairs in one pass.
 const PAIRS: usize = 4;
+/// Of these, on one server, in the short pass.
+const SHORT_PAIRS: usize = 2;
 /// Faults of a quorum in the short pass.
 const SHORT: usize = 3;
 /// A planted bug may need luck to show: so many rounds at most.
@@ -130,9 +132,9 @@ fn pass_of(options: &Options, pass: u64) -> Vec<Round> {
             };
             add(vec![fault], long);
         }
-        for _ in 0..PAIRS {
+        for number in 0..PAIRS {
             let pair = faults::pair(&mut rng, topology);
-            add(pair, topology != Topology::Single);
+            add(pair, topology != Topology::Single || number >= SHORT_PAIRS);
         }
     }
     rounds
