@@ -220,17 +220,16 @@ impl Watch {
     /// Makes every renewal due that was in flight: nobody waits for its answer any more. Twice is as good as once.
     fn renew_forgotten(&self) {
         let mut schedule = self.schedule();
-        let forgotten =
-            |(number, watched): (&u64, &Watched)| watched.renew_at.is_none().then_some(*number);
-        let forgotten: Vec<u64> = schedule.holds.iter().filter_map(forgotten).collect();
         let now = clock::now();
-        for number in forgotten {
-            // Not at once: what panicked may panic again.
-            let pause = schedule
-                .holds
-                .get(&number)
-                .map(|watched| watched.hold.term().retry_pause());
-            schedule.plan(number, pause.map(|pause| now + pause), now);
+        // Not at once: what panicked may panic again.
+        let again = |watched: &Watched| now + watched.hold.term().retry_pause();
+        let forgotten = schedule.holds.iter();
+        let forgotten = forgotten.filter(|(_, watched)| watched.renew_at.is_none());
+        let forgotten: Vec<_> = forgotten
+            .map(|(number, watched)| (*number, again(watched)))
+            .collect();
+        for (number, renew_at) in forgotten {
+            schedule.plan(number, Some(renew_at), now);
         }
     }
 
@@ -264,11 +263,10 @@ impl Watch {
                 Some(answer) => {
                     hold.renewed(renewal, *answer, *sent_at);
                     // A longer lease that was wanted meanwhile was not asked for by this renewal.
-                    let next = || *sent_at + hold.term().next_renewal();
                     if hold.is_to_be_lengthened() {
                         now
                     } else {
-                        next()
+                        *sent_at + hold.term().next_renewal()
                     }
                 }
             };

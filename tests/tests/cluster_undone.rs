@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_runtime::LockManager;
-use tests::faults::took;
+use tests::faults::{free_within, took};
 use tests::{RedisCluster, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
@@ -21,14 +21,7 @@ async fn scene() -> (RedisCluster, LockManager, u16, usize) {
     // Compensation ends by itself when the request has run out of time: not within these tests.
     let builder = LockManager::builder().call_timeout(LEASE / 6);
     let locks = builder.connect(&cluster.url()).await.unwrap();
-    locks
-        .mutex("{m}")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    free_within(&locks, "{m}", LEASE).await;
     let slot = cluster.slot_of(KEY);
     let to = (cluster.owner_of(slot) + 1) % 3;
     (cluster, locks, slot, to)

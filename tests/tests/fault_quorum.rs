@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_runtime::{LockError, MemoryStore};
-use tests::faults::took;
+use tests::faults::{free_within, took};
 use tests::quorum::LONGEST_LEASE as LEASE;
 use tests::{History, Quorum, eventually, eventually_within};
 
@@ -51,13 +51,7 @@ async fn locks_are_acquired_while_a_minority_is_killed_or_frozen() {
     }
     // A manager that is built now finds a majority.
     let late = quorum.manager().await;
-    late.mutex("k")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    free_within(&late, "k", LONG).await;
     quorum.server(2).sigcont();
     quorum.restart_empty(1);
     quorum.assert_clean().await;

@@ -169,9 +169,11 @@ pub(super) async fn renew(
     now: Moment,
     deadline: Moment,
 ) -> Result<Vec<Renewed>, Fault> {
-    let items: Vec<_> = batch
-        .iter()
-        .map(|item| (item.key.raw(), field(&item.key, item.holder), ttl(item)))
-        .collect();
+    let items: Vec<_> = batch.iter().map(|item| entry(item, ttl(item))).collect();
     live.call(&Renew { items: &items }, now, deadline).await
+}
+
+/// One item of the script that renews.
+pub(super) fn entry(item: &Renewal, ttl: i64) -> (&str, String, i64) {
+    (item.key.raw(), field(&item.key, item.holder), ttl)
 }

@@ -95,12 +95,9 @@ pub(super) async fn renew(
     let mut answers = Vec::with_capacity(batch.len());
     let mut failed = None;
     for part in parts(batch) {
-        let items: Vec<_> = part
-            .iter()
-            .map(|item| {
-                let ids = ids(item.holder, item.permits);
-                (leases(&item.key), ids, ttl(item))
-            })
+        let items = part.iter();
+        let items: Vec<_> = items
+            .map(|item| entry(item, item.permits, ttl(item)))
             .collect();
         let script = RenewPermits { items: &items };
         let answer = live.call(&script, now, deadline).await;
@@ -117,6 +114,11 @@ pub(super) async fn renew(
         Some(fault) if answers.iter().all(|answer| *answer == Renewed::Unknown) => Err(fault),
         _ => Ok(answers),
     }
+}
+
+/// One item of the script that renews permits: the first so many of a set.
+pub(super) fn entry(item: &Renewal, permits: u32, ttl: i64) -> (String, Vec<u8>, i64) {
+    (leases(&item.key), ids(item.holder, permits), ttl)
 }
 
 /// Cuts a batch so that each part has one set, or sets of so many permits together.

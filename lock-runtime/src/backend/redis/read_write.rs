@@ -119,16 +119,12 @@ pub(super) async fn renew(
     now: Moment,
     deadline: Moment,
 ) -> Result<Vec<Renewed>, Fault> {
-    let items: Vec<_> = batch
-        .iter()
-        .map(|item| {
-            (
-                item.key.raw(),
-                timeout_key(&item.key, item.holder),
-                item.holder.text(),
-                ttl(item),
-            )
-        })
-        .collect();
+    let items: Vec<_> = batch.iter().map(|item| entry(item, ttl(item))).collect();
     live.call(&ReadRenew { items: &items }, now, deadline).await
+}
+
+/// One item of the script that renews reads.
+pub(super) fn entry(item: &Renewal, ttl: i64) -> (&str, String, String, i64) {
+    let timeout = timeout_key(&item.key, item.holder);
+    (item.key.raw(), timeout, item.holder.text(), ttl)
 }

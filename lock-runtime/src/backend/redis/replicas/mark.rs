@@ -4,14 +4,12 @@
 use redis::aio::MultiplexedConnection;
 
 use super::super::cluster::Detour;
-use super::super::exclusive::field;
 use super::super::permit_scripts::RenewPermits;
-use super::super::permits::{ids, leases, parts};
-use super::super::read_write::timeout_key;
 use super::super::renewals::{self, Part, Sort, all, by_script};
 use super::super::rw_scripts::ReadRenew;
 use super::super::script::{self, Manner};
 use super::super::scripts::Renew;
+use super::super::{exclusive, permits, read_write};
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::key::Key;
 
@@ -80,7 +78,7 @@ fn cut(holds: &[Renewal], part: Vec<usize>) -> Vec<Vec<usize>> {
         return vec![part];
     }
     let mut rest = part.into_iter();
-    let parts = parts(&items).into_iter();
+    let parts = permits::parts(&items).into_iter();
     parts
         .map(|part| rest.by_ref().take(part.len()).collect())
         .collect()
@@ -97,26 +95,12 @@ async fn mark_part(
     match sort {
         None => Ok(Vec::new()),
         Some(Sort::Others) => {
-            let items = items.map(|item| {
-                (
-                    item.key.raw(),
-                    field(&item.key, item.holder),
-                    renewals::mark(item),
-                )
-            });
+            let items = items.map(|item| exclusive::entry(item, renewals::mark(item)));
             let items: Vec<_> = items.collect();
             script::run(&mut connection, &Renew { items: &items }, Manner::PLAIN).await
         }
         Some(Sort::Reads) => {
-            let items = items.map(|item| {
-                let timeout = timeout_key(&item.key, item.holder);
-                (
-                    item.key.raw(),
-                    timeout,
-                    item.holder.text(),
-                    renewals::mark(item),
-                )
-            });
+            let items = items.map(|item| read_write::entry(item, renewals::mark(item)));
             let items: Vec<_> = items.collect();
             let script = ReadRenew { items: &items };
             script::run(&mut connection, &script, Manner::PLAIN).await
@@ -124,8 +108,8 @@ async fn mark_part(
         // They are taken and given back together: one stands for all, unless they are extended.
         Some(Sort::Permits) => {
             let items = items.map(|item| {
-                let ids = ids(item.holder, item.term.map_or(1, |_| item.permits));
-                (leases(&item.key), ids, renewals::mark(item))
+                let permits = item.term.map_or(1, |_| item.permits);
+                permits::entry(item, permits, renewals::mark(item))
             });
             let items: Vec<_> = items.collect();
             let script = RenewPermits { items: &items };
