@@ -12,8 +12,13 @@ const STRETCH: Duration = Duration::from_millis(50);
 /// Where nobody else is known to wait: peers that neither subscribe nor publish still get a chance.
 const STRETCH_ALONE: Duration = Duration::from_secs(1);
 
-const LEAST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// How long a process stays away after a stretch: a waiter of another one hears of the release and asks within a
+/// round trip of its own.
+const PAUSE: Duration = Duration::from_millis(1);
+/// So many stretches in a row without seeing another process have the lock, and the next pause is a long one: waiters
+/// that are slower to ask than this process get their turn.
+const STRETCHES_UNSEEN: u32 = 8;
+const LONG_PAUSE: Duration = Duration::from_millis(50);
 
 /// The state of one key's hand-over budget. A fresh one has its whole budget.
 #[derive(Debug, Default)]
@@ -23,8 +28,8 @@ pub(crate) struct Pace {
     hand_overs: u32,
     /// Waiters of other processes, as of the last hand-over; `None` if unknown.
     strangers: Option<u64>,
-    /// How long to stay away after the next stretch; doubles while this process keeps winning.
-    pause: Option<Duration>,
+    /// Stretches since this process last saw another one have the lock.
+    unseen: u32,
     /// The budget is spent: the next head stays away first.
     stand_back: bool,
 }
@@ -55,21 +60,26 @@ impl Pace {
     }
 
     /// How long the head must stay away before it asks the store, given a recent round trip.
+    ///
+    /// All processes stay away for the same time. A pause that grew while a process kept winning did starve some: those
+    /// with short pauses met each other and kept them, and those with long ones met nobody.
     pub(crate) fn pause(&mut self, round_trip: Duration) -> Option<Duration> {
         if !std::mem::take(&mut self.stand_back) {
             return None;
         }
-        let least = (round_trip * 4).max(LEAST_PAUSE);
-        let pause = self.pause.map_or(least, |pause| {
-            (pause * 2).clamp(least, LONGEST_PAUSE.max(least))
-        });
-        self.pause = Some(pause);
+        self.unseen += 1;
+        let pause = (round_trip * 4).max(PAUSE);
+        let pause = if self.unseen.is_multiple_of(STRETCHES_UNSEEN) {
+            pause.max(LONG_PAUSE)
+        } else {
+            pause
+        };
         Some(pause.mul_f64(0.75 + fastrand::f64() / 2.0))
     }
 
-    /// Somebody else had the key: the next pause is a short one again.
+    /// Another process had the key.
     pub(crate) fn saw_another(&mut self) {
-        self.pause = None;
+        self.unseen = 0;
     }
 }
 
@@ -109,27 +119,44 @@ mod tests {
         assert!(!pace.may_hand_over());
     }
 
+    /// The pause after one more stretch.
+    fn next_pause(pace: &mut Pace, round_trip: Duration) -> Duration {
+        pace.stand_back();
+        pace.pause(round_trip).unwrap()
+    }
+
+    fn is_about(pause: Duration, millis: u64) -> bool {
+        let about = Duration::from_millis(millis);
+        pause >= about.mul_f64(0.75) && pause <= about.mul_f64(1.25)
+    }
+
     #[test]
-    fn the_pause_doubles_while_the_process_keeps_winning() {
+    fn a_head_stays_away_only_after_a_stretch() {
         let mut pace = Pace::default();
         assert_eq!(pace.pause(Duration::ZERO), None);
-        let mut between = |least: u64, most: u64| {
-            pace.stand_back();
-            let pause = pace.pause(Duration::from_millis(1)).unwrap();
-            let (least, most) = (Duration::from_millis(least), Duration::from_millis(most));
-            assert!(
-                pause >= least.mul_f64(0.75) && pause <= most.mul_f64(1.25),
-                "{pause:?}"
-            );
-        };
-        between(5, 5);
-        between(10, 10);
-        between(20, 20);
-        between(40, 40);
-        between(50, 50);
-        between(50, 50);
-        pace.saw_another();
-        pace.stand_back();
-        assert!(pace.pause(Duration::ZERO).unwrap() < Duration::from_millis(7));
+        assert!(is_about(next_pause(&mut pace, Duration::ZERO), 1));
+        assert_eq!(pace.pause(Duration::ZERO), None);
+        let far = Duration::from_millis(3);
+        assert!(is_about(next_pause(&mut pace, far), 12));
+    }
+
+    #[test]
+    fn every_eighth_pause_is_long_while_no_other_process_is_seen() {
+        let mut pace = Pace::default();
+        for _ in 0..3 {
+            for _ in 0..7 {
+                assert!(is_about(next_pause(&mut pace, Duration::ZERO), 1));
+            }
+            assert!(is_about(next_pause(&mut pace, Duration::ZERO), 50));
+        }
+    }
+
+    #[test]
+    fn processes_that_see_each_other_make_no_long_pause() {
+        let mut pace = Pace::default();
+        for _ in 0..100 {
+            assert!(is_about(next_pause(&mut pace, Duration::ZERO), 1));
+            pace.saw_another();
+        }
     }
 }
