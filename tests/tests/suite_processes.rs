@@ -55,7 +55,7 @@ async fn processes_never_hold_at_once() {
 #[tokio::test]
 async fn no_process_is_starved_by_the_others() {
     let server = RedisServer::start();
-    let per_process = collect(start(&server, "race", 4, "4000"));
+    let per_process = collect(start(&server, "race", 4, "8000"));
     let fair = per_process.values().sum::<usize>() / 4;
     // The benchmark asks for half a fair share over a longer time on a quiet machine.
     assert!(
