@@ -13,10 +13,7 @@ use crate::kind::Kind;
 use crate::name::LockName;
 use crate::options::Overrides;
 use crate::order::{Order, Patience};
-use crate::wait::{CAP, gave_up, queue};
-
-const PAUSE: Duration = Duration::from_millis(25);
-const AFTER_A_FAULT: Duration = Duration::from_millis(250);
+use crate::wait::{CAP, gave_up, pauses_after_faults, queue};
 
 /// Notes what the store said, for those who queue behind.
 pub(crate) fn note<T>(place: &Place, answer: &Result<T, Fault>) {
@@ -100,16 +97,17 @@ impl Counter<'_> {
         let _under_way = self.core.life.background.enter();
         self.core.life.admit_last(&self.key)?;
         let deadline = clock::now() + self.core.options.call_timeout;
+        let mut pauses = pauses_after_faults();
         loop {
             let fault = match ask(self.core, self.tally(), deadline.remaining()).await {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
-            if matches!(fault, Fault::NotDone(_)) && deadline.remaining() > PAUSE {
-                clock::sleep(PAUSE).await;
-                continue;
+            let pause = pauses.pause();
+            if !matches!(fault, Fault::NotDone(_)) || deadline.remaining() <= pause {
+                return Err(self.error(fault));
             }
-            return Err(self.error(fault));
+            clock::sleep(pause).await;
         }
     }
 
@@ -122,11 +120,15 @@ impl Counter<'_> {
         again: impl Fn(&Fault) -> bool,
     ) -> Result<(), LockError> {
         let mut listener: Option<Box<dyn Listen>> = None;
+        let mut pauses = pauses_after_faults();
         loop {
             let timeout = patience.cut(self.core.options.call_timeout, clock::now());
             let fault = match ask(timeout).await {
                 Ok(true) => return Ok(()),
-                Ok(false) => None,
+                Ok(false) => {
+                    pauses.reset();
+                    None
+                }
                 Err(fault) if again(&fault) => Some(fault),
                 Err(fault) => return Err(self.error(fault)),
             };
@@ -135,7 +137,7 @@ impl Counter<'_> {
             }
             let waiting = async {
                 match (&fault, &mut listener) {
-                    (Some(_), _) => patience.pause(AFTER_A_FAULT).await,
+                    (Some(_), _) => patience.pause(pauses.pause()).await,
                     (None, None) => {
                         // News between the answer and the subscription would be missed: ask again after it.
                         let listener = listener.insert(self.core.backend.listen_to(self.tally()));

@@ -15,7 +15,7 @@ use crate::gate::Place;
 use crate::hold::Hold;
 use crate::lifecycle::Counted;
 use crate::observe;
-use crate::release::{FIRST_PAUSE, LONGEST_PAUSE};
+use crate::release::pauses;
 
 /// A downgrade that is to be carried out.
 pub(crate) struct Downgrade {
@@ -71,7 +71,7 @@ impl Downgrade {
     /// Repeats it until there is an answer. When the hold is over before, there is nothing left to downgrade: whoever
     /// ended it gives back what the store has.
     async fn run(self, done: oneshot::Sender<Result<(), LockError>>) {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = pauses();
         let outcome = loop {
             if self.hold.is_over() {
                 break self.hold.check();
@@ -91,10 +91,9 @@ impl Downgrade {
                 Err(fault) => break Err(fault.into_error(self.hold.key().name())),
             }
             tokio::select! {
-                () = clock::sleep(pause) => {}
+                () = clock::sleep(pauses.pause()) => {}
                 () = self.hold.clone().over() => {}
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         };
         drop(self.place);
         let _ = done.send(outcome);

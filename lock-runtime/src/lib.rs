@@ -135,6 +135,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings.
 
 mod backend;
+mod backoff;
 mod builder;
 mod clock;
 mod convert;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::backend::{Fault, HandedOver, Released, Renewal, Stake};
+use crate::backoff::Backoff;
 use crate::clock::{self, Moment};
 use crate::core::Core;
 use crate::downgrade::Downgrade;
@@ -96,9 +97,10 @@ fn clean_up(core: Arc<Core>, hold: Arc<Hold>, reason: LostReason) {
     });
 }
 
-/// The pauses between two tries of a release that got no answer.
-pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
-pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The pauses between two tries of what ends a hold and got no answer.
+pub(crate) fn pauses() -> Backoff {
+    Backoff::new(Duration::from_millis(20), Duration::from_secs(1))
+}
 
 /// A good hold whose last sharer has left.
 #[derive(Debug)]
@@ -216,6 +218,7 @@ impl Departure {
 
     /// Makes the lease last until then, if it does not.
     async fn cover(&self, until: Moment) {
+        let mut pauses = pauses();
         while self.hold.deadline().remaining() < until.remaining() {
             // The margin on top: the store's clock may be the faster one.
             let rest = until.remaining();
@@ -236,7 +239,7 @@ impl Departure {
             if !fault.is_passing() || self.hold.deadline().has_passed() {
                 return;
             }
-            clock::sleep(LONGEST_PAUSE).await;
+            clock::sleep(pauses.pause()).await;
         }
     }
 
@@ -383,7 +386,7 @@ async fn settle(
     until: Moment,
     unanswered: &mut bool,
 ) -> Result<Released, Fault> {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = pauses();
     let mut timeout = core.options.call_timeout;
     loop {
         // Set before the call: whoever drops this future here does not know the answer either.
@@ -401,8 +404,7 @@ async fn settle(
         if !fault.is_passing() || until.has_passed() {
             return Err(fault);
         }
-        clock::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        clock::sleep(pauses.pause()).await;
         timeout = timeout.min(until.remaining().max(LEAST_CALL));
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{AcquiredAll, Claim, Fault};
+use crate::backoff::jittered;
 use crate::clock::{self, Moment};
 use crate::core::Core;
 use crate::error::{LockError, StoreError};
@@ -65,7 +66,7 @@ pub(crate) async fn acquire(
             return intact(shares);
         }
         drop(shares);
-        patience.pause(PAUSE.mul_f64(0.5 + fastrand::f64())).await;
+        patience.pause(jittered(PAUSE)).await;
     }
 }
 

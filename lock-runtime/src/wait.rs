@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Acquired, Fault, Listen};
+use crate::backoff::Backoff;
 use crate::clock::{self, Moment};
 use crate::core::Core;
 use crate::error::{LockError, LostReason, StoreError};
@@ -26,11 +27,13 @@ use crate::share::Share;
 
 /// How long a head sleeps at most before it looks for itself, give or take a fifth.
 pub(crate) const CAP: Duration = Duration::from_secs(1);
-/// The pauses after a store that failed.
-const FIRST_PAUSE: Duration = Duration::from_millis(25);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// A wait behind this process's own hold that lasts so long is worth a warning.
 const LONG_LOCAL_WAIT: Duration = Duration::from_secs(1);
+
+/// The pauses after a store that failed.
+pub(crate) fn pauses_after_faults() -> Backoff {
+    Backoff::new(Duration::from_millis(25), Duration::from_millis(500))
+}
 
 /// Acquires within the order's wait.
 pub(crate) async fn acquire(
@@ -394,7 +397,7 @@ pub(crate) async fn contend<S: Seat>(
 ) -> Result<Share, LockError> {
     let mut outcome = first;
     let mut listener: Option<Box<dyn Listen>> = None;
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = pauses_after_faults();
     // The last definite answer decides what the caller is told in the end; `Some(left)` was one.
     let mut answer: Option<Option<Duration>> = None;
     loop {
@@ -402,7 +405,7 @@ pub(crate) async fn contend<S: Seat>(
             Asked::Held(share) => return Ok(share),
             Asked::Busy(left) => {
                 answer = Some(left);
-                pause = FIRST_PAUSE;
+                pauses.reset();
                 None
             }
             Asked::Failed(fault) if !fault.is_passing() => {
@@ -425,9 +428,7 @@ pub(crate) async fn contend<S: Seat>(
         }
         let waiting = async {
             match (&fault, &mut listener) {
-                (Some(_), _) => {
-                    patience.pause(pause.mul_f64(0.5 + fastrand::f64())).await;
-                }
+                (Some(_), _) => patience.pause(pauses.pause()).await,
                 (None, None) => {
                     // A release between the attempt and the subscription would be missed: ask again after it.
                     let listener = listener.insert(seat.listen(core, &order.key));
@@ -447,9 +448,6 @@ pub(crate) async fn contend<S: Seat>(
         tokio::select! {
             () = waiting => {}
             () = core.life.closing() => return Err(gate::closed(&order.key)),
-        }
-        if fault.is_some() {
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         let now = clock::now();
         if patience.is_over_at(now) {

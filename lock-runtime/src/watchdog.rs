@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use self::schedule::{Schedule, Watched};
 use crate::backend::{Backend, Event, Fault, Renewal, Renewed};
+use crate::backoff::jittered;
 use crate::clock::{self, Moment};
 use crate::error::LostReason;
 use crate::hold::Hold;
@@ -222,7 +223,7 @@ impl Watch {
         let mut schedule = self.schedule();
         let now = clock::now();
         // Not at once: what panicked may panic again.
-        let again = |watched: &Watched| now + watched.hold.term().retry_pause();
+        let again = |watched: &Watched| now + jittered(watched.hold.term().retry_pause());
         let forgotten = schedule.holds.iter();
         let forgotten = forgotten.filter(|(_, watched)| watched.renew_at.is_none());
         let forgotten: Vec<_> = forgotten
@@ -259,7 +260,7 @@ impl Watch {
             let answer = answers.as_ref().ok().and_then(|all| all.get(index));
             let now = clock::now();
             let renew_at = match answer {
-                Some(Renewed::Unknown) | None => now + hold.term().retry_pause(),
+                Some(Renewed::Unknown) | None => now + jittered(hold.term().retry_pause()),
                 Some(answer) => {
                     hold.renewed(renewal, *answer, *sent_at);
                     // A longer lease that was wanted meanwhile was not asked for by this renewal.

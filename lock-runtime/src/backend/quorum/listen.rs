@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::tally::majority;
 use crate::backend::Listen;
+use crate::backoff::Backoff;
 use crate::clock::{self, Moment};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -19,9 +20,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct QuorumListener {
     ears: Vec<Ear>,
-    /// When the first node told, of those that have since the caller last woke.
-    since: Option<Moment>,
-    pause: Duration,
+    /// When to wake, though fewer than a majority have told since the caller last woke.
+    wake: Option<Moment>,
+    pauses: Backoff,
 }
 
 struct Ear {
@@ -39,8 +40,8 @@ impl QuorumListener {
         };
         QuorumListener {
             ears: listeners.into_iter().map(ear).collect(),
-            since: None,
-            pause: FIRST_PAUSE,
+            wake: None,
+            pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
         }
     }
 
@@ -49,7 +50,7 @@ impl QuorumListener {
     }
 
     fn woken(&mut self) {
-        self.since = None;
+        self.wake = None;
         for ear in &mut self.ears {
             ear.told = false;
         }
@@ -105,30 +106,25 @@ impl Listen for QuorumListener {
         Box::pin(async {
             loop {
                 if self.count(|ear| ear.told) >= majority(self.ears.len()) {
-                    self.pause = FIRST_PAUSE;
+                    self.pauses.reset();
                     return self.woken();
                 }
-                let wake = self.since.map(|since| since + self.pause);
                 let told = any(
                     &mut self.ears,
                     |ear| !ear.told,
                     heard,
                     |ear| ear.told = true,
                 );
-                let Some(wake) = wake else {
+                let Some(wake) = self.wake else {
                     told.await;
-                    self.since = Some(clock::now());
-                    // No two waiters that were told by one message ask at one time.
-                    self.pause = self.pause.mul_f64(0.75 + fastrand::f64() / 2.0);
+                    // By chance: no two waiters that were told by one message ask at one time.
+                    self.wake = Some(clock::now() + self.pauses.pause());
                     continue;
                 };
                 tokio::select! {
                     biased;
                     () = told => {}
-                    () = clock::sleep_until(wake) => {
-                        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-                        return self.woken();
-                    }
+                    () = clock::sleep_until(wake) => return self.woken(),
                 }
             }
         })

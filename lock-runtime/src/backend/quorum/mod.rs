@@ -45,6 +45,7 @@ use super::{
     Acquired, AcquiredAll, Backend, Claim, Fault, Granted, HandedOver, Listen, Released, Renewal,
     Renewed, Reply, Seen, Stake,
 };
+use crate::backoff::Backoff;
 use crate::clock::{self, Moment};
 use crate::error::StoreError;
 use crate::holder::HolderId;
@@ -145,19 +146,19 @@ impl Inner {
         let Some(node) = self.nodes.get(node) else {
             return;
         };
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut permit = None;
         loop {
             match node.backend.release(bid.stake(), bid.timeout).await {
                 Err(fault) if fault.is_passing() => {}
                 Ok(_) | Err(_) => return,
             }
+            let pause = pauses.pause();
             permit = permit.or_else(|| self.errands.try_acquire().ok());
             if permit.is_none() || (clock::now() + pause).has_reached(until) {
                 return;
             }
-            clock::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            clock::sleep(pause).await;
         }
     }
 
@@ -166,10 +167,11 @@ impl Inner {
     fn split_pause(&self) -> Duration {
         const SHORTEST: Duration = Duration::from_millis(5);
         const LONGEST: Duration = Duration::from_millis(100);
-        let splits = self.splits.fetch_add(1, Ordering::Relaxed).min(8);
+        let splits = self.splits.fetch_add(1, Ordering::Relaxed);
         let least = (self.round_trip() * 4).max(SHORTEST);
-        let spread = (least * 2_u32.pow(splits)).min(LONGEST.max(least));
-        spread.mul_f64(fastrand::f64())
+        Backoff::new(least, LONGEST.max(least))
+            .after(splits)
+            .pause()
     }
 
     /// That of the slowest node that a majority needs.

@@ -9,6 +9,7 @@ use super::link::Live;
 use super::scripts::AcquireReply;
 use super::{GaveBack, Inner, exclusive, fair, permits, read_write};
 use crate::backend::{Acquired, Claim, Fault, Granted, Stake};
+use crate::backoff::Backoff;
 use crate::clock::{self, Moment};
 use crate::error::StoreError;
 use crate::holder::HolderId;
@@ -204,6 +205,11 @@ impl Drop for Undo<'_> {
 /// The estimate of the server's time may be late by a round trip, and so may a lease's end.
 const SLACK: Duration = Duration::from_secs(1);
 
+/// The pauses between two tries to give back what nobody wants.
+pub(super) fn undo_pauses() -> Backoff {
+    Backoff::new(Duration::from_millis(2), Duration::from_millis(250))
+}
+
 /// A release of what may have been acquired, repeated until it cannot happen any more.
 pub(super) struct Compensation {
     pub(super) inner: Arc<Inner>,
@@ -219,7 +225,6 @@ pub(super) struct Compensation {
 
 impl Compensation {
     pub(super) async fn run(&self) {
-        const LONGEST_PAUSE: Duration = Duration::from_millis(250);
         let stake = Stake {
             key: &self.key,
             holder: self.holder,
@@ -227,7 +232,7 @@ impl Compensation {
         };
         let mut next = Some(self.live.clone());
         let mut past = false;
-        let mut pause = Duration::from_millis(2);
+        let mut pauses = undo_pauses();
         while !self.over.has_passed() {
             let now = clock::now();
             let deadline = (now + self.inner.call_timeout).earlier(self.over);
@@ -273,8 +278,7 @@ impl Compensation {
                 }
                 Err(_) => {}
             }
-            clock::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            clock::sleep(pauses.pause()).await;
         }
     }
 }

@@ -9,6 +9,7 @@ use super::sentinel::{Address, Named, Sentinels};
 use super::target::{Place, Target};
 use super::{faults, script};
 use crate::backend::Fault;
+use crate::backoff::Backoff;
 use crate::clock;
 use crate::error::StoreError;
 
@@ -159,32 +160,17 @@ pub(super) async fn connect(
     }
 }
 
-/// The pauses between two attempts: 50 ms, doubling up to 1 s, each shortened by up to a half at random so that
-/// many clients do not come back in the same instant.
-#[derive(Debug)]
-pub(super) struct Backoff(Duration);
+/// The pauses between two attempts to connect.
+pub(super) fn pauses() -> Backoff {
+    Backoff::new(Duration::from_millis(50), Duration::from_millis(750))
+}
 
-impl Backoff {
-    const FIRST: Duration = Duration::from_millis(50);
-    const LONGEST: Duration = Duration::from_secs(1);
-
-    pub(super) fn new() -> Backoff {
-        Backoff(Backoff::FIRST)
-    }
-
-    /// Sleeps; wakes early when the master has moved.
-    pub(super) async fn pause(&mut self, target: &Target) {
-        let pause = self.next();
-        match target.sentinels() {
-            None => clock::sleep(pause).await,
-            Some(sentinels) => sentinels.pause(pause).await,
-        }
-    }
-
-    pub(super) fn next(&mut self) -> Duration {
-        let pause = self.0;
-        self.0 = (pause * 2).min(Backoff::LONGEST);
-        pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+/// Sleeps before the next attempt; wakes early when the master has moved.
+pub(super) async fn pause(pauses: &mut Backoff, target: &Target) {
+    let pause = pauses.pause();
+    match target.sentinels() {
+        None => clock::sleep(pause).await,
+        Some(sentinels) => sentinels.pause(pause).await,
     }
 }
 
@@ -211,23 +197,5 @@ impl Outage {
         if let Some(since) = self.since.take() {
             tracing::info!(server = target.shown(), after = ?since.elapsed(), "{} restored", self.what);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_to_a_second_and_are_jittered() {
-        let mut backoff = Backoff::new();
-        let pauses: Vec<_> = (0..20).map(|_| backoff.next()).collect();
-        assert!(pauses[0] <= Backoff::FIRST && pauses[0] >= Backoff::FIRST / 2);
-        assert!(pauses.iter().all(|pause| *pause <= Backoff::LONGEST));
-        assert!(
-            pauses[10..]
-                .iter()
-                .all(|pause| *pause >= Backoff::LONGEST / 2)
-        );
     }
 }

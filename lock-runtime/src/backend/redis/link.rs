@@ -14,7 +14,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 
 use super::channels::ClusterChannels;
-use super::dial::{self, Backoff, Outage, STABLE};
+use super::dial::{self, Outage, STABLE};
 use super::script::{self, Manner, Script};
 use super::sentinel::Address;
 use super::server_clock::ServerClock;
@@ -433,7 +433,7 @@ impl Supervisor {
 
     async fn keep_alive(&mut self, state: &watch::Sender<State>, mut next: Option<Opened>) {
         let mut outage = Outage::new("the connection to the lock store is");
-        let mut backoff = Backoff::new();
+        let mut pauses = dial::pauses();
         for generation in 0.. {
             let opened = loop {
                 let attempt = match next.take() {
@@ -445,7 +445,7 @@ impl Supervisor {
                     Err(fault) => {
                         outage.is_on(&self.target, &fault);
                         self.is_down(state, fault);
-                        backoff.pause(&self.target).await;
+                        dial::pause(&mut pauses, &self.target).await;
                     }
                 }
             };
@@ -461,9 +461,9 @@ impl Supervisor {
             self.is_down(state, fault);
             // A server that accepts and cuts at once is not to be asked without a pause.
             if since.elapsed() > STABLE {
-                backoff = Backoff::new();
+                pauses.reset();
             } else {
-                backoff.pause(&self.target).await;
+                dial::pause(&mut pauses, &self.target).await;
             }
         }
     }

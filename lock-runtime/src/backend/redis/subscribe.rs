@@ -13,7 +13,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
-use super::dial::{self, Backoff, Outage, STABLE};
+use super::dial::{self, Outage, STABLE};
 use super::faults;
 use super::sentinel::Address;
 use super::target::Target;
@@ -54,7 +54,7 @@ impl Subscriber {
 
     async fn keep_alive(&self) {
         let mut outage = Outage::new("the subscription to the lock store is");
-        let mut backoff = Backoff::new();
+        let mut pauses = dial::pauses();
         let mut refusals = Refusals::default();
         let mut renewed = false;
         loop {
@@ -74,7 +74,7 @@ impl Subscriber {
                             let fault = session.serve(&cut).await;
                             // A server that accepts and cuts at once is not to be asked without a pause.
                             if since.elapsed() > STABLE {
-                                backoff = Backoff::new();
+                                pauses.reset();
                             }
                             fault
                         }
@@ -88,7 +88,7 @@ impl Subscriber {
             self.topics.unreachable();
             self.tried.send_replace(true);
             outage.is_on(&self.target, &fault);
-            backoff.pause(&self.target).await;
+            dial::pause(&mut pauses, &self.target).await;
         }
     }
 

@@ -13,6 +13,7 @@ use super::super::topics::Topics;
 use super::Cluster;
 use super::session::{Note, Order, Session};
 use crate::backend::EventSink;
+use crate::backoff::Backoff;
 use crate::clock::{self, Moment};
 use crate::key;
 
@@ -48,7 +49,7 @@ struct Switchboard<'a> {
     homeless: Vec<Arc<str>>,
     retry: Option<Moment>,
     /// From the last try to the next.
-    pause: Duration,
+    pauses: Backoff,
     tried_at: Moment,
 }
 
@@ -73,7 +74,7 @@ impl Ears {
             homes: HashMap::new(),
             homeless: Vec::new(),
             retry: None,
-            pause: RETRY,
+            pauses: Backoff::new(RETRY, LATEST_RETRY),
             tried_at: clock::now(),
         };
         loop {
@@ -122,10 +123,9 @@ impl Switchboard<'_> {
         self.homeless.push(channel);
         if self.retry.is_none() {
             if self.tried_at.elapsed() > LATEST_RETRY {
-                self.pause = RETRY;
+                self.pauses.reset();
             }
-            self.retry = Some(clock::now() + self.pause);
-            self.pause = (self.pause * 2).min(LATEST_RETRY);
+            self.retry = Some(clock::now() + self.pauses.pause());
         }
     }
 
@@ -157,7 +157,8 @@ impl Switchboard<'_> {
     fn move_house(&mut self) {
         let table = &self.ears.cluster.table;
         let mut moved = std::mem::take(&mut self.homeless);
-        (self.retry, self.pause) = (None, RETRY);
+        self.retry = None;
+        self.pauses.reset();
         for (channel, home) in &self.homes {
             let owner = table.owner(key::slot(channel.as_bytes()));
             if owner.is_some_and(|owner| owner.address != *home) {

@@ -45,6 +45,7 @@ use super::server_clock::ServerClock;
 use super::target::Target;
 use super::{CLOSED, Settings};
 use crate::backend::Fault;
+use crate::backoff::Backoff;
 use crate::clock::{self, Moment};
 use crate::error::{LockError, StoreError};
 use crate::key;
@@ -355,9 +356,10 @@ fn named(address: Address, from: &Live) -> Address {
     }
 }
 
-/// 2 ms, doubling up to 64 ms, shortened by up to a half at random.
+/// Before a request is sent on once more.
 fn pause(hops: u32) -> Duration {
-    Duration::from_millis(1 << hops.clamp(1, 6)).mul_f64(0.5 + fastrand::f64() / 2.0)
+    let pauses = Backoff::new(Duration::from_millis(1), Duration::from_millis(50));
+    pauses.after(hops).pause()
 }
 
 /// Ends a wait for a cluster that was closed.

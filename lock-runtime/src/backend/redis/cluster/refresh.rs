@@ -12,6 +12,7 @@ use super::super::{dial, faults, script};
 use super::slots::{self, Before, View};
 use super::{Cluster, closed};
 use crate::backend::Fault;
+use crate::backoff::jittered;
 use crate::clock;
 use crate::error::StoreError;
 
@@ -21,7 +22,7 @@ const SELDOM: Duration = Duration::from_secs(10);
 const OFTEN: Duration = Duration::from_millis(250);
 /// The same, where nothing has changed for long.
 const RARELY: Duration = Duration::from_secs(2);
-/// Between two, however many doubt.
+/// Between two, however many doubt, jittered.
 const LEAST: Duration = Duration::from_millis(50);
 /// How long slower nodes are waited for once one has answered.
 const GRACE: Duration = Duration::from_millis(100);
@@ -68,11 +69,10 @@ impl Cluster {
                 true => Pauses::in_trouble(since.elapsed()),
                 false => Pauses::ALL_IS_WELL,
             };
-            clock::sleep(pauses.least).await;
-            let pause = pauses.longest.mul_f64(0.4 + fastrand::f64() * 0.6);
+            clock::sleep(jittered(pauses.least)).await;
             tokio::select! {
                 () = self.doubt.notified() => {}
-                () = clock::sleep(pause) => {}
+                () = clock::sleep(jittered(pauses.longest)) => {}
             }
         }
     }
@@ -180,12 +180,12 @@ impl Cluster {
     }
 }
 
-/// Before the table is looked after again.
+/// Before the table is looked after again. Both are jittered.
 #[derive(Debug, PartialEq)]
 struct Pauses {
     /// Whoever doubts.
     least: Duration,
-    /// Whether or not anybody doubts; jittered.
+    /// Whether or not anybody doubts.
     longest: Duration,
 }
 

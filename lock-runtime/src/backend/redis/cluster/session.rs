@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::super::channels::ClusterChannels;
-use super::super::dial::{self, Backoff, Outage, STABLE};
+use super::super::dial::{self, Outage, STABLE};
 use super::super::sentinel::Address;
 use super::super::subscribe::{PING_EVERY, Refusals};
 use super::super::target::Target;
@@ -73,7 +73,7 @@ impl Session {
 
     async fn keep_alive(&self, orders: &mut Orders) -> Result<(), Ended> {
         let mut outage = Outage::new("a subscription to the lock store is");
-        let mut backoff = Backoff::new();
+        let mut pauses = dial::pauses();
         let mut refusals = Refusals::default();
         let mut mine = Mine::new();
         let mut deaf = false;
@@ -97,7 +97,7 @@ impl Session {
                         Err(fault) => fault,
                     };
                     if since.elapsed() > STABLE {
-                        backoff = Backoff::new();
+                        pauses.reset();
                     }
                     fault
                 }
@@ -111,7 +111,7 @@ impl Session {
                 address: self.address.clone(),
             });
             outage.is_on(&self.target, &fault);
-            let pause = clock::now() + backoff.next();
+            let pause = clock::now() + pauses.pause();
             while !pause.has_passed() {
                 tokio::select! {
                     () = clock::sleep_until(pause) => {}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::Inner;
-use super::super::acquire::Pending;
+use super::super::acquire::{Pending, undo_pauses};
 use crate::backend::{Claim, Fault, Stake};
 use crate::clock::{self, Moment};
 use crate::holder::HolderId;
@@ -14,8 +14,6 @@ use crate::key::Key;
 const PATIENCE: Duration = Duration::from_millis(250);
 /// The server's lease may end so much later than we think.
 const SLACK: Duration = Duration::from_secs(1);
-const FIRST_PAUSE: Duration = Duration::from_millis(2);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Gives back, when it is dropped, what was granted. In the background, where it keeps the backend from closing.
 pub(super) struct GiveBack<'a> {
@@ -83,13 +81,12 @@ struct Grant {
 impl Grant {
     /// Until there is an answer. The grant was answered before this is sent, so none can overtake it.
     async fn release(&self, inner: &Inner) {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = undo_pauses();
         while !self.over.has_passed() {
             match self.release_once(inner).await {
                 Ok(()) | Err(Fault::Closed(_) | Fault::Denied(_)) => return,
-                Err(_) => clock::sleep(pause).await,
+                Err(_) => clock::sleep(pauses.pause()).await,
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

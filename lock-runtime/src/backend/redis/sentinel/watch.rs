@@ -9,10 +9,10 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::super::dial::Backoff;
-use super::super::faults;
+use super::super::{dial, faults};
 use super::{Sentinels, ask};
 use crate::backend::Fault;
+use crate::backoff::Backoff;
 use crate::clock;
 use crate::error::StoreError;
 
@@ -30,15 +30,15 @@ pub(in super::super) async fn watch(
     for index in 0..sentinels.hosts.len() {
         let sentinels = sentinels.clone();
         listeners.spawn(async move {
-            let mut backoff = Backoff::new();
+            let mut pauses = dial::pauses();
             loop {
-                let fault = match listen(&sentinels, index, timeout, &mut backoff).await {
+                let fault = match listen(&sentinels, index, timeout, &mut pauses).await {
                     Ok(never) => match never {},
                     Err(fault) => fault,
                 };
                 let sentinel = sentinels.host(index);
                 tracing::debug!(sentinel, reason = %fault, "not listening to a sentinel");
-                clock::sleep(backoff.next()).await;
+                clock::sleep(pauses.pause()).await;
             }
         });
     }
@@ -49,7 +49,7 @@ async fn listen(
     sentinels: &Arc<Sentinels>,
     index: usize,
     timeout: Duration,
-    backoff: &mut Backoff,
+    pauses: &mut Backoff,
 ) -> Result<std::convert::Infallible, Fault> {
     let signal = Arc::new(Notify::new());
     let cut = Arc::new(Notify::new());
@@ -75,7 +75,7 @@ async fn listen(
             let certain = certain && answer.epoch.is_none();
             sentinels.learn(address, answer.epoch, certain);
         }
-        *backoff = Backoff::new();
+        pauses.reset();
         tokio::select! {
             () = cut.notified() => {
                 return Err(Fault::NotDone(StoreError::new("the connection was cut")));
