@@ -13,6 +13,7 @@
 //! | [`store`] | a store of any kind, and the macro that runs a behaviour on each |
 //! | [`shared`] | a Sentinel group and a cluster that the tests of one process share |
 //! | [`quorum`] | several stores that keep locks together |
+//! | [`rate`] | how well keys are served while something is wrong with others |
 //! | [`process`] | a second process that contends, and can be killed |
 //! | [`java`] | a Java process with a Redisson client in it |
 //! | [`faults`] | futures dropped half-way, waiters that sleep, one script's traffic |
@@ -36,6 +37,7 @@ pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod quorum;
+pub mod rate;
 pub mod resp;
 pub mod sentinel;
 pub mod server;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::bid::Bid;
+use super::node::PATIENCE;
 use super::tally::{Verdict, Votes};
 use super::{Inner, Pending, gone, not_done};
 use crate::backend::{Acquired, AcquiredAll, Claim, Fault};
@@ -90,6 +91,8 @@ struct Poll {
     ballot: Arc<Ballot>,
     answers: mpsc::UnboundedReceiver<(usize, Vote)>,
     votes: Votes,
+    /// The nodes whose votes are still to come.
+    open: Vec<usize>,
     sent_at: Option<Moment>,
     decided: bool,
 }
@@ -116,6 +119,7 @@ impl Poll {
             ballot,
             answers,
             votes: Votes::default(),
+            open: (0..inner.nodes.len()).collect(),
             sent_at: None,
             decided: false,
         }
@@ -126,6 +130,7 @@ impl Poll {
         let Some((node, vote)) = self.answers.recv().await else {
             return false;
         };
+        self.open.retain(|open| *open != node);
         match vote {
             Ok(Polled::Won { sent_at }) => {
                 self.votes.granted += 1;
@@ -150,7 +155,7 @@ impl Poll {
                 return verdict;
             }
             if !self.hear().await {
-                for _ in 0..self.votes.open(nodes) {
+                for _ in self.open.drain(..) {
                     self.votes.faults.push((String::new(), gone()));
                 }
             }
@@ -158,13 +163,16 @@ impl Poll {
     }
 
     /// Gives the nodes that are only a little behind the time to be counted, so that a hold has as many votes as it
-    /// can. The others go on by themselves.
+    /// can. The others go on by themselves: one that has stopped answering does not delay every acquisition.
     async fn wait_for_the_others(&mut self, took: Duration) {
         const LEAST: Duration = Duration::from_millis(1);
-        const MOST: Duration = Duration::from_millis(50);
-        let nodes = self.inner.nodes.len();
-        let others = async { while self.votes.open(nodes) > 0 && self.hear().await {} };
-        let _ = tokio::time::timeout(took.clamp(LEAST, MOST), others).await;
+        let others = async { while self.expects_more() && self.hear().await {} };
+        let _ = tokio::time::timeout(took.clamp(LEAST, PATIENCE), others).await;
+    }
+
+    fn expects_more(&self) -> bool {
+        let mut open = self.open.iter().filter_map(|at| self.inner.nodes.get(*at));
+        open.any(|node| !node.is_silent())
     }
 
     /// Undoes what was granted and stops what is under way. The errands go on when their handles are dropped.
@@ -196,7 +204,7 @@ pub(super) async fn acquire(inner: &Arc<Inner>, bids: Vec<Bid>) -> Result<Polled
     };
     let mut poll = Poll::open(inner, bids);
     if poll.decide().await == Verdict::Won {
-        if poll.votes.open(nodes) > 0 {
+        if !poll.open.is_empty() {
             let took = shortest.asked_at.elapsed();
             poll.wait_for_the_others(took).await;
         }
@@ -204,7 +212,7 @@ pub(super) async fn acquire(inner: &Arc<Inner>, bids: Vec<Bid>) -> Result<Polled
             && shortest.term.validity(sent_at.elapsed()).is_some()
         {
             inner.splits.store(0, Ordering::Relaxed);
-            if poll.votes.open(nodes) > 0 {
+            if !poll.open.is_empty() {
                 for bid in &poll.ballot.bids {
                     inner.goes_on(bid.holder, &poll.ballot);
                 }
@@ -245,12 +253,16 @@ async fn vote(inner: &Arc<Inner>, ballot: &Ballot, index: usize) -> Option<Vote>
         return Some(Err(fault));
     }
     let claims: Vec<Claim<'_>> = ballot.bids.iter().map(Bid::claim).collect();
+    node.is_asked();
     let vote = tokio::select! {
         biased;
         vote = ask(node, &claims) => vote,
         // A node's own cancel safety undoes what it may have granted.
         () = ballot.until_withdrawn() => return None,
     };
+    if !matches!(&vote, Err(fault) if fault.is_passing()) {
+        node.has_answered();
+    }
     if !matches!(vote, Ok(Polled::Won { .. })) {
         return Some(vote);
     }

@@ -4,7 +4,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `tally` | counting answers: what a majority says. Pure |
-//! | `node` | one store; when it counts as down |
+//! | `node` | one store; when it counts as down, and as silent |
 //! | `bid`, `ballot` | what is asked of every node; an acquisition: majority, or undone at all nodes |
 //! | `handover` | a hold that changes hands at every node |
 //! | `rounds` | release, renew, inspect, force: asked of all, answered by a majority |

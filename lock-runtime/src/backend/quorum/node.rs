@@ -1,12 +1,16 @@
-//! One store of a quorum, and when it counts as down although it answers.
+//! One store of a quorum: when it counts as down although it answers, and when its answer is not waited for.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::not_done;
 use crate::backend::{Backend, Fault};
+use crate::clock::{self, Moment};
 use crate::term::Term;
+
+/// How long a vote is waited for that is not needed any more.
+pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 
 /// For how long at least a store has kept what it was given; `None` while that is not known because it was never
 /// reached.
@@ -18,6 +22,8 @@ pub(crate) struct Node {
     pub(super) shown: String,
     /// `None` for a store that cannot restart without ending this process.
     age: Option<Age>,
+    /// When it was first asked for a vote that it has not answered, nor any later one.
+    asked_at: Mutex<Option<Moment>>,
 }
 
 impl Node {
@@ -30,7 +36,28 @@ impl Node {
             backend,
             shown: shown.into(),
             age,
+            asked_at: Mutex::default(),
         }
+    }
+
+    /// It is asked for a vote.
+    pub(super) fn is_asked(&self) {
+        self.asked_at().get_or_insert_with(clock::now);
+    }
+
+    /// It has answered, whatever that was.
+    pub(super) fn has_answered(&self) {
+        *self.asked_at() = None;
+    }
+
+    /// Whether it owes votes for so long that the next one is not worth waiting for.
+    pub(super) fn is_silent(&self) -> bool {
+        self.asked_at().is_some_and(|at| at.elapsed() > PATIENCE)
+    }
+
+    fn asked_at(&self) -> MutexGuard<'_, Option<Moment>> {
+        // Nothing panics while it is locked.
+        self.asked_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why the node may not grant anything, if so. It restarted a short while ago: a hold that it had granted and

@@ -66,10 +66,6 @@ impl Votes {
         }
     }
 
-    pub(super) fn open(&self, nodes: usize) -> usize {
-        nodes.saturating_sub(self.granted + self.busy.len() + self.faults.len())
-    }
-
     /// What a lost vote means: enough leases are in the way, or too many nodes are away.
     pub(super) fn conclusion(mut self, nodes: usize) -> Result<Option<Duration>, Fault> {
         let needed = majority(nodes);

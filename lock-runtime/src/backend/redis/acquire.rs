@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::SemaphorePermit;
-
 use super::link::Live;
+use super::nodes::Admission;
 use super::scripts::AcquireReply;
 use super::{GaveBack, Inner, exclusive, fair, permits, read_write};
 use crate::backend::{Acquired, Claim, Fault, Granted, Stake};
@@ -18,36 +17,37 @@ use crate::kind::Kind;
 
 pub(super) async fn acquire(inner: &Arc<Inner>, claim: Claim<'_>) -> Result<Acquired, Fault> {
     let deadline = claim.asked_at + claim.timeout;
-    let (_permit, now) = permit(inner, claim.asked_at, deadline).await?;
     let key = claim.stake.key;
-    let (mut live, mut sent_at) = inner.route(key, now, deadline).await?;
+    let mut at = inner.admit(key, claim.asked_at, deadline).await?;
 
     let mut fence = Fence::of(&claim);
     let mut late = false;
     loop {
-        let reply = attempt(inner, &live, &claim, fence, sent_at, deadline).await;
+        let reply = attempt(inner, &mut at, &claim, fence, deadline).await;
         if let Some(detour) = inner.detour(&reply) {
             if detour.splits() && key.kind().is_mutex() && fence == Fence::Together {
                 fence = Fence::Apart;
             }
             // Another request: the lease counts from its sending, and its date is by the other node's clock.
-            (live, sent_at) = inner.follow(detour, &live, key, deadline).await?;
+            at = inner.admit_elsewhere(detour, at, key, deadline).await?;
             continue;
         }
+        let Admission { live, sent_at, .. } = &mut at;
         match reply? {
             AcquireReply::Granted { token, time } => {
-                live.clock().saw(time, sent_at);
+                live.clock().saw(time, *sent_at);
+                let sent_at = *sent_at;
                 return Ok(Acquired::Granted(Granted { token, sent_at }));
             }
             AcquireReply::Busy { left, time } => {
-                live.clock().saw(time, sent_at);
+                live.clock().saw(time, *sent_at);
                 return Ok(Acquired::Busy { left });
             }
             AcquireReply::Queued { left, first, time } => {
-                live.clock().saw(time, sent_at);
+                live.clock().saw(time, *sent_at);
                 return Ok(Acquired::Queued { left, first });
             }
-            AcquireReply::Stale { time } => live.clock().saw(time, sent_at),
+            AcquireReply::Stale { time } => live.clock().saw(time, *sent_at),
         }
         // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
         if std::mem::replace(&mut late, true) {
@@ -55,7 +55,7 @@ pub(super) async fn acquire(inner: &Arc<Inner>, claim: Claim<'_>) -> Result<Acqu
                 "the request reached the lock store too late",
             )));
         }
-        sent_at = clock::now();
+        *sent_at = clock::now();
     }
 }
 
@@ -81,12 +81,12 @@ impl Fence {
 /// One request on that connection.
 async fn attempt(
     inner: &Arc<Inner>,
-    live: &Live,
+    at: &mut Admission,
     claim: &Claim<'_>,
     fence: Fence,
-    sent_at: Moment,
     deadline: Moment,
 ) -> Result<AcquireReply, Fault> {
+    let (live, sent_at, permit) = (&at.live, at.sent_at, &mut at.permit);
     let not_after = live.clock().not_after(sent_at, deadline);
     // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates.
     let undo = Undo::armed(inner, live, claim, not_after, deadline);
@@ -98,6 +98,8 @@ async fn attempt(
     if fence == Fence::Apart
         && let Ok(AcquireReply::Granted { token, .. }) = &mut reply
     {
+        // The token's request has a permit of its own, perhaps of another node's connection.
+        *permit = None;
         // Still armed: without a token it is given back.
         *token = Box::pin(exclusive::token(inner, claim, deadline)).await?;
     }
@@ -107,25 +109,6 @@ async fn attempt(
         undo.disarm();
     }
     reply
-}
-
-/// Only so many acquires are under way, so that renewals and releases, which take no permit, are never far behind.
-/// With the time at which it was given: the wait for it is no part of the lease.
-pub(super) async fn permit(
-    inner: &Inner,
-    now: Moment,
-    deadline: Moment,
-) -> Result<(SemaphorePermit<'_>, Moment), Fault> {
-    // Overtakes nobody: what is given back while others wait goes to them.
-    if let Ok(permit) = inner.acquires.try_acquire() {
-        return Ok((permit, now));
-    }
-    match tokio::time::timeout_at(deadline.tick(), inner.acquires.acquire()).await {
-        Ok(Ok(permit)) => Ok((permit, clock::now())),
-        _ => Err(Fault::NotDone(StoreError::new(
-            "too many acquires are under way",
-        ))),
-    }
 }
 
 async fn ask(

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
-use super::acquire::{Undo, permit};
-use super::link::Live;
+use super::acquire::Undo;
+use super::nodes::Admission;
 use super::reply::Items;
 use super::script::{Script, Source, source};
 use super::scripts::foreign;
@@ -26,18 +26,17 @@ pub(super) async fn acquire_all(
     };
     let asked_at = clock::now();
     let deadline = asked_at + timeout;
-    let (_permit, now) = permit(inner, asked_at, deadline).await?;
     let Some(key) = one_slot(inner, claims) else {
         return Ok(AcquiredAll::Apart);
     };
-    let (mut live, mut sent_at) = inner.route(key, now, deadline).await?;
+    let mut at = inner.admit(key, asked_at, deadline).await?;
     loop {
-        let reply = attempt(inner, &live, claims, sent_at, deadline).await;
+        let reply = attempt(inner, &at, claims, deadline).await;
         match inner.detour(&reply) {
             None => return reply,
             // While the slot moves, its keys are not all in one place.
             Some(detour) if detour.may_split() => return Ok(AcquiredAll::Apart),
-            Some(detour) => (live, sent_at) = inner.follow(detour, &live, key, deadline).await?,
+            Some(detour) => at = inner.admit_elsewhere(detour, at, key, deadline).await?,
         }
     }
 }
@@ -57,11 +56,11 @@ fn one_slot<'a>(inner: &Inner, claims: &[Claim<'a>]) -> Option<&'a Key> {
 
 async fn attempt(
     inner: &Arc<Inner>,
-    live: &Live,
+    at: &Admission,
     claims: &[Claim<'_>],
-    sent_at: Moment,
     deadline: Moment,
 ) -> Result<AcquiredAll, Fault> {
+    let (live, sent_at) = (&at.live, at.sent_at);
     let not_after = live.clock().not_after(sent_at, deadline);
     let script = AcquireAll::new(claims, not_after);
     // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates each of them.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::birth::Birth;
@@ -16,7 +16,7 @@ use super::server_clock::ServerClock;
 use super::subscribe::Subscriber;
 use super::target::Target;
 use super::topics::Topics;
-use super::{GONE, Inner, MAX_ACQUIRES, RedisBackend, check, sentinel};
+use super::{GONE, Inner, RedisBackend, check, sentinel};
 use crate::backend::{EventSink, Fault};
 use crate::clock;
 use crate::error::{LockError, StoreError};
@@ -124,7 +124,6 @@ impl RedisBackend {
             handle,
             nodes: Nodes::One(link),
             topics,
-            acquires: Semaphore::new(MAX_ACQUIRES),
             pending: watch::Sender::new(0),
             closed,
         });
@@ -177,7 +176,6 @@ impl RedisBackend {
             handle,
             nodes: Nodes::Cluster(cluster),
             topics,
-            acquires: Semaphore::new(MAX_ACQUIRES),
             pending: watch::Sender::new(0),
             closed,
         });

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::acquire::permit;
 use super::counter_scripts::{
     AddPermits, CountDown, DeleteCounter, Done, Keys, OPEN, ReadCounter, SetCounter, TakePermits,
     TakePermitsReply,
@@ -84,8 +83,7 @@ impl Inner {
     async fn take(&self, key: &Key, permits: u32, timeout: Duration) -> Result<bool, Fault> {
         let asked_at = clock::now();
         let deadline = asked_at + timeout;
-        let (_permit, now) = permit(self, asked_at, deadline).await?;
-        let (mut live, mut sent_at) = self.route(key, now, deadline).await?;
+        let mut at = self.admit(key, asked_at, deadline).await?;
         // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
         let mut late = false;
         loop {
@@ -93,11 +91,11 @@ impl Inner {
                 count: key.raw(),
                 name: key.name(),
                 permits,
-                not_after: live.clock().not_after(sent_at, deadline),
+                not_after: at.live.clock().not_after(at.sent_at, deadline),
             };
-            let answer = live.call(&script, sent_at, deadline).await;
+            let answer = at.live.call(&script, at.sent_at, deadline).await;
             if let Some(detour) = self.detour(&answer) {
-                (live, sent_at) = self.follow(detour, &live, key, deadline).await?;
+                at = self.admit_elsewhere(detour, at, key, deadline).await?;
                 continue;
             }
             let (taken, time) = match answer? {
@@ -105,7 +103,7 @@ impl Inner {
                 TakePermitsReply::Busy { time } => (Some(false), time),
                 TakePermitsReply::Stale { time } => (None, time),
             };
-            live.clock().saw(time, sent_at);
+            at.live.clock().saw(time, at.sent_at);
             if let Some(taken) = taken {
                 return Ok(taken);
             }
@@ -114,7 +112,7 @@ impl Inner {
                     "the request reached the lock store too late",
                 )));
             }
-            sent_at = clock::now();
+            at.sent_at = clock::now();
         }
     }
 

@@ -62,33 +62,31 @@ pub(super) async fn token(
         fault => fault,
     };
     let fence = key.fence();
-    let (mut live, mut now) = inner
-        .route(key, clock::now(), deadline)
-        .await
-        .map_err(unfenced)?;
+    let admitted = inner.admit(key, clock::now(), deadline).await;
+    let mut at = admitted.map_err(unfenced)?;
     loop {
         let script = NextToken {
             fence: &fence,
-            not_after: live.clock().not_after(now, deadline),
+            not_after: at.live.clock().not_after(at.sent_at, deadline),
             counted: key.kind() == Kind::Fenced,
         };
-        let answer = live.call(&script, now, deadline).await;
+        let answer = at.live.call(&script, at.sent_at, deadline).await;
         if let Some(detour) = inner.detour(&answer) {
-            let followed = inner.follow(detour, &live, key, deadline).await;
-            (live, now) = followed.map_err(unfenced)?;
+            let admitted = inner.admit_elsewhere(detour, at, key, deadline).await;
+            at = admitted.map_err(unfenced)?;
             continue;
         }
         match answer.map_err(unfenced)? {
             NextTokenReply::Taken { token, time } => {
-                live.clock().saw(time, now);
+                at.live.clock().saw(time, at.sent_at);
                 return Ok(Some(token));
             }
-            NextTokenReply::Stale { time } => live.clock().saw(time, now),
+            NextTokenReply::Stale { time } => at.live.clock().saw(time, at.sent_at),
         }
         if deadline.has_passed() {
             return Err(Fault::Unknown(StoreError::new("no fencing token in time")));
         }
-        now = clock::now();
+        at.sent_at = clock::now();
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use redis::PushKind;
 use redis::aio::MultiplexedConnection;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, TryAcquireError, watch};
 
 use super::channels::ClusterChannels;
 use super::dial::{self, Outage, STABLE};
@@ -26,6 +26,10 @@ use crate::error::{LockError, StoreError};
 
 /// How long a server may take to show a sign of life after a call has timed out.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
+/// Acquires under way at once on one connection. More would only queue in front of renewals and releases, which take
+/// no permit.
+const MAX_ACQUIRES: usize = 1024;
 
 /// One call in so many measures its round trip; the first one does.
 const SAMPLED: u64 = 16;
@@ -64,6 +68,20 @@ struct Wire {
     generation: u64,
     /// The node, where sentinels named it.
     master: Option<Address>,
+    /// Permits for acquires. A new connection has all of them, whatever is still under way on the one before; closed
+    /// once another state has taken the place of this one.
+    acquires: Arc<Semaphore>,
+}
+
+impl Wire {
+    fn new(opened: &Opened, generation: u64) -> Wire {
+        Wire {
+            connection: opened.connection.clone(),
+            generation,
+            master: opened.master.clone(),
+            acquires: Arc::new(Semaphore::new(MAX_ACQUIRES)),
+        }
+    }
 }
 
 enum State {
@@ -72,6 +90,15 @@ enum State {
     /// The node is none of the cluster's masters any more.
     Dismissed,
     Closed,
+}
+
+impl State {
+    /// Those who wait for a permit of a connection that was given up look for another one.
+    fn replace(state: &watch::Sender<State>, by: State) {
+        if let State::Live(wire) = state.send_replace(by) {
+            wire.acquires.close();
+        }
+    }
 }
 
 impl Link {
@@ -93,11 +120,7 @@ impl Link {
         });
         let handle = supervisor.check.handle.clone();
         if let Some(first) = &first {
-            state.send_replace(State::Live(Wire {
-                connection: first.connection.clone(),
-                generation: 0,
-                master: first.master.clone(),
-            }));
+            State::replace(&state, State::Live(Wire::new(first, 0)));
         }
         handle.spawn(supervisor.run(state, first));
         link
@@ -276,6 +299,30 @@ impl Live {
         self.link.call(self, script, now, deadline).await
     }
 
+    /// One of the connection's permits to acquire, and what time it is then: `now`, if one was free. `None` if the
+    /// connection was given up before there was one.
+    pub(super) async fn permit(
+        &self,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<Option<(OwnedSemaphorePermit, Moment)>, Fault> {
+        let acquires = &self.wire.acquires;
+        // Overtakes nobody: what is given back while others wait goes to them.
+        match acquires.clone().try_acquire_owned() {
+            Ok(permit) => return Ok(Some((permit, now))),
+            Err(TryAcquireError::Closed) => return Ok(None),
+            Err(TryAcquireError::NoPermits) => {}
+        }
+        let waited = tokio::time::timeout_at(deadline.tick(), acquires.clone().acquire_owned());
+        // Boxed: it is rare, and every acquire would have to hold it.
+        match Box::pin(waited).await {
+            Ok(permit) => Ok(permit.ok().map(|permit| (permit, clock::now()))),
+            Err(_) => Err(Fault::NotDone(StoreError::new(
+                "too many acquires are under way",
+            ))),
+        }
+    }
+
     /// Publishes outside a script.
     pub(super) async fn publish(
         mut self,
@@ -420,12 +467,12 @@ impl Supervisor {
             () = Member::dismissed(&mut dismissed) => State::Dismissed,
             () = self.keep_alive(&state, first) => State::Closed,
         };
-        state.send_replace(end);
+        State::replace(&state, end);
     }
 
     /// What a cluster does about a node that is away, it has to be asked.
     fn is_down(&self, state: &watch::Sender<State>, fault: Fault) {
-        state.send_replace(State::Down(fault));
+        State::replace(state, State::Down(fault));
         if let Some(node) = &self.member {
             node.alarm.notify_one();
         }
@@ -451,11 +498,7 @@ impl Supervisor {
             };
             outage.is_over(&self.target);
             let since = clock::now();
-            state.send_replace(State::Live(Wire {
-                connection: opened.connection.clone(),
-                generation,
-                master: opened.master.clone(),
-            }));
+            State::replace(state, State::Live(Wire::new(&opened, generation)));
             let fault = self.watch(opened).await;
             outage.is_on(&self.target, &fault);
             self.is_down(state, fault);

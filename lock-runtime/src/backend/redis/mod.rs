@@ -63,7 +63,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 pub(crate) use self::birth::{Birth, Roll};
 pub use self::channels::ClusterChannels;
@@ -83,8 +83,6 @@ use crate::key::Key;
 use crate::kind::Kind;
 use crate::term::Term;
 
-/// Acquires under way at once. More would only queue in front of renewals and releases.
-const MAX_ACQUIRES: usize = 1024;
 /// Keys in one renewal: about 6 µs of the server's time each.
 const RENEW_BATCH: usize = 128;
 
@@ -104,7 +102,6 @@ struct Inner {
     handle: Handle,
     nodes: Nodes,
     topics: Arc<Topics>,
-    acquires: Semaphore,
     /// Compensations under way.
     pending: watch::Sender<usize>,
     /// Both supervisors end when it becomes true or is gone.

@@ -4,6 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use super::cluster::{Cluster, Detour};
 use super::link::{Link, Live};
 use super::{GaveBack, Inner, script};
@@ -18,6 +20,15 @@ use crate::kind::Kind;
 pub(super) enum Nodes {
     One(Arc<Link>),
     Cluster(Arc<Cluster>),
+}
+
+/// A connection on which to acquire.
+pub(super) struct Admission {
+    pub(super) live: Live,
+    /// When its permit was given.
+    pub(super) sent_at: Moment,
+    /// Of that connection. `None` once its request is over, while another is made for the same lock.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Nodes {
@@ -82,6 +93,52 @@ impl Inner {
             Nodes::Cluster(cluster) => {
                 Box::pin(cluster.follow(detour, from, key.slot(), deadline)).await
             }
+        }
+    }
+
+    /// As [`route`](Inner::route), for a request that acquires: with a permit of that connection. The wait for it is no
+    /// part of the lease.
+    pub(super) async fn admit(
+        &self,
+        key: &Key,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<Admission, Fault> {
+        let routed = self.route(key, now, deadline).await?;
+        self.admitted(routed, key, deadline).await
+    }
+
+    /// As [`follow`](Inner::follow), for a request that acquires. The permit that it has goes back first.
+    pub(super) async fn admit_elsewhere(
+        &self,
+        detour: Detour,
+        from: Admission,
+        key: &Key,
+        deadline: Moment,
+    ) -> Result<Admission, Fault> {
+        let Admission { live, permit, .. } = from;
+        drop(permit);
+        let routed = self.follow(detour, &live, key, deadline).await?;
+        self.admitted(routed, key, deadline).await
+    }
+
+    async fn admitted(
+        &self,
+        routed: (Live, Moment),
+        key: &Key,
+        deadline: Moment,
+    ) -> Result<Admission, Fault> {
+        let (mut live, mut now) = routed;
+        loop {
+            if let Some((permit, sent_at)) = live.permit(now, deadline).await? {
+                return Ok(Admission {
+                    live,
+                    sent_at,
+                    permit: Some(permit),
+                });
+            }
+            // The connection was given up meanwhile.
+            (live, now) = self.route(key, clock::now(), deadline).await?;
         }
     }
 

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::flaky::Mode;
 use super::{MS, Rig};
 use crate::error::LockError;
+use crate::manager::LockManager;
 
 #[tokio::test(start_paused = true)]
 async fn a_minority_that_is_away_or_silent_does_not_delay_an_acquisition() {
@@ -26,6 +27,34 @@ async fn a_minority_that_is_away_or_silent_does_not_delay_an_acquisition() {
         rig.switches[4].set(Mode::Up);
         rig.becomes_clean().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquisitions_do_not_wait_for_a_silent_node_again_and_again() {
+    async fn rounds(locks: &LockManager) -> Duration {
+        let since = Instant::now();
+        for _ in 0..20 {
+            let guard = locks.mutex("k").acquire().await.unwrap();
+            guard.release().await.unwrap();
+        }
+        since.elapsed()
+    }
+    let rig = Rig::new(3);
+    let locks = rig.manager();
+    let slow = || rig.switches.iter().for_each(|s| s.set(Mode::Slow(5 * MS)));
+    slow();
+    let healthy = rounds(&locks).await;
+    rig.switches[2].set(Mode::Silent);
+    let noticed = rounds(&locks).await;
+    let silent = rounds(&locks).await;
+    assert!(noticed < healthy * 3 / 2, "{healthy:?}, then {noticed:?}");
+    assert!(silent < healthy * 11 / 10, "{healthy:?}, then {silent:?}");
+    slow();
+    rounds(&locks).await;
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    assert_eq!(rig.held(), [1, 1, 1], "it is waited for again");
+    guard.release().await.unwrap();
+    rig.becomes_clean().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,103 @@
+//! How well some keys are served while something is wrong with others.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_runtime::LockManager;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+
+/// Each key is asked for so often at most, so that a busy machine can keep up.
+const EVERY: Duration = Duration::from_millis(20);
+
+/// Tasks that acquire and release a key each, at a steady pace. They end with this value.
+#[derive(Debug)]
+pub struct Load {
+    waits: Arc<Mutex<Vec<Duration>>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Load {
+    /// Starts one task for each key.
+    pub fn start(locks: &LockManager, keys: &[String]) -> Self {
+        let waits: Arc<Mutex<Vec<Duration>>> = Arc::default();
+        let mut tasks = JoinSet::new();
+        for key in keys {
+            let (lock, waits) = (
+                locks.mutex(key).wait(Duration::from_secs(60)),
+                waits.clone(),
+            );
+            tasks.spawn(async move {
+                let mut ticks = tokio::time::interval(EVERY);
+                ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                loop {
+                    ticks.tick().await;
+                    let since = Instant::now();
+                    // One that fails is one that is missing.
+                    let Ok(guard) = lock.clone().acquire().await else {
+                        continue;
+                    };
+                    let waited = since.elapsed();
+                    waits
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(waited);
+                    let _ = guard.release().await;
+                }
+            });
+        }
+        Self {
+            waits,
+            _tasks: tasks,
+        }
+    }
+
+    /// What is served from now on, in so much time.
+    pub async fn during(&self, time: Duration) -> Served {
+        let since = Instant::now();
+        self.take();
+        tokio::time::sleep(time).await;
+        let mut waits = self.take();
+        waits.sort_unstable();
+        Served {
+            rate: f64::from(u32::try_from(waits.len()).expect("few"))
+                / since.elapsed().as_secs_f64(),
+            p99: waits
+                .get(waits.len() * 99 / 100)
+                .copied()
+                .unwrap_or(Duration::MAX),
+            slowest: waits.last().copied().unwrap_or(Duration::MAX),
+        }
+    }
+
+    fn take(&self) -> Vec<Duration> {
+        std::mem::take(&mut self.waits.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What a [`Load`] got.
+#[derive(Debug, Clone, Copy)]
+pub struct Served {
+    /// Acquisitions in a second.
+    pub rate: f64,
+    /// How long all but one of a hundred took at most.
+    pub p99: Duration,
+    /// How long the slowest took.
+    pub slowest: Duration,
+}
+
+impl Served {
+    /// Panics unless as many were served as while nothing was wrong, with room for a busy machine: what shares
+    /// something with a server that does not answer gets next to nothing.
+    pub fn assert_as_many_as(self, healthy: Self) {
+        let (before, now) = (healthy.rate, self.rate);
+        assert!(now >= before * 0.4, "{healthy:?}, then {self:?}");
+    }
+
+    /// Panics unless nearly all waited about as long as while nothing was wrong, with room for a busy machine: what
+    /// waits for a request to such a server waits for its call timeout, two seconds.
+    pub fn assert_as_soon_as(self, healthy: Self) {
+        let bound = (healthy.p99 * 2).max(Duration::from_millis(1_000));
+        assert!(self.p99 <= bound, "{healthy:?}, then {self:?}");
+    }
+}
