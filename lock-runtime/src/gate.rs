@@ -14,7 +14,7 @@ use crate::key::{Key, KeyMap};
 use crate::kind::Kind;
 use crate::options::Terms;
 use crate::pace::Pace;
-use crate::share::Share;
+use crate::share::Unclaimed;
 
 mod place;
 mod ticket;
@@ -80,7 +80,7 @@ pub(crate) enum Turn {
     /// The head of the queue: ask the store.
     Head(Place),
     /// A hold, handed over by the one before.
-    Held(Share),
+    Held(Unclaimed),
     /// The store admits readers: each asks for itself, without a place. Or the latch is open.
     Go,
 }

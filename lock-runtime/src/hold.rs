@@ -17,6 +17,7 @@ use crate::key::Key;
 use crate::kind::Kind;
 use crate::observe;
 use crate::options::Terms;
+use crate::share::Share;
 use crate::term::Term;
 
 /// A hold from the store's grant to its end. Shared by the guards of one lineage, their views and the watchdog.
@@ -61,11 +62,17 @@ struct Rare {
     keep_until: Option<Moment>,
     /// Who else is told when the hold is over: guards that hold several locks as one.
     also_told: Vec<Weak<Notify>>,
+    /// The first share, until the caller that the hold was handed over to takes it.
+    unclaimed: Option<Share>,
 }
 
 impl State {
     fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
+    }
+
+    fn take_unclaimed(&mut self) -> Option<Share> {
+        self.rare.as_mut()?.unclaimed.take()
     }
 
     fn take_also_told(&mut self) -> Vec<Weak<Notify>> {
@@ -309,7 +316,7 @@ impl Hold {
 
     /// Ends the hold as lost: the first reason counts, and an ended hold cannot be lost.
     pub(crate) fn lose(&self, reason: LostReason) {
-        let (place, also_told) = {
+        let (place, also_told, unclaimed) = {
             let mut state = self.state();
             if state.phase != Phase::Held {
                 return;
@@ -318,13 +325,56 @@ impl Hold {
                 reason,
                 held_for: self.held_for(),
             };
-            (state.place.take(), state.take_also_told())
+            (
+                state.place.take(),
+                state.take_also_told(),
+                state.take_unclaimed(),
+            )
         };
         self.tell(also_told);
         // Outside the state's lock: this wakes the next local waiter.
         drop(place);
+        // Nobody ever had it: the store is told at once.
+        let was_claimed = unclaimed.is_none();
+        drop(unclaimed);
         // Last: a log subscriber may panic.
-        observe::lost(self.label, self.key.name(), reason, self.held_for());
+        if was_claimed {
+            observe::lost(self.label, self.key.name(), reason, self.held_for());
+        } else {
+            observe::never_claimed(self.label, self.key.name(), self.held_for());
+        }
+    }
+
+    /// Keeps the first share for the caller that the hold is handed over to. If the hold is lost before that caller
+    /// claims the share, the loss ends it.
+    pub(crate) fn keep_unclaimed(&self, share: Share) {
+        let mut state = self.state();
+        if state.phase == Phase::Held {
+            state.rare().unclaimed = Some(share);
+            return;
+        }
+        // A share that is dropped leaves its hold.
+        drop(state);
+        drop(share);
+    }
+
+    /// The share that was kept; `None` if the hold was lost meanwhile.
+    pub(crate) fn claim(&self) -> Option<Share> {
+        self.state().take_unclaimed()
+    }
+
+    /// Counts one more sharer who wants the hold renewed. True if a renewal is due by now.
+    pub(crate) fn add_renewer(&self) -> bool {
+        let mut state = self.state();
+        state.renewers += 1;
+        let since_confirmed = state
+            .term
+            .trusted()
+            .saturating_sub(state.deadline.remaining());
+        let is_due = since_confirmed > state.term.cadence();
+        // A check that is under way does not extend the lease: another request must follow it.
+        state.lengthen |= is_due;
+        is_due
     }
 
     /// Adds a sharer with its terms; tells whether the lease is to be lengthened, so that the watchdog should look

@@ -25,7 +25,8 @@ const MOST: usize = 128;
 /// order. Locks of one key in different stores are taken in the order given: give it the same way everywhere.
 ///
 /// A free set of mutexes of one store is taken by one script, in one round trip. Otherwise the locks are taken one
-/// by one; those that are had already are kept, and renewed, while the next one is waited for, fixed leases too.
+/// by one; while the future waits for the next one, it renews those that it has already, fixed leases too. If nobody
+/// polls it any more, they end with their leases, and it takes them again when it is polled.
 ///
 /// A lock that is named twice is taken once, on the terms of its first request; permits of one semaphore may be named
 /// once only. One [`LockGuard`] holds all of them, with one fencing token per [member](LockGuard::members); it is lost

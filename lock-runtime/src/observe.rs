@@ -59,6 +59,19 @@ pub(crate) fn lost(label: &'static str, name: &str, reason: LostReason, held_for
     });
 }
 
+/// The lock was handed over to a caller that did not take it in time. Nobody lost anything.
+pub(crate) fn never_claimed(label: &'static str, name: &str, held_for: Duration) {
+    apart(|| {
+        tracing::warn!(
+            lock = name,
+            label,
+            ?held_for,
+            "a lock was handed over to a caller whose future was not polled, and its lease ended unused: poll the \
+             futures of `acquire` until they are ready, or drop them"
+        );
+    });
+}
+
 fn reason_text(reason: LostReason) -> &'static str {
     match reason {
         LostReason::Expired => "expired",

@@ -40,7 +40,8 @@ pub(crate) async fn acquire(
                     Turn::Head(place) => {
                         return at_the_head(core, place, order, patience, clock::now()).await;
                     }
-                    Turn::Held(share) => return Ok(share),
+                    // Holds of readers do not own the turn, and are not handed over.
+                    Turn::Held(_) => continue,
                     Turn::Go if patience.is_over() && !at_once => {
                         return Err(order.busy(patience, None));
                     }

@@ -21,6 +21,7 @@ use crate::key::Key;
 use crate::kind::Kind;
 use crate::lifecycle::Counted;
 use crate::observe;
+use crate::options::Terms;
 use crate::order::LEAST_CALL;
 use crate::share::Share;
 use crate::term::{self, Term};
@@ -300,8 +301,12 @@ impl Departure {
                 place.pace(|pace| pace.handed_over(strangers));
                 observe::handed_over(heir.terms.label);
                 self.settled = true;
-                let share = Share::admit(&core, &key, Some(place), to, heir.terms, granted);
-                heir.give(Turn::Held(share));
+                let terms = Terms {
+                    renewed: false,
+                    ..heir.terms
+                };
+                let share = Share::admit(&core, &key, Some(place), to, terms, granted);
+                heir.give(Turn::Held(share.unclaimed()));
                 let _ = done.send(Ok(()));
                 return;
             }

@@ -159,7 +159,8 @@ impl LockRequest {
     /// answered, [`LockError::Lost`] if an ancestor's hold of the same lock is lost; the others say what is wrong.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the queue and gives back what the store may have granted meanwhile.
+    /// Dropping the future leaves the queue and gives back what the store may have granted meanwhile. Keeping it
+    /// without polling it costs others one lease at most: a lock that it was given meanwhile is not renewed.
     pub fn acquire(self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static {
         let chain = Chain::current();
         let order = self.order();

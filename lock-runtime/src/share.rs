@@ -42,6 +42,8 @@ pub(crate) struct Share {
 
 impl Share {
     /// Takes in a hold that the store has granted, and is the first to share it: from here on the watchdog knows it.
+    /// It renews the hold if the terms say so. They may say so only if the caller gets the share before it awaits
+    /// anything else: a caller that is not polled any more must not keep the lock for longer than its lease.
     pub(crate) fn admit(
         core: &Arc<Core>,
         key: &Arc<Key>,
@@ -56,6 +58,23 @@ impl Share {
         let hold = Hold::new(key.clone(), place, holder, terms, granted);
         core.watch.insert(&hold, granted.sent_at);
         Share::new(core.clone(), hold, key.kind(), terms.renewed, None)
+    }
+
+    /// Leaves the share with its hold until the caller that it is for takes it.
+    pub(crate) fn unclaimed(self) -> Unclaimed {
+        let hold = self.hold.clone();
+        hold.keep_unclaimed(self);
+        Unclaimed(hold)
+    }
+
+    /// The caller has the share from here on, and the watchdog renews the hold if the caller wants that.
+    pub(crate) fn renew_from_now_on(&mut self, wanted: bool) {
+        if wanted && !self.renewed {
+            self.renewed = true;
+            if self.hold.add_renewer() {
+                self.core.watch.look_now(&self.hold);
+            }
+        }
     }
 
     /// A further share of a hold that an ancestor has. The hold counts it already.
@@ -168,6 +187,26 @@ impl Share {
         // A nested share's turn ends with it, not with the guard that may be kept.
         self.turn = None;
         Some((left, counted))
+    }
+}
+
+/// A hold on its way to the caller that it was handed over to. Dropped, it is given back.
+///
+/// The hold is not renewed, so a caller that is not polled any more keeps the lock for its lease at most. Its share
+/// stays with the hold: a loss ends both at once, wherever the caller is.
+#[derive(Debug)]
+pub(crate) struct Unclaimed(Arc<Hold>);
+
+impl Unclaimed {
+    /// The share; `None` if the hold was lost meanwhile.
+    pub(crate) fn claim(self) -> Option<Share> {
+        self.0.claim()
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        drop(self.0.claim());
     }
 }
 

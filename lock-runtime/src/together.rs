@@ -16,6 +16,7 @@ use crate::observe;
 use crate::order::{Order, Patience};
 use crate::reentry::ancestor_with;
 use crate::share::Share;
+use crate::term::Term;
 use crate::wait;
 
 /// One lock of a set, checked.
@@ -60,10 +61,10 @@ pub(crate) async fn acquire(
                 || !share.is_nested() && wait::came_too_late(share.hold(), order, now)
         });
         if !spoilt {
-            return joined(shares);
+            return joined(shares, members);
         }
         if patience.is_over_at(now) {
-            return intact(shares);
+            return intact(shares, members);
         }
         drop(shares);
         patience.pause(jittered(PAUSE)).await;
@@ -76,7 +77,7 @@ pub(crate) async fn try_acquire(
     chain: Option<Chain>,
 ) -> Result<Option<Shares>, LockError> {
     match at_once(members, None, &chain).await? {
-        AtOnce::Taken(shares) => return intact(shares).map(Some),
+        AtOnce::Taken(shares) => return intact(shares, members).map(Some),
         AtOnce::Busy => return Ok(None),
         AtOnce::Failed(fault) => return Err(fault.into_error(first_name(members))),
         AtOnce::Apart => {}
@@ -95,7 +96,7 @@ pub(crate) async fn try_acquire(
             source: StoreError::new(format!("no answer within {timeout:?}")),
         });
     };
-    tried?.map(joined).transpose()
+    tried?.map(|shares| intact(shares, members)).transpose()
 }
 
 async fn try_each(
@@ -105,7 +106,7 @@ async fn try_each(
     let mut shares: Vec<Share> = Vec::with_capacity(members.len());
     for (core, order) in members {
         let chain = below(&shares, chain);
-        match wait::try_acquire(core.clone(), order.clone(), chain).await? {
+        match wait::try_acquire(core.clone(), unrenewed(order), chain).await? {
             Some(share) => shares.push(share),
             None => return Ok(None),
         }
@@ -114,16 +115,28 @@ async fn try_each(
 }
 
 /// A hold that was lost before its caller saw it is no hold.
-fn intact(shares: Vec<Share>) -> Result<Shares, LockError> {
+fn intact(shares: Vec<Share>, members: &[Member]) -> Result<Shares, LockError> {
     for share in &shares {
         share.hold().check()?;
     }
-    joined(shares)
+    joined(shares, members)
 }
 
-fn joined(shares: Vec<Share>) -> Result<Shares, LockError> {
+/// The set is complete and goes to its caller: from here on the watchdog renews it.
+fn joined(mut shares: Vec<Share>, members: &[Member]) -> Result<Shares, LockError> {
+    for (share, (_, order)) in shares.iter_mut().zip(members) {
+        share.renew_from_now_on(order.terms.renewed);
+    }
     let none = || crate::options::config("one guard holds at least one lock");
     Shares::joined(shares).ok_or_else(none)
+}
+
+/// The order for one lock of a set that is not complete yet. The caller does not have that lock, so only the caller's
+/// own future may renew it ([`keeping`]), and does so while it is polled.
+fn unrenewed(order: &Order) -> Order {
+    let mut order = order.clone();
+    order.terms.renewed = false;
+    order
 }
 
 fn first_name(members: &[Member]) -> &str {
@@ -223,7 +236,7 @@ async fn one_by_one(
         }
         let rest = Order {
             wait: patience.until.map(|until| until - now),
-            ..order.clone()
+            ..unrenewed(order)
         };
         let acquiring = wait::acquire(core.clone(), rest, below(&shares, chain));
         let share = keeping(&shares, acquiring).await?;
@@ -231,34 +244,54 @@ async fn one_by_one(
     }
     // A fixed lease starts anew when the set is complete. One that does not is looked at by the caller.
     let earlier = shares.len().saturating_sub(1);
-    renew_fixed(&shares[..earlier]).await;
+    let fixed = shares[..earlier].iter().zip(members);
+    let fixed = fixed.filter(|(_, (_, order))| !order.terms.renewed);
+    let _ = renew(fixed.map(|(share, _)| share)).await;
     Ok(shares)
 }
 
-/// Renews the fixed leases of what is held already, while something else is waited for.
+/// Renews what is held already, while something else is waited for. Nothing is renewed while nobody polls this.
 async fn keeping<T>(shares: &[Share], waiting: impl Future<Output = T>) -> T {
-    let cadence = shares.iter().filter(|share| share.is_fixed());
-    let Some(cadence) = cadence.map(|share| share.hold().term().cadence()).min() else {
+    let terms = shares.iter().filter(|share| share.is_fixed());
+    let Some(shortest) = terms.map(|share| share.hold().term()).min() else {
         return waiting.await;
     };
     tokio::select! {
         biased;
         done = waiting => done,
-        never = renew_always(shares, cadence) => match never {},
+        never = renew_always(shares, shortest) => match never {},
     }
 }
 
-async fn renew_always(shares: &[Share], cadence: Duration) -> Infallible {
+async fn renew_always(shares: &[Share], shortest: Term) -> Infallible {
+    let mut pause = shortest.cadence();
     loop {
-        clock::sleep(cadence).await;
-        renew_fixed(shares).await;
+        clock::sleep(pause).await;
+        // Repeated soon if the store did not answer. A lost one is looked at when the wait is over.
+        pause = match renew(shares.iter()).await {
+            Err(LockError::Unavailable { .. }) => shortest.retry_pause(),
+            _ => shortest.cadence(),
+        };
     }
 }
 
-async fn renew_fixed(shares: &[Share]) {
+/// Extends the leases of those that the watchdog does not renew.
+async fn renew(shares: impl Iterator<Item = &Share>) -> Result<(), LockError> {
     type Renewing<'a> = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send + 'a>>;
-    let fixed = shares.iter().filter(|share| share.is_fixed());
-    let renewals = fixed.map(|share| Box::pin(share.renew(share.hold().term())) as Renewing<'_>);
-    // A hold that could not be renewed tells so by itself, in time.
-    let _ = all_of(renewals.collect()).await;
+    let fixed = shares.filter(|share| share.is_fixed());
+    let renewals = fixed.map(|share| Box::pin(renew_one(share)) as Renewing<'_>);
+    all_of(renewals.collect()).await
+}
+
+/// As the watchdog does, with a part of the lease as the limit: a lost answer must leave time for another request.
+async fn renew_one(share: &Share) -> Result<(), LockError> {
+    let term = share.hold().term();
+    let timeout = term.call_timeout(share.core().options.call_timeout);
+    let late = |_| LockError::Unavailable {
+        name: share.hold().key().name().to_owned(),
+        source: StoreError::new(format!("no answer to the renewal within {timeout:?}")),
+    };
+    tokio::time::timeout(timeout, share.renew(term))
+        .await
+        .unwrap_or_else(|elapsed| Err(late(elapsed)))
 }

@@ -62,7 +62,7 @@ pub(crate) async fn acquire(
     core.life.admit(&order.key)?;
     loop {
         // Boxed: a mutex need not carry the size of the others.
-        let share = match order.key.kind() {
+        let mut share = match order.key.kind() {
             Kind::Fair => {
                 let seat = InLine::new(&core, &order.key)?;
                 Box::pin(until_held(&core, seat, &order, &patience, now)).await?
@@ -80,6 +80,7 @@ pub(crate) async fn acquire(
             // A hold that was lost before its caller saw it is no hold.
             share.hold().check()?;
         }
+        share.renew_from_now_on(order.terms.renewed);
         observe::acquired(order.terms.label, order.key.name(), patience.since);
         return Ok(share.under(head.cloned()));
     }
@@ -102,7 +103,12 @@ async fn through_the_gate(
             }
         };
         match turn {
-            Turn::Held(share) => return Ok(share),
+            Turn::Held(unclaimed) => {
+                if let Some(share) = unclaimed.claim() {
+                    return Ok(share);
+                }
+                // Lost before this caller was polled: it asks again.
+            }
             Turn::Head(place) => return at_the_head(core, place, order, patience, now).await,
             // Said to readers alone.
             Turn::Go => {}
