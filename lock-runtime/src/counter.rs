@@ -16,7 +16,7 @@ use crate::order::{Order, Patience};
 use crate::wait::{CAP, gave_up, pauses_after_faults, queue};
 
 /// Notes what the store said, for those who queue behind.
-pub(crate) fn note<T>(place: &Place, answer: &Result<T, Fault>) {
+fn note<T>(place: &Place, answer: &Result<T, Fault>) {
     match answer {
         Ok(_) => place.heard_from_store(None),
         Err(Fault::NotDone(source) | Fault::Unknown(source)) => {
@@ -112,10 +112,12 @@ impl Counter<'_> {
     }
 
     /// Asks until the answer is yes: again when there may be news, once per [`CAP`] at the latest, and after a store
-    /// that failed if `again` says so. Busy when the patience is over.
+    /// that failed if `again` says so. Busy when the patience is over. `place`: the turn of a caller who asks for the
+    /// others of this process, too.
     pub(crate) async fn until<'b>(
         &'b self,
         patience: Patience,
+        place: Option<&Place>,
         mut ask: impl FnMut(Duration) -> Reply<'b, bool>,
         again: impl Fn(&Fault) -> bool,
     ) -> Result<(), LockError> {
@@ -123,7 +125,11 @@ impl Counter<'_> {
         let mut pauses = pauses_after_faults();
         loop {
             let timeout = patience.cut(self.core.options.call_timeout, clock::now());
-            let fault = match ask(timeout).await {
+            let answer = ask(timeout).await;
+            if let Some(place) = place {
+                note(place, &answer);
+            }
+            let fault = match answer {
                 Ok(true) => return Ok(()),
                 Ok(false) => {
                     pauses.reset();
@@ -135,6 +141,7 @@ impl Counter<'_> {
             if patience.is_over() {
                 return Err(self.over(patience, fault));
             }
+            place.map_or(Ok(()), Place::waits)?;
             let waiting = async {
                 match (&fault, &mut listener) {
                     (Some(_), _) => patience.pause(pauses.pause()).await,

@@ -2,7 +2,8 @@
 //! first come first served, and cost no network.
 //!
 //! Whoever is at the head owns a [`Place`]. It travels: from a head to its hold, from a hold to the next waiter.
-//! Dropping it anywhere passes it on, so a cancelled future can lose nothing.
+//! Dropping it anywhere passes it on, so a cancelled future can lose nothing. A future that is not polled any more
+//! loses its place to those who wait behind it ([`Ticket::look_at_head`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,14 +38,20 @@ struct State {
     in_line: KeyMap<usize>,
     /// In all queues, the store's included.
     waiting: usize,
-    /// Never given twice: a ticket may outlive the gate that it was for.
-    next_ticket: u64,
+    /// Of tickets and places. Never given twice: they may outlive the gate that they were for.
+    next_number: u64,
     closed: bool,
 }
 
 /// A key that somebody in this process deals with.
 #[derive(Debug, Default)]
 struct Gate {
+    /// Which place is the head's. Another one was passed over, and means nothing any more.
+    head: u64,
+    /// The head is a caller who waits, and is counted among those.
+    head_waits: bool,
+    /// How often anything was heard of the head: a caller at the head hears from the store again and again.
+    signs: u64,
     /// By ticket number, so the order is that of arrival.
     queue: BTreeMap<u64, Waiter>,
     pace: Pace,
@@ -58,10 +65,40 @@ struct Gate {
     warned: bool,
 }
 
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    /// Takes out the next waiter.
+    fn pop(&mut self, key: &Key) -> Option<Waiter> {
+        let gate = self.gates.get_mut(key)?;
+        let (_, waiter) = gate.queue.pop_first()?;
+        self.waiting -= 1;
+        Some(waiter)
+    }
+
+    /// Counts the head among those who wait, or no more.
+    fn count_head(&mut self, key: &Key, waits: bool) {
+        if let Some(gate) = self.gates.get_mut(key) {
+            let waited = std::mem::replace(&mut gate.head_waits, waits);
+            self.waiting += usize::from(waits);
+            self.waiting -= usize::from(waited);
+        }
+    }
+}
+
 impl Gate {
+    /// How many callers wait, the one at the head included.
+    fn waiting(&self) -> usize {
+        self.queue.len() + usize::from(self.head_waits)
+    }
+
     fn heard_from_store(&mut self, fault: Option<StoreError>) {
         self.fault = fault;
         self.heard = true;
+        self.signs += 1;
         if let Some(awaited) = self.awaited.take() {
             awaited.notify_waiters();
         }
@@ -111,11 +148,22 @@ impl Gates {
         if state.gates.contains_key(key) {
             return None;
         }
-        state.gates.insert(key.clone(), Gate::default());
-        Some(Place {
+        Some(self.open(&mut state, key))
+    }
+
+    /// The first place at a key.
+    fn open(self: &Arc<Gates>, state: &mut State, key: &Arc<Key>) -> Place {
+        let head = state.number();
+        let gate = Gate {
+            head,
+            ..Gate::default()
+        };
+        state.gates.insert(key.clone(), gate);
+        Place {
             gates: self.clone(),
             key: key.clone(),
-        })
+            number: head,
+        }
     }
 
     /// Takes the place at `key`, or a ticket for it.
@@ -129,17 +177,12 @@ impl Gates {
         if state.closed {
             return Err(closed(key));
         }
+        let number = state.number();
         let Some(gate) = state.gates.get_mut(key) else {
-            state.gates.insert(key.clone(), Gate::default());
-            return Ok(Entry::Head(Place {
-                gates: self.clone(),
-                key: key.clone(),
-            }));
+            return Ok(Entry::Head(self.open(state, key)));
         };
-        self.check_caps(key, gate.queue.len(), state.waiting)?;
+        self.check_caps(key, gate.waiting(), state.waiting)?;
         state.waiting += 1;
-        let number = state.next_ticket;
-        state.next_ticket += 1;
         let (turn, given) = oneshot::channel();
         gate.queue.insert(number, Waiter { turn, terms });
         Ok(Entry::Queued(Ticket {
@@ -147,6 +190,7 @@ impl Gates {
             key: key.clone(),
             number,
             given,
+            last_seen: None,
         }))
     }
 
@@ -197,7 +241,7 @@ impl Gates {
         let state = self.state();
         let queued = |kind| {
             let key = key.as_kind(kind);
-            let here = state.gates.get(&key).map_or(0, |gate| gate.queue.len());
+            let here = state.gates.get(&key).map_or(0, Gate::waiting);
             here + state.in_line.get(&key).copied().unwrap_or(0)
         };
         Kind::ALL.into_iter().map(queued).sum()
@@ -224,13 +268,6 @@ impl Gates {
 
     fn fault(&self, key: &Key) -> Option<StoreError> {
         self.with(key, |gate| gate.fault.clone()).flatten()
-    }
-
-    fn pop(state: &mut State, key: &Key) -> Option<Waiter> {
-        let gate = state.gates.get_mut(key)?;
-        let (_, waiter) = gate.queue.pop_first()?;
-        state.waiting -= 1;
-        Some(waiter)
     }
 }
 

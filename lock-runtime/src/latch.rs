@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::backend::{Fault, Reply, Sort};
 use crate::core::Core;
-use crate::counter::{Counter, note};
+use crate::counter::Counter;
 use crate::error::LockError;
 use crate::gate::Turn;
 use crate::name::LockName;
@@ -116,7 +116,7 @@ impl Latch {
         if wait == Some(Duration::ZERO) {
             // What the head last heard may be a second old.
             let ask = |timeout| -> Reply<'_, bool> { Box::pin(is_open(timeout)) };
-            return counter.until(patience, ask, Fault::is_passing).await;
+            return counter.until(patience, None, ask, Fault::is_passing).await;
         }
         let order = counter.order(wait)?;
         let place = match counter.turn(&order, &patience).await? {
@@ -128,14 +128,10 @@ impl Latch {
         let mut asked = place.so_far();
         let ask = |timeout| -> Reply<'_, bool> {
             asked = place.so_far();
-            let place = &place;
-            Box::pin(async move {
-                let answer = is_open(timeout).await;
-                note(place, &answer);
-                answer
-            })
+            Box::pin(is_open(timeout))
         };
-        counter.until(patience, ask, Fault::is_passing).await?;
+        let until = counter.until(patience, Some(&place), ask, Fault::is_passing);
+        until.await?;
         // Those who came after the question may have seen the latch being set before they did: they ask again.
         place.admit_those(asked);
         Ok(())

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::backend::{Fault, Reply, Sort};
 use crate::core::Core;
-use crate::counter::{Counter, note};
+use crate::counter::Counter;
 use crate::error::LockError;
 use crate::gate::Turn;
 use crate::key::Key;
@@ -120,15 +120,10 @@ impl PlainSemaphore {
             Turn::Held(_) | Turn::Go => return Err(order.busy(&patience, None)),
         };
         let ask = |timeout| -> Reply<'_, bool> {
-            let (core, key, place) = (core.clone(), order.key.clone(), &place);
-            Box::pin(async move {
-                let taken = take(core, key, permits, timeout).await;
-                note(place, &taken);
-                taken
-            })
+            Box::pin(take(core.clone(), order.key.clone(), permits, timeout))
         };
         let not_done = |fault: &Fault| matches!(fault, Fault::NotDone(_));
-        counter.until(patience, ask, not_done).await
+        counter.until(patience, Some(&place), ask, not_done).await
     }
 
     /// Gives so many permits back, 1 to 1,000. Whoever calls it must have them: nobody checks.

@@ -3,13 +3,18 @@
 //! A [`Departure`] is what the last guard leaves behind. Whoever drives it may be dropped at any time: it then goes
 //! on in the background. All requests name the holder, so a repeated one can hurt nobody.
 
+mod keep;
+#[cfg(test)]
+mod tests;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::backend::{Fault, HandedOver, Released, Renewal, Stake};
+use self::keep::Kept;
+use crate::backend::{Fault, HandedOver, Released, Stake};
 use crate::backoff::Backoff;
 use crate::clock::{self, Moment};
 use crate::core::Core;
@@ -24,7 +29,6 @@ use crate::observe;
 use crate::options::Terms;
 use crate::order::LEAST_CALL;
 use crate::share::Share;
-use crate::term::{self, Term};
 
 /// A release under way. Boxed, so that what waits for it stays small while the body runs.
 pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
@@ -122,12 +126,18 @@ struct Departure {
     left_at: Moment,
     /// Until when the key stays taken.
     keep_until: Option<Moment>,
+    /// When the store's lease is over at the latest: until then a release without an answer is repeated.
+    over_at: Moment,
 }
 
 impl Departure {
     fn new(core: Arc<Core>, hold: Arc<Hold>, place: Option<Place>, left_at: Moment) -> Departure {
+        if let Some(place) = &place {
+            place.held_no_more();
+        }
         Departure {
             _under_way: core.life.background.enter(),
+            over_at: hold.deadline(),
             core,
             hold,
             place,
@@ -153,10 +163,12 @@ impl Departure {
             self.in_background = true;
             let core = self.core.clone();
             core.life.spawn(self.in_background(Some(kept)));
-            // Gone without an answer if the runtime is: then the lease ends the hold. Without one in time, the lease
-            // is being lengthened in the background.
-            let _ = tokio::time::timeout(core.options.call_timeout, until_kept).await;
-            return Ok(());
+            return match tokio::time::timeout(core.options.call_timeout, until_kept).await {
+                Ok(Ok(outcome)) => outcome,
+                // Gone without an answer if the runtime is: then the lease ends the hold. Without one in time, the
+                // lease is being lengthened in the background.
+                Ok(Err(_)) | Err(_) => Ok(()),
+            };
         }
         if let Some(heir) = self.heir() {
             // The heir's turn must not hang on this caller, who may be dropped: the manager owns the hand-over.
@@ -174,7 +186,7 @@ impl Departure {
             };
         }
         let timeout = self.core.options.call_timeout;
-        let until = self.hold.deadline().earlier(self.left_at + timeout);
+        let until = self.over_at.earlier(self.left_at + timeout);
         match self.settle(until).await {
             Ok(answer) => self.conclude(answer),
             Err(fault) if fault.is_passing() => Err(self.unconfirmed(timeout, &fault.to_string())),
@@ -183,7 +195,7 @@ impl Departure {
     }
 
     /// Ends the hold with nobody waiting for the outcome.
-    async fn in_background(mut self, kept: Option<oneshot::Sender<()>>) {
+    async fn in_background(mut self, kept: Option<Kept>) {
         if !self.keep(kept).await {
             self.is_settled();
             return;
@@ -202,48 +214,6 @@ impl Departure {
         }
     }
 
-    /// Waits until the key may be given back. False if the manager closes before: nobody is left to wait, so the
-    /// lease ends the hold. `kept` is told once the store will keep the key for that long, whatever becomes of this
-    /// process.
-    async fn keep(&self, kept: Option<oneshot::Sender<()>>) -> bool {
-        let Some(until) = self.keep_until else {
-            return true;
-        };
-        self.cover(until).await;
-        drop(kept);
-        tokio::select! {
-            () = clock::sleep_until(until) => true,
-            () = self.core.life.closing() => false,
-        }
-    }
-
-    /// Makes the lease last until then, if it does not.
-    async fn cover(&self, until: Moment) {
-        let mut pauses = pauses();
-        while self.hold.deadline().remaining() < until.remaining() {
-            // The margin on top: the store's clock may be the faster one.
-            let rest = until.remaining();
-            let rest = (rest + rest / 50).clamp(term::MIN, term::MAX);
-            let Ok(term) = Term::new(rest, false) else {
-                return;
-            };
-            let renewal = Renewal {
-                term: Some(term),
-                ..self.hold.renewal()
-            };
-            let timeout = self.core.options.call_timeout;
-            let fault = match self.core.backend.renew(&[renewal], timeout).await {
-                Ok(_) => return,
-                Err(fault) => fault,
-            };
-            observe::renewal_failed(1, &fault);
-            if !fault.is_passing() || self.hold.deadline().has_passed() {
-                return;
-            }
-            clock::sleep(pauses.pause()).await;
-        }
-    }
-
     /// Nothing is left to do at the store: the turn goes on.
     fn is_settled(&mut self) {
         self.settled = true;
@@ -256,7 +226,7 @@ impl Departure {
 
     /// Releases the lock in the store, until there is an answer or the lease is over.
     async fn give_back(&mut self) -> Result<(), LockError> {
-        match self.settle(self.hold.deadline()).await {
+        match self.settle(self.over_at).await {
             Ok(answer) => self.conclude(answer),
             Err(fault) => self.refused(fault),
         }
@@ -367,6 +337,7 @@ impl Drop for Departure {
             _under_way: self.core.life.background.enter(),
             left_at: self.left_at,
             keep_until: self.keep_until,
+            over_at: self.over_at,
         };
         let core = rest.core.clone();
         core.life.spawn(rest.in_background(None));

@@ -27,6 +27,8 @@ use crate::share::Share;
 
 /// How long a head sleeps at most before it looks for itself, give or take a fifth.
 pub(crate) const CAP: Duration = Duration::from_secs(1);
+/// A head that was not heard of for this and the call timeout is not polled any more.
+const SILENCE: Duration = Duration::from_secs(3);
 /// A wait behind this process's own hold that lasts so long is worth a warning.
 const LONG_LOCAL_WAIT: Duration = Duration::from_secs(1);
 
@@ -202,18 +204,15 @@ pub(crate) async fn queue(
     patience: &Patience,
     timeout: Duration,
 ) -> Result<Turn, LockError> {
+    let ends_before = |at: Moment| patience.until.map_or(at, |until| until.earlier(at));
     let warn_at = patience.since + LONG_LOCAL_WAIT;
-    let mut timer = std::pin::pin!(clock::sleep_until(
-        patience
-            .until
-            .map_or(warn_at, |until| until.earlier(warn_at))
-    ));
+    let mut timer = std::pin::pin!(clock::sleep_until(ends_before(warn_at)));
     let mut warned = false;
     loop {
         tokio::select! {
             biased;
             turn = ticket.turn() => return turn.ok_or_else(|| gate::closed(&order.key)),
-            () = timer.as_mut(), if !(warned && patience.until.is_none()) => {}
+            () = timer.as_mut() => {}
         }
         if patience.is_over() {
             // The head waits for its first answer: it may be that the store is away, and then "busy" would be a lie.
@@ -234,13 +233,14 @@ pub(crate) async fn queue(
             }
             return Err(gave_up(ticket.fault(), order, patience));
         }
-        warned = true;
-        if let Some(holder) = ticket.blocked_by() {
+        if !std::mem::replace(&mut warned, true)
+            && let Some(holder) = ticket.blocked_by()
+        {
             observe::long_local_wait(order.key.name(), order.terms.label, holder);
         }
-        if let Some(until) = patience.until {
-            timer.as_mut().reset(until.tick());
-        }
+        ticket.look_at_head();
+        let next_look = clock::now() + timeout + SILENCE;
+        timer.as_mut().reset(ends_before(next_look).tick());
     }
 }
 
@@ -269,6 +269,12 @@ pub(crate) trait Seat {
 
     /// How long to sleep at most, given what was left of the lease.
     fn nap(&self, left: Option<Duration>) -> Duration;
+
+    /// Counts the caller among those who wait, once the store has not granted the lock.
+    ///
+    /// # Errors
+    /// [`LockError::TooManyWaiters`].
+    fn waits(&self) -> Result<(), LockError>;
 }
 
 /// Asks the store once as `holder`. The count is to be kept until a grant counts as a guard: a shutdown in between
@@ -346,6 +352,10 @@ impl Seat for Head {
 
     fn nap(&self, left: Option<Duration>) -> Duration {
         nap(left)
+    }
+
+    fn waits(&self) -> Result<(), LockError> {
+        self.0.as_ref().map_or(Ok(()), Place::waits)
     }
 }
 
@@ -432,6 +442,7 @@ pub(crate) async fn contend<S: Seat>(
                 (None, None) => order.busy(patience, None),
             });
         }
+        seat.waits()?;
         let waiting = async {
             match (&fault, &mut listener) {
                 (Some(_), _) => patience.pause(pauses.pause()).await,

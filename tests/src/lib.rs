@@ -17,11 +17,13 @@
 //! | [`process`] | a second process that contends, and can be killed |
 //! | [`java`] | a Java process with a Redisson client in it |
 //! | [`faults`] | futures dropped half-way, waiters that sleep, one script's traffic |
+//! | [`caps`] | how many callers a manager lets wait |
 //! | [`events`] | what the runtime said in its log |
 //! | [`eventually`](mod@eventually) | waiting for a condition, in place of a fixed sleep |
 //!
 //! Everything here panics with a message that says what was expected: a test is the only caller.
 
+pub mod caps;
 pub mod cluster;
 pub mod compile_fail;
 pub mod conf;
@@ -45,6 +47,7 @@ pub mod shared;
 pub mod store;
 pub mod tls;
 
+pub use caps::only_so_many_wait;
 pub use cluster::RedisCluster;
 pub use events::Events;
 pub use eventually::{eventually, eventually_within};

@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard};
+use lock_runtime::{LockError, LockGuard, LockManager};
 use tests::Store;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -13,6 +13,8 @@ const LEASE: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(60);
 /// A lease, the cap of a sleep, and slack for a busy machine.
 const SOON: Duration = Duration::from_millis(4_500);
+/// Two looks at who is silent, 3.2 s apart, and slack for a busy machine.
+const PASSED: Duration = Duration::from_secs(10);
 
 type Acquire = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
@@ -130,5 +132,32 @@ tests::suite! {
         }
         second.release().await.unwrap();
         set.await.unwrap().release().await.unwrap();
+    }
+
+    async fn local_callers_pass_a_parked_one_that_asks_for_all_of_them(store: &mut Store) {
+        let builder = LockManager::builder().call_timeout(200 * MS);
+        let (locks, other) = (store.connect(builder).await, store.manager().await);
+        let held = other.mutex("k").acquire().await.unwrap();
+        let request = locks.mutex("k").wait(LONG);
+        let head = park(request.clone().acquire(), 300 * MS).await;
+        let next = park(request.acquire(), Duration::ZERO).await;
+        held.release().await.unwrap();
+        let next = timeout(PASSED, next).await.expect("it is passed").unwrap();
+        assert!(next.is_held());
+        next.release().await.unwrap();
+        head.await.unwrap().release().await.unwrap();
+    }
+
+    async fn local_callers_pass_a_release_that_nobody_polls(store: &mut Store) {
+        let builder = LockManager::builder().call_timeout(200 * MS);
+        let locks = store.connect(builder).await;
+        let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
+        let release = guard.release();
+        let guard = timeout(PASSED, locks.mutex("k").wait(LONG).acquire()).await;
+        let guard = guard.expect("it is passed").unwrap();
+        drop(release);
+        sleep(LEASE).await;
+        assert!(guard.is_held(), "what was released late is another hold");
+        guard.release().await.unwrap();
     }
 }

@@ -19,16 +19,11 @@ async fn waiting(
     acquire: impl Future<Output = Result<LockGuard, LockError>> + Send + 'static,
 ) -> JoinHandle<LockGuard> {
     let task = tokio::spawn(async move { acquire.await.expect("it is admitted in the end") });
-    // The one at the head of each queue is not counted as a waiter: give it the time to ask.
-    if number > 0 {
-        let locks = locks.clone();
-        eventually("it queues", async move || {
-            locks.inspect("k").await.unwrap().local_waiters >= number
-        })
-        .await;
-    } else {
-        sleep(50 * MS).await;
-    }
+    let locks = locks.clone();
+    eventually("it queues", async move || {
+        locks.inspect("k").await.unwrap().local_waiters >= number
+    })
+    .await;
     assert!(!task.is_finished(), "it has to wait");
     task
 }
@@ -102,7 +97,7 @@ tests::suite! {
             let writer = writer.write("k").acquire().await.unwrap();
             let mut tasks = Vec::new();
             for queued in 0..20 {
-                tasks.push(waiting(&locks, queued, locks.read("k").wait(LONG).acquire()).await);
+                tasks.push(waiting(&locks, queued + 1, locks.read("k").wait(LONG).acquire()).await);
             }
             let left = Instant::now();
             writer.release().await.unwrap();
@@ -119,7 +114,7 @@ tests::suite! {
     async fn a_writer_is_woken_by_the_last_reader(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let (first, second) = (reads(&locks).await.unwrap(), reads(&other).await.unwrap());
-        let writer = waiting(&locks, 0, locks.write("k").wait(LONG).acquire()).await;
+        let writer = waiting(&locks, 1, locks.write("k").wait(LONG).acquire()).await;
         first.release().await.unwrap();
         sleep(50 * MS).await;
         assert!(!writer.is_finished(), "one still reads");
@@ -291,7 +286,7 @@ tests::suite! {
         let asked = Instant::now();
         let second = locks.read("k").wait(LONG).acquire().await.unwrap();
         assert!(asked.elapsed() < 500 * MS, "{:?}", asked.elapsed());
-        let writer = waiting(&other, 0, other.write("k").wait(LONG).acquire()).await;
+        let writer = waiting(&other, 1, other.write("k").wait(LONG).acquire()).await;
         assert!(reads(&locks).await.is_none(), "the writer comes first");
         writer.abort();
         let asked = Instant::now();
@@ -327,13 +322,13 @@ tests::suite! {
     async fn a_forced_release_ends_every_reader_and_the_writer(store: &mut Store) {
         let (a, b, operator) = (store.manager().await, store.manager().await, store.manager().await);
         let readers = [reads(&a).await.unwrap(), reads(&b).await.unwrap(), reads(&a).await.unwrap()];
-        let writer = waiting(&b, 0, b.write("k").wait(LONG).acquire()).await;
+        let writer = waiting(&b, 1, b.write("k").wait(LONG).acquire()).await;
         assert!(operator.force_release("k").await.unwrap());
         for reader in readers {
             assert_eq!(reader.lost().wait().await, LostReason::ForceReleased);
         }
         let writer = writer.await.unwrap();
-        let reader = waiting(&a, 0, a.read("k").wait(LONG).acquire()).await;
+        let reader = waiting(&a, 1, a.read("k").wait(LONG).acquire()).await;
         assert!(operator.force_release("k").await.unwrap());
         assert_eq!(writer.lost().wait().await, LostReason::ForceReleased);
         let reader = reader.await.unwrap();
@@ -398,5 +393,15 @@ tests::suite! {
         assert_eq!(history.len(), 180);
         history.assert_exclusive();
         assert!(most.load(SeqCst) > 1, "readers were together");
+    }
+
+    async fn the_caller_who_asks_for_the_others_counts_towards_the_cap(store: &mut Store) {
+        let builder = LockManager::builder().max_waiters_per_key(4);
+        let (locks, other) = (store.connect(builder).await, store.manager().await);
+        let writer = other.write("k").acquire().await.unwrap();
+        for request in [locks.read("k"), locks.write("k")] {
+            tests::only_so_many_wait(&locks, "k", 4, &request).await;
+        }
+        writer.release().await.unwrap();
     }
 }

@@ -71,7 +71,7 @@ tests::suite! {
         let semaphore = semaphore(&locks, 4).await;
         let two = semaphore.permits(2).acquire().await.unwrap();
         let three = tokio::spawn(other.semaphore("s").permits(3).wait(LONG).acquire());
-        waiting(&other, 0).await;
+        waiting(&other, 1).await;
         sleep(300 * MS).await;
         assert_eq!(semaphore.available().await.unwrap(), 2, "none were put aside");
         two.release().await.unwrap();
@@ -122,8 +122,7 @@ tests::suite! {
                 sleep(20 * MS).await;
                 guard.release().await.unwrap();
             });
-            // The first one is at the head, not in the queue.
-            waiting(&locks, caller as usize).await;
+            waiting(&locks, caller as usize + 1).await;
         }
         both.release().await.unwrap();
         let mut order = Vec::new();
@@ -285,7 +284,7 @@ tests::suite! {
         }
         let dropped = tokio::spawn(semaphore.permits(1).wait(LONG).acquire());
         let next = tokio::spawn(semaphore.permits(1).wait(LONG).acquire());
-        waiting(&locks, 1).await;
+        waiting(&locks, 2).await;
         dropped.abort();
         guard.release().await.unwrap();
         next.await.unwrap().unwrap().release().await.unwrap();
@@ -367,6 +366,16 @@ tests::suite! {
         drop(late.await.unwrap());
         assert_eq!(semaphore.available().await.unwrap(), 2);
         assert!(matches!(locks.semaphore("s").available().await, Err(LockError::ShuttingDown { .. })));
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn the_caller_who_asks_for_the_others_counts_towards_the_cap(store: &mut Store) {
+        let builder = LockManager::builder().max_waiters_per_key(4);
+        let (locks, other) = (store.connect(builder).await, store.manager().await);
+        let semaphore = semaphore(&other, 1).await;
+        let guard = semaphore.permits(1).acquire().await.unwrap();
+        tests::only_so_many_wait(&locks, "s", 4, &locks.semaphore("s").permits(1)).await;
+        guard.release().await.unwrap();
         semaphore.delete().await.unwrap();
     }
 }

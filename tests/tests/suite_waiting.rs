@@ -205,4 +205,12 @@ tests::suite! {
             a.is_some() && b.is_some()
         }).await;
     }
+
+    async fn the_caller_who_asks_for_the_others_counts_towards_the_cap(store: &mut Store) {
+        let builder = LockManager::builder().max_waiters_per_key(4);
+        let (locks, other) = (store.connect(builder).await, store.manager().await);
+        let guard = other.mutex("k").acquire().await.unwrap();
+        tests::only_so_many_wait(&locks, "k", 4, &locks.mutex("k")).await;
+        guard.release().await.unwrap();
+    }
 }

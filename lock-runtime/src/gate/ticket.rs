@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::oneshot;
 
-use super::{Gates, Turn};
+use super::{Gates, Place, Turn};
 use crate::error::StoreError;
 use crate::key::Key;
 
@@ -16,6 +16,8 @@ pub(crate) struct Ticket {
     pub(super) key: Arc<Key>,
     pub(super) number: u64,
     pub(super) given: oneshot::Receiver<Turn>,
+    /// The head, and what was heard of it, at the last look.
+    pub(super) last_seen: Option<(u64, u64)>,
 }
 
 impl Ticket {
@@ -42,6 +44,35 @@ impl Ticket {
                 })
             })
             .flatten()
+    }
+
+    /// Passes the caller at the head over if nothing was heard of it since the last look: nobody polls it any more. What
+    /// it asked of the store is its own affair; the turn goes to the next waiter. The looks must be further apart than
+    /// a caller that is polled needs between two signs of life. A hold is never passed over: it ends by itself.
+    pub(crate) fn look_at_head(&mut self) {
+        let place = {
+            let mut guard = self.gates.state();
+            let state = &mut *guard;
+            let number = state.number();
+            let Some(gate) = state.gates.get_mut(&self.key) else {
+                return;
+            };
+            let seen = Some((gate.head, gate.signs));
+            if std::mem::replace(&mut self.last_seen, seen) != seen
+                || gate.held_by.is_some()
+                || !gate.queue.contains_key(&self.number)
+            {
+                return;
+            }
+            gate.head = number;
+            Place {
+                gates: self.gates.clone(),
+                key: self.key.clone(),
+                number,
+            }
+        };
+        // Unlocked: it goes to the first in the queue.
+        drop(place);
     }
 
     /// The label of the hold that this waiter waits for, the first time somebody asks about that hold.

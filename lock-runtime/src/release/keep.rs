@@ -1,0 +1,85 @@
+//! A key that stays taken for a while after its hold has ended (`min_hold`).
+
+use tokio::sync::oneshot;
+
+use super::{Departure, pauses};
+use crate::backend::{Fault, Renewal, Renewed};
+use crate::clock::{self, Moment};
+use crate::error::{LockError, LostReason, StoreError};
+use crate::observe;
+use crate::term::{self, Term};
+
+/// Told whether the store keeps the key.
+pub(super) type Kept = oneshot::Sender<Result<(), LockError>>;
+
+impl Departure {
+    /// Waits until the key may be given back. False if the manager closes before: nobody is left to wait, so the
+    /// lease ends the hold. `kept` is told once the store will keep the key for that long, whatever becomes of this
+    /// process, or cannot.
+    pub(super) async fn keep(&mut self, kept: Option<Kept>) -> bool {
+        let Some(until) = self.keep_until else {
+            return true;
+        };
+        let covered = self.cover(until).await;
+        let is_gone = matches!(covered, Err(LockError::Lost { .. }));
+        match (kept, covered) {
+            (Some(kept), covered) => drop(kept.send(covered)),
+            (None, Err(error)) => observe::release_failed(self.hold.label(), &error),
+            (None, Ok(())) => {}
+        }
+        if is_gone {
+            // There is nothing to keep. The release clears what is left of it, and the turn goes on.
+            return true;
+        }
+        tokio::select! {
+            () = clock::sleep_until(until) => true,
+            () = self.core.life.closing() => false,
+        }
+    }
+
+    /// Makes the lease last until then, if it does not.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`] if the store no longer names this holder; else what it refuses the request for.
+    async fn cover(&mut self, until: Moment) -> Result<(), LockError> {
+        let mut pauses = pauses();
+        let timeout = self
+            .hold
+            .term()
+            .call_timeout(self.core.options.call_timeout);
+        while self.hold.deadline().remaining() < until.remaining() {
+            // The margin on top: the store's clock may be the faster one.
+            let rest = until.remaining();
+            let rest = (rest + rest / 50).clamp(term::MIN, term::MAX);
+            let Ok(term) = Term::new(rest, false) else {
+                break;
+            };
+            let renewal = Renewal {
+                term: Some(term),
+                ..self.hold.renewal()
+            };
+            // Whatever the answer is, the store may have done it.
+            self.over_at = self.over_at.later(clock::now() + timeout + rest);
+            let answers = self.core.backend.renew(&[renewal], timeout).await;
+            let fault = match answers.map(|answers| answers.first().copied()) {
+                Ok(Some(Renewed::Held)) => break,
+                Ok(Some(Renewed::NotHeld)) => {
+                    return Err(self.hold.lost_error(LostReason::Refused, false));
+                }
+                Ok(Some(Renewed::Unknown) | None) => {
+                    Fault::Unknown(StoreError::new("the store failed at this key"))
+                }
+                Err(fault) => fault,
+            };
+            observe::renewal_failed(1, &fault);
+            if !fault.is_passing() {
+                return Err(fault.into_error(self.hold.key().name()));
+            }
+            if self.hold.deadline().has_passed() {
+                break;
+            }
+            clock::sleep(pauses.pause()).await;
+        }
+        Ok(())
+    }
+}

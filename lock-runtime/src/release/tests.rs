@@ -1,0 +1,86 @@
+//! What a release does while the store is away. Time is paused.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::backend::memory::MemoryStore;
+use crate::backend::quorum::tests::flaky::{Flaky, Mode, Switch};
+use crate::error::{LockError, LostReason};
+use crate::manager::LockManager;
+use crate::options::Options;
+
+const SECOND: Duration = Duration::from_secs(1);
+const LEAST: Duration = Duration::from_secs(100);
+
+/// A manager on a store behind a switch, and one that always reaches it.
+fn managers() -> (LockManager, Arc<Switch>, LockManager, MemoryStore) {
+    let (store, switch) = (MemoryStore::new(), Arc::new(Switch::default()));
+    let locks = LockManager::build(Options::default(), |events| {
+        Arc::new(Flaky::new(&store, &switch, events, 0))
+    });
+    let other = LockManager::builder().memory_store(&store).in_memory();
+    (locks, switch, other.unwrap(), store)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_kept_is_given_back_although_the_store_is_away_when_the_time_is_over() {
+    let (locks, switch, other, _store) = managers();
+    let since = Instant::now();
+    let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
+    guard.shares.keep_for(LEAST);
+    guard.release().await.unwrap();
+    sleep(LEAST - SECOND / 2).await;
+    switch.set(Mode::Away);
+    sleep(SECOND).await;
+    switch.set(Mode::Up);
+    let guard = other.mutex("k").wait_forever().acquire().await.unwrap();
+    let taken = since.elapsed();
+    // The store's own lease is 2 % longer.
+    assert!(
+        taken >= LEAST && taken < LEAST + 3 * SECOND / 2,
+        "{taken:?}"
+    );
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_kept_once_the_store_is_back_within_the_lease() {
+    let (locks, switch, other, _store) = managers();
+    let since = Instant::now();
+    let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
+    guard.shares.keep_for(LEAST);
+    switch.set(Mode::Away);
+    let released = tokio::spawn(guard.release());
+    sleep(SECOND / 2).await;
+    switch.set(Mode::Up);
+    released.await.unwrap().unwrap();
+    let guard = other.mutex("k").wait_forever().acquire().await.unwrap();
+    assert!(since.elapsed() >= LEAST, "{:?}", since.elapsed());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_gone_is_not_said_to_be_kept() {
+    let (locks, _switch, other, store) = managers();
+    let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
+    guard.shares.keep_for(LEAST);
+    store.clear();
+    let since = Instant::now();
+    let released = guard.release().await;
+    let refused = matches!(
+        released,
+        Err(LockError::Lost {
+            reason: LostReason::Refused,
+            ..
+        })
+    );
+    assert!(refused, "{released:?}");
+    // Nothing is kept, so nobody waits for it, here or elsewhere.
+    for locks in [&locks, &other] {
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    assert!(since.elapsed() < SECOND, "{:?}", since.elapsed());
+}
