@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::coop;
+
 use crate::backend::{Fault, Listen, Reply, Sort, Tally};
 use crate::clock;
 use crate::core::Core;
@@ -35,13 +37,16 @@ pub(crate) struct Counter<'a> {
 }
 
 impl Counter<'_> {
+    /// Each request to a counter begins here, so all of them take part in tokio's cooperative budget.
+    ///
     /// # Errors
     /// [`LockError::InvalidName`].
-    pub(crate) fn new<'a>(
+    pub(crate) async fn new<'a>(
         core: &'a Core,
         name: &LockName,
         sort: Sort,
     ) -> Result<Counter<'a>, LockError> {
+        coop::consume_budget().await;
         let key = core.options.key(name, Kind::Permits)?;
         core.start();
         let key = Arc::new(key);

@@ -11,7 +11,7 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::error::LockError;
 use crate::joint::Shares;
-use crate::lineage::Chain;
+use crate::lineage::Nest;
 use crate::observe;
 use crate::release::Ending;
 use crate::scope::Outcome;
@@ -85,8 +85,7 @@ pin_project! {
         shares: Option<Shares>,
         #[pin]
         over: OwnedNotified,
-        // Set at the first poll: the lineage counts in the task that runs the body, not in the one that made it.
-        chain: Option<Chain>,
+        nest: Nest,
         on_lost: OnLost,
         // The loss that the body was dropped for. Boxed: it is rare, and would have its place in every future.
         loss: Option<Box<LockError>>,
@@ -98,8 +97,8 @@ impl Custody {
     pub(crate) fn new(shares: Shares) -> Custody {
         Custody {
             over: shares.held().over_signal(),
+            nest: Nest::new(shares.lineage()),
             shares: Some(shares),
-            chain: None,
             on_lost: OnLost::Cancel,
             loss: None,
             ending: None,
@@ -108,6 +107,14 @@ impl Custody {
 
     pub(crate) fn on_lost(&mut self, on_lost: OnLost) {
         self.on_lost = on_lost;
+    }
+
+    /// Makes the body where it will run: what is asked for meanwhile is nested, too.
+    pub(crate) fn make<F>(&mut self, body: impl FnOnce() -> F) -> Option<F> {
+        let (mut body, mut made) = (Some(body), None);
+        self.nest
+            .enter(&mut || made = body.take().map(|body| body()));
+        made
     }
 
     pub(crate) fn shares(&self) -> Option<&Shares> {
@@ -132,11 +139,8 @@ impl Custody {
                 *this.loss = Some(Box::new(held.lost_error(reason, false)));
                 body.as_mut().end();
             } else {
-                let chain = this
-                    .chain
-                    .get_or_insert_with(|| Chain::here(shares.level().clone()));
                 let mut polled = Poll::Pending;
-                chain.enter(&mut || polled = body.as_mut().poll(cx));
+                this.nest.enter(&mut || polled = body.as_mut().poll(cx));
                 ready!(polled);
             }
             *this.ending = this.shares.take().map(Shares::release);

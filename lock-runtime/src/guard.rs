@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use tokio::task::coop;
+
+use crate::custody::Custody;
 use crate::error::LockError;
 use crate::fence::FencingToken;
 use crate::joint::Shares;
@@ -62,7 +65,7 @@ impl LockGuard {
 
     /// A view of the hold to hand around. It does not keep the lock.
     pub fn lease(&self) -> Lease {
-        Lease::new(self.shares.held().clone(), self.shares.level().clone())
+        Lease::new(self.shares.held().clone(), self.shares.lineage())
     }
 
     /// Resolves when the hold is lost; never after a normal release.
@@ -86,6 +89,7 @@ impl LockGuard {
     /// # Cancel safety
     /// Dropping the future leaves the hold intact; the store may or may not have extended it.
     pub async fn renew(&self, lease: Duration) -> Result<(), LockError> {
+        coop::consume_budget().await;
         let check = |share: &Share| share.core().options.lease(self.name(), lease, false);
         let terms: Vec<_> = self
             .shares
@@ -126,13 +130,13 @@ impl LockGuard {
     /// # Cancel safety
     /// Dropping the future drops the body first and then releases in the background.
     pub fn protect<F: Future>(self, body: F) -> Protect<F> {
-        Protect::new(self.shares, body)
+        Protect::new(Custody::new(self.shares), body)
     }
 
     /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the lineage into
     /// a spawned task, `tokio::spawn(guard.scope(work))`. It does not watch for loss.
     pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
-        Scope::new(self.shares.level().clone(), future)
+        Scope::new(self.shares.lineage(), future)
     }
 }
 

@@ -277,6 +277,11 @@ impl Hold {
         self.loss().is_none() && self.state().phase == Phase::Held
     }
 
+    /// True once no guard shares it any more: the last one has left it, good or lost.
+    pub(crate) fn is_left(&self) -> bool {
+        self.state().sharers == 0
+    }
+
     /// True once its last sharer has left it in good order.
     pub(crate) fn is_ended(&self) -> bool {
         self.state().phase == Phase::Ended
@@ -381,9 +386,11 @@ impl Hold {
     /// at it now. `None` if the hold was released meanwhile.
     ///
     /// # Errors
-    /// [`LockError::Lost`] if the hold is lost.
+    /// [`LockError::Lost`] if the hold is lost, and somebody still shares it.
     pub(crate) fn share(&self, terms: Terms, kind: Kind) -> Result<Option<bool>, LockError> {
-        self.check()?;
+        if let Err(lost) = self.check() {
+            return if self.is_left() { Ok(None) } else { Err(lost) };
+        }
         let mut state = self.state();
         if state.phase != Phase::Held || (kind == Kind::Write && state.writers == 0) {
             return Ok(None);

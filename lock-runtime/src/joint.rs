@@ -16,7 +16,7 @@ use tokio::sync::futures::OwnedNotified;
 use crate::error::{LockError, LostReason};
 use crate::fence::FencingToken;
 use crate::hold::Hold;
-use crate::lineage::Level;
+use crate::lineage::Lineage;
 use crate::release::Ending;
 use crate::share::Share;
 
@@ -152,9 +152,9 @@ pub(crate) struct Shares {
 #[derive(Debug)]
 enum Parts {
     One(Share),
-    /// In the order in which they were taken, and the level of the last one: it has the others above it, so all of
-    /// them are ancestors of what runs under it.
-    All(Vec<Share>, Arc<Level>),
+    /// In the order in which they were taken, and the lineage of the last one: its level has those of the others
+    /// before it, so all of them are ancestors of what runs under the guard.
+    All(Vec<Share>, Lineage),
 }
 
 impl Shares {
@@ -171,12 +171,16 @@ impl Shares {
         if parts.is_empty() {
             return Some(Shares::one(last));
         }
-        let level = last.level().clone();
+        let mut before = None;
+        for part in &parts {
+            before = Some(part.lineage(before).level);
+        }
+        let lineage = last.lineage(before);
         parts.push(last);
         let holds = parts.iter().map(|part| part.hold().clone()).collect();
         Some(Shares {
             held: Held::All(Joint::new(holds)),
-            parts: Parts::All(parts, level),
+            parts: Parts::All(parts, lineage),
         })
     }
 
@@ -191,11 +195,11 @@ impl Shares {
         }
     }
 
-    /// The level that whatever runs under the guard is nested in.
-    pub(crate) fn level(&self) -> &Arc<Level> {
+    /// What a body under the guard is nested in.
+    pub(crate) fn lineage(&self) -> Lineage {
         match &self.parts {
-            Parts::One(share) => share.level(),
-            Parts::All(_, level) => level,
+            Parts::One(share) => share.lineage(None),
+            Parts::All(_, lineage) => lineage.clone(),
         }
     }
 

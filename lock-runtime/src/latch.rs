@@ -42,8 +42,8 @@ impl Latch {
         Latch { core, name }
     }
 
-    fn counter(&self) -> Result<Counter<'_>, LockError> {
-        Counter::new(&self.core, &self.name, Sort::Latch)
+    async fn counter(&self) -> Result<Counter<'_>, LockError> {
+        Counter::new(&self.core, &self.name, Sort::Latch).await
     }
 
     /// Closes the latch for so many events, if it is open. False if it was closed; its count is then as it was.
@@ -55,11 +55,11 @@ impl Latch {
     /// # Cancel safety
     /// Dropping the future may leave it set or not.
     pub async fn try_set_count(&self, count: u64) -> Result<bool, LockError> {
+        let counter = self.counter().await?.admitted()?;
         check_count("the count of a latch", count)?;
         if count == 0 {
             return Err(config("a latch waits for 1 event at least, not for 0"));
         }
-        let counter = self.counter()?.admitted()?;
         counter
             .once(|core, tally, timeout| core.backend.set(tally, count, timeout))
             .await
@@ -73,7 +73,7 @@ impl Latch {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn count(&self) -> Result<u64, LockError> {
-        let counter = self.counter()?;
+        let counter = self.counter().await?;
         let read = counter.once(|core, tally, timeout| core.backend.read(tally, timeout));
         Ok(u64::try_from(read.await?.unwrap_or(0)).unwrap_or(0))
     }
@@ -87,7 +87,7 @@ impl Latch {
     /// # Cancel safety
     /// Dropping the future may leave it counted or not.
     pub async fn count_down(&self) -> Result<u64, LockError> {
-        let counter = self.counter()?;
+        let counter = self.counter().await?;
         counter
             .once(|core, tally, timeout| core.backend.count_down(tally.key, timeout))
             .await
@@ -105,8 +105,8 @@ impl Latch {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn wait(&self, wait: Option<Duration>) -> Result<(), LockError> {
+        let counter = self.counter().await?.admitted()?;
         check_wait(wait)?;
-        let counter = self.counter()?.admitted()?;
         let patience = Patience::new(wait);
         let (core, tally) = (&self.core, counter.tally());
         let is_open = move |timeout| async move {
@@ -145,7 +145,7 @@ impl Latch {
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.
     pub async fn delete(&self) -> Result<bool, LockError> {
-        let counter = self.counter()?;
+        let counter = self.counter().await?;
         counter
             .once(|core, tally, timeout| core.backend.delete(tally, timeout))
             .await

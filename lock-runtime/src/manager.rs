@@ -3,6 +3,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tokio::task::coop;
+
 use crate::backend::{Backend, EventSink};
 use crate::builder::LockManagerBuilder;
 use crate::clock;
@@ -176,7 +178,7 @@ impl LockManager {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn inspect(&self, name: impl Into<LockName>) -> Result<LockInfo, LockError> {
-        let key = self.key(&name.into())?;
+        let key = self.key(&name.into()).await?;
         let seen = self
             .core
             .backend
@@ -200,13 +202,14 @@ impl LockManager {
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.
     pub async fn force_release(&self, name: impl Into<LockName>) -> Result<bool, LockError> {
-        let key = self.key(&name.into())?;
+        let key = self.key(&name.into()).await?;
         let timeout = self.core.options.call_timeout;
         let released = self.core.backend.force_release(&key, timeout).await;
         released.map_err(|fault| fault.into_error(key.name()))
     }
 
-    fn key(&self, name: &LockName) -> Result<Key, LockError> {
+    async fn key(&self, name: &LockName) -> Result<Key, LockError> {
+        coop::consume_budget().await;
         let key = self.core.options.key(name, Kind::Mutex)?;
         self.core.start();
         self.core.life.admit(&key)?;

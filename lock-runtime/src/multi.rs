@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::coop;
+
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::kind::Kind;
-use crate::lineage::Chain;
+use crate::lineage::Caller;
 use crate::options::{check_wait, config};
 use crate::order::Patience;
 use crate::request::LockRequest;
@@ -129,12 +131,13 @@ impl MultiRequest {
     /// # Cancel safety
     /// Dropping the future gives back what was acquired, and what the store may have granted meanwhile.
     pub fn acquire(self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static {
-        let chain = Chain::current();
+        let caller = Caller::now();
         let members = self.members();
         async move {
+            coop::consume_budget().await;
             let (members, wait) = members?;
             if wait == Some(Duration::ZERO) {
-                return match together::try_acquire(&members, chain).await? {
+                return match together::try_acquire(&members, caller).await? {
                     Some(shares) => Ok(LockGuard::new(shares)),
                     None => Err(LockError::Busy {
                         name: names(&members),
@@ -143,7 +146,7 @@ impl MultiRequest {
                     }),
                 };
             }
-            let shares = together::acquire(&members, &Patience::new(wait), chain).await?;
+            let shares = together::acquire(&members, &Patience::new(wait), caller).await?;
             Ok(LockGuard::new(shares))
         }
     }
@@ -161,11 +164,12 @@ impl MultiRequest {
     pub fn try_acquire(
         self,
     ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static {
-        let chain = Chain::current();
+        let caller = Caller::now();
         let members = self.members();
         async move {
+            coop::consume_budget().await;
             let (members, _) = members?;
-            let shares = together::try_acquire(&members, chain).await?;
+            let shares = together::try_acquire(&members, caller).await?;
             Ok(shares.map(LockGuard::new))
         }
     }

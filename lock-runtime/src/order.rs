@@ -48,6 +48,14 @@ impl Patience {
         self.until.is_some_and(|until| now.has_reached(until))
     }
 
+    /// Resolves when it is over.
+    pub(crate) async fn over(self) {
+        match self.until {
+            Some(until) => clock::sleep_until(until).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Sleeps for `pause`, or until the patience ends.
     pub(crate) async fn pause(self, pause: Duration) {
         let end = clock::now() + pause;

@@ -108,10 +108,12 @@ impl PlainSemaphore {
     /// Dropping the future leaves the queue, and gives back what the store says it has granted. If the store's answer
     /// is lost as well, they stay taken.
     pub async fn acquire(&self, permits: u32, wait: Option<Duration>) -> Result<(), LockError> {
+        let core = &self.core;
+        let counter = Counter::new(core, &self.name, Sort::Semaphore)
+            .await?
+            .admitted()?;
         check_permits(permits)?;
         check_wait(wait)?;
-        let core = &self.core;
-        let counter = Counter::new(core, &self.name, Sort::Semaphore)?.admitted()?;
         let patience = Patience::new(wait);
         let order = counter.order(wait)?;
         let place = match counter.turn(&order, &patience).await? {

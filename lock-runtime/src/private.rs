@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
+use tokio::task::coop;
 
 pub use crate::convert::{FromLockError, Skipped};
 pub use crate::custody::OnLost;
@@ -188,11 +189,16 @@ impl<A: Future<Output = Result<LockGuard, LockError>>> Future for Enter<A> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let entered = match (this.acquiring.as_pin_mut(), this.refused.take()) {
-            (Some(acquiring), _) => ready!(acquiring.poll(cx)),
-            (None, Some(error)) => Err(error),
-            // Only polled again after it was ready, which promises nothing.
-            (None, None) => return Poll::Pending,
+        let entered = match this.acquiring.as_pin_mut() {
+            Some(acquiring) => ready!(acquiring.poll(cx)),
+            None => {
+                ready!(coop::poll_proceed(cx)).made_progress();
+                match this.refused.take() {
+                    Some(error) => Err(error),
+                    // Only polled again after it was ready, which promises nothing.
+                    None => return Poll::Pending,
+                }
+            }
         };
         Poll::Ready(entered.map(|mut guard| {
             if let Some(least) = *this.min_hold {

@@ -1,95 +1,117 @@
 //! Re-entry: a request under an ancestor's hold shares it, without a round trip.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::clock;
 use crate::core::Core;
 use crate::error::LockError;
 use crate::kind::Kind;
-use crate::lineage::Level;
+use crate::lineage::{Caller, Level};
 use crate::order::{Order, Patience};
 use crate::share::Share;
 
-/// The nearest level of the chain that holds the lock through this manager, if the request may share it.
+/// The nearest ancestor that holds the lock through this manager, if the request may share its hold.
 ///
 /// # Errors
 /// [`LockError::Upgrade`] if it only reads and a write is wanted: the write would wait for its own chain.
-pub(crate) fn ancestor_with<'a>(
+pub(crate) fn ancestor(
     core: &Core,
     order: &Order,
-    head: &'a Arc<Level>,
-) -> Result<Option<&'a Arc<Level>>, LockError> {
+    caller: &Caller,
+) -> Result<Option<Arc<Level>>, LockError> {
     if !order.reentrant {
         return Ok(None);
     }
+    let Some(frame) = caller.frame() else {
+        return Ok(None);
+    };
     let key = &order.key;
-    let ancestor = head.upward().find(|level| {
+    let ancestor = frame.upward().find(|level| {
         let hold = &level.hold;
         core.ids.made(hold.holder())
             && hold.key().is_of_one_lock_with(key)
-            && !hold.is_ended()
             // A write whose guard is gone is no ancestor any more, though a read that it admitted may live on.
             && (level.kind == Kind::Read || key.kind() == Kind::Read || hold.key().kind() == key.kind())
     });
-    if ancestor.is_some_and(|level| level.kind == Kind::Read && key.kind() == Kind::Write) {
+    if ancestor
+        .as_ref()
+        .is_some_and(|level| level.kind == Kind::Read && key.kind() == Kind::Write)
+    {
         let name = key.name().to_owned();
         return Err(LockError::Upgrade { name });
     }
     Ok(ancestor)
 }
 
-/// The part of an ancestor's turn that a request takes, if it is free.
-pub(crate) fn turn_now(ancestor: &Level, order: &Order) -> Option<OwnedSemaphorePermit> {
-    let part = Level::part_of_turn(order.key.kind());
-    ancestor.turn.clone().try_acquire_many_owned(part).ok()
-}
-
-/// Waits for the turn under an ancestor's hold. `None` if the hold was released meanwhile: then this request is
-/// nested no more.
-pub(crate) async fn nested(
+/// Shares the hold of an ancestor, after waiting for the turn under it. `None` if the request is nested in no hold of
+/// the lock any more: it was released meanwhile, or another task than the ancestor's polls the request now.
+pub(crate) async fn acquire(
     core: &Arc<Core>,
-    ancestor: &Arc<Level>,
     order: &Order,
+    caller: &Caller,
     patience: &Patience,
 ) -> Result<Option<Share>, LockError> {
-    let part = Level::part_of_turn(order.key.kind());
-    let waiting = async {
-        match patience.until {
-            Some(until) => clock::sleep_until(until).await,
-            None => std::future::pending().await,
+    while let Some(level) = ancestor(core, order, caller)? {
+        let turn = tokio::select! {
+            biased;
+            // Looked at before every poll of the others.
+            () = until_stranger(core, order, caller, &level) => continue,
+            Some(turn) = level.turn(order.key.kind()) => turn,
+            () = level.hold.clone().over() => match level.hold.loss() {
+                Some(reason) if !level.hold.is_left() => {
+                    return Err(level.hold.lost_error(reason, false));
+                }
+                _ => continue,
+            },
+            () = patience.over() => return Err(order.busy(patience, None)),
+        };
+        if let Some(share) = enter_nested(core, &level, order, turn)? {
+            return Ok(Some(share));
         }
-    };
-    tokio::select! {
-        biased;
-        Ok(turn) = ancestor.turn.clone().acquire_many_owned(part) => enter_nested(core, ancestor, order, turn),
-        () = ancestor.hold.clone().over() => match ancestor.hold.loss() {
-            Some(reason) => Err(ancestor.hold.lost_error(reason, false)),
-            None => Ok(None),
-        },
-        () = waiting => Err(order.busy(patience, None)),
     }
+    Ok(None)
 }
 
+/// Resolves at the first poll at which the level is not the request's ancestor any more. Whoever changes that polls
+/// the request anew.
+async fn until_stranger(core: &Core, order: &Order, caller: &Caller, level: &Arc<Level>) {
+    poll_fn(|_| match ancestor(core, order, caller) {
+        Ok(Some(found)) if Arc::ptr_eq(&found, level) => Poll::Pending,
+        _ => Poll::Ready(()),
+    })
+    .await;
+}
+
+/// Shares the ancestor's hold in the turn under it. `None` if it is no ancestor any more.
+///
+/// # Errors
+/// [`LockError::Lost`] if the hold is lost.
 pub(crate) fn enter_nested(
     core: &Arc<Core>,
-    ancestor: &Arc<Level>,
+    level: &Arc<Level>,
     order: &Order,
     turn: OwnedSemaphorePermit,
 ) -> Result<Option<Share>, LockError> {
-    let hold = &ancestor.hold;
-    let Some(longer) = hold.share(order.terms, order.key.kind())? else {
+    let kind = order.key.kind();
+    let hold = &level.hold;
+    let Some(path) = level.path(turn) else {
+        return Ok(None);
+    };
+    let Some(longer) = hold.share(order.terms, kind)? else {
         return Ok(None);
     };
     if longer {
         core.watch.look_now(hold);
     }
+    let (core, hold) = (core.clone(), hold.clone());
     Ok(Some(Share::nested(
-        core.clone(),
-        hold.clone(),
-        order.key.kind(),
+        core,
+        hold,
+        kind,
         order.terms.renewed,
-        turn,
+        path,
     )))
 }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::coop;
+
 use crate::core::Core;
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::joint::Shares;
 use crate::kind::Kind;
-use crate::lineage::Chain;
+use crate::lineage::Caller;
 use crate::name::LockName;
 use crate::options::{Overrides, check_wait};
 use crate::order::Order;
@@ -162,10 +164,11 @@ impl LockRequest {
     /// Dropping the future leaves the queue and gives back what the store may have granted meanwhile. Keeping it
     /// without polling it costs others one lease at most: a lock that it was given meanwhile is not renewed.
     pub fn acquire(self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static {
-        let chain = Chain::current();
+        let caller = Caller::now();
         let order = self.order();
         async move {
-            let share = wait::acquire(self.core, order?, chain).await?;
+            coop::consume_budget().await;
+            let share = wait::acquire(self.core, order?, caller).await?;
             Ok(LockGuard::new(Shares::one(share)))
         }
     }
@@ -185,10 +188,11 @@ impl LockRequest {
     pub fn try_acquire(
         self,
     ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static {
-        let chain = Chain::current();
+        let caller = Caller::now();
         let order = self.order();
         async move {
-            let share = wait::try_acquire(self.core, order?, chain).await?;
+            coop::consume_budget().await;
+            let share = wait::try_acquire(self.core, order?, caller).await?;
             Ok(share.map(|share| LockGuard::new(Shares::one(share))))
         }
     }

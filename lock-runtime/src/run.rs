@@ -8,10 +8,9 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
-use crate::custody::polled_after_completion;
+use crate::custody::{Custody, polled_after_completion};
 use crate::error::LockError;
 use crate::guard::LockGuard;
-use crate::lineage::Chain;
 use crate::scope::{Outcome, Protect};
 use crate::view::Lease;
 
@@ -54,14 +53,15 @@ where
                 RunProj::Running { protect } => return protect.poll(cx).map(Ok),
                 RunProj::Acquiring { acquire, body } => {
                     let guard = ready!(acquire.poll(cx))?;
-                    let mut future = None;
-                    // Inside the chain already: what the closure itself asks for is nested, too.
-                    let chain = Chain::here(guard.shares.level().clone());
-                    chain.enter(&mut || future = body.take().map(|body| body(guard.lease())));
-                    let Some(future) = future else {
+                    let Some(body) = body.take() else {
                         polled_after_completion();
                     };
-                    Protect::new(guard.shares, future)
+                    let lease = guard.lease();
+                    let mut custody = Custody::new(guard.shares);
+                    let Some(future) = custody.make(|| body(lease)) else {
+                        polled_after_completion();
+                    };
+                    Protect::new(custody, future)
                 }
             };
             self.set(Run::Running { protect });

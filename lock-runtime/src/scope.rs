@@ -3,15 +3,13 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
 use crate::custody::{BodyOrValue, Custody, polled_after_completion};
 use crate::error::LockError;
-use crate::joint::Shares;
-use crate::lineage::{Chain, Level};
+use crate::lineage::{Lineage, Nest};
 use crate::observe;
 
 pin_project! {
@@ -19,19 +17,16 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Scope<F> {
-        level: Option<Arc<Level>>,
-        // Set at the first poll: the lineage counts in the task that runs the future, not in the one that made it.
-        chain: Option<Chain>,
+        nest: Nest,
         #[pin]
         future: F,
     }
 }
 
 impl<F> Scope<F> {
-    pub(crate) fn new(level: Arc<Level>, future: F) -> Scope<F> {
+    pub(crate) fn new(lineage: Lineage, future: F) -> Scope<F> {
         Scope {
-            level: Some(level),
-            chain: None,
+            nest: Nest::new(lineage),
             future,
         }
     }
@@ -42,15 +37,9 @@ impl<F: Future> Future for Scope<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        if let Some(level) = this.level.take() {
-            *this.chain = Some(Chain::here(level));
-        }
         let mut future = this.future;
         let mut polled = Poll::Pending;
-        match this.chain {
-            Some(chain) => chain.enter(&mut || polled = future.as_mut().poll(cx)),
-            None => polled = future.poll(cx),
-        }
+        this.nest.enter(&mut || polled = future.as_mut().poll(cx));
         polled
     }
 }
@@ -89,10 +78,10 @@ pin_project! {
 }
 
 impl<F: Future> Protect<F> {
-    pub(crate) fn new(shares: Shares, body: F) -> Protect<F> {
+    pub(crate) fn new(custody: Custody, body: F) -> Protect<F> {
         Protect {
             body: BodyOrValue::Body { body },
-            custody: Custody::new(shares),
+            custody,
         }
     }
 }

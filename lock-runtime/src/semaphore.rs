@@ -65,8 +65,8 @@ impl Semaphore {
         Semaphore { core, name }
     }
 
-    fn counter(&self) -> Result<Counter<'_>, LockError> {
-        Counter::new(&self.core, &self.name, Sort::Semaphore)
+    async fn counter(&self) -> Result<Counter<'_>, LockError> {
+        Counter::new(&self.core, &self.name, Sort::Semaphore).await
     }
 
     /// A request for so many permits, 1 to 1,000, all or none: waited for, leased, renewed and run under like a lock,
@@ -92,8 +92,8 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropping the future may leave it set or not.
     pub async fn try_set_permits(&self, permits: u64) -> Result<bool, LockError> {
+        let counter = self.counter().await?.admitted()?;
         check_count("the number of permits", permits)?;
-        let counter = self.counter()?.admitted()?;
         counter
             .once(|core, tally, timeout| core.backend.set(tally, permits, timeout))
             .await
@@ -108,7 +108,7 @@ impl Semaphore {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn available(&self) -> Result<i64, LockError> {
-        let counter = self.counter()?;
+        let counter = self.counter().await?;
         let read = counter.once(|core, tally, timeout| core.backend.read(tally, timeout));
         Ok(read.await?.unwrap_or(0))
     }
@@ -123,8 +123,8 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.
     pub async fn add_permits(&self, permits: i64) -> Result<(), LockError> {
+        let counter = self.counter().await?;
         check_count("a change of permits", permits.unsigned_abs())?;
-        let counter = self.counter()?;
         counter
             .once(|core, tally, timeout| core.backend.add(tally.key, permits, timeout))
             .await
@@ -139,7 +139,7 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.
     pub async fn delete(&self) -> Result<bool, LockError> {
-        let counter = self.counter()?;
+        let counter = self.counter().await?;
         counter
             .once(|core, tally, timeout| core.backend.delete(tally, timeout))
             .await

@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use crate::backend::{Granted, Renewal, Renewed};
 use crate::clock::{self, Moment};
 use crate::core::Core;
@@ -16,7 +14,7 @@ use crate::holder::HolderId;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::lifecycle::Counted;
-use crate::lineage::Level;
+use crate::lineage::{Frame, Level, Lineage, Path};
 use crate::observe;
 use crate::options::Terms;
 use crate::term::Term;
@@ -28,12 +26,12 @@ pub(crate) struct Share {
     /// As what it shares the hold: a read may share a write hold.
     kind: Kind,
     renewed: bool,
-    /// The level that this share was acquired under.
-    parent: Option<Arc<Level>>,
+    /// The body that this share was acquired in.
+    acquired_in: Option<Arc<Frame>>,
     /// This share as a level: made when somebody runs under it.
     level: OnceLock<Arc<Level>>,
-    /// A nested share's turn under its ancestor.
-    turn: Option<OwnedSemaphorePermit>,
+    /// A nested share's turns under its ancestors.
+    path: Option<Path>,
     /// What keeps a shutdown waiting. Gone once the share has left.
     counted: Option<Counted>,
     /// Until when the key stays taken, even if the share ends before.
@@ -83,9 +81,9 @@ impl Share {
         hold: Arc<Hold>,
         kind: Kind,
         renewed: bool,
-        turn: OwnedSemaphorePermit,
+        path: Path,
     ) -> Share {
-        Share::new(core, hold, kind, renewed, Some(turn))
+        Share::new(core, hold, kind, renewed, Some(path))
     }
 
     fn new(
@@ -93,26 +91,26 @@ impl Share {
         hold: Arc<Hold>,
         kind: Kind,
         renewed: bool,
-        turn: Option<OwnedSemaphorePermit>,
+        path: Option<Path>,
     ) -> Share {
         let counted = Some(core.life.guards.enter());
-        let (parent, level) = (None, OnceLock::new());
+        let (acquired_in, level) = (None, OnceLock::new());
         Share {
             core,
             hold,
             kind,
             renewed,
-            parent,
+            acquired_in,
             level,
-            turn,
+            path,
             counted,
             keep_until: None,
         }
     }
 
-    /// Notes under which level the share was acquired.
-    pub(crate) fn under(mut self, parent: Option<Arc<Level>>) -> Share {
-        self.parent = parent;
+    /// Notes in which body the share was acquired.
+    pub(crate) fn acquired_in(mut self, frame: Option<Arc<Frame>>) -> Share {
+        self.acquired_in = frame;
         self
     }
 
@@ -123,7 +121,7 @@ impl Share {
 
     /// Whether it shares an ancestor's hold.
     pub(crate) fn is_nested(&self) -> bool {
-        self.turn.is_some()
+        self.path.is_some()
     }
 
     /// Whether it has a hold of its own that the watchdog does not renew.
@@ -139,9 +137,15 @@ impl Share {
         &self.hold
     }
 
-    pub(crate) fn level(&self) -> &Arc<Level> {
-        self.level
-            .get_or_init(|| Level::new(self.hold.clone(), self.kind, self.parent.clone()))
+    /// What a body under this share is nested in. `before` is the level of the share before this one, in a guard that
+    /// holds several.
+    pub(crate) fn lineage(&self, before: Option<Arc<Level>>) -> Lineage {
+        let path = self.path.as_deref().unwrap_or_default();
+        let level = || Level::new(self.hold.clone(), self.kind, path, before);
+        Lineage {
+            level: self.level.get_or_init(level).clone(),
+            acquired_in: self.acquired_in.clone(),
+        }
     }
 
     /// Extends the lease to `term` from now, if that is longer than what is left.
@@ -184,8 +188,13 @@ impl Share {
             self.core.watch.remove(&self.hold);
             observe::ended(self.hold.label(), self.hold.granted_at());
         }
-        // A nested share's turn ends with it, not with the guard that may be kept.
-        self.turn = None;
+        if let Some(level) = self.level.get()
+            && !matches!(left, Left::Lost { .. })
+        {
+            level.leave();
+        }
+        // A nested share's turns end with it, not with the guard that may be kept.
+        self.path = None;
         Some((left, counted))
     }
 }

@@ -11,10 +11,10 @@ use crate::clock::{self, Moment};
 use crate::core::Core;
 use crate::error::{LockError, StoreError};
 use crate::joint::{Shares, all_of};
-use crate::lineage::Chain;
+use crate::lineage::Caller;
 use crate::observe;
 use crate::order::{Order, Patience};
-use crate::reentry::ancestor_with;
+use crate::reentry::ancestor;
 use crate::share::Share;
 use crate::term::Term;
 use crate::wait;
@@ -39,17 +39,17 @@ enum AtOnce {
 pub(crate) async fn acquire(
     members: &[Member],
     patience: &Patience,
-    chain: Option<Chain>,
+    caller: Caller,
 ) -> Result<Shares, LockError> {
     loop {
-        let shares = match at_once(members, Some(patience), &chain).await? {
+        let shares = match at_once(members, Some(patience), &caller).await? {
             AtOnce::Taken(shares) => shares,
             AtOnce::Failed(fault) if !fault.is_passing() || patience.is_over() => {
                 return Err(fault.into_error(first_name(members)));
             }
             // Taken one by one, they are asked for again for as long as there is time.
             AtOnce::Busy | AtOnce::Apart | AtOnce::Failed(_) => {
-                one_by_one(members, patience, &chain).await?
+                one_by_one(members, patience, &caller).await?
             }
         };
         let now = clock::now();
@@ -74,9 +74,9 @@ pub(crate) async fn acquire(
 /// Acquires all of them if they are free now. `None` if one of them is not.
 pub(crate) async fn try_acquire(
     members: &[Member],
-    chain: Option<Chain>,
+    caller: Caller,
 ) -> Result<Option<Shares>, LockError> {
-    match at_once(members, None, &chain).await? {
+    match at_once(members, None, &caller).await? {
         AtOnce::Taken(shares) => return intact(shares, members).map(Some),
         AtOnce::Busy => return Ok(None),
         AtOnce::Failed(fault) => return Err(fault.into_error(first_name(members))),
@@ -90,7 +90,7 @@ pub(crate) async fn try_acquire(
         return Ok(None);
     };
     // One time for all of them: each call by itself may take as long.
-    let Ok(tried) = tokio::time::timeout(timeout, try_each(members, &chain)).await else {
+    let Ok(tried) = tokio::time::timeout(timeout, try_each(members, &caller)).await else {
         return Err(LockError::Unavailable {
             name: first_name(members).to_owned(),
             source: StoreError::new(format!("no answer within {timeout:?}")),
@@ -99,14 +99,10 @@ pub(crate) async fn try_acquire(
     tried?.map(|shares| intact(shares, members)).transpose()
 }
 
-async fn try_each(
-    members: &[Member],
-    chain: &Option<Chain>,
-) -> Result<Option<Vec<Share>>, LockError> {
+async fn try_each(members: &[Member], caller: &Caller) -> Result<Option<Vec<Share>>, LockError> {
     let mut shares: Vec<Share> = Vec::with_capacity(members.len());
     for (core, order) in members {
-        let chain = below(&shares, chain);
-        match wait::try_acquire(core.clone(), unrenewed(order), chain).await? {
+        match wait::try_acquire(core.clone(), unrenewed(order), caller.clone()).await? {
             Some(share) => shares.push(share),
             None => return Ok(None),
         }
@@ -143,27 +139,17 @@ fn first_name(members: &[Member]) -> &str {
     members.first().map_or("", |(_, order)| order.key.name())
 }
 
-/// The chain for the next of the set: the one before is its ancestor, and so that of whatever runs under the set.
-fn below(shares: &[Share], chain: &Option<Chain>) -> Option<Chain> {
-    match shares.last() {
-        Some(share) => Some(Chain::here(share.level().clone())),
-        None => chain.clone(),
-    }
-}
-
 /// Asks for the whole set by one script, if it is of mutexes of one store that nobody here deals with.
 async fn at_once(
     members: &[Member],
     patience: Option<&Patience>,
-    chain: &Option<Chain>,
+    caller: &Caller,
 ) -> Result<AtOnce, LockError> {
     let [(core, first), others @ ..] = members else {
         return Ok(AtOnce::Apart);
     };
-    let head = chain.as_ref().and_then(Chain::head);
     let goes = |order: &Order| {
-        order.key.kind().is_mutex()
-            && head.is_none_or(|head| matches!(ancestor_with(core, order, head), Ok(None)))
+        order.key.kind().is_mutex() && matches!(ancestor(core, order, caller), Ok(None))
     };
     if others.is_empty()
         || !others.iter().all(|(other, _)| Arc::ptr_eq(core, other))
@@ -204,13 +190,9 @@ async fn at_once(
         .zip(&claims)
         .zip(places.into_iter().zip(granted))
     {
-        let parent = match shares.last() {
-            Some(share) => Some(share.level().clone()),
-            None => head.cloned(),
-        };
         let holder = claim.stake.holder;
         let share = Share::admit(core, &order.key, Some(place), holder, order.terms, granted);
-        shares.push(share.under(parent));
+        shares.push(share.acquired_in(caller.frame()));
         observe::acquired(order.terms.label, order.key.name(), since);
     }
     core.life.admit(&first.key)?;
@@ -225,7 +207,7 @@ fn claim_of<'a>(core: &Core, order: &'a Order, now: Moment) -> Claim<'a> {
 async fn one_by_one(
     members: &[Member],
     patience: &Patience,
-    chain: &Option<Chain>,
+    caller: &Caller,
 ) -> Result<Vec<Share>, LockError> {
     let mut shares: Vec<Share> = Vec::with_capacity(members.len());
     for (core, order) in members {
@@ -238,7 +220,7 @@ async fn one_by_one(
             wait: patience.until.map(|until| until - now),
             ..unrenewed(order)
         };
-        let acquiring = wait::acquire(core.clone(), rest, below(&shares, chain));
+        let acquiring = wait::acquire(core.clone(), rest, caller.clone());
         let share = keeping(&shares, acquiring).await?;
         shares.push(share);
     }

@@ -3,13 +3,12 @@
 use std::fmt;
 use std::future::IntoFuture;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::LostReason;
 use crate::fence::FencingToken;
 use crate::joint::Held;
-use crate::lineage::Level;
+use crate::lineage::Lineage;
 use crate::scope::Scope;
 
 /// A read-only view of a hold: what [`run`](crate::LockRequest::run) and the attribute's `guard = …` hand to the
@@ -17,12 +16,12 @@ use crate::scope::Scope;
 #[derive(Clone)]
 pub struct Lease {
     held: Held,
-    level: Arc<Level>,
+    lineage: Lineage,
 }
 
 impl Lease {
-    pub(crate) fn new(held: Held, level: Arc<Level>) -> Lease {
-        Lease { held, level }
+    pub(crate) fn new(held: Held, lineage: Lineage) -> Lease {
+        Lease { held, lineage }
     }
 
     /// The lock's name, without the namespace. Of several locks that are held as one: all names.
@@ -62,7 +61,7 @@ impl Lease {
     /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the lineage into
     /// a spawned task, `tokio::spawn(lease.scope(work))`, which then counts as nested there.
     pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
-        Scope::new(self.level.clone(), future)
+        Scope::new(self.lineage.clone(), future)
     }
 }
 

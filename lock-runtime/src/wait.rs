@@ -18,11 +18,11 @@ use crate::holder::HolderId;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::lifecycle::Counted;
-use crate::lineage::Chain;
+use crate::lineage::Caller;
 use crate::observe;
 use crate::order::{Order, Patience};
 use crate::readers;
-use crate::reentry::{ancestor_with, enter_nested, nested, turn_now};
+use crate::reentry::{self, ancestor, enter_nested};
 use crate::share::Share;
 
 /// How long a head sleeps at most before it looks for itself, give or take a fifth.
@@ -41,22 +41,24 @@ pub(crate) fn pauses_after_faults() -> Backoff {
 pub(crate) async fn acquire(
     core: Arc<Core>,
     order: Order,
-    chain: Option<Chain>,
+    caller: Caller,
 ) -> Result<Share, LockError> {
     core.start();
     let patience = Patience::new(order.wait);
-    let head = chain.as_ref().and_then(Chain::head);
-    let ancestor = head.map(|head| ancestor_with(&core, &order, head));
     // Read anew behind everything that may have taken time, and only there.
     let mut now = patience.since;
-    if let Some(ancestor) = ancestor.transpose()?.flatten() {
-        let share = match turn_now(ancestor, &order) {
-            Some(turn) => enter_nested(&core, ancestor, &order, turn)?,
+    if let Some(ancestor) = ancestor(&core, &order, &caller)? {
+        let at_once = match ancestor.turn_now(order.key.kind()) {
+            Some(turn) => enter_nested(&core, &ancestor, &order, turn)?,
+            None => None,
+        };
+        let share = match at_once {
+            Some(share) => Some(share),
             // Boxed: those who are not nested need not carry its size.
-            None => Box::pin(nested(&core, ancestor, &order, &patience)).await?,
+            None => Box::pin(reentry::acquire(&core, &order, &caller, &patience)).await?,
         };
         if let Some(share) = share {
-            return Ok(share.under(head.cloned()));
+            return Ok(share.acquired_in(caller.frame()));
         }
         now = clock::now();
     }
@@ -84,7 +86,7 @@ pub(crate) async fn acquire(
         }
         share.renew_from_now_on(order.terms.renewed);
         observe::acquired(order.terms.label, order.key.name(), patience.since);
-        return Ok(share.under(head.cloned()));
+        return Ok(share.acquired_in(caller.frame()));
     }
 }
 
@@ -131,18 +133,16 @@ pub(crate) fn came_too_late(hold: &Hold, order: &Order, now: Moment) -> bool {
 pub(crate) async fn try_acquire(
     core: Arc<Core>,
     mut order: Order,
-    chain: Option<Chain>,
+    caller: Caller,
 ) -> Result<Option<Share>, LockError> {
     core.start();
     order.wait = Some(Duration::ZERO);
-    let head = chain.as_ref().and_then(Chain::head);
-    let ancestor = head.map(|head| ancestor_with(&core, &order, head));
-    if let Some(ancestor) = ancestor.transpose()?.flatten() {
-        let Some(turn) = turn_now(ancestor, &order) else {
+    while let Some(ancestor) = ancestor(&core, &order, &caller)? {
+        let Some(turn) = ancestor.turn_now(order.key.kind()) else {
             return Ok(None);
         };
-        if let Some(share) = enter_nested(&core, ancestor, &order, turn)? {
-            return Ok(Some(share.under(head.cloned())));
+        if let Some(share) = enter_nested(&core, &ancestor, &order, turn)? {
+            return Ok(Some(share.acquired_in(caller.frame())));
         }
     }
     core.life.admit(&order.key)?;
@@ -172,7 +172,7 @@ pub(crate) async fn try_acquire(
             // A hold that was lost before its caller saw it is no hold.
             share.hold().check()?;
             observe::acquired(order.terms.label, order.key.name(), patience.since);
-            Ok(Some(share.under(head.cloned())))
+            Ok(Some(share.acquired_in(caller.frame())))
         }
         Asked::Busy(_) => Ok(None),
         Asked::Failed(fault) => Err(fault.into_error(order.key.name())),

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use lock_runtime::{LockError, LockGuard, LockName, Outcome};
 use pin_project_lite::pin_project;
+use tokio::task::coop;
 use tower_service::Service;
 
 use crate::call::Call;
@@ -225,6 +226,8 @@ where
                     }
                 }
                 StateProj::Refused { refusal } => {
+                    // A refusal by a cap takes no other time.
+                    ready!(coop::poll_proceed(cx)).made_progress();
                     let Some((refuse, refusal)) = refusal.take() else {
                         return Poll::Pending;
                     };
