@@ -6,9 +6,10 @@
 
 use std::collections::HashSet;
 
-use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
-use syn::{Attribute, FnArg, Pat, PatIdent};
+use syn::spanned::Spanned;
+use syn::{Attribute, FnArg, Meta, Pat, PatIdent};
 
 use crate::function::{Argument, Function, argument, bound_names, by_reference};
 
@@ -37,11 +38,10 @@ pub(crate) fn captures(function: &Function, used_by_options: &HashSet<String>) -
             }
         };
         let mut outer = typed.clone();
-        let cfgs: Vec<&Attribute> = typed
-            .attrs
-            .iter()
-            .filter(|attr| attr.path().is_ident("cfg"))
-            .collect();
+        outer.attrs.iter_mut().for_each(expected_inside);
+        let conditions = conditions(&typed.attrs);
+        let lints = typed.attrs.iter().filter(|attr| is_one_of(attr, &LINTS));
+        let conditions_and_lints = quote!(#(#conditions)* #(#lints)*);
         let pattern = &*typed.pat;
         match argument(pattern) {
             Argument::Plain(name) => {
@@ -50,9 +50,13 @@ pub(crate) fn captures(function: &Function, used_by_options: &HashSet<String>) -
                     *mutability = None;
                 }
                 outer.pat = Box::new(plain);
-                rebind.extend(quote!(#(#cfgs)* let #pattern = #name;));
+                // The plain function does not use such an argument: no lint may say that this one does.
+                let unused = name.to_string().starts_with('_').then(|| {
+                    quote!(#[allow(clippy::used_underscore_binding, clippy::no_effect_underscore_binding)])
+                });
+                rebind.extend(quote!(#unused #conditions_and_lints let #pattern = #name;));
                 if is_used(name) {
-                    rebind.extend(quote!(#(#cfgs)* let _ = &#name;));
+                    rebind.extend(quote!(#(#conditions)* let _ = &#name;));
                 }
             }
             Argument::Pattern(pattern) => {
@@ -61,9 +65,9 @@ pub(crate) fn captures(function: &Function, used_by_options: &HashSet<String>) -
                 bound_names(pattern, &mut names);
                 names.retain(is_used);
                 rebind.extend(quote! {
-                    #(#cfgs)* let #whole = #whole;
-                    #(#cfgs)* let #pattern = #whole;
-                    #(#cfgs)* { #(let _ = &#names;)* }
+                    #(#conditions)* let #whole = #whole;
+                    #conditions_and_lints let #pattern = #whole;
+                    #(#conditions)* { #(let _ = &#names;)* }
                 });
                 outer.pat = syn::parse_quote!(#whole);
             }
@@ -71,6 +75,30 @@ pub(crate) fn captures(function: &Function, used_by_options: &HashSet<String>) -
         inputs.push(FnArg::Typed(outer));
     }
     Captures { inputs, rebind }
+}
+
+const CONDITIONS: [&str; 2] = ["cfg", "cfg_attr"];
+const LINTS: [&str; 5] = ["allow", "expect", "warn", "deny", "forbid"];
+
+fn is_one_of(attr: &Attribute, names: &[&str]) -> bool {
+    names.iter().any(|name| attr.path().is_ident(name))
+}
+
+/// The attributes that decide whether an argument is there.
+fn conditions(attrs: &[Attribute]) -> Vec<&Attribute> {
+    let of_argument = attrs.iter();
+    of_argument
+        .filter(|attr| is_one_of(attr, &CONDITIONS))
+        .collect()
+}
+
+/// What `#[expect]` expects of an argument happens where the body rebinds it, and must happen once only.
+fn expected_inside(attr: &mut Attribute) {
+    if let Meta::List(list) = &mut attr.meta
+        && list.path.is_ident("expect")
+    {
+        list.path = Ident::new("allow", list.path.span()).into();
+    }
 }
 
 /// The name of a pattern argument as a whole.
@@ -90,14 +118,11 @@ pub(crate) fn borrowed(function: &Function, used: &HashSet<String>) -> TokenStre
         let mut names = Vec::new();
         bound_names(pattern, &mut names);
         if names.iter().any(|name| used.contains(&name.to_string())) {
-            let cfgs = typed
-                .attrs
-                .iter()
-                .filter(|attr| attr.path().is_ident("cfg"));
+            let conditions = conditions(&typed.attrs);
             let pattern = by_reference(pattern);
             let whole = whole(position);
             bindings.extend(quote! {
-                #(#cfgs)*
+                #(#conditions)*
                 #[allow(unused_variables)]
                 let #pattern = &#whole;
             });
@@ -106,7 +131,59 @@ pub(crate) fn borrowed(function: &Function, used: &HashSet<String>) -> TokenStre
     bindings
 }
 
-/// Every identifier in some tokens: a generous answer to "which arguments does this use?".
+/// What `#[async_trait]` leaves of a method binds its arguments once more, by `let id = id;`. These are not unused
+/// either where only the attribute uses them.
+pub(crate) fn used_again(body: TokenStream, used: &HashSet<String>) -> TokenStream {
+    let mut tokens: Vec<TokenTree> = Vec::new();
+    for token in body {
+        tokens.push(token);
+        if let Some((conditions, name)) = rebinding(&tokens)
+            && used.contains(&name.to_string())
+        {
+            tokens.extend(quote!(#(#conditions)* let _ = &#name;));
+        }
+    }
+    tokens.into_iter().collect()
+}
+
+/// The attributes and the name, if the tokens end with `let name = name;` or `let mut name = name;`.
+fn rebinding(tokens: &[TokenTree]) -> Option<(&[TokenTree], Ident)> {
+    let is = |token: &TokenTree, text: &str| token.to_string() == text;
+    let [
+        before @ ..,
+        TokenTree::Ident(name),
+        equals,
+        TokenTree::Ident(value),
+        end,
+    ] = tokens
+    else {
+        return None;
+    };
+    if !is(end, ";") || !is(equals, "=") || name != value {
+        return None;
+    }
+    let before = match before {
+        [before @ .., word] if is(word, "mut") => before,
+        _ => before,
+    };
+    let [attributes @ .., word] = before else {
+        return None;
+    };
+    if !is(word, "let") {
+        return None;
+    }
+    let mut start = attributes.len();
+    while let Some([hash, TokenTree::Group(group)]) = attributes[..start].last_chunk()
+        && is(hash, "#")
+        && group.delimiter() == Delimiter::Bracket
+    {
+        start -= 2;
+    }
+    Some((&attributes[start..], name.clone()))
+}
+
+/// Every identifier in some tokens, also as `{name}` in a literal, where `key!` and `format!` find it: a generous answer
+/// to "which arguments does this use?".
 pub(crate) fn identifiers(tokens: impl ToTokens, into: &mut HashSet<String>) {
     for token in tokens.into_token_stream() {
         match token {
@@ -114,7 +191,15 @@ pub(crate) fn identifiers(tokens: impl ToTokens, into: &mut HashSet<String>) {
                 into.insert(ident.to_string());
             }
             TokenTree::Group(group) => identifiers(group.stream(), into),
-            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            TokenTree::Literal(literal) => placeholders(&literal.to_string(), into),
+            TokenTree::Punct(_) => {}
         }
+    }
+}
+
+fn placeholders(literal: &str, into: &mut HashSet<String>) {
+    for after_brace in literal.split('{').skip(1) {
+        let end = after_brace.find(|c: char| c != '#' && c != '_' && !c.is_alphanumeric());
+        into.insert(after_brace[..end.unwrap_or(after_brace.len())].to_owned());
     }
 }

@@ -6,11 +6,12 @@ use std::collections::HashSet;
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{GenericArgument, Path, PathArguments, Type};
+use syn::{Path, Type};
 
 use crate::args::{DurationArg, OnBusy, OnLost};
-use crate::capture::{Captures, borrowed, captures, identifiers};
+use crate::capture::{Captures, borrowed, captures, identifiers, used_again};
 use crate::function::{Argument, Function};
+use crate::returns::{inferred, typed_return};
 use crate::shape::Making;
 use crate::validate::{KeyPart, KeyPlan, KeysPlan, Plan};
 
@@ -25,11 +26,11 @@ pub(crate) fn expand(plan: &Plan, function: &Function, body: &Group) -> TokenStr
         function,
         private: private_module(&plan.crate_path),
         returns: inferred(plan.shape.output.clone()),
-        protected: protected(plan, function, body, &rebind),
     };
     let call = parts.call(
         &borrowed(function, &used_by_key),
         &borrowed(function, &used_by_call),
+        &parts.protected(body, &rebind, &used),
     );
 
     let attrs = &function.attrs;
@@ -49,72 +50,71 @@ pub(crate) fn expand(plan: &Plan, function: &Function, body: &Group) -> TokenStr
     }
 }
 
-/// The block that runs under the lock.
-fn protected(plan: &Plan, function: &Function, body: &Group, rebind: &TokenStream) -> Group {
-    let typed = typed_return(&inferred(plan.shape.output.clone()));
-    let lease = plan
-        .guard
-        .as_ref()
-        .map(|lease| quote!(let #lease = #lease;));
-    let body = match &plan.shape.making {
-        Making::BoxedBlock(block) => block,
-        _ => body,
-    };
-    let statements = body.stream();
-    let statements = match &plan.shape.making {
-        Making::AsyncFn | Making::BoxedBlock(_) => quote!(#typed #statements),
-        Making::Boxed => {
-            let declared = &function.sig.output;
-            deferred(
-                quote!(#[allow(clippy::redundant_closure_call)]),
-                quote!(move || #declared),
-                body,
-            )
-        }
-        Making::Opaque => deferred(
-            quote!(#[allow(clippy::redundant_closure_call)]),
-            quote!(move ||),
-            body,
-        ),
-    };
-    // One block, with the place of the user's own: a block inside ours would bring lints about braces.
-    let mut protected = Group::new(Delimiter::Brace, quote!(#rebind #lease #statements));
-    protected.set_span(body.span());
-    protected
-}
-
-/// A body that makes a future: run where it is polled first, as a closure so that its `return` means it.
-fn deferred(allow: TokenStream, closure: TokenStream, body: &Group) -> TokenStream {
-    let future = internal("future");
-    quote! {
-        #allow
-        let #future = (#closure #body)();
-        #future.await
-    }
-}
-
 /// What the tokens of the protected call are made from.
 struct Parts<'a> {
     plan: &'a Plan,
     function: &'a Function,
     private: TokenStream,
     returns: Type,
-    protected: Group,
 }
 
 impl Parts<'_> {
+    /// The block that runs under the lock.
+    fn protected(&self, body: &Group, rebind: &TokenStream, used: &HashSet<String>) -> Group {
+        let Parts {
+            plan,
+            function,
+            private,
+            returns,
+        } = self;
+        let typed = typed_return(returns);
+        let lease = plan
+            .guard
+            .as_ref()
+            .map(|lease| quote!(let #lease = #lease;));
+        let mut place = body.span();
+        let statements = match &plan.shape.making {
+            Making::AsyncFn => {
+                let statements = body.stream();
+                quote!(#typed #statements)
+            }
+            Making::BoxedBlock(block) => {
+                place = block.span();
+                let statements = used_again(block.stream(), used);
+                quote!(#typed #statements)
+            }
+            Making::Boxed => {
+                let declared = &function.sig.output;
+                deferred(quote!(move || #declared #body), private)
+            }
+            Making::Opaque => deferred(quote!(move || #body), private),
+        };
+        // One block, with the place of the user's own: a block inside ours would bring lints about braces.
+        let mut protected = Group::new(Delimiter::Brace, quote!(#rebind #lease #statements));
+        protected.set_span(place);
+        protected
+    }
+
     /// Key, `enter`, `hold`.
-    fn call(&self, borrow_for_key: &TokenStream, borrow_for_call: &TokenStream) -> TokenStream {
+    fn call(
+        &self,
+        borrow_for_key: &TokenStream,
+        borrow_for_call: &TokenStream,
+        protected: &Group,
+    ) -> TokenStream {
         let Parts {
             plan,
             private,
             returns,
-            protected,
             ..
         } = self;
         let name = internal("names");
         let guard = internal("guard");
         let entered = internal("entered");
+        // A statement of its own: the temporaries of the options end with it, before the call waits.
+        let entering = internal("entering");
+        // The same, for the attribute: the body's items come after our statements.
+        let holding = internal("holding");
         let error = internal("error");
         let refuse = internal("refuse");
         let refusal = self.refusal();
@@ -130,17 +130,20 @@ impl Parts<'_> {
             OnLost::Error => quote!(.on_lost(#private::OnLost::Error)),
         });
         quote! {
-            let #refuse: fn(#private::LockError) -> #returns = #refusal;
+            #[allow(unknown_lints, clippy::type_complexity)]
+            let #refuse: #private::Refuse<#returns> = #refusal;
             let #name = { #borrow_for_key #names };
             let #entered = {
-                #borrow_for_call
-                let #entered = #enter.await;
+                let #entering = { #borrow_for_call #enter };
+                let #entered = #entering.await;
                 #entered
             };
             match #entered {
                 ::core::result::Result::Ok(#guard) => {
                     #lease
-                    #private::hold(#guard, #refuse, async move #protected)#on_lost.await
+                    #[allow(clippy::items_after_statements)]
+                    let #holding = #private::hold(#guard, #refuse, async move #protected)#on_lost;
+                    #holding.await
                 }
                 ::core::result::Result::Err(#error) => #refused,
             }
@@ -170,7 +173,15 @@ impl Parts<'_> {
     fn enter(&self, name: &Ident) -> TokenStream {
         let Parts { plan, private, .. } = self;
         let manager = match &plan.manager {
-            Some(manager) => some(quote_spanned!(manager.span()=> &(#manager)), manager.span()),
+            Some(manager) => {
+                // Typed by itself first, then coerced: if a manager were expected of the expression, the branches of an
+                // `if` could not be references.
+                let span = manager.span();
+                let reference = Ident::new("manager", span);
+                let some = some(reference.to_token_stream(), span);
+                let place = quote_spanned!(span=> &(#manager));
+                quote!(match #place { #reference => #some })
+            }
             None => quote!(::core::option::Option::None),
         };
         let options = call_options(plan, private);
@@ -212,6 +223,15 @@ impl Parts<'_> {
                 #error => #refuse(#error),
             }
         }
+    }
+}
+
+/// A body that makes a future: run where it is polled first, as a closure so that its `return` means it.
+fn deferred(closure: TokenStream, private: &TokenStream) -> TokenStream {
+    let future = internal("future");
+    quote! {
+        let #future = #private::call(#closure);
+        #future.await
     }
 }
 
@@ -341,59 +361,4 @@ fn call_options(plan: &Plan, private: &TokenStream) -> TokenStream {
 /// `Some(value)`, at the value's place: a value of the wrong type is shown there.
 fn some(value: TokenStream, span: Span) -> TokenStream {
     quote_spanned!(span=> ::core::option::Option::Some(#value))
-}
-
-/// A `return` that never runs and carries the declared type: it makes the block's type known before
-/// the body is checked, so that the body is coerced and its errors are shown as in a plain function.
-fn typed_return(returns: &Type) -> TokenStream {
-    let value = internal("return");
-    quote_spanned! {returns.span()=>
-        #[allow(
-            unknown_lints,
-            unreachable_code,
-            clippy::diverging_sub_expression,
-            clippy::empty_loop,
-            clippy::let_unit_value,
-            clippy::let_with_type_underscore,
-            clippy::needless_return,
-            clippy::unreachable
-        )]
-        if false {
-            let #value: #returns = loop {};
-            return #value;
-        }
-    }
-}
-
-/// The type with each `impl Trait` left to inference: it may not be written inside a body.
-fn inferred(mut ty: Type) -> Type {
-    erase_impl_trait(&mut ty);
-    ty
-}
-
-fn erase_impl_trait(ty: &mut Type) {
-    match ty {
-        Type::ImplTrait(opaque) => {
-            let span = opaque.span();
-            *ty = Type::Verbatim(quote_spanned!(span=> _));
-        }
-        Type::Path(path) => {
-            for segment in &mut path.path.segments {
-                if let PathArguments::AngleBracketed(arguments) = &mut segment.arguments {
-                    for argument in &mut arguments.args {
-                        if let GenericArgument::Type(ty) = argument {
-                            erase_impl_trait(ty);
-                        }
-                    }
-                }
-            }
-        }
-        Type::Tuple(tuple) => tuple.elems.iter_mut().for_each(erase_impl_trait),
-        Type::Reference(reference) => erase_impl_trait(&mut reference.elem),
-        Type::Array(array) => erase_impl_trait(&mut array.elem),
-        Type::Slice(slice) => erase_impl_trait(&mut slice.elem),
-        Type::Paren(inner) => erase_impl_trait(&mut inner.elem),
-        Type::Group(inner) => erase_impl_trait(&mut inner.elem),
-        _ => {}
-    }
 }

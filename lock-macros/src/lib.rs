@@ -13,6 +13,7 @@ mod fallback;
 mod function;
 mod key_macro;
 mod nearest;
+mod returns;
 mod shape;
 mod template;
 mod validate;

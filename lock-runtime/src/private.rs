@@ -278,6 +278,15 @@ pub fn name(key: impl Into<LockName>) -> LockName {
     key.into()
 }
 
+/// Makes a function's return type `R` of an error. An alias, because an elided lifetime of `R` could not be inferred if
+/// the function's type were written out: it would be one of `fn`, which has no argument to borrow from.
+pub type Refuse<R> = fn(LockError) -> R;
+
+/// Calls a closure that is known to be called once: what its value borrows from its captures may leave it.
+pub fn call<T>(body: impl FnOnce() -> T) -> T {
+    body()
+}
+
 /// What `on_busy = skip` returns instead of the body's value.
 pub fn skip<T: Skipped>(error: LockError) -> T {
     match error {
@@ -290,7 +299,7 @@ pub fn skip<T: Skipped>(error: LockError) -> T {
 /// was dropped because the hold was lost.
 pub fn hold<F: Future>(
     guard: impl Into<Option<LockGuard>>,
-    refuse: fn(LockError) -> F::Output,
+    refuse: Refuse<F::Output>,
     body: F,
 ) -> Hold<F> {
     Hold {
@@ -309,7 +318,7 @@ pin_project! {
         body: BodyOrValue<F>,
         #[pin]
         custody: Option<Custody>,
-        refuse: fn(LockError) -> F::Output,
+        refuse: Refuse<F::Output>,
     }
 }
 

@@ -1,3 +1,6 @@
+//! Keys as expressions, and several of them.
+#![deny(warnings)]
+
 use lock_runtime::{LockError, LockName, distributed_lock, key};
 
 struct Item {
@@ -19,7 +22,20 @@ async fn all(items: &[Item]) -> Result<(), LockError> {
     Ok(())
 }
 
+/// Inside an argument's pattern, and named by a template inside an expression only.
+#[distributed_lock(key = key!("item:{id}/{name}"))]
+async fn inside_a_pattern(Item { id }: Item, (name, _): (&str, u8)) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = format!("item:{id:>8}"))]
+async fn formatted(Item { id }: Item) -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {
+    let _ = inside_a_pattern(Item { id: 1 }, ("a", 1));
+    let _ = formatted(Item { id: 1 });
     let _ = transfer(1, 2);
     let _ = mixed("a", &Item { id: 1 });
     let _ = all(&[Item { id: 1 }]);
