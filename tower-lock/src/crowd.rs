@@ -1,10 +1,12 @@
 //! The layer's own caps on waiting requests. A manager has caps of its own, over all of its callers.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_runtime::LockName;
 
+use crate::key::Client;
 use crate::refusal::RefusalKind;
 
 /// How many requests may wait at a time. `None`: as many as the manager lets.
@@ -24,8 +26,11 @@ pub(crate) struct Crowd {
 struct Counts {
     all: usize,
     keys: HashMap<Arc<str>, usize>,
-    clients: HashMap<Arc<str>, usize>,
+    clients: HashMap<ClientName, usize>,
 }
+
+/// `None` stands for all requests that name no client.
+type ClientName = Option<Arc<str>>;
 
 impl Crowd {
     // Nothing panics while the counts are locked.
@@ -38,40 +43,33 @@ impl Crowd {
     pub(crate) fn enter(
         self: &Arc<Crowd>,
         caps: Caps,
-        name: &LockName,
-        client: Option<(LockName, usize)>,
+        client: Option<Client>,
     ) -> Result<Option<Ticket>, RefusalKind> {
         if caps.all.is_none() && caps.per_key.is_none() && client.is_none() {
             return Ok(None);
         }
         let mut counts = self.counts();
-        let waiting = |of: &HashMap<Arc<str>, usize>, name: &LockName| {
-            of.get(name.as_str()).copied().unwrap_or(0)
-        };
+        let name = |name: LockName| Arc::from(name.as_str());
+        let client = client.map(|client| (client.name.map(name), client.most));
         // The client's own cap first: it is the client who can do something about it.
         if let Some((client, most)) = &client
-            && waiting(&counts.clients, client) >= *most
+            && is_full(&counts.clients, client, *most)
         {
             return Err(RefusalKind::ClientOverloaded);
         }
-        if caps.all.is_some_and(|most| counts.all >= most)
-            || caps
-                .per_key
-                .is_some_and(|most| waiting(&counts.keys, name) >= most)
-        {
+        if caps.all.is_some_and(|most| counts.all >= most) {
             return Err(RefusalKind::Overloaded);
         }
-        let key = caps.per_key.map(|_| Arc::from(name.as_str()));
-        let client = client.map(|(client, _)| Arc::from(client.as_str()));
+        let client = client.map(|(client, _)| client);
         counts.all += 1;
-        let of_key = key.iter().cloned();
-        of_key.for_each(|key| *counts.keys.entry(key).or_default() += 1);
-        let of_client = client.iter().cloned();
-        of_client.for_each(|client| *counts.clients.entry(client).or_default() += 1);
+        if let Some(client) = &client {
+            *counts.clients.entry(client.clone()).or_default() += 1;
+        }
         drop(counts);
         Ok(Some(Ticket {
             crowd: self.clone(),
-            key,
+            per_key: caps.per_key,
+            key: None,
             client,
         }))
     }
@@ -81,8 +79,27 @@ impl Crowd {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     crowd: Arc<Crowd>,
+    per_key: Option<usize>,
     key: Option<Arc<str>>,
-    client: Option<Arc<str>>,
+    client: Option<ClientName>,
+}
+
+impl Ticket {
+    /// Counts the request for its key, too, or says that the key's cap is reached.
+    pub(crate) fn ask_for(&mut self, name: &LockName) -> Result<(), RefusalKind> {
+        let Some(most) = self.per_key else {
+            return Ok(());
+        };
+        let key = Arc::from(name.as_str());
+        let mut counts = self.crowd.counts();
+        if is_full(&counts.keys, &key, most) {
+            return Err(RefusalKind::Overloaded);
+        }
+        *counts.keys.entry(key.clone()).or_default() += 1;
+        drop(counts);
+        self.key = Some(key);
+        Ok(())
+    }
 }
 
 impl Drop for Ticket {
@@ -98,8 +115,12 @@ impl Drop for Ticket {
     }
 }
 
+fn is_full<N: Eq + Hash>(counts: &HashMap<N, usize>, name: &N, most: usize) -> bool {
+    counts.get(name).copied().unwrap_or(0) >= most
+}
+
 /// Names with nobody waiting are forgotten: there is no end of them.
-fn leave(counts: &mut HashMap<Arc<str>, usize>, name: &Arc<str>) {
+fn leave<N: Eq + Hash>(counts: &mut HashMap<N, usize>, name: &N) {
     if let Some(count) = counts.get_mut(name) {
         *count -= 1;
         if *count == 0 {

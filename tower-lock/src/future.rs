@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use crate::call::Call;
 use crate::crowd::Ticket;
-use crate::key::{Demand, Finding};
+use crate::key::{Client, Demand, Finding, Mode};
 use crate::layer::Plan;
 use crate::refusal::{Refusal, RefusalKind};
 use crate::reply::Reply;
@@ -46,7 +46,7 @@ pin_project! {
     {
         Finding {
             finding: Finding<Request>,
-            rest: Option<(S, Plan<R>)>,
+            rest: Option<(S, Plan<R>, Option<Ticket>)>,
         },
         Unlocked {
             #[pin]
@@ -64,7 +64,7 @@ pin_project! {
             refuse: Option<Refuse<R>>,
         },
         Refused {
-            refusal: Option<(Refuse<R>, Refusal)>,
+            refusal: Option<(R, Refusal)>,
         },
         Done,
     }
@@ -78,39 +78,55 @@ struct Refuse<R> {
 }
 
 impl<R> Refuse<R> {
-    fn answer<Response, Error>(self, refusal: Refusal) -> Result<Response, Error>
-    where
-        R: Reply<Response, Error>,
-    {
-        if refusal.kind() == RefusalKind::Misconfigured {
-            tracing::error!(error = %refusal, "a request was refused for want of its lock; a retry cannot help");
-        } else {
-            tracing::debug!(error = %refusal, "a request was refused");
-        }
-        self.reply.reply(refusal)
+    fn because<S: Service<Request>, Request, H>(self, error: LockError) -> State<S, Request, R, H> {
+        State::refused(self.reply, Refusal::new(error, self.waits))
     }
+}
+
+fn answer<R, Response, Error>(reply: R, refusal: Refusal) -> Result<Response, Error>
+where
+    R: Reply<Response, Error>,
+{
+    if refusal.kind() == RefusalKind::Misconfigured {
+        tracing::error!(error = %refusal, "a request was refused for want of its lock; a retry cannot help");
+    } else {
+        tracing::debug!(error = %refusal, "a request was refused");
+    }
+    reply.reply(refusal)
 }
 
 impl<S, Request, R, H> State<S, Request, R, H>
 where
     S: Service<Request>,
 {
-    fn waiting(plan: Plan<R>, name: LockName, demand: Demand, ready: S, request: Request) -> Self {
-        let ticket = plan.crowd.enter(plan.caps, &name, demand.client);
-        let locking = plan.terms.request(&plan.manager, name, demand.mode);
+    fn waiting(
+        plan: Plan<R>,
+        mut ticket: Option<Ticket>,
+        name: LockName,
+        mode: Mode,
+        ready: S,
+        request: Request,
+    ) -> Self {
+        if let Some(ticket) = &mut ticket
+            && let Err(kind) = ticket.ask_for(&name)
+        {
+            return State::refused(plan.reply, Refusal::capped(kind));
+        }
+        let locking = plan.terms.request(&plan.manager, name, mode);
         let refuse = Refuse {
             reply: plan.reply,
             waits: locking.waits(),
         };
-        match ticket {
-            Ok(ticket) => State::Waiting {
-                guard: Box::pin(locking.acquire()),
-                ticket,
-                rest: Some((Call::new(ready, request), refuse)),
-            },
-            Err(kind) => State::Refused {
-                refusal: Some((refuse, Refusal::capped(kind))),
-            },
+        State::Waiting {
+            guard: Box::pin(locking.acquire()),
+            ticket,
+            rest: Some((Call::new(ready, request), refuse)),
+        }
+    }
+
+    fn refused(reply: R, refusal: Refusal) -> Self {
+        State::Refused {
+            refusal: Some((reply, refusal)),
         }
     }
 }
@@ -135,19 +151,31 @@ where
     /// The response of a request that is to be served by `ready` under that lock.
     pub(crate) fn locked(
         plan: Plan<R>,
+        client: Option<Client>,
         name: LockName,
-        demand: Demand,
+        mode: Mode,
         ready: S,
         request: Request,
     ) -> Self {
-        ResponseFuture::new(State::waiting(plan, name, demand, ready, request))
+        ResponseFuture::new(match plan.crowd.enter(plan.caps, client) {
+            Ok(ticket) => State::waiting(plan, ticket, name, mode, ready, request),
+            Err(kind) => State::refused(plan.reply, Refusal::capped(kind)),
+        })
     }
 
     /// The response of a request whose key is yet to be found.
-    pub(crate) fn finding(finding: Finding<Request>, ready: S, plan: Plan<R>) -> Self {
-        ResponseFuture::new(State::Finding {
-            finding,
-            rest: Some((ready, plan)),
+    pub(crate) fn finding(
+        plan: Plan<R>,
+        client: Option<Client>,
+        finding: Finding<Request>,
+        ready: S,
+    ) -> Self {
+        ResponseFuture::new(match plan.crowd.enter(plan.caps, client) {
+            Ok(ticket) => State::Finding {
+                finding,
+                rest: Some((ready, plan, ticket)),
+            },
+            Err(kind) => State::refused(plan.reply, Refusal::capped(kind)),
         })
     }
 }
@@ -165,15 +193,18 @@ where
         loop {
             let next = match state.as_mut().project() {
                 StateProj::Finding { finding, rest } => {
-                    let (request, mut demand) = ready!(finding.as_mut().poll(cx));
-                    let Some((mut ready, plan)) = rest.take() else {
+                    let (request, Demand { name, mode }) = ready!(finding.as_mut().poll(cx));
+                    let Some((mut ready, plan, ticket)) = rest.take() else {
                         return Poll::Pending;
                     };
-                    match demand.name.take() {
-                        Some(name) => State::waiting(plan, name, demand, ready, request),
-                        None => State::Unlocked {
-                            response: ready.call(request),
-                        },
+                    match name {
+                        Some(name) => State::waiting(plan, ticket, name, mode, ready, request),
+                        None => {
+                            drop(ticket);
+                            State::Unlocked {
+                                response: ready.call(request),
+                            }
+                        }
                     }
                 }
                 StateProj::Unlocked { response } => {
@@ -197,10 +228,7 @@ where
                         // The request and the service that was reserved for it go first.
                         Err(error) => {
                             drop(call);
-                            let refusal = Refusal::new(error, refuse.waits);
-                            State::Refused {
-                                refusal: Some((refuse, refusal)),
-                            }
+                            refuse.because(error)
                         }
                     }
                 }
@@ -216,22 +244,17 @@ where
                             state.set(State::Done);
                             return Poll::Ready(value);
                         }
-                        (Outcome::Cancelled { loss }, Some(refuse)) => {
-                            let refusal = Refusal::new(loss, refuse.waits);
-                            State::Refused {
-                                refusal: Some((refuse, refusal)),
-                            }
-                        }
+                        (Outcome::Cancelled { loss }, Some(refuse)) => refuse.because(loss),
                         (Outcome::Cancelled { .. }, None) => State::Done,
                     }
                 }
                 StateProj::Refused { refusal } => {
                     // A refusal by a cap takes no other time.
                     ready!(coop::poll_proceed(cx)).made_progress();
-                    let Some((refuse, refusal)) = refusal.take() else {
+                    let Some((reply, refusal)) = refusal.take() else {
                         return Poll::Pending;
                     };
-                    return Poll::Ready(refuse.answer(refusal));
+                    return Poll::Ready(answer(reply, refusal));
                 }
                 StateProj::Done => return Poll::Pending,
             };

@@ -21,7 +21,7 @@ use crate::until::{UntilBodyEnd, UntilResponse};
 /// |---|---|---|
 /// | [`wait`](LockLayer::wait) | the manager's, 10 s | time; zero refuses at once |
 /// | [`lease`](LockLayer::lease) | the manager's, 30 s, renewed while the request is served | time, 1 s to 24 h |
-/// | [`max_hold`](LockLayer::max_hold) | none | time, from 50 ms up |
+/// | [`max_hold`](LockLayer::max_hold), [`no_max_hold`](LockLayer::no_max_hold) | 60 s | time, from 50 ms up |
 /// | [`label`](LockLayer::label) | a [`RequestKey`](crate::RequestKey)'s word, a `key!` name's template | text |
 /// | [`max_waiters`](LockLayer::max_waiters), [`max_waiters_per_key`](LockLayer::max_waiters_per_key) | the manager's: 100,000 and 20,000 | requests |
 /// | [`max_waiters_per_client`](LockLayer::max_waiters_per_client) | none | requests |
@@ -45,13 +45,27 @@ pub(crate) struct Plan<R> {
     pub(crate) reply: R,
 }
 
+/// How long a request may keep its lock unless the layer says otherwise.
+const LONGEST_HOLD: Duration = Duration::from_secs(60);
+
 /// What the layer asks of each lock; the manager's defaults fill the rest.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     wait: Option<Duration>,
     lease: Option<Duration>,
     max_hold: Option<Duration>,
     label: Option<&'static str>,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        Terms {
+            wait: None,
+            lease: None,
+            max_hold: Some(LONGEST_HOLD),
+            label: None,
+        }
+    }
 }
 
 impl Terms {
@@ -181,10 +195,30 @@ impl<K, R, U> LockLayer<K, R, U> {
         self
     }
 
-    /// Ends a hold, and the inner call with it, after `longest`: the request is answered 503. Default: no limit.
+    /// Ends a hold, and the inner call with it, after `longest`: the request is answered 503. Default: 60 s.
+    ///
+    /// It is counted from the moment the lock is granted, so it includes the time that the handler takes to read the
+    /// request body: it is what stops a [slow upload](crate#slow-uploads) from keeping a key. With
+    /// [`until_body_end`](Self::until_body_end) it includes the response body as well: a download or a stream of
+    /// events that takes longer is cut off with an error. Without it, response bodies are sent after the release
+    /// and may take as long as they like.
+    ///
+    /// Choose what your slowest good request takes, and not much more.
     #[must_use]
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.plan.terms.max_hold = Some(longest);
+        self
+    }
+
+    /// Lets a request keep its lock for as long as its inner call takes; after
+    /// [`until_body_end`](Self::until_body_end), for as long as its client takes to read the body. See
+    /// [`max_hold`](Self::max_hold).
+    ///
+    /// Only where something else ends slow requests, such as a timeout inside of this layer: a client decides how
+    /// fast it sends and reads, and keeps everybody else from the key meanwhile.
+    #[must_use]
+    pub fn no_max_hold(mut self) -> Self {
+        self.plan.terms.max_hold = None;
         self
     }
 
@@ -222,14 +256,17 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// How many requests may wait in this layer's services. Default: as many as the manager's own caps let.
     ///
     /// One that comes when `most` wait is refused with 503 at once. A request counts from its arrival to the
-    /// beginning of its inner call: also one that finds its lock free, for as long as it takes the store to say so.
+    /// beginning of its inner call: also while its key is looked up ([`from_async_key`](LockLayer::from_async_key)),
+    /// and also one that finds its lock free, for as long as it takes the store to say so. Requests without a key
+    /// count only while it is looked up.
     #[must_use]
     pub fn max_waiters(mut self, most: usize) -> Self {
         self.plan.caps.all = Some(most);
         self
     }
 
-    /// How many requests may wait for one key in this layer's services: as [`max_waiters`](Self::max_waiters).
+    /// How many requests may wait for one key in this layer's services: as [`max_waiters`](Self::max_waiters), but
+    /// a request counts from the moment its key is known.
     #[must_use]
     pub fn max_waiters_per_key(mut self, most: usize) -> Self {
         self.plan.caps.per_key = Some(most);
@@ -237,8 +274,12 @@ impl<K, R, U> LockLayer<K, R, U> {
     }
 
     /// How many requests of one client may wait in this layer's services: those for which `client`, a
-    /// [`LockKey`](crate::LockKey) of its own, returns the same name. One more is refused with 429 at once. Requests
-    /// that have no client are not counted. Counted as in [`max_waiters`](Self::max_waiters); the name is no lock.
+    /// [`LockKey`](crate::LockKey) of its own, returns the same name. One more is refused with 429 at once. Counted as
+    /// in [`max_waiters`](Self::max_waiters); the name is no lock.
+    ///
+    /// Requests for which it returns `None` are counted together, as if they were one client's: nobody gets around
+    /// the cap by leaving the header out. A client that may choose its name does: take the name from what an
+    /// authenticating layer outside of this one has found ([`RequestKey::extension`](crate::RequestKey::extension)).
     ///
     /// ```
     /// use lock_runtime::LockManager;
@@ -286,13 +327,16 @@ impl<K, R, U> LockLayer<K, R, U> {
         }
     }
 
-    /// Holds the lock until the end of the response *body*, and for `max_hold` at the longest: for handlers that
-    /// stream what they do under the lock. Default: until the response is there.
+    /// Holds the lock until the end of the response *body*: for handlers that stream what they do under the lock.
+    /// Default: until the response is there.
     ///
-    /// The response's body type becomes [`HeldBody`](crate::HeldBody). The release follows the last frame. A body
-    /// that is dropped early releases, too; one that nobody reads is given up after `max_hold`, as is a client who
-    /// reads slowly. A body whose lock is lost ends with an error instead of its rest: HTTP/1 then closes the
-    /// connection, HTTP/2 resets the stream, and the client knows that the response is not complete.
+    /// `max_hold` replaces [`max_hold`](Self::max_hold) and bounds the whole: the inner call and the body. A stream
+    /// of events has no end of its own and is cut off then, and so is a download whose client reads slowly: such
+    /// clients must be able to go on in a new request. A body that nobody reads is given up then, too.
+    ///
+    /// The response's body type becomes [`HeldBody`](crate::HeldBody). The release follows the last frame; a body
+    /// that is dropped early releases, too. A body whose lock is lost ends with an error instead of its rest: HTTP/1
+    /// then closes the connection, HTTP/2 resets the stream, and the client knows that the response is not complete.
     #[must_use]
     pub fn until_body_end(mut self, max_hold: Duration) -> LockLayer<K, R, UntilBodyEnd> {
         self.plan.terms.max_hold = Some(max_hold);

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use tower_service::Service;
 
 use crate::future::ResponseFuture;
-use crate::key::{FindKey, Found};
+use crate::key::{Demand, FindKey, Found};
 use crate::layer::LockLayer;
 use crate::reply::Reply;
 use crate::until::HoldUntil;
@@ -68,17 +68,23 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         match K::find(&self.layer.key, request) {
-            Found::Now(request, mut demand) => match demand.name.take() {
-                None => ResponseFuture::unlocked(self.inner.call(request)),
-                Some(name) => {
-                    let plan = self.layer.plan.clone();
-                    let ready = self.take_ready();
-                    ResponseFuture::locked(plan, name, demand, ready, request)
-                }
-            },
-            Found::Later(finding) => {
+            Found::Now(request, Demand { name: None, .. }, _) => {
+                ResponseFuture::unlocked(self.inner.call(request))
+            }
+            Found::Now(
+                request,
+                Demand {
+                    name: Some(name),
+                    mode,
+                },
+                client,
+            ) => {
                 let plan = self.layer.plan.clone();
-                ResponseFuture::finding(finding, self.take_ready(), plan)
+                ResponseFuture::locked(plan, client, name, mode, self.take_ready(), request)
+            }
+            Found::Later(finding, client) => {
+                let plan = self.layer.plan.clone();
+                ResponseFuture::finding(plan, client, finding, self.take_ready())
             }
         }
     }

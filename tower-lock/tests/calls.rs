@@ -221,7 +221,7 @@ async fn a_slow_handler_keeps_its_lock_past_the_lease() {
     let service = LockLayer::new(locks.clone(), by_path)
         .lease(Duration::from_secs(1))
         .layer(service_fn(async |request| {
-            tokio::time::sleep(Duration::from_secs(60)).await;
+            tokio::time::sleep(Duration::from_secs(50)).await;
             serve(request).await
         }));
     let client = tokio::spawn(service.oneshot(get("/a")));

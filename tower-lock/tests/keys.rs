@@ -3,14 +3,12 @@
 
 mod support;
 
-use std::convert::Infallible;
-use std::future::pending;
 use std::time::Duration;
 
 use http::request::{Builder, Parts};
 use http::{HeaderValue, Request, Response, StatusCode};
 use lock_runtime::{LockManager, LockName};
-use support::{Served, get, retry_after, waiters};
+use support::{Served, get};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_lock::{KeyFuture, LockKey, LockLayer, RequestKey};
 
@@ -155,68 +153,4 @@ async fn an_asynchronous_key_is_awaited_and_may_change_the_request() {
     assert_eq!(send(None).await.unwrap().body(), "!");
     let busy = send(Some("2")).await.unwrap();
     assert_eq!(busy.status(), StatusCode::LOCKED);
-}
-
-/// A layer with caps around a service that never answers, and what it answers right away, if anything.
-async fn sent<S>(service: &S, path: &str, client: Option<&str>) -> Option<Response<String>>
-where
-    S: tower::Service<Request<String>, Response = Response<String>, Error = Infallible>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send,
-{
-    let mut request = get(path);
-    if let Some(client) = client {
-        let client = HeaderValue::from_str(client).unwrap();
-        request.headers_mut().insert("x-client", client);
-    }
-    let mut response = tokio::spawn(service.clone().oneshot(request));
-    let response = tokio::time::timeout(Duration::from_millis(50), &mut response).await;
-    Some(response.ok()?.unwrap().unwrap())
-}
-
-#[tokio::test(start_paused = true)]
-async fn caps_are_answered_at_once_503_or_for_one_client_429() {
-    let locks = LockManager::in_memory();
-    let mut guards = vec![];
-    for name in ["path:a", "path:b", "path:c"] {
-        guards.push(locks.mutex(name).acquire().await.unwrap());
-    }
-    let service = LockLayer::new(locks.clone(), support::by_path)
-        .wait(Duration::from_secs(60))
-        .max_waiters_per_key(2)
-        .max_waiters(4)
-        .max_waiters_per_client(1, RequestKey::new("client").header("x-client"))
-        .layer(service_fn(async |_: Request<String>| {
-            pending::<Served>().await
-        }));
-    let refused = |response: Option<Response<String>>| {
-        let response = response.expect("it waits");
-        assert!((1..=5).contains(&retry_after(&response).unwrap()));
-        response.status()
-    };
-    // Two for a, one of them for client 1.
-    assert!(sent(&service, "/a", None).await.is_none());
-    assert!(sent(&service, "/a", Some("1")).await.is_none());
-    let of_key = refused(sent(&service, "/a", Some("2")).await);
-    assert_eq!(of_key, StatusCode::SERVICE_UNAVAILABLE);
-    let of_client = refused(sent(&service, "/b", Some("1")).await);
-    assert_eq!(of_client, StatusCode::TOO_MANY_REQUESTS);
-    // A free key is no matter.
-    assert!(sent(&service, "/b", Some("2")).await.is_none());
-    assert!(sent(&service, "/c", None).await.is_none());
-    let of_all = refused(sent(&service, "/b", None).await);
-    assert_eq!(of_all, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(waiters(&locks, &LockName::from("path:b")).await, 1);
-
-    // Whoever is admitted counts no more: the two for a are served one after the other, and c is.
-    guards.pop();
-    support::eventually("c is served", async || {
-        waiters(&locks, &LockName::from("path:c")).await == 0
-    })
-    .await;
-    assert!(sent(&service, "/c", Some("3")).await.is_none());
-    let of_client = refused(sent(&service, "/b", Some("3")).await);
-    assert_eq!(of_client, StatusCode::TOO_MANY_REQUESTS);
 }

@@ -32,17 +32,26 @@ pub trait Sealed<Request> {
 
 /// A request, and what it needs: known now, or later.
 pub enum Found<Request> {
-    Now(Request, Demand),
-    Later(Pin<Box<dyn Future<Output = (Request, Demand)> + Send>>),
+    Now(Request, Demand, Option<Client>),
+    /// The client is known before the key is: a request counts while its key is looked up.
+    Later(Finding<Request>, Option<Client>),
 }
 
 pub(crate) type Finding<Request> = Pin<Box<dyn Future<Output = (Request, Demand)> + Send>>;
+
+/// Whose request it is, and how many of theirs may wait.
+#[derive(Debug)]
+pub struct Client {
+    /// `None` for all requests that name no client: they are counted as one.
+    pub(crate) name: Option<LockName>,
+    pub(crate) most: usize,
+}
 
 impl<Request> fmt::Debug for Found<Request> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Found::Now(..) => "Now",
-            Found::Later(_) => "Later",
+            Found::Later(..) => "Later",
         })
     }
 }
@@ -51,35 +60,40 @@ impl<Request: 'static> Found<Request> {
     /// Completes the demand, now or once it is known.
     fn with(self, complete: impl FnOnce(&mut Demand) + Send + 'static) -> Found<Request> {
         match self {
-            Found::Now(request, mut demand) => {
+            Found::Now(request, mut demand, client) => {
                 complete(&mut demand);
-                Found::Now(request, demand)
+                Found::Now(request, demand, client)
             }
-            Found::Later(finding) => Found::Later(Box::pin(async move {
-                let (request, mut demand) = finding.await;
-                complete(&mut demand);
-                (request, demand)
-            })),
+            Found::Later(finding, client) => {
+                let completed = async move {
+                    let (request, mut demand) = finding.await;
+                    complete(&mut demand);
+                    (request, demand)
+                };
+                Found::Later(Box::pin(completed), client)
+            }
         }
+    }
+
+    fn of(mut self, whose: Client) -> Found<Request> {
+        let (Found::Now(.., client) | Found::Later(_, client)) = &mut self;
+        *client = Some(whose);
+        self
     }
 }
 
 /// What a request needs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Demand {
     /// The lock, if any.
     pub(crate) name: Option<LockName>,
     pub(crate) mode: Mode,
-    /// Whose request it is, and how many of theirs may wait.
-    pub(crate) client: Option<(LockName, usize)>,
 }
 
 impl Demand {
     fn lock(name: Option<LockName>) -> Demand {
-        Demand {
-            name,
-            ..Demand::default()
-        }
+        let mode = Mode::default();
+        Demand { name, mode }
     }
 }
 
@@ -98,7 +112,7 @@ where
 {
     fn find(this: &Arc<Self>, request: Request) -> Found<Request> {
         let name = this.lock_name(&request);
-        Found::Now(request, Demand::lock(name))
+        Found::Now(request, Demand::lock(name), None)
     }
 }
 
@@ -120,12 +134,13 @@ where
 {
     fn find(this: &Arc<Self>, request: Request<B>) -> Found<Request<B>> {
         let key = this.clone();
-        Found::Later(Box::pin(async move {
+        let finding = async move {
             let (mut parts, body) = request.into_parts();
             let name = (key.find)(&mut parts).await;
             let request = Request::from_parts(parts, body);
             (request, Demand::lock(name))
-        }))
+        };
+        Found::Later(Box::pin(finding), None)
     }
 }
 
@@ -158,9 +173,11 @@ where
     B: 'static,
 {
     fn find(this: &Arc<Self>, request: Request<B>) -> Found<Request<B>> {
-        let client = this.client.lock_name(&request);
-        let client = client.map(|client| (client, this.most));
-        K::find(&this.key, request).with(|demand| demand.client = client)
+        let client = Client {
+            name: this.client.lock_name(&request),
+            most: this.most,
+        };
+        K::find(&this.key, request).of(client)
     }
 }
 

@@ -7,7 +7,7 @@ mod head;
 mod request;
 
 pub use find::{AsyncKey, FindKey, KeyFuture, PerClient, ReadWrite};
-pub(crate) use find::{Demand, Finding, Found, Mode};
+pub(crate) use find::{Client, Demand, Finding, Found, Mode};
 pub use head::Head;
 pub use request::RequestKey;
 
