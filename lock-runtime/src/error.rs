@@ -17,11 +17,14 @@ use std::time::Duration;
 /// | [`InvalidName`](LockError::InvalidName), [`InvalidLease`](LockError::InvalidLease), [`InvalidConfig`](LockError::InvalidConfig) | bad input, mostly refused before any I/O; or a server or semaphore that cannot serve this | no |
 /// | [`Upgrade`](LockError::Upgrade) | a write was asked for under a read of the same lock | no |
 /// | [`ShuttingDown`](LockError::ShuttingDown), [`NotInstalled`](LockError::NotInstalled) | the manager is gone, or there is none | no |
+///
+/// `Display` is safe to print: it escapes control characters of names, and of what the store says, as `\u{1b}`. The
+/// fields hold them as they are.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
     /// Somebody else held the lock for as long as the caller would wait.
-    #[error("lock `{name}` is busy: gave up after {waited:?}{}", retry_hint(*.retry_after))]
+    #[error("lock `{}` is busy: gave up after {waited:?}{}", Escaped(name), retry_hint(*.retry_after))]
     #[non_exhaustive]
     Busy {
         /// The lock's name.
@@ -33,7 +36,7 @@ pub enum LockError {
         retry_after: Option<Duration>,
     },
     /// The lock was held and is held no more; its holder did not release it.
-    #[error("lock `{name}` was lost after {held_for:?}: {reason}{}", if *.completed { "; the body had completed" } else { "" })]
+    #[error("lock `{}` was lost after {held_for:?}: {reason}{}", Escaped(name), if *.completed { "; the body had completed" } else { "" })]
     #[non_exhaustive]
     Lost {
         /// The lock's name.
@@ -46,7 +49,7 @@ pub enum LockError {
         completed: bool,
     },
     /// The store gave no answer within the caller's time, or too few replicas confirmed the lock.
-    #[error("no answer from the lock store for `{name}`: {source}")]
+    #[error("no answer from the lock store for `{}`: {source}", Escaped(name))]
     #[non_exhaustive]
     Unavailable {
         /// The lock's name, or the server's address while connecting.
@@ -55,7 +58,7 @@ pub enum LockError {
         source: StoreError,
     },
     /// The store refuses this client for good: login, ACL or TLS.
-    #[error("the lock store refuses `{name}`: {source}")]
+    #[error("the lock store refuses `{}`: {source}", Escaped(name))]
     #[non_exhaustive]
     Denied {
         /// The lock's name, or the server's address while connecting.
@@ -64,7 +67,7 @@ pub enum LockError {
         source: StoreError,
     },
     /// The name cannot be a lock's name.
-    #[error("invalid lock name `{name}`: {why}")]
+    #[error("invalid lock name `{}`: {}", Escaped(name), Escaped(why))]
     #[non_exhaustive]
     InvalidName {
         /// The name as it was given, shortened if long.
@@ -73,7 +76,7 @@ pub enum LockError {
         why: String,
     },
     /// The lease is out of its bounds.
-    #[error("invalid lease {lease:?} for lock `{name}`: {why}")]
+    #[error("invalid lease {lease:?} for lock `{}`: {why}", Escaped(name))]
     #[non_exhaustive]
     InvalidLease {
         /// The lock's name.
@@ -84,14 +87,14 @@ pub enum LockError {
         why: &'static str,
     },
     /// An option, a URL or a combination of them makes no sense, or the server or semaphore cannot serve what is asked.
-    #[error("invalid lock configuration: {why}")]
+    #[error("invalid lock configuration: {}", Escaped(why))]
     #[non_exhaustive]
     InvalidConfig {
         /// What is wrong and what would be right.
         why: String,
     },
     /// The key exists and is not this kind of lock. It was left as it is.
-    #[error("key `{key}` is not a lock of this kind: {why}")]
+    #[error("key `{}` is not a lock of this kind: {}", Escaped(key), Escaped(why))]
     #[non_exhaustive]
     ForeignKey {
         /// The key as the store knows it.
@@ -102,7 +105,8 @@ pub enum LockError {
     /// A write was asked for inside a read hold of the same lock. It would wait for itself: ask for the write first;
     /// a read nested in it may outlive it.
     #[error(
-        "lock `{name}` is held for reading by the same call chain: a write cannot be nested in a read"
+        "lock `{}` is held for reading by the same call chain: a write cannot be nested in a read",
+        Escaped(name)
     )]
     #[non_exhaustive]
     Upgrade {
@@ -110,7 +114,10 @@ pub enum LockError {
         name: String,
     },
     /// More callers wait in this process than its caps allow.
-    #[error("too many waiters for lock `{name}`: {limit} {scope} already wait in this process")]
+    #[error(
+        "too many waiters for lock `{}`: {limit} {scope} already wait in this process",
+        Escaped(name)
+    )]
     #[non_exhaustive]
     TooManyWaiters {
         /// The lock's name.
@@ -121,7 +128,7 @@ pub enum LockError {
         scope: &'static str,
     },
     /// The manager is shutting down, or the runtime that built it is gone.
-    #[error("lock `{name}` refused: {why}")]
+    #[error("lock `{}` refused: {why}", Escaped(name))]
     #[non_exhaustive]
     ShuttingDown {
         /// The lock's name.
@@ -199,8 +206,103 @@ impl StoreError {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        Escaped(&self.message).fmt(f)
     }
 }
 
 impl std::error::Error for StoreError {}
+
+/// Text from outside as it is printed: names are user data, and a terminal or a log obeys some characters.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in self.0.split_inclusive(steers) {
+            let steering = part.chars().next_back().filter(|last| steers(*last));
+            let text = part.len() - steering.map_or(0, char::len_utf8);
+            f.write_str(part.get(..text).unwrap_or_default())?;
+            if let Some(steering) = steering {
+                write!(f, "{}", steering.escape_default())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Control characters, line separators, and marks that turn the direction of the text after them.
+fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
+        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of each variant that shows text from outside.
+    fn errors(text: &str) -> Vec<LockError> {
+        let (name, why, source) = (text.to_owned(), text.to_owned(), StoreError::new(text));
+        vec![
+            LockError::Busy {
+                name: name.clone(),
+                waited: Duration::ZERO,
+                retry_after: None,
+            },
+            LockError::Lost {
+                name: name.clone(),
+                held_for: Duration::ZERO,
+                reason: LostReason::Expired,
+                completed: false,
+            },
+            LockError::Unavailable {
+                name: name.clone(),
+                source: source.clone(),
+            },
+            LockError::Denied {
+                name: name.clone(),
+                source,
+            },
+            LockError::InvalidName {
+                name: name.clone(),
+                why: why.clone(),
+            },
+            LockError::InvalidLease {
+                name: name.clone(),
+                lease: Duration::ZERO,
+                why: "",
+            },
+            LockError::InvalidConfig { why: why.clone() },
+            LockError::ForeignKey {
+                key: name.clone(),
+                why,
+            },
+            LockError::Upgrade { name: name.clone() },
+            LockError::TooManyWaiters {
+                name: name.clone(),
+                limit: 1,
+                scope: "in all",
+            },
+            LockError::ShuttingDown { name, why: "" },
+        ]
+    }
+
+    #[test]
+    fn control_characters_of_names_are_escaped_where_errors_are_shown() {
+        for error in errors("a\n\x1b[31m\u{7f}\u{85}\u{202e}b\u{2028}\0") {
+            let shown = error.to_string();
+            assert!(!shown.chars().any(steers), "{error:?}: {shown:?}");
+            let escaped = r"a\n\u{1b}[31m\u{7f}\u{85}\u{202e}b\u{2028}\u{0}";
+            assert!(shown.contains(escaped), "{shown}");
+        }
+    }
+
+    #[test]
+    fn other_characters_of_names_are_shown_as_they_are() {
+        let name = r#"order:{ä€}/"x"'\ 東京 🔒"#;
+        for error in errors(name) {
+            assert!(error.to_string().contains(name), "{error}");
+        }
+        assert!(errors("").iter().all(|error| !error.to_string().is_empty()));
+    }
+}
