@@ -93,13 +93,13 @@ pub enum LockError {
         /// What is wrong and what would be right.
         why: String,
     },
-    /// The key exists and is not this kind of lock. It was left as it is.
-    #[error("key `{}` is not a lock of this kind: {}", Escaped(key), Escaped(why))]
+    /// The key exists and is not this kind of lock, or not what such a lock needs beside it. It was left as it is.
+    #[error("key `{}` is not what it should be: {}", Escaped(key), Escaped(why))]
     #[non_exhaustive]
     ForeignKey {
         /// The key as the store knows it.
         key: String,
-        /// What was found there.
+        /// What was found there. If it keeps other locks from being taken, too: what to do about it.
         why: String,
     },
     /// A write was asked for inside a read hold of the same lock. It would wait for itself: ask for the write first;

@@ -11,7 +11,7 @@ use crate::kind::Kind;
 use crate::name::{LockName, MAX_BYTES, invalid};
 
 /// What every fence key starts with, whatever the namespace.
-const FENCE_PREFIX: &str = "lock:fence:{";
+pub(crate) const FENCE_PREFIX: &str = "lock:fence:{";
 
 /// What the keys start with that a waiting writer keeps, whatever the namespace.
 const WRITER_WAITS: &str = "lock:rw:waiting";

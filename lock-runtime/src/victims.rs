@@ -1,13 +1,12 @@
-//! Which holds a forced release means. Where others can read along, its message names holders by a hash. Our own
-//! holds are hashed when the first such message comes, each once: whoever acquires pays for no hash before it.
+//! Which holds a forced release means. Where others can read along, its message names holders by aliases, which are
+//! hashes. The aliases of our own holds are computed when the first such message comes, each once: an acquire pays for
+//! no hash before that.
 
 #[cfg(feature = "redis")]
 use std::cell::LazyCell;
 use std::collections::VecDeque;
 #[cfg(feature = "redis")]
 use std::collections::{HashMap, HashSet};
-#[cfg(feature = "redis")]
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Victim;
@@ -25,16 +24,17 @@ const MOST_MISSING: usize = 64;
 #[cfg(feature = "redis")]
 const MOST_GONE: usize = 1024;
 
-/// What messages call a holder: the first 16 bytes of a SHA-1.
+/// What messages call a holder: the first 16 bytes of a SHA-1. Nobody finds the holder's id from it.
 #[cfg(feature = "redis")]
 pub(crate) type Alias = [u8; 16];
 
+/// The alias of a holder of something of this kind.
 #[cfg(feature = "redis")]
-fn alias(holder: HolderId, kind: Kind) -> Alias {
+pub(crate) fn alias(holder: HolderId, kind: Kind) -> Alias {
     #[cfg(test)]
     tests::HASHED.with(|hashed| hashed.set(hashed.get() + 1));
     if kind == Kind::Permits {
-        // A set of permits is given back as a whole: its first one stands for it.
+        // The store knows permits only by their ids. A set of them is released as a whole: its first one stands for it.
         return holder.permit(0);
     }
     let digest = sha1_smol::Sha1::from(holder.text()).digest();
@@ -43,53 +43,15 @@ fn alias(holder: HolderId, kind: Kind) -> Alias {
     alias
 }
 
-/// A victim as it is looked for.
-#[derive(Clone, Debug)]
-pub(crate) enum Sought {
-    Id(HolderId),
-    #[cfg(feature = "redis")]
-    Alias(Alias),
-    /// Any of these, and perhaps several.
-    #[cfg(feature = "redis")]
-    Aliases(Arc<HashSet<Alias>>),
-}
-
-impl Sought {
-    /// `None` if it names nobody.
-    pub(crate) fn from(victim: Victim) -> Option<Sought> {
-        Some(match victim {
-            Victim::Id(id) => Sought::Id(id),
-            #[cfg(feature = "redis")]
-            Victim::Sha1(hex) => {
-                let number = u128::from_str_radix(hex.get(..32)?, 16).ok()?;
-                Sought::Alias(number.to_be_bytes())
-            }
-            #[cfg(feature = "redis")]
-            Victim::Permits(ids) => Sought::Aliases(ids),
-        })
-    }
-
-    /// Whether there is no other once one is found.
-    pub(crate) fn is_one(&self) -> bool {
-        match self {
-            Sought::Id(_) => true,
-            #[cfg(feature = "redis")]
-            Sought::Alias(_) => true,
-            #[cfg(feature = "redis")]
-            Sought::Aliases(_) => false,
-        }
-    }
-}
-
 /// Victims that were not found among the holds, and when they were named. One may still come: the grant and the news
 /// of its forced release travel on different connections, and either may be first.
 #[derive(Debug, Default)]
-pub(crate) struct Missing(VecDeque<(Moment, Sought)>);
+pub(crate) struct Missing(VecDeque<(Moment, Victim)>);
 
 impl Missing {
-    pub(crate) fn note(&mut self, sought: Sought) {
+    pub(crate) fn note(&mut self, victim: Victim) {
         self.0.truncate(MOST_MISSING - 1);
-        self.0.push_front((clock::now(), sought));
+        self.0.push_front((clock::now(), victim));
     }
 
     /// Whether a hold that only now comes to be watched was released by force before. One hash at most.
@@ -100,12 +62,10 @@ impl Missing {
         self.0.retain(|(at, _)| at.elapsed() < LONGEST_DETOUR);
         #[cfg(feature = "redis")]
         let alias = LazyCell::new(|| alias(hold.holder(), hold.key().kind()));
-        self.0.iter().any(|(_, sought)| match sought {
-            Sought::Id(id) => *id == hold.holder(),
+        self.0.iter().any(|(_, victim)| match victim {
+            Victim::Id(id) => *id == hold.holder(),
             #[cfg(feature = "redis")]
-            Sought::Alias(one) => *one == *alias,
-            #[cfg(feature = "redis")]
-            Sought::Aliases(any) => any.contains(&*alias),
+            Victim::Aliases(aliases) => aliases.contains(&*alias),
         })
     }
 }
@@ -182,14 +142,10 @@ impl Names {
         }
     }
 
-    /// The numbers of those that are sought by their names.
-    pub(crate) fn find(&self, sought: &Sought) -> Vec<u64> {
+    /// The numbers of those that have one of these names.
+    pub(crate) fn find(&self, aliases: &HashSet<Alias>) -> Vec<u64> {
         let number = |alias| self.0.get(alias).copied();
-        match sought {
-            Sought::Id(_) => Vec::new(),
-            Sought::Alias(alias) => number(alias).into_iter().collect(),
-            Sought::Aliases(aliases) => aliases.iter().filter_map(number).collect(),
-        }
+        aliases.iter().filter_map(number).collect()
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::schedule::{Schedule, Watched};
-use crate::backend::{Backend, Event, Fault, Renewal, Renewed};
+use crate::backend::{Backend, Event, Fault, Renewal, Renewed, Victim};
 use crate::backoff::jittered;
 use crate::clock::{self, Moment};
 use crate::error::LostReason;
@@ -34,7 +34,6 @@ use crate::lifecycle::Lifecycle;
 use crate::observe;
 #[cfg(feature = "redis")]
 use crate::victims::Names;
-use crate::victims::Sought;
 
 /// How long the loop sleeps at most while there are holds: a suspended machine is noticed this late.
 const TICK: Duration = Duration::from_secs(1);
@@ -117,27 +116,24 @@ impl Watch {
     /// Takes in what the store says without being asked.
     pub(crate) fn hear(&self, event: Event) {
         let Event::ForceReleased(victim) = event;
-        let Some(sought) = Sought::from(victim) else {
-            return;
-        };
         // Unlocked: a loss wakes waiters.
-        for hold in self.take(sought) {
+        for hold in self.take(victim) {
             hold.lose(LostReason::ForceReleased);
         }
     }
 
-    /// Takes out the holds that are sought.
-    fn take(&self, sought: Sought) -> Vec<Arc<Hold>> {
-        match sought {
-            Sought::Id(id) => {
+    /// Takes out the holds that are meant.
+    fn take(&self, victim: Victim) -> Vec<Arc<Hold>> {
+        match &victim {
+            Victim::Id(id) => {
                 let mut schedule = self.schedule();
                 let watched = schedule.holds.get(&id.number());
-                let found = watched.is_some_and(|watched| watched.hold.holder() == id);
+                let found = watched.is_some_and(|watched| watched.hold.holder() == *id);
                 let numbers = found.then_some(id.number()).into_iter().collect();
-                schedule.take(numbers, sought)
+                schedule.take(numbers, victim)
             }
             #[cfg(feature = "redis")]
-            Sought::Alias(_) | Sought::Aliases(_) => {
+            Victim::Aliases(aliases) => {
                 let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
                 let unnamed = self.schedule().unnamed();
                 names.learn(unnamed);
@@ -147,7 +143,7 @@ impl Watch {
                 names.tidy(schedule.holds.len(), |number| {
                     schedule.holds.contains_key(&number)
                 });
-                schedule.take(names.find(&sought), sought)
+                schedule.take(names.find(aliases), victim)
             }
         }
     }

@@ -14,6 +14,8 @@ use crate::fence::FencingToken;
 use crate::holder::HolderId;
 use crate::key::Key;
 use crate::term::Term;
+#[cfg(feature = "redis")]
+use crate::victims::Alias;
 
 mod counters;
 pub(crate) mod memory;
@@ -231,27 +233,22 @@ pub(crate) enum Event {
     ForceReleased(Victim),
 }
 
-/// A holder as an event names it: by a hash where others can read along.
+/// The holders that an event names.
 #[derive(Clone, Debug)]
 pub(crate) enum Victim {
     Id(HolderId),
+    /// One or several holders, by what [`alias`](crate::victims::alias) makes of them: others can read along.
     #[cfg(feature = "redis")]
-    Sha1(String),
-    /// Permits of a semaphore, by their ids: several holders. A set of permits is given back as a whole: its first one
-    /// stands for it.
-    #[cfg(feature = "redis")]
-    Permits(Arc<HashSet<[u8; 16]>>),
+    Aliases(Arc<HashSet<Alias>>),
 }
 
-#[cfg(all(test, feature = "redis"))]
 impl Victim {
-    pub(crate) fn is(&self, holder: HolderId) -> bool {
+    /// True if no other holder is meant once one is found.
+    pub(crate) fn is_one(&self) -> bool {
         match self {
-            Victim::Id(id) => *id == holder,
-            Victim::Sha1(hash) => {
-                *hash == sha1_smol::Sha1::from(holder.text()).digest().to_string()
-            }
-            Victim::Permits(ids) => ids.contains(&holder.permit(0)),
+            Victim::Id(_) => true,
+            #[cfg(feature = "redis")]
+            Victim::Aliases(aliases) => aliases.len() == 1,
         }
     }
 }

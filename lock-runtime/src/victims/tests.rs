@@ -12,6 +12,7 @@ use crate::kind::Kind;
 use crate::name::LockName;
 use crate::options::Terms;
 use crate::term::Term;
+use crate::victims::alias;
 use crate::watchdog::Watch;
 
 thread_local! {
@@ -47,11 +48,14 @@ fn watched(watch: &Watch, ids: &HolderIds, kind: Kind) -> Arc<Hold> {
 }
 
 fn force(watch: &Watch, hold: &Hold) {
-    let holder = hold.holder();
-    watch.hear(Event::ForceReleased(match hold.key().kind() {
-        Kind::Permits => Victim::Permits(Arc::new([holder.permit(0), [7; 16]].into())),
-        _ => Victim::Sha1(sha1_smol::Sha1::from(holder.text()).digest().to_string()),
-    }));
+    let alias = alias(hold.holder(), hold.key().kind());
+    // The test's own hash does not count.
+    HASHED.with(|hashed| hashed.set(hashed.get() - 1));
+    let aliases = match hold.key().kind() {
+        Kind::Permits | Kind::Read => [alias, [7; 16]].into(),
+        _ => [alias].into(),
+    };
+    watch.hear(Event::ForceReleased(Victim::Aliases(Arc::new(aliases))));
 }
 
 #[tokio::test]

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use crate::backend::Victim;
 use crate::clock::Moment;
 use crate::hold::Hold;
-use crate::victims::{Missing, Sought};
+use crate::victims::Missing;
 #[cfg(feature = "redis")]
 use crate::victims::{Newcomers, Unnamed};
 
@@ -78,13 +79,13 @@ impl Schedule {
     }
 
     /// Takes out the victims that were found, under these numbers, and waits for those that were not.
-    pub(super) fn take(&mut self, numbers: Vec<u64>, sought: Sought) -> Vec<Arc<Hold>> {
+    pub(super) fn take(&mut self, numbers: Vec<u64>, victim: Victim) -> Vec<Arc<Hold>> {
         let taken: Vec<_> = numbers
             .into_iter()
             .filter_map(|number| self.remove(number))
             .collect();
-        if taken.is_empty() || !sought.is_one() {
-            self.missing.note(sought);
+        if taken.is_empty() || !victim.is_one() {
+            self.missing.note(victim);
         }
         taken
     }

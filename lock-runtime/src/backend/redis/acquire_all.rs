@@ -153,7 +153,9 @@ impl Script for AcquireAll<'_> {
     fn source() -> &'static Source {
         source!(
             "acquire_all",
-            ["digits", "range", "dated", "refusal", "fence", "lease"]
+            [
+                "digits", "range", "dated", "refusal", "fence", "lease", "holder"
+            ]
         )
     }
 

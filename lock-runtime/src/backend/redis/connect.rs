@@ -27,7 +27,7 @@ pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// How a backend uses its server.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// What all keys start with; also names the control channel.
+    /// What all keys start with.
     pub(crate) namespace: String,
     /// For connecting, for checks, and for what is done in the background.
     pub(crate) call_timeout: Duration,
@@ -96,12 +96,10 @@ impl RedisBackend {
         };
         let link = Link::start(supervisor, first);
         let topics = Arc::new(Topics::default());
-        let control: Arc<str> = format!("lock:control:{}", settings.namespace).into();
         let (tried, mut first_try) = watch::channel(false);
         let subscriber = Subscriber {
             target: target.clone(),
             topics: topics.clone(),
-            control: control.clone(),
             events,
             timeout: settings.call_timeout,
             tried,
@@ -119,7 +117,6 @@ impl RedisBackend {
         }
         let inner = Arc::new(Inner {
             target,
-            control,
             call_timeout: settings.call_timeout,
             handle,
             nodes: Nodes::One(link),
@@ -139,7 +136,6 @@ impl RedisBackend {
     ) -> Result<Arc<RedisBackend>, LockError> {
         let closed = watch::Sender::new(false);
         let (call_timeout, lazy) = (settings.call_timeout, settings.lazy);
-        let control: Arc<str> = format!("lock:control:{}", settings.namespace).into();
         let cluster = Cluster::new(
             seeds,
             target.shown(),
@@ -159,7 +155,6 @@ impl RedisBackend {
         let ears = Ears {
             cluster: cluster.clone(),
             topics: topics.clone(),
-            control: control.clone(),
             events,
             tried,
             closed: closed.subscribe(),
@@ -171,7 +166,6 @@ impl RedisBackend {
         }
         let inner = Arc::new(Inner {
             target: Arc::new(target),
-            control,
             call_timeout,
             handle,
             nodes: Nodes::Cluster(cluster),

@@ -33,7 +33,7 @@ impl<'a> Keys<'a> {
             "leases" => self.leases,
             _ => return None,
         };
-        let why = items.text()?;
+        let why = items.words()?;
         items.end(Err(Fault::Foreign {
             key: key.to_owned(),
             why,
@@ -253,7 +253,7 @@ impl Script for DeleteCounter<'_> {
         source!(
             "delete_counter",
             "allow-oom",
-            ["refusal", "counter", "publish"]
+            ["digits", "refusal", "counter", "publish"]
         )
     }
 

@@ -95,7 +95,8 @@ impl Script for FairAcquire<'_> {
         source!(
             "fair_acquire",
             [
-                "digits", "range", "dated", "refusal", "fence", "lease", "queue", "publish"
+                "digits", "range", "dated", "refusal", "fence", "lease", "holder", "queue",
+                "publish"
             ]
         )
     }
@@ -200,7 +201,13 @@ impl Script for FairRelease<'_> {
     fn read(&self, reply: Value) -> Option<Result<FairReleaseReply, Fault>> {
         let mut items = Items::of(reply)?;
         let code = items.integer()?;
-        let rest = text(items.value()?)?;
+        let rest = match (code, items.value()?) {
+            // The waiter that was to be told has a name that is no text: it is none of ours.
+            (2, Value::BulkString(channel)) if std::str::from_utf8(&channel).is_err() => {
+                return items.end(Ok(FairReleaseReply::Done));
+            }
+            (_, rest) => text(rest)?,
+        };
         let reply = match code {
             1 => FairReleaseReply::Done,
             2 if !rest.is_empty() => FairReleaseReply::Unpublished { channel: rest },

@@ -86,6 +86,10 @@ use crate::term::Term;
 /// Keys in one renewal: about 6 µs of the server's time each.
 const RENEW_BATCH: usize = 128;
 
+/// On which the victims of forced releases are named, those of all namespaces: managers with different namespaces may
+/// have the same key, for the one's namespace can be the beginning of the other's name.
+const CONTROL: &str = "lock:control:released";
+
 const CLOSED: &str = "the lock manager was shut down";
 const GONE: &str = "the runtime that built the lock manager is gone";
 
@@ -97,7 +101,6 @@ pub(crate) struct RedisBackend {
 /// Shared with compensations. The supervisors do not hold it.
 struct Inner {
     target: Arc<Target>,
-    control: Arc<str>,
     call_timeout: Duration,
     handle: Handle,
     nodes: Nodes,

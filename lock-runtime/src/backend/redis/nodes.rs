@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::cluster::{Cluster, Detour};
 use super::link::{Link, Live};
-use super::{GaveBack, Inner, script};
+use super::{CONTROL, GaveBack, Inner, script};
 use crate::backend::{Fault, Stake};
 use crate::clock::{self, Moment};
 use crate::error::StoreError;
@@ -180,7 +180,7 @@ impl Inner {
 
     /// Publishes what a script could not. In the background, once: a message is a hint.
     pub(super) fn publish(&self, channel: String, payload: String) {
-        let everywhere = channel == *self.control;
+        let everywhere = channel == CONTROL;
         let published: Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>> = match &self.nodes {
             Nodes::One(link) => {
                 let Some(live) = link.live() else { return };

@@ -2,6 +2,7 @@
 
 use redis::{Cmd, Value};
 
+use super::CONTROL;
 use super::reply::Items;
 use super::script::{Script, Source, source};
 use super::scripts::{RELEASED, foreign};
@@ -11,7 +12,6 @@ pub(super) struct ForceRelease<'a> {
     pub(super) lock: &'a str,
     pub(super) queue: &'a str,
     pub(super) channel: &'a str,
-    pub(super) control: &'a str,
     /// That of the read/write lock of the name.
     pub(super) rw_channel: &'a str,
 }
@@ -19,6 +19,8 @@ pub(super) struct ForceRelease<'a> {
 #[derive(Debug)]
 pub(super) struct ForceReleaseReply {
     pub(super) released: bool,
+    /// Holders that were too many to be told: they learn of it at their next renewals.
+    pub(super) untold: i64,
     /// Channel and payload of what could not be published.
     pub(super) unpublished: Vec<(String, String)>,
 }
@@ -35,7 +37,16 @@ impl Script for ForceRelease<'_> {
         source!(
             "force_release",
             "allow-oom",
-            ["refusal", "timeout_key", "publish", "tell"]
+            [
+                "digits",
+                "refusal",
+                "holder",
+                "mode",
+                "timeout_key",
+                "readers",
+                "publish",
+                "tell"
+            ]
         )
     }
 
@@ -49,7 +60,7 @@ impl Script for ForceRelease<'_> {
             .arg(self.queue)
             .arg(self.channel)
             .arg(RELEASED)
-            .arg(self.control)
+            .arg(CONTROL)
             .arg(self.rw_channel);
     }
 
@@ -65,9 +76,11 @@ impl Script for ForceRelease<'_> {
             1 => true,
             _ => return None,
         };
+        let untold = items.integer().filter(|untold| *untold >= 0)?;
         let unpublished = items.messages()?;
         Some(Ok(ForceReleaseReply {
             released,
+            untold,
             unpublished,
         }))
     }
@@ -84,7 +97,18 @@ impl Script for Inspect<'_> {
     const SHAPE: [&'static str; 2] = ["lock, queue", ""];
 
     fn source() -> &'static Source {
-        source!("inspect", "no-writes", ["refusal", "timeout_key"])
+        source!(
+            "inspect",
+            "no-writes",
+            [
+                "digits",
+                "refusal",
+                "holder",
+                "mode",
+                "timeout_key",
+                "readers"
+            ]
+        )
     }
 
     fn keys(&self) -> usize {
@@ -100,7 +124,16 @@ impl Script for Inspect<'_> {
         match items.text()?.as_str() {
             "FREE" => items.end(Ok(None)),
             "HELD" => {
-                let (holder, count) = (items.text()?, items.digits()?);
+                let Value::BulkString(holder) = items.value()? else {
+                    return None;
+                };
+                let Ok(holder) = String::from_utf8(holder) else {
+                    return Some(Err(Fault::Foreign {
+                        key: self.lock.to_owned(),
+                        why: "its holder has a name that is no text".to_owned(),
+                    }));
+                };
+                let count = items.digits()?;
                 let left = items.expiry()?;
                 let (mode, number) = (items.text()?, items.integer()?);
                 let number = u64::try_from(number).ok()?;

@@ -38,7 +38,6 @@ impl Inner {
             lock: key.raw(),
             queue: &queue,
             channel: &channel(&key.as_kind(Kind::Mutex)),
-            control: &self.control,
             rw_channel: &channel(&key.as_kind(Kind::Write)),
         };
         let reply = match self.call(key, &script, timeout).await {
@@ -51,6 +50,13 @@ impl Inner {
             }
             reply => reply?,
         };
+        if reply.untold > 0 {
+            tracing::warn!(
+                key = key.raw(),
+                holders = reply.untold,
+                "a forced release had too many holders to tell them all: the others learn of it at their next renewals"
+            );
+        }
         for (channel, payload) in reply.unpublished {
             self.publish(channel, payload);
         }

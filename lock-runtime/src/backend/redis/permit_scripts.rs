@@ -2,6 +2,7 @@
 
 use redis::{Cmd, Value};
 
+use super::CONTROL;
 use super::counter_scripts::{Keys, too_few};
 use super::reply::Items;
 use super::script::{Script, Source, source};
@@ -165,12 +166,13 @@ impl Script for RenewPermits<'_> {
 pub(super) struct ForcePermits<'a> {
     pub(super) keys: Keys<'a>,
     pub(super) channel: &'a str,
-    pub(super) control: &'a str,
 }
 
 #[derive(Debug)]
 pub(super) struct ForcePermitsReply {
     pub(super) permits: i64,
+    /// How many are still leased: ask again.
+    pub(super) left: i64,
     /// Channel and payload of what could not be published.
     pub(super) unpublished: Vec<(String, String)>,
 }
@@ -194,7 +196,7 @@ impl Script for ForcePermits<'_> {
 
     fn write(&self, command: &mut Cmd) {
         self.keys.write(command);
-        command.arg(self.channel).arg(self.control);
+        command.arg(self.channel).arg(CONTROL);
     }
 
     fn read(&self, reply: Value) -> Option<Result<ForcePermitsReply, Fault>> {
@@ -205,9 +207,11 @@ impl Script for ForcePermits<'_> {
             _ => return None,
         }
         let permits = items.integer().filter(|permits| *permits >= 0)?;
+        let left = items.integer().filter(|left| *left >= 0)?;
         let unpublished = items.messages()?;
         Some(Ok(ForcePermitsReply {
             permits,
+            left,
             unpublished,
         }))
     }

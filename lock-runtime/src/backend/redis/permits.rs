@@ -168,13 +168,21 @@ pub(super) async fn force_release(
             leases: &leases(key),
         },
         channel: &channel,
-        control: &inner.control,
     };
-    let reply = inner.call(key, &script, timeout).await?;
-    for (channel, payload) in reply.unpublished {
-        inner.publish(channel, payload);
+    let deadline = clock::now() + timeout;
+    let (mut released, mut most) = (0, i64::MAX);
+    loop {
+        let reply = inner.call(key, &script, deadline.remaining()).await?;
+        for (channel, payload) in reply.unpublished {
+            inner.publish(channel, payload);
+        }
+        released += reply.permits;
+        // What has been leased meanwhile stays: there is an end, however fast others are.
+        most = most.min(released + reply.left);
+        if reply.left == 0 || released >= most {
+            return Ok(released > 0);
+        }
     }
-    Ok(reply.permits > 0)
 }
 
 #[cfg(test)]

@@ -22,6 +22,15 @@ impl Items {
         text(self.0.next()?)
     }
 
+    /// Text for people, which may quote what others have written.
+    pub(super) fn words(&mut self) -> Option<String> {
+        let Value::BulkString(bytes) = self.0.next()? else {
+            return None;
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        Some(text.replace(char::is_control, "\u{fffd}"))
+    }
+
     pub(super) fn value(&mut self) -> Option<Value> {
         self.0.next()
     }
@@ -69,11 +78,22 @@ impl Items {
         }
     }
 
-    /// Channel and payload of each message that a script could not publish: the rest of its reply.
+    /// Channel and payload of each message that a script could not publish: the rest of its reply. A channel that is no
+    /// text has a name that others wrote: nobody of ours listens there.
     pub(super) fn messages(&mut self) -> Option<Vec<(String, String)>> {
         let mut messages = Vec::new();
         while let Some(channel) = self.value() {
-            messages.push((text(channel)?, self.text()?));
+            let payload = self.text()?;
+            match channel {
+                Value::BulkString(channel) => {
+                    messages.extend(
+                        String::from_utf8(channel)
+                            .ok()
+                            .map(|channel| (channel, payload)),
+                    );
+                }
+                _ => return None,
+            }
         }
         Some(messages)
     }

@@ -28,7 +28,7 @@ impl Script for ReadAcquire<'_> {
         source!(
             "read_acquire",
             [
-                "digits", "range", "dated", "failed", "refusal", "mode", "lease"
+                "digits", "range", "dated", "failed", "refusal", "holder", "mode", "lease"
             ]
         )
     }
@@ -79,6 +79,7 @@ impl Script for WriteAcquire<'_> {
                 "dated",
                 "refusal",
                 "fence",
+                "holder",
                 "mode",
                 "lease",
                 "timeout_key",
@@ -133,6 +134,7 @@ impl Script for ReadWriteRelease<'_> {
                 "time",
                 "failed",
                 "timeout_key",
+                "holder",
                 "readers",
                 "publish"
             ]

@@ -11,6 +11,7 @@ use super::reply::{Items, text};
 use super::script::{Script, Source, source};
 use crate::backend::{Fault, Renewed};
 use crate::fence::FencingToken;
+use crate::key::FENCE_PREFIX;
 
 /// What is published on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
 pub(super) const RELEASED: &str = "0";
@@ -30,11 +31,28 @@ pub(super) fn foreign<T>(
         "fence" => fence?,
         _ => return None,
     };
-    let why = items.text()?;
+    let mut why = items.words()?;
+    if Some(key) == fence {
+        why.push_str(&mend(key));
+    }
     items.end(Err(Fault::Foreign {
         key: key.to_owned(),
         why,
     }))
+}
+
+/// What to do about a fence that holds no token.
+fn mend(fence: &str) -> String {
+    if fence.starts_with(FENCE_PREFIX) {
+        format!(
+            "; no lock of its slot that has tokens can be had until it is mended: `DEL {fence}` does, tokens then go on \
+             from the server's clock"
+        )
+    } else {
+        format!(
+            "; the lock cannot be had until it is mended: `SET {fence}` to the last token that was given, or a greater one"
+        )
+    }
 }
 
 pub(super) struct Acquire<'a> {
@@ -78,7 +96,9 @@ impl Script for Acquire<'_> {
     fn source() -> &'static Source {
         source!(
             "acquire",
-            ["digits", "range", "dated", "refusal", "fence", "lease"]
+            [
+                "digits", "range", "dated", "refusal", "fence", "lease", "holder"
+            ]
         )
     }
 

@@ -1,5 +1,5 @@
 //! The one pub/sub connection of a backend: the channels of the locks that somebody waits for, and the control
-//! channel of the namespace.
+//! channel, on which the victims of forced releases are named.
 //!
 //! A connection of its own, so that a flood of messages never delays a renewal's reply, and so that the server can
 //! cut a slow subscriber without cutting the commands. It speaks RESP3: messages reach the topics in the callback
@@ -13,6 +13,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
+use super::CONTROL;
 use super::dial::{self, Outage, STABLE};
 use super::faults;
 use super::sentinel::Address;
@@ -24,6 +25,8 @@ use crate::error::StoreError;
 
 /// How often a quiet connection is asked for a sign of life.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(10);
+/// What a message that names holders begins with.
+const NAMES: &[u8] = b"holders:";
 /// Channels in one SUBSCRIBE.
 const BATCH: usize = 512;
 
@@ -31,8 +34,6 @@ const BATCH: usize = 512;
 pub(super) struct Subscriber {
     pub(super) target: Arc<Target>,
     pub(super) topics: Arc<Topics>,
-    /// The channel on which victims of a forced release are named.
-    pub(super) control: Arc<str>,
     pub(super) events: EventSink,
     /// For each request.
     pub(super) timeout: Duration,
@@ -97,9 +98,9 @@ impl Subscriber {
     ) -> Result<(MultiplexedConnection, Option<Address>, Arc<Notify>), Fault> {
         let cut = Arc::new(Notify::new());
         let (signal, topics) = (cut.clone(), self.topics.clone());
-        let (control, events) = (self.control.clone(), self.events.clone());
+        let events = self.events.clone();
         let dialed = dial::open(&self.target, self.timeout, move |push| match push.kind {
-            PushKind::Message => deliver(&push, &topics, &control, &events),
+            PushKind::Message => deliver(&push, &topics, &events),
             PushKind::Disconnection => signal.notify_one(),
             _ => {}
         })
@@ -109,44 +110,40 @@ impl Subscriber {
 }
 
 /// Runs on the connection's task: it only counts.
-pub(super) fn deliver(push: &PushInfo, topics: &Topics, control: &str, events: &EventSink) {
+pub(super) fn deliver(push: &PushInfo, topics: &Topics, events: &EventSink) {
     let [Value::BulkString(channel), Value::BulkString(payload)] = push.data.as_slice() else {
         return;
     };
     let Ok(channel) = std::str::from_utf8(channel) else {
         return;
     };
-    if channel != control {
+    if channel != CONTROL {
         topics.heard(channel);
     } else if let Some(victim) = victim(payload) {
         events(Event::ForceReleased(victim));
     }
 }
 
-/// The SHA-1 of a holder's id in 40 hex digits, or ids of permits in 32 each. Anything else on the control channel is
-/// not ours.
-fn victim(payload: &[u8]) -> Option<Victim> {
-    if let Some(ids) = payload.strip_prefix(b"permits:") {
-        return permits(ids);
-    }
-    let hex = payload.len() == 40 && payload.iter().all(u8::is_ascii_hexdigit);
-    let text = std::str::from_utf8(payload).ok()?;
-    hex.then(|| Victim::Sha1(text.to_ascii_lowercase()))
-}
+/// Holders in one message at most: what the script fragment `tell` puts into one.
+const MOST_NAMED: usize = 256;
 
-fn permits(hex: &[u8]) -> Option<Victim> {
+/// `holders:` and the alias of each holder in 32 hex digits. Anything else on the control channel is not ours; it is
+/// refused by its length before a byte of it is read, for others may publish there what they like.
+fn victim(payload: &[u8]) -> Option<Victim> {
     const DIGITS: usize = 32;
-    if hex.is_empty() || !hex.len().is_multiple_of(DIGITS) {
+    let length = payload.len().checked_sub(NAMES.len())?;
+    if !length.is_multiple_of(DIGITS) || !(1..=MOST_NAMED).contains(&(length / DIGITS)) {
         return None;
     }
-    let id = |digits: &[u8]| {
+    let alias = |digits: &[u8]| {
         let digits = std::str::from_utf8(digits).ok()?;
         let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         let number = u128::from_str_radix(digits, 16).ok()?;
         plain.then(|| number.to_be_bytes())
     };
-    let ids: Option<HashSet<_>> = hex.chunks(DIGITS).map(id).collect();
-    Some(Victim::Permits(Arc::new(ids?)))
+    let names = payload.strip_prefix(NAMES)?;
+    let aliases: Option<HashSet<_>> = names.chunks(DIGITS).map(alias).collect();
+    Some(Victim::Aliases(Arc::new(aliases?)))
 }
 
 /// Warned once of each, however many channels and connections it concerns.
@@ -157,10 +154,11 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    pub(super) fn of_control(&mut self, channel: &str, reason: &StoreError) {
+    pub(super) fn of_control(&mut self, reason: &StoreError) {
         if !std::mem::replace(&mut self.control, true) {
             tracing::warn!(
-                %reason, channel,
+                %reason,
+                channel = CONTROL,
                 "the lock store refuses the control channel: holders learn of a forced release only at their next renewal"
             );
         }
@@ -190,12 +188,9 @@ impl Session<'_> {
     async fn begin(&mut self, renewed: bool) -> Result<(), Fault> {
         let subscriber = self.subscriber;
         let channels = subscriber.topics.reachable();
-        match self
-            .subscribe(std::slice::from_ref(&subscriber.control))
-            .await
-        {
+        match self.subscribe(&[CONTROL.into()]).await {
             Ok(()) => {}
-            Err(Fault::Denied(reason)) => self.refusals.of_control(&subscriber.control, &reason),
+            Err(Fault::Denied(reason)) => self.refusals.of_control(&reason),
             Err(fault) => return Err(fault),
         }
         self.open(&channels, renewed).await
@@ -304,34 +299,45 @@ pub(super) async fn within<T>(
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_forty_hex_digits_name_a_victim() {
-        let hash = "a9993e364706816aba3e25717850c26c9cd0d89d";
-        let upper = hash.to_ascii_uppercase();
-        for good in [hash, &upper] {
-            assert!(matches!(victim(good.as_bytes()), Some(Victim::Sha1(text)) if text == hash));
+    fn named(payload: &str) -> Option<Arc<HashSet<[u8; 16]>>> {
+        match victim(payload.as_bytes())? {
+            Victim::Aliases(aliases) => Some(aliases),
+            Victim::Id(_) => panic!("an id is never sent"),
         }
-        for bad in ["", "0", &hash[1..], &format!("{hash}0"), &"g".repeat(40)] {
-            assert!(victim(bad.as_bytes()).is_none(), "{bad}");
+    }
+
+    #[test]
+    fn holders_are_named_by_thirty_two_hex_digits_each() {
+        let (one, other) = ("0f".repeat(16), "Ab".repeat(16));
+        assert_eq!(
+            *named(&format!("holders:{one}")).unwrap(),
+            [[0x0f; 16]].into()
+        );
+        let two = named(&format!("holders:{one}{other}")).unwrap();
+        assert_eq!(*two, [[0x0f; 16], [0xab; 16]].into());
+        for bad in [
+            "",
+            "0",
+            "holders:",
+            "holders:1",
+            &one,
+            &format!("permits:{one}"),
+            &format!("holders:{}", &one[1..]),
+            &format!("holders:{one}0"),
+            &format!("holders:{}", "+1".repeat(16)),
+            &format!("holders:{}", "g".repeat(32)),
+        ] {
+            assert!(named(bad).is_none(), "{bad}");
         }
         assert!(victim(&[0xff; 40]).is_none());
     }
 
     #[test]
-    fn permits_are_named_by_thirty_two_hex_digits_each() {
-        let ids = crate::holder::HolderIds::new();
-        let (mine, other) = (ids.fresh(), ids.fresh());
-        let hex = format!("{:032x}", u128::from_be_bytes(mine.permit(0)));
-        let more = format!("permits:{}{hex}", "0".repeat(32));
-        let named = victim(more.as_bytes()).unwrap();
-        assert!(named.is(mine) && !named.is(other));
-        for bad in [
-            "permits:",
-            "permits:1",
-            &more[..more.len() - 1],
-            &more.replace('0', "+"),
-        ] {
-            assert!(victim(bad.as_bytes()).is_none(), "{bad}");
+    fn a_message_that_our_script_cannot_have_sent_is_refused_by_its_length() {
+        let names = |count| format!("holders:{}", "0".repeat(32 * count));
+        assert!(named(&names(MOST_NAMED)).is_some());
+        for count in [MOST_NAMED + 1, 900_000] {
+            assert!(named(&names(count)).is_none(), "{count}");
         }
     }
 }

@@ -27,7 +27,6 @@ pub(in super::super) struct Ears {
     pub(in super::super) cluster: Arc<Cluster>,
     pub(in super::super) topics: Arc<Topics>,
     /// The channel on which victims of a forced release are named: a classic one, heard on every session.
-    pub(in super::super) control: Arc<str>,
     pub(in super::super) events: EventSink,
     /// Set true once the first session has begun, or could not.
     pub(in super::super) tried: watch::Sender<bool>,
@@ -227,7 +226,6 @@ impl Switchboard<'_> {
                 target: cluster.target(address),
                 address: address.clone(),
                 topics: self.ears.topics.clone(),
-                control: self.ears.control.clone(),
                 events: self.ears.events.clone(),
                 channels: cluster.channels(),
                 timeout: cluster.settings.call_timeout,

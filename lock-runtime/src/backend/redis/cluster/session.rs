@@ -51,7 +51,6 @@ pub(super) struct Session {
     pub(super) target: Target,
     pub(super) address: Address,
     pub(super) topics: Arc<Topics>,
-    pub(super) control: Arc<str>,
     pub(super) events: EventSink,
     pub(super) channels: ClusterChannels,
     /// For each request.
@@ -178,9 +177,8 @@ struct Talk<'a> {
 
 impl Talk<'_> {
     async fn begin(&mut self, mine: &mut Mine) -> Result<(), Fault> {
-        let session = self.session;
         match self.wire.hear_control().await {
-            Err(Fault::Denied(reason)) => self.refusals.of_control(&session.control, &reason),
+            Err(Fault::Denied(reason)) => self.refusals.of_control(&reason),
             subscribed => subscribed?,
         }
         let channels = mine
@@ -358,7 +356,6 @@ mod tests {
             target: Target::parse(&server.url()).unwrap(),
             address: "a".into(),
             topics: topics.clone(),
-            control: "control".into(),
             events: Arc::new(|_| ()),
             channels: ClusterChannels::Sharded,
             timeout: SHORT,

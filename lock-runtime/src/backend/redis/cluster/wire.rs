@@ -14,6 +14,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
+use super::super::CONTROL;
 use super::super::dial;
 use super::super::faults;
 use super::super::subscribe::{deliver, within};
@@ -26,7 +27,6 @@ const ATTEMPTS: usize = 5;
 
 pub(super) struct Wire {
     pub(super) connection: MultiplexedConnection,
-    control: Arc<str>,
     timeout: Duration,
     /// Numbers the batches.
     batches: u64,
@@ -57,11 +57,11 @@ impl Heard {
         std::mem::take(&mut self.ends().dropped)
     }
 
-    fn hear(&self, push: &PushInfo, control: &str) {
+    fn hear(&self, push: &PushInfo) {
         let Some(Value::BulkString(channel)) = push.data.first() else {
             return;
         };
-        if push.kind == PushKind::Subscribe && channel == control.as_bytes() {
+        if push.kind == PushKind::Subscribe && channel == CONTROL.as_bytes() {
             self.marks.send_modify(|marks| *marks += 1);
         }
         if push.kind == PushKind::SUnsubscribe {
@@ -83,16 +83,15 @@ impl Wire {
     pub(super) async fn open(session: &Session) -> Result<Wire, Fault> {
         let heard = Arc::new(Heard::default());
         let (topics, hearing) = (session.topics.clone(), heard.clone());
-        let (control, events) = (session.control.clone(), session.events.clone());
+        let events = session.events.clone();
         let on_push = move |push: PushInfo| match push.kind {
-            PushKind::Message | PushKind::SMessage => deliver(&push, &topics, &control, &events),
+            PushKind::Message | PushKind::SMessage => deliver(&push, &topics, &events),
             PushKind::Disconnection => hearing.cut.notify_one(),
-            _ => hearing.hear(&push, &control),
+            _ => hearing.hear(&push),
         };
         let dialed = dial::open(&session.target, session.timeout, on_push).await?;
         Ok(Wire {
             connection: dialed.connection,
-            control: session.control.clone(),
             timeout: session.timeout,
             batches: 0,
             heard,
@@ -100,7 +99,7 @@ impl Wire {
     }
 
     pub(super) async fn hear_control(&mut self) -> Result<(), Fault> {
-        within(self.timeout, self.connection.subscribe(&*self.control)).await
+        within(self.timeout, self.connection.subscribe(CONTROL)).await
     }
 
     /// One command for each channel, for those of one command have to be in one slot.

@@ -1,7 +1,7 @@
 -- Takes a lock for one holder if nobody has it.
 --
 -- Flags:
--- Uses: digits, range, dated, refusal, fence, lease
+-- Uses: digits, range, dated, refusal, fence, lease, holder
 -- Keys: lock, fence?
 -- Args: holder, lease_ms, not_after_us, counted?
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us}
@@ -45,6 +45,10 @@ if fields > 0 then
   end
   if fields ~= 1 then
     return {'FOREIGN', 'lock', 'it holds a hash of several fields'}
+  end
+  local _, _, miscounted = sole_holder(lock)
+  if miscounted then
+    return miscounted
   end
   return {'BUSY', redis.call('PTTL', lock), digits(now)}
 end

@@ -1,7 +1,7 @@
 -- Takes several locks, each for a holder of its own, if all of them are free.
 --
 -- Flags:
--- Uses: digits, range, dated, refusal, fence, lease
+-- Uses: digits, range, dated, refusal, fence, lease, holder
 -- Keys: (lock, fence?)...
 -- Args: not_after_us, (holder, lease_ms, how the fence counts?)...
 -- Returns: {'OK', time_us, token or '', ...} | {'BUSY', time_us} | {'STALE', time_us}
@@ -57,6 +57,10 @@ for i, item in ipairs(items) do
   if fields > 0 and not item.own then
     if fields ~= 1 then
       return {'FOREIGN', i, 'lock', 'it holds a hash of several fields'}
+    end
+    local _, _, miscounted = sole_holder(item.lock)
+    if miscounted then
+      return at(i, miscounted)
     end
     busy = true
   end

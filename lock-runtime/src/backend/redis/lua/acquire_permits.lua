@@ -7,13 +7,14 @@
 -- Returns: {'OK', time_us} | {'BUSY', ms until the first lease ends or -1, time_us} | {'STALE', time_us}
 --          | {'SHORT', permits in all or ''} | {'FOREIGN', 'lock' or 'leases', why}
 -- Why: An id of 16 bytes per permit follows from the holder, so a second copy finds its own and takes nothing more; a
---      copy that arrives after not_after is refused. Permits whose lease is over are taken back first, and others
---      are told if some are left. What ACLs or types can refuse is asked in pcall and undone, so that no permit is
+--      copy that arrives after not_after is refused. Permits whose lease is over are taken back first, five
+--      hundred at most, for the server does nothing else meanwhile, and others are told if some are left. What ACLs or types can refuse is asked in pcall and undone, so that no permit is
 --      lost or made. SHORT: waiting would not help.
 
 local permits, leases = KEYS[1], KEYS[2]
 local ids, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local wanted = #ids / 16
+local MOST_BACK = 500
 
 local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
 if wrong then
@@ -44,11 +45,13 @@ if foreign then
 end
 
 if ended > 0 then
+  ended = math.min(ended, MOST_BACK)
+  local dead = redis.call('ZRANGE', leases, 0, ended - 1)
   local back = redis.pcall('INCRBY', permits, ended)
   if failed(back) then
     return back
   end
-  local gone = redis.pcall('ZREMRANGEBYSCORE', leases, '-inf', digits(now_ms))
+  local gone = redis.pcall('ZREM', leases, unpack(dead))
   if gone ~= ended then
     redis.call('INCRBY', permits, -ended)
     return failed(gone) and gone or redis.error_reply('ERR lock permits could not be taken back')
@@ -79,12 +82,15 @@ else
     end
     free = free - need
   end
+  local ends = {}
   for i = 1, wanted do
-    local added = redis.pcall('ZADD', leases, 'GT', digits(now_ms + lease), string.sub(ids, 16 * i - 15, 16 * i))
-    if failed(added) then
-      redis.call('INCRBY', permits, need)
-      return added
-    end
+    ends[2 * i - 1] = digits(now_ms + lease)
+    ends[2 * i] = string.sub(ids, 16 * i - 15, 16 * i)
+  end
+  local added = redis.pcall('ZADD', leases, 'GT', unpack(ends))
+  if failed(added) then
+    redis.call('INCRBY', permits, need)
+    return added
   end
   reply = {'OK', digits(now)}
 end

@@ -1,11 +1,13 @@
 -- Deletes a counter and its leases.
 --
 -- Flags: allow-oom
--- Uses: refusal, counter, publish
+-- Uses: digits, refusal, counter, publish
 -- Keys: counter, leases
 -- Args: channel, payload
 -- Returns: {'OK', 0 | 1 there was one, 0 | 1 published or nothing to tell} | {'FOREIGN', 'lock' or 'leases', why}
 -- Why: Only what is a counter is deleted. Those who wait for a latch are told; no payload, no message.
+
+local MOST = 5000
 
 local _, refused = count_at(KEYS[1])
 if refused then
@@ -15,6 +17,10 @@ local leased = redis.pcall('ZCARD', KEYS[2])
 local foreign = refusal(leased, 'leases', 'sorted set')
 if foreign then
   return foreign
+end
+if leased > MOST then
+  local why = 'it holds ' .. digits(leased) .. ' leases, too many to be deleted in one step: release them by force before'
+  return {'FOREIGN', 'leases', why}
 end
 local gone = redis.call('DEL', KEYS[1], KEYS[2])
 if gone == 0 then

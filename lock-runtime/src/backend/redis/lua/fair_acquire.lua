@@ -1,7 +1,7 @@
 -- Takes a fair lock for the first in its queue. Whoever else waits gets a place there, or keeps the one it has.
 --
 -- Flags:
--- Uses: digits, range, dated, refusal, fence, lease, queue, publish
+-- Uses: digits, range, dated, refusal, fence, lease, holder, queue, publish
 -- Keys: lock, queue, timeouts, fence?
 -- Args: holder, lease_ms, not_after_us, waits, channel
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'QUEUED', pttl_ms, 0 | 1 first, time_us}
@@ -10,7 +10,7 @@
 --      counts only at the head. Redisson adds each waiter's whole wait to the score before it, and takes a waiter's
 --      wait off everybody when that waiter gets the lock or gives up. We ask again and again, so ours live for LIFE
 --      from their last question by the server's time, and nobody has to be moved when one of them goes: no operation
---      touches more than the ends of the queue. Only behind a Java waiter ours are parked PARK beyond its score, or
+--      touches more than the ends of the queue, however long others have made it. Only behind a Java waiter ours are parked PARK beyond its score, or
 --      what it takes off would make them look dead; the first to look once they are at the head brings them back to
 --      LIFE. MOST keeps scores from growing in a queue that is never empty. A uuid of version 8 tells ours from
 --      Redisson's random ones. Whoever removes a dead head while the lock is free wakes the next.
@@ -18,7 +18,7 @@
 local lock, queue, timeouts, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local waits, channel = ARGV[4] == '1', ARGV[5]
-local PARK, MOST = 300000, 3600000
+local PARK, MOST, TAIL = 300000, 3600000, 256
 
 local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
 if wrong then
@@ -54,6 +54,12 @@ if fields > 0 and redis.call('HEXISTS', lock, holder) == 1 then
 end
 if fields > 1 then
   return {'FOREIGN', 'lock', 'it holds a hash of several fields'}
+end
+if fields == 1 then
+  local _, _, miscounted = sole_holder(lock)
+  if miscounted then
+    return miscounted
+  end
 end
 
 local ms = math.floor(now / 1000)
@@ -92,23 +98,28 @@ end
 local known = redis.call('ZSCORE', timeouts, holder)
 if redis.call('LLEN', queue) ~= redis.call('ZCARD', timeouts) then
   -- One of the two was lost.
-  known = redis.call('LPOS', queue, holder)
+  known = redis.call('LPOS', queue, holder, 'RANK', -1, 'MAXLEN', LONG)
 end
 local first = not head or head == holder
 local dead_at = ms + LIFE
 if not first and redis.call('ZCOUNT', timeouts, '(' .. digits(dead_at), '+inf') > 0 then
-  local java
-  for _, waiter in ipairs(redis.call('LRANGE', queue, 0, -1)) do
+  -- The nearest Java waiter before this one. Where it is further away than may be looked, the last in the queue has
+  -- been parked behind it, and this one goes there as well: to be parked for nothing does no harm.
+  local tail = redis.call('LRANGE', queue, -TAIL, -1)
+  local java, parked
+  for _, waiter in ipairs(tail) do
     if waiter == holder then
       break
     elseif string.sub(waiter, 15, 15) ~= '8' then
       java = waiter
     end
   end
-  if java then
-    local before = tonumber(redis.call('ZSCORE', timeouts, java)) or ms
-    dead_at = math.min(math.max(before, ms) + PARK + LIFE, ms + MOST)
+  if not java and #tail == TAIL then
+    parked = tonumber(redis.call('ZSCORE', timeouts, tail[TAIL]))
+  elseif java then
+    parked = math.max(tonumber(redis.call('ZSCORE', timeouts, java)) or ms, ms) + PARK + LIFE
   end
+  dead_at = math.min(math.max(parked or 0, dead_at), ms + MOST)
 end
 redis.call('ZADD', timeouts, digits(dead_at), holder)
 if not known then

@@ -1,14 +1,17 @@
 -- Deletes a lock whoever holds it, wakes its waiters, the first in the queue of a fair lock too, and tells the holders.
 --
 -- Flags: allow-oom
--- Uses: refusal, timeout_key, publish, tell
+-- Uses: digits, refusal, holder, mode, timeout_key, readers, publish, tell
 -- Keys: lock, queue
 -- Args: channel, payload, control_channel, rw_channel
--- Returns: {'OK', 0 | 1 released, (channel, payload of a message that could not be published)...}
---          | {'FOREIGN', 'lock', why}
+-- Returns: {'OK', 0 | 1 released, holders that were not told, (channel, payload of a message that could not be
+--          published)...} | {'FOREIGN', 'lock', why}
 -- Why: Only a hash of one counted holder, or of a mode and counted holders, is a lock; anything else is left as it is.
 --      Readers' timeout keys go with it: their names follow from the fields. The victims are named by hashes, because
---      everybody may read the control channel. The queue stays as it is.
+--      everybody may read the control channel. Of more holders than one script may look at, the others are not told,
+--      and their timeout keys end by themselves. DEL takes its time for every field. The queue stays as it is.
+
+local MOST = 10000
 
 local lock = KEYS[1]
 local fields = redis.pcall('HLEN', lock)
@@ -17,35 +20,54 @@ if foreign then
   return foreign
 end
 if fields == 0 then
-  return {'OK', 0}
+  return {'OK', 0, 0}
 end
 
-local hold, counts, mode, writers = redis.call('HGETALL', lock), {}, false, 0
-for i = 1, #hold, 2 do
-  if hold[i] == 'mode' and (hold[i + 1] == 'read' or hold[i + 1] == 'write') then
-    mode = hold[i + 1]
-  elseif not string.match(hold[i + 1], '^%d+$') then
-    return {'FOREIGN', 'lock', 'it holds a hash without a count'}
-  else
-    counts[#counts + 1] = {hold[i], tonumber(hold[i + 1])}
-    writers = writers + (string.find(hold[i], ':write$') and 1 or 0)
-  end
+local aliases, timeouts, holders, mode = {}, {}, 1, false
+local function victim(holder)
+  aliases[#aliases + 1] = string.sub(redis.sha1hex(holder), 1, 32)
 end
-if not mode and #counts ~= 1 or mode == 'write' and writers ~= 1 then
-  return {'FOREIGN', 'lock', 'it holds a hash of several fields'}
+
+if fields == 1 then
+  local holder, _, miscounted = sole_holder(lock)
+  if miscounted then
+    return miscounted
+  end
+  victim(holder)
+else
+  mode, foreign = mode_of(lock)
+  if foreign then
+    return foreign
+  end
+  if fields > MOST then
+    local why = 'it holds a hash of ' .. digits(fields) .. ' fields, too many to be deleted in one step: UNLINK it'
+    return {'FOREIGN', 'lock', why}
+  end
+  holders = fields - 1
+  local _, miscounted = each_holder(lock, function(field, count)
+    if not afford(1) then
+      return TIRED
+    end
+    local writer = string.match(field, '^(.*):write$')
+    victim(writer or field)
+    for number = 1, writer and 0 or count do
+      if not afford(1) then
+        return TIRED
+      end
+      timeouts[#timeouts + 1] = timeout_key(lock, field, number)
+    end
+  end)
+  if miscounted then
+    return miscounted
+  end
 end
 
 redis.call('DEL', lock)
-local reply = {'OK', 1}
-for _, victim in ipairs(counts) do
-  local holder = mode and string.match(victim[1], '^(.*):write$') or victim[1]
-  if mode and holder == victim[1] then
-    for number = 1, math.min(victim[2], 10000) do
-      redis.pcall('DEL', timeout_key(lock, holder, number))
-    end
-  end
-  announce(reply, ARGV[3], redis.sha1hex(holder))
+if #timeouts > 0 then
+  redis.pcall('DEL', unpack(timeouts))
 end
+local reply = {'OK', 1, holders - #aliases}
+name(reply, ARGV[3], aliases)
 if mode then
   tell(reply, ARGV[4], '1')
   tell(reply, ARGV[4], '0')

@@ -1,7 +1,7 @@
 -- Takes the shared side of a read/write lock unless somebody writes, or waits to write.
 --
 -- Flags:
--- Uses: digits, range, dated, failed, refusal, mode, lease
+-- Uses: digits, range, dated, failed, refusal, holder, mode, lease
 -- Keys: lock, timeout, writer_waits
 -- Args: holder, lease_ms, not_after_us
 -- Returns: {'OK', '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us} | {'FOREIGN', 'lock', why}

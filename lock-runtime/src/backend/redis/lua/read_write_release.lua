@@ -1,13 +1,14 @@
 -- Gives back what a holder has of a read/write lock, be it a read or a write, and wakes who waits for it.
 --
 -- Flags: allow-oom
--- Uses: digits, time, failed, timeout_key, readers, publish
+-- Uses: digits, time, failed, timeout_key, holder, readers, publish
 -- Keys: lock, timeout, writer_waits
 -- Args: holder, channel, time_to_come_ms
 -- Returns: {1, ''} released | {2, ''} released, but a message could not be published | {0, time_us} not a holder
 -- Why: A write may have become a read whose release overtakes the news of it, so both are taken out. What the other
 --      readers have left then bounds the hash, as in Redisson; but a reader that is found to have half of it left
---      ends the search, or the release of one of many readers would look at all of them. Readers without a timeout
+--      ends the search, or the release of one of many readers would look at all of them. So do more than can be looked
+--      at, and a holder without a count: then the hash keeps what it has left. Readers without a timeout
 --      key are dead and count for nothing. A waiting writer has time_to_come to take a lock that became free, then
 --      further readers are let in: it may be dead. A leaving writer publishes 1, which wakes all Redisson clients that
 --      sleep, and then 0 for one that was just about to. Publishing is last and cannot undo the release.
@@ -31,11 +32,11 @@ end
 -- The longest that a reader has left, or enough of it.
 local function reading_for(all)
   local longest = 0
-  local enough = any_read(lock, function(left)
+  local enough, miscounted = any_read(lock, function(left)
     longest = math.max(longest, left)
     return left == -1 or left * 2 >= all
   end)
-  return enough and all or longest
+  return (enough or miscounted) and all or longest
 end
 
 local writes = wrote == 1

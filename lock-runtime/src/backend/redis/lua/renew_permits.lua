@@ -32,13 +32,16 @@ local function renew(leases, ids, ttl)
     end
   end
   if ttl ~= 0 then
+    local scores = {}
     for at = 1, #ids, 16 do
       local to = now + math.abs(ttl)
       if ttl < 0 then
         to = math.max(to, ends[at]) + 1
       end
-      redis.call('ZADD', leases, 'XX', 'GT', digits(to), string.sub(ids, at, at + 15))
+      scores[#scores + 1] = digits(to)
+      scores[#scores + 1] = string.sub(ids, at, at + 15)
     end
+    redis.call('ZADD', leases, 'XX', 'GT', unpack(scores))
   end
   return 1
 end

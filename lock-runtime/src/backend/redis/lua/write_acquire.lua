@@ -1,13 +1,14 @@
 -- Takes the exclusive side of a read/write lock if nobody has either.
 --
 -- Flags:
--- Uses: digits, range, dated, refusal, fence, mode, lease, timeout_key, readers
+-- Uses: digits, range, dated, refusal, fence, holder, mode, lease, timeout_key, readers
 -- Keys: lock, writer_waits, fence?
 -- Args: holder, lease_ms, not_after_us, waits_ms
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us}
 --          | {'FOREIGN', 'lock' or 'fence', why}
 -- Why: As acquire, in Redisson's form of a writer: a field `holder:write` beside `mode`. Readers whose timeout keys
---      are all gone are dead, by their own leases, though the hash may outlive them: they keep nobody out. Found busy
+--      are all gone are dead, by their own leases, though the hash may outlive them: they keep nobody out. Of more
+--      than can be looked at, one may live: they do, until the hash's own lease is over. Found busy
 --      with living readers, a caller that goes on waiting leaves writer_waits behind for that long, so that no
 --      further reader of this library comes in; never a field, for Redisson counts those.
 
@@ -39,10 +40,6 @@ if foreign then
   return foreign
 end
 
-local function somebody_reads()
-  return any_read(lock, function(left) return left ~= -2 end)
-end
-
 if mode == 'write' and redis.call('HEXISTS', lock, field) == 1 then
   if fence then
     redis.call('SET', fence, token)
@@ -50,7 +47,15 @@ if mode == 'write' and redis.call('HEXISTS', lock, field) == 1 then
   extend(lock, lease)
   return {'OK', token, digits(now)}
 end
-if mode == 'write' or mode == 'read' and somebody_reads() then
+local reads
+if mode == 'read' then
+  local miscounted
+  reads, miscounted = any_read(lock, function(left) return left ~= -2 end)
+  if miscounted then
+    return miscounted
+  end
+end
+if mode == 'write' or reads then
   if mode == 'read' and waits > 0 and redis.call('PTTL', writer_waits) < waits then
     -- A policy of our own: without the right to it, the lock is as good, and readers may starve the writer.
     redis.pcall('SET', writer_waits, '1', 'PX', digits(waits))

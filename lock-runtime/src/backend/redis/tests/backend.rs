@@ -3,6 +3,7 @@
 use super::*;
 use crate::backend::{Backend, HandedOver, Released, Renewal, Renewed, Victim};
 use crate::holder::HolderIds;
+use crate::victims::alias;
 
 #[tokio::test]
 async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
@@ -76,10 +77,10 @@ async fn a_release_elsewhere_is_heard_and_a_forced_one_is_told_to_the_holder() {
     listener.heard().await;
     until("the victim is told", async || {
         let events = events.lock().unwrap();
-        let [Event::ForceReleased(victim)] = events.as_slice() else {
+        let [Event::ForceReleased(Victim::Aliases(aliases))] = events.as_slice() else {
             return false;
         };
-        matches!(victim, Victim::Sha1(_)) && victim.is(mine) && !victim.is(theirs)
+        **aliases == [alias(mine, Kind::Mutex)].into()
     })
     .await;
 }

@@ -296,7 +296,6 @@ impl Run {
                     lock: LOCK,
                     queue: QUEUE,
                     channel: CHANNEL,
-                    control: "control",
                     rw_channel: "redisson_rwlock:{lock:k}",
                 };
                 let reply = run(&mut connection, &script)

@@ -1,7 +1,8 @@
 -- Fragment counter: the number at a key, a semaphore's or a latch's, and the leases beside it.
 --
 -- Offers: count_at(key), nil if it is not set, and the reply if the key is something else
---         | until_end(leases, index, now_ms), ms until that lease ends, in the order of their ends; -1 for never
+--         | until_end(leases, index, now_ms), ms until that lease ends, in the order of their ends; 0 if it has ended,
+--           -1 for never
 -- After: refusal
 -- Why: 15 digits are exact in a double. Redisson writes "never" as a date far off.
 
@@ -19,7 +20,10 @@ end
 
 local function until_end(leases, index, now_ms)
   local ends = redis.call('ZRANGE', leases, index, index, 'WITHSCORES')[2]
-  local left = ends and tonumber(ends) - now_ms or -1
-  return left <= 31536000000 and left or -1
+  local left = ends and tonumber(ends) - now_ms
+  if not left or left > 31536000000 then
+    return -1
+  end
+  return math.max(left, 0)
 end
 

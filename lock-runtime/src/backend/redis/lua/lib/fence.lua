@@ -19,7 +19,7 @@ local function next_token(fence, least, further)
   end
   -- 2^53 - 1 has no successor that a double can tell from it.
   if #last > 16 or not string.match(last, '^%d+$') or tonumber(last) >= 9007199254740991 - (further or 0) then
-    return nil, {'FOREIGN', 'fence', 'it holds no fencing token'}
+    return nil, {'FOREIGN', 'fence', 'it holds `' .. string.sub(last, 1, 40) .. '`, which no fencing token can follow'}
   end
   return digits(math.max(tonumber(last) + 1, least))
 end

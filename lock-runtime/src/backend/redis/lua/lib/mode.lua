@@ -1,7 +1,12 @@
 -- Fragment mode: who has a read/write lock.
 --
 -- Offers: mode_of(lock), 'read', 'write' or false, and the reply if the key is something else
--- After: refusal
+-- After: refusal, holder
+-- Why: A writer is alone, or reads as well: three fields. The counts of a few holders are looked at here, so that all
+--      operations agree about them; those of many only by operations that have to look through them anyway, or each
+--      of many readers would look at all the others.
+
+local FEW = 5
 
 local function mode_of(lock)
   local mode = redis.pcall('HGET', lock, 'mode')
@@ -9,8 +14,24 @@ local function mode_of(lock)
   if foreign then
     return nil, foreign
   end
-  if mode and mode ~= 'read' and mode ~= 'write' or not mode and redis.call('HLEN', lock) > 0 then
+  local fields = redis.call('HLEN', lock)
+  if fields == 0 then
+    return false
+  end
+  if mode ~= 'read' and mode ~= 'write' or fields == 1 or mode == 'write' and fields > 3 then
     return nil, {'FOREIGN', 'lock', 'it holds no read/write lock'}
+  end
+  if fields <= FEW then
+    local hold, writers = redis.call('HGETALL', lock), 0
+    for i = 1, #hold, 2 do
+      if hold[i] ~= 'mode' and not counted(hold[i + 1]) then
+        return nil, {'FOREIGN', 'lock', 'it holds a hash without a count'}
+      end
+      writers = writers + (string.sub(hold[i], -6) == ':write' and 1 or 0)
+    end
+    if mode == 'write' and writers ~= 1 then
+      return nil, {'FOREIGN', 'lock', 'it holds no read/write lock'}
+    end
   end
   return mode
 end

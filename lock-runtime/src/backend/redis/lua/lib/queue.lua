@@ -1,15 +1,15 @@
 -- Fragment queue: the head of a fair lock's queue.
 --
--- Offers: LIFE in ms | living_head(queue, timeouts, ms, asker), the head or false, and whether dead ones were removed
+-- Offers: LIFE in ms | LONG, how many places of the queue may be looked through | living_head(queue, timeouts, ms, asker), the head or false, and whether dead ones were removed
 -- After: digits
 -- Why: A head whose score is past is dead, but whoever asks is alive, whatever the score says. The first to look at a
 --      head that is ours (a uuid of version 8), and has no score or was parked, gives it LIFE from now.
 
-local LIFE = 5000
+local LIFE, LONG = 5000, 10000
 
 local function living_head(queue, timeouts, ms, asker)
   local swept = false
-  for _ = 1, 1000 do
+  for _ = 1, 250 do
     local head = redis.call('LINDEX', queue, 0)
     if not head or head == asker then
       return head, swept

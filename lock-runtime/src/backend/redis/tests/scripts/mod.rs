@@ -2,6 +2,8 @@
 
 mod acquire;
 mod acquire_all;
+mod budgets;
+mod counts;
 mod fair;
 mod holding;
 mod permits;
@@ -14,6 +16,7 @@ use redis::{RedisError, Value};
 
 use super::server::{self, Server};
 use super::*;
+use crate::backend::redis::CONTROL;
 use crate::backend::redis::operator_scripts::*;
 use crate::backend::redis::renewals::{LOOK, MARK};
 use crate::backend::redis::reply;
@@ -28,7 +31,6 @@ pub(super) const FENCE: &str = "lock:fence:{1}";
 pub(super) const CHANNEL: &str = "redisson_lock__channel:{lock:k}";
 pub(super) const QUEUE: &str = "redisson_lock_queue:{lock:k}";
 const RW_CHANNEL: &str = "redisson_rwlock:{lock:k}";
-const CONTROL: &str = "lock:control:lock:";
 const LEASE: u64 = 30_000;
 const FAR: u64 = 1 << 52;
 
@@ -142,7 +144,6 @@ fn force() -> ForceRelease<'static> {
         lock: LOCK,
         queue: QUEUE,
         channel: CHANNEL,
-        control: CONTROL,
         rw_channel: RW_CHANNEL,
     }
 }
@@ -159,6 +160,15 @@ fn renewals(items: &[(&'static str, &str, i64)]) -> Vec<(&'static str, String, i
         .iter()
         .map(|&(lock, holder, ttl)| (lock, holder.to_owned(), ttl))
         .collect()
+}
+
+/// The message that names these holders.
+fn names(holders: &[&str]) -> String {
+    let alias = |holder: &&str| sha1_smol::Sha1::from(holder).digest().to_string()[..32].to_owned();
+    holders
+        .iter()
+        .map(alias)
+        .fold("holders:".to_owned(), |names, alias| names + &alias)
 }
 
 fn is_foreign<T: std::fmt::Debug>(answer: Result<T, Fault>, of: &str) -> bool {

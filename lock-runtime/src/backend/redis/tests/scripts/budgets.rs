@@ -1,0 +1,248 @@
+//! Hashes, queues and leases that others made too long: no script works on them for longer than a few milliseconds, and
+//! none takes a lock for free because it did not look at all of it. Counted in commands: a clock would fail where the
+//! machine is busy. A thousand commands of these are about a millisecond.
+
+use super::fair::{fair_acquire, fair_release, queue};
+use super::read_write::Names;
+use super::*;
+use crate::backend::redis::fair::FairReleaseReply;
+
+/// The commands that a script may run.
+const MOST: i64 = 1_100;
+
+impl Bench {
+    /// How many commands the scripts ran meanwhile.
+    async fn commands<T>(&self, what: impl Future<Output = T>) -> (T, i64) {
+        self.run("CONFIG RESETSTAT").await;
+        let done = what.await;
+        let stats = self.text("INFO commandstats").await.unwrap();
+        let calls = stats.lines().filter_map(|line| {
+            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            let calls: i64 = rest.split(',').next()?.parse().ok()?;
+            let own = ["info", "config", "eval", "script"];
+            (!own.iter().any(|own| name.starts_with(own))).then_some(calls)
+        });
+        (done, calls.sum())
+    }
+
+    /// So many readers, each with that count; `alive` has a lease.
+    async fn readers(&self, many: usize, count: u64, alive: Option<usize>) {
+        self.run("FLUSHALL").await;
+        self.run("HSET lock:k mode read").await;
+        let names: Vec<_> = (0..many)
+            .map(|reader| format!("reader:{reader} {count}"))
+            .collect();
+        for names in names.chunks(1_000) {
+            self.run(&format!("HSET lock:k {}", names.join(" "))).await;
+        }
+        self.run("PEXPIRE lock:k 60000").await;
+        if let Some(reader) = alive {
+            self.run(&format!(
+                "SET {{lock:k}}:reader:{reader}:rwlock_timeout:1 1 PX 60000"
+            ))
+            .await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_writer_looks_at_so_many_dead_readers_and_takes_the_others_for_living_ones() {
+    let bench = Bench::new().await;
+    let w = Names::of("w");
+    for (many, count, free) in [
+        (100, 1, true),
+        (400, 1, true),
+        (1, 700, true),
+        (100, 10_000, false),
+        (1_000, 10_000, false),
+        (20_000, 1, false),
+        (1, 999_999_999_999_999, false),
+    ] {
+        bench.readers(many, count, None).await;
+        let (answer, commands) = bench.commands(bench.call(w.write())).await;
+        let granted = matches!(answer.unwrap(), AcquireReply::Granted { .. });
+        assert_eq!(granted, free, "{many} of {count}");
+        assert!(commands < MOST, "{many} of {count}: {commands} commands");
+    }
+}
+
+#[tokio::test]
+async fn a_release_among_many_dead_readers_leaves_the_hash_its_lease() {
+    let bench = Bench::new().await;
+    let a = Names::of("a");
+    for (many, count, free) in [(100, 1, true), (1_000, 10_000, false), (20_000, 1, false)] {
+        bench.readers(many, count, None).await;
+        bench.call(a.read()).await.unwrap();
+        let (answer, commands) = bench.commands(bench.call(a.release())).await;
+        assert_eq!(answer.unwrap(), ReleaseReply::Done);
+        assert!(commands < MOST, "{many} of {count}: {commands} commands");
+        assert_eq!(
+            bench.server.integer("EXISTS lock:k").await == 0,
+            free,
+            "{many} of {count}"
+        );
+        if !free {
+            assert!(
+                bench.server.integer("PTTL lock:k").await > 30_000,
+                "{many} of {count}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_inspection_counts_those_it_cannot_look_at_as_readers() {
+    let bench = Bench::new().await;
+    for (many, count, readers) in [(100, 1, 1), (1_000, 10_000, 1_000), (20_000, 1, 19_000)] {
+        bench.readers(many, count, Some(7)).await;
+        let (answer, commands) = bench.commands(bench.call(inspect())).await;
+        let seen = answer.unwrap().expect("somebody may read");
+        assert_eq!(seen.mode, "read");
+        assert!(
+            seen.readers >= readers && seen.readers <= many as u64,
+            "{}",
+            seen.readers
+        );
+        assert!(commands < MOST, "{many} of {count}: {commands} commands");
+    }
+}
+
+#[tokio::test]
+async fn a_forced_release_tells_so_many_readers_and_says_how_many_it_does_not() {
+    let bench = Bench::new().await;
+    for (many, count, untold) in [
+        (100, 1, 0),
+        (300, 1, 0),
+        (1_000, 10_000, 999),
+        (9_999, 1, 9_000),
+    ] {
+        bench.readers(many, count, Some(7)).await;
+        let (answer, commands) = bench.commands(bench.call(force())).await;
+        let forced = answer.unwrap();
+        assert!(forced.released);
+        assert!(
+            forced.untold >= untold && (untold > 0 || forced.untold == 0),
+            "{}",
+            forced.untold
+        );
+        assert!(commands < MOST, "{many} of {count}: {commands} commands");
+        assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+    }
+    bench.readers(10_000, 1, None).await;
+    let (answer, commands) = bench.commands(bench.call(force())).await;
+    let Err(Fault::Foreign { key, why }) = answer else {
+        panic!("to delete it takes too long")
+    };
+    assert!(
+        key == LOCK && why.contains("10001") && why.contains("UNLINK"),
+        "{why}"
+    );
+    assert!(commands < 10, "{commands}");
+    assert_eq!(bench.server.integer("HLEN lock:k").await, 10_001);
+}
+
+/// Such a hash keeps its places when its fields go: a scan looks at empty ones then.
+#[tokio::test]
+async fn a_hash_that_was_long_once_costs_no_more_pages_than_one_script_may_read() {
+    let bench = Bench::new().await;
+    bench.readers(200_000, 1, None).await;
+    let gone: Vec<_> = (10..200_000)
+        .map(|reader| format!("reader:{reader}"))
+        .collect();
+    for gone in gone.chunks(1_000) {
+        bench.run(&format!("HDEL lock:k {}", gone.join(" "))).await;
+    }
+    let (answer, commands) = bench.commands(bench.call(inspect())).await;
+    answer.unwrap();
+    assert!(commands < 100, "{commands}");
+}
+
+impl Bench {
+    /// A fair lock that somebody has, and a queue of so many.
+    async fn queue_of(&self, many: usize, name: impl Fn(usize) -> String, dead_at: i64) {
+        self.run("FLUSHALL").await;
+        self.acquire("holder").await;
+        let names: Vec<_> = (0..many).map(name).collect();
+        for names in names.chunks(1_000) {
+            self.run(&format!("RPUSH {QUEUE} {}", names.join(" ")))
+                .await;
+            let scores: Vec<_> = names
+                .iter()
+                .map(|name| format!("{dead_at} {name}"))
+                .collect();
+            self.run(&format!("ZADD {} {}", queue()[1], scores.join(" ")))
+                .await;
+        }
+    }
+}
+
+/// As a waiter of this library, or one of Redisson.
+fn waiter(version: char, number: usize) -> String {
+    format!("00000000-0000-{version}000-8000-{number:012}:1")
+}
+
+#[tokio::test]
+async fn a_queue_of_dead_waiters_is_swept_a_part_at_a_time() {
+    let bench = Bench::new().await;
+    bench.queue_of(2_000, |number| waiter('8', number), 1).await;
+    bench.call(release("holder")).await.unwrap();
+    let me = waiter('8', 9_999);
+    let mut granted = false;
+    for _ in 0..10 {
+        let (answer, commands) = bench
+            .commands(bench.call(fair_acquire(&me, &queue())))
+            .await;
+        assert!(commands < MOST, "{commands}");
+        granted = matches!(answer.unwrap(), AcquireReply::Granted { .. });
+        if granted {
+            break;
+        }
+    }
+    assert!(granted, "all of them are dead");
+}
+
+#[tokio::test]
+async fn behind_a_redisson_waiter_far_away_a_newcomer_is_parked_as_the_last_one_is() {
+    let bench = Bench::new().await;
+    let later = i64::try_from(bench.server.time().await / 1_000).unwrap() + 600_000;
+    let java = |number| waiter(if number == 0 { '4' } else { '8' }, number);
+    bench.queue_of(2_000, java, later).await;
+    let me = waiter('8', 9_999);
+    let asked = bench.call(fair_acquire(&me, &queue())).await.unwrap();
+    assert!(
+        matches!(asked, AcquireReply::Queued { first: false, .. }),
+        "{asked:?}"
+    );
+    let score = bench.run(&format!("ZSCORE {} {me}", queue()[1])).await;
+    assert!(
+        format!("{score:?}").contains(&later.to_string()),
+        "{score:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_waiter_that_leaves_a_very_long_queue_is_dead_at_once_and_goes_at_its_turn() {
+    let bench = Bench::new().await;
+    let later = i64::try_from(bench.server.time().await / 1_000).unwrap() + 600_000;
+    bench
+        .queue_of(10_001, |number| waiter('8', number), later)
+        .await;
+    let (second, last) = (waiter('8', 1), waiter('8', 10_000));
+    for leaving in [&second, &last] {
+        let left = bench.call(fair_release(leaving, &queue())).await.unwrap();
+        assert_eq!(left, FairReleaseReply::Done);
+    }
+    assert_eq!(bench.server.integer(&format!("LLEN {QUEUE}")).await, 10_001);
+    let first = waiter('8', 0);
+    bench.call(fair_release(&first, &queue())).await.unwrap();
+    bench.call(release("holder")).await.unwrap();
+    // The second does not keep the third waiting.
+    let third = bench
+        .call(fair_acquire(&waiter('8', 2), &queue()))
+        .await
+        .unwrap();
+    assert!(matches!(third, AcquireReply::Granted { .. }), "{third:?}");
+    // Now it is short enough to be looked through.
+    bench.call(fair_release(&last, &queue())).await.unwrap();
+    assert_eq!(bench.server.integer(&format!("LLEN {QUEUE}")).await, 9_997);
+}
