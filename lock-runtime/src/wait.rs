@@ -375,7 +375,7 @@ pub(crate) async fn at_the_head(
     mut now: Moment,
 ) -> Result<Share, LockError> {
     if let Some(pause) = place
-        .pace(|pace| pace.pause(core.backend.round_trip()))
+        .pace(|pace| pace.pause(core.backend.round_trip(&order.key)))
         .flatten()
     {
         patience.pause(pause).await;

@@ -79,6 +79,33 @@ async fn waiters_that_are_sent_on_to_a_frozen_node_do_not_slow_down_the_node_tha
     drop(crowd);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_master_does_not_make_callers_stand_back_from_keys_of_the_others() {
+    let cluster = RedisCluster::builder().node_timeout(LONG).start().await;
+    let locks = patient().connect(&cluster.url()).await.unwrap();
+    // More than one key can serve, so that it is handed from one caller to the next.
+    let contended = vec![stem_at(&cluster, 0, "load"); 16];
+    let load = Load::start(&locks, &contended);
+    let healthy = load.during(3_000 * MS).await;
+    let keys = names(&stem_at(&cluster, 1, "slow"), 4 * 64);
+    let mut guards = Vec::new();
+    for keys in keys.chunks(64) {
+        cluster.pause(1);
+        let mut asking = JoinSet::new();
+        for key in keys {
+            asking.spawn(locks.mutex(key).wait(LONG).acquire());
+        }
+        load.during(1_500 * MS).await;
+        cluster.resume(1);
+        guards.extend(asking.join_all().await);
+    }
+    assert!(guards.iter().all(Result::is_ok), "{guards:?}");
+    // By now every request at the second master is known to take more than a second.
+    let slow = load.during(6_000 * MS).await;
+    slow.assert_as_many_as(healthy);
+    slow.assert_as_soon_as(healthy);
+}
+
 /// Requests that are under way when their connection is given up go on for seconds.
 fn patient() -> LockManagerBuilder {
     LockManager::builder().lease(LONG).call_timeout(8_000 * MS)

@@ -93,8 +93,8 @@ pub(crate) trait Backend: Counters + fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// A recent round trip, for pauses that must be longer than one.
-    fn round_trip(&self) -> Duration;
+    /// A recent round trip to where the key is, for pauses that must be longer than one.
+    fn round_trip(&self, key: &Key) -> Duration;
 
     /// Resolves once nothing is being undone in the background any more.
     fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;

@@ -461,7 +461,7 @@ impl Backend for MemoryBackend {
         128
     }
 
-    fn round_trip(&self) -> Duration {
+    fn round_trip(&self, _: &Key) -> Duration {
         Duration::ZERO
     }
 

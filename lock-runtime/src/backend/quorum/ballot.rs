@@ -231,7 +231,7 @@ pub(super) async fn acquire(inner: &Arc<Inner>, bids: Vec<Bid>) -> Result<Polled
     if votes.granted == 0 {
         inner.splits.store(0, Ordering::Relaxed);
     } else if shortest.waits.is_some() {
-        let end = clock::now() + inner.split_pause();
+        let end = clock::now() + inner.split_pause(&shortest.key);
         clock::sleep_until(end.earlier(shortest.deadline)).await;
     }
     votes.conclusion(nodes).map(|left| Polled::Busy { left })

@@ -164,22 +164,22 @@ impl Inner {
 
     /// The pause after an attempt that took votes and had to give them back. Clients that split the votes all try
     /// again: at random times, so that one of them finds the nodes free. Longer with every split in a row.
-    fn split_pause(&self) -> Duration {
+    fn split_pause(&self, key: &Key) -> Duration {
         const SHORTEST: Duration = Duration::from_millis(5);
         const LONGEST: Duration = Duration::from_millis(100);
         let splits = self.splits.fetch_add(1, Ordering::Relaxed);
-        let least = (self.round_trip() * 4).max(SHORTEST);
+        let least = (self.round_trip(key) * 4).max(SHORTEST);
         Backoff::new(least, LONGEST.max(least))
             .after(splits)
             .pause()
     }
 
     /// That of the slowest node that a majority needs.
-    fn round_trip(&self) -> Duration {
+    fn round_trip(&self, key: &Key) -> Duration {
         let mut trips: Vec<_> = self
             .nodes
             .iter()
-            .map(|node| node.backend.round_trip())
+            .map(|node| node.backend.round_trip(key))
             .collect();
         trips.sort();
         trips
@@ -296,8 +296,8 @@ impl Backend for QuorumBackend {
         batches.min().unwrap_or(1)
     }
 
-    fn round_trip(&self) -> Duration {
-        self.inner.round_trip()
+    fn round_trip(&self, key: &Key) -> Duration {
+        self.inner.round_trip(key)
     }
 
     fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

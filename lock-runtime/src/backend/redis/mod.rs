@@ -237,10 +237,10 @@ impl Backend for RedisBackend {
         }
     }
 
-    fn round_trip(&self) -> Duration {
+    fn round_trip(&self, key: &Key) -> Duration {
         match &self.inner.nodes {
             Nodes::One(link) => link.round_trip(),
-            Nodes::Cluster(cluster) => cluster.round_trip(),
+            Nodes::Cluster(cluster) => cluster.round_trip(key.slot()),
         }
     }
 

@@ -328,11 +328,11 @@ impl Cluster {
         self.doubt.notify_one();
     }
 
-    /// The longest of the nodes'.
-    pub(super) fn round_trip(&self) -> Duration {
-        let links = self.table.links();
-        let longest = links.iter().map(|link| link.round_trip()).max();
-        longest.unwrap_or_default()
+    /// To the node that has the slot: the others' is nothing to its keys.
+    pub(super) fn round_trip(&self, slot: u16) -> Duration {
+        let owner = self.table.owner(slot);
+        let link = owner.as_ref().and_then(|node| node.link.get());
+        link.map_or(Duration::ZERO, |link| link.round_trip())
     }
 
     fn channels(&self) -> ClusterChannels {

@@ -190,12 +190,6 @@ impl Table {
         *self.version.borrow()
     }
 
-    pub(super) fn links(&self) -> Vec<Arc<Link>> {
-        let known = self.known();
-        let links = known.nodes.values().filter_map(|(node, _)| node.link.get());
-        links.cloned().collect()
-    }
-
     fn known(&self) -> MutexGuard<'_, Known> {
         // No code of a stranger runs under this lock, and each change is whole before anything can fail.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)

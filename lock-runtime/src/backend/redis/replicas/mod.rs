@@ -263,8 +263,8 @@ impl Backend for Replicated {
         self.backend.place(key)
     }
 
-    fn round_trip(&self) -> Duration {
-        self.backend.round_trip()
+    fn round_trip(&self, key: &Key) -> Duration {
+        self.backend.round_trip(key)
     }
 
     fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
