@@ -101,6 +101,14 @@ pub(crate) fn release_failed(label: &'static str, error: &LockError) {
     tracing::warn!(label, %error, "release failed");
 }
 
+pub(crate) fn undo_refused(name: &str, fault: &Fault) {
+    tracing::warn!(
+        lock = name,
+        reason = %fault,
+        "the store refuses to give back a place in a queue, or what a lost lock may have left: it ends by itself"
+    );
+}
+
 pub(crate) fn lost_after_completion(loss: &LockError) {
     tracing::warn!(error = %loss, "the lock was lost before its release, but the body had completed");
 }

@@ -352,7 +352,9 @@ fn readers_of(core: &Core, key: &Key) -> u64 {
 /// Deletes what a hold that was lost, or never confirmed, may have left in the store.
 pub(crate) async fn undo(core: &Core, stake: Stake<'_>, until: Moment) {
     let mut unanswered = true;
-    let _ = settle(core, stake, until, &mut unanswered).await;
+    if let Err(fault @ Fault::Denied(_)) = settle(core, stake, until, &mut unanswered).await {
+        observe::undo_refused(stake.key.name(), &fault);
+    }
 }
 
 /// Sends releases until one is answered, the fault is permanent, or `until` has passed.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::backend::Victim;
 use crate::clock::{self, Moment};
 use crate::hold::Hold;
+#[cfg(feature = "redis")]
 use crate::holder::HolderId;
 #[cfg(feature = "redis")]
 use crate::kind::Kind;

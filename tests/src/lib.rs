@@ -9,6 +9,7 @@
 //! | [`monitor`] | how many commands a server executed between two points |
 //! | [`history`] | recorded holds, checked for overlaps and for repeated tokens |
 //! | [`linear`](mod@linear) | whether one order of events explains all that clients were told of a lock |
+//! | [`page`] | what the documentation shows |
 //! | [`leftovers`] | proof that a test left no key, channel or client behind |
 //! | [`store`] | a store of any kind, and the macro that runs a behaviour on each |
 //! | [`shared`] | a Sentinel group and a cluster that the tests of one process share |
@@ -35,6 +36,7 @@ pub mod java;
 pub mod leftovers;
 pub mod linear;
 pub mod monitor;
+pub mod page;
 pub mod ports;
 pub mod process;
 pub mod proxy;
@@ -54,6 +56,7 @@ pub use eventually::{eventually, eventually_within};
 pub use history::{History, Hold};
 pub use java::JavaPeer;
 pub use monitor::CommandStats;
+pub use page::documented_rights;
 pub use process::Worker;
 pub use proxy::{Direction, FaultProxy, Then};
 pub use quorum::Quorum;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_runtime::{ClusterChannels, LockError, LockGuard, LockManager, LockRequest, LostReason};
 use tests::faults::took;
-use tests::{RedisCluster, RedisServer, eventually};
+use tests::{RedisCluster, RedisServer, documented_rights, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 /// A waiter that was not woken looks for itself after 0.8 s at the earliest.
@@ -75,19 +75,18 @@ async fn use_every_kind(cluster: &RedisCluster, locks: &LockManager) {
 }
 
 /// The documentation's rules of `ACL SETUSER`, for one server and for a cluster.
-fn documented_rights() -> String {
-    let page = include_str!("../../docs/redis.md");
-    let rules = |begin: &str| {
-        let block = page.split(begin).nth(1).expect("the example");
-        let block = block.split("```").next().expect("the end of the block");
-        block.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    rules("ACL SETUSER locks on >PASSWORD") + " " + &rules("ACL SETUSER locks in a cluster:")
+fn rights() -> String {
+    [
+        documented_rights("ACL SETUSER locks on >PASSWORD"),
+        documented_rights("ACL SETUSER locks in a cluster:"),
+    ]
+    .concat()
+    .join(" ")
 }
 
 #[tokio::test]
 async fn the_documented_rights_are_enough_in_a_cluster_too() {
-    let user = format!("user locks on >secret {}", documented_rights());
+    let user = format!("user locks on >secret {}", rights());
     let cluster = RedisCluster::builder().line(user).start().await;
     let url = cluster.url_with("locks:secret@", "");
     for channels in [

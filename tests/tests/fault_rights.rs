@@ -13,13 +13,7 @@ const PASSWORD: &str = "hunter2-secret";
 
 /// The rules of the documentation's `ACL SETUSER`, from `resetkeys` to the end of its block.
 fn documented_rights() -> String {
-    let page = include_str!("../../docs/redis.md");
-    let block = page
-        .split("ACL SETUSER locks on >PASSWORD")
-        .nth(1)
-        .expect("the example");
-    let block = block.split("```").next().expect("the end of the block");
-    block.split_whitespace().collect::<Vec<_>>().join(" ")
+    tests::documented_rights("ACL SETUSER locks on >PASSWORD").join(" ")
 }
 
 fn server_with_rights(more: &str) -> RedisServer {
@@ -158,11 +152,12 @@ async fn the_documented_rights_are_enough_for_everything() {
 async fn a_missing_right_is_named_at_connect() {
     for (missing, named) in [
         ("-hset", "acquire"),
+        ("-hset", "missing rights: +hset"),
         ("-time", "TIME"),
         ("-hexists", "renew"),
         ("-hdel", "handover"),
         ("-evalsha", "evalsha"),
-        ("resetkeys ~other:*", "key"),
+        ("resetkeys ~other:*", "missing rights: ~lock:"),
     ] {
         let server = server_with_rights(missing);
         let (refused, waited) = took(LockManager::connect(&url(&server))).await;

@@ -214,7 +214,14 @@ impl Check {
             counted: false,
         };
         match self.call(connection, &hand_over).await? {
-            HandOverReply::Done { .. } => {}
+            HandOverReply::Done { subscribers, .. } => {
+                if subscribers.is_none() {
+                    tracing::warn!(
+                        "the lock store does not show how many listen to a channel (PUBSUB NUMSUB, in a cluster PUBSUB \
+                         SHARDNUMSUB): this process stands back for others more often"
+                    );
+                }
+            }
             HandOverReply::NotHeld => return Err(self.senseless("handover")),
         }
         match self

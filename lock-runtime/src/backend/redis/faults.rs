@@ -103,6 +103,11 @@ pub(super) fn is_noscript(error: &RedisError) -> bool {
     server_code(error) == Some("NOSCRIPT")
 }
 
+/// True if the user may not send the command. What a script may not do is another error.
+pub(super) fn is_no_right(error: &RedisError) -> bool {
+    server_code(error) == Some("NOPERM")
+}
+
 /// True if the server answered, and with an error.
 pub(super) fn is_from_server(error: &RedisError) -> bool {
     server_code(error).is_some()

@@ -10,6 +10,7 @@
 //! | `birth` | since when the server has kept what it was given, for quorums |
 //! | `check` | what is asked of a server before it may keep locks |
 //! | `script`, `scripts`, `operator_scripts`, `reply`, `lua/` | how a script is called, the script table, the strict reading of replies |
+//! | `rights` | which rights are missing when a script is refused |
 //! | `faults` | errors → what they say about the outcome |
 //! | `acquire`, `server_clock` | acquire, dated in server time, and its compensation |
 //! | `acquire_all` | several locks by one script |
@@ -45,6 +46,7 @@ mod read_write;
 mod renewals;
 mod replicas;
 mod reply;
+mod rights;
 mod rw_scripts;
 mod script;
 mod scripts;

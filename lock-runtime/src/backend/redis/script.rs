@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
 use super::channels::ClusterChannels;
-use super::faults;
+use super::{faults, rights};
 use crate::backend::Fault;
 
 /// The text of a script and the hash that the server knows it by.
@@ -142,11 +142,25 @@ impl Manner {
     };
 }
 
-/// Runs a script on one connection. Has no timeout of its own.
-///
+/// Runs a script on one connection. Has no timeout of its own. A refusal names the rights that are missing.
+pub(super) async fn run<S: Script>(
+    connection: &mut MultiplexedConnection,
+    script: &S,
+    manner: Manner,
+) -> Result<S::Reply, Fault> {
+    match call(connection, script, manner).await {
+        Err(Fault::Denied(why)) => {
+            // Boxed: it is rare, and the future of every call would have to hold it.
+            let explained = Box::pin(rights::explained(connection, script, manner, why));
+            Err(Fault::Denied(explained.await))
+        }
+        answer => answer,
+    }
+}
+
 /// EVALSHA; where the server does not know the script, load it and try again; where loading is refused, EVAL.
 /// Each of these is sent only after the one before was answered, so there is never a second copy under way.
-pub(super) async fn run<S: Script>(
+pub(super) async fn call<S: Script>(
     connection: &mut MultiplexedConnection,
     script: &S,
     manner: Manner,
@@ -159,8 +173,16 @@ pub(super) async fn run<S: Script>(
         let load = redis::cmd("SCRIPT").arg("LOAD").arg(text).take();
         answer = match send(connection, &load).await {
             Ok(_) => ask(connection, &command(script, "EVALSHA", by_hash), manner).await,
-            Err(error) if faults::is_from_server(&error) => {
-                ask(connection, &command(script, "EVAL", text), manner).await
+            Err(refused) if faults::is_from_server(&refused) => {
+                let whole = ask(connection, &command(script, "EVAL", text), manner).await;
+                // One of the two is enough, and the other one is what users are told to allow.
+                whole.map_err(|error| {
+                    if faults::is_no_right(&error) {
+                        refused
+                    } else {
+                        error
+                    }
+                })
             }
             Err(error) => Err(error),
         };

@@ -164,10 +164,11 @@ impl Refusals {
         }
     }
 
-    pub(super) fn of_locks(&mut self, reason: &StoreError) {
+    pub(super) fn of_locks(&mut self, channel: &str, reason: &StoreError) {
         if !std::mem::replace(&mut self.locks, true) {
             tracing::warn!(
                 %reason,
+                channel,
                 "the lock store refuses lock channels: waiters are not woken by releases of other processes, but look \
                  again about once a second"
             );
@@ -257,7 +258,7 @@ impl Session<'_> {
             Ok(()) => topics.opened(one, renewed),
             Err(Fault::Denied(reason)) => {
                 topics.refused(channel);
-                self.refusals.of_locks(&reason);
+                self.refusals.of_locks(channel, &reason);
             }
             Err(fault) => return Err(fault),
         }

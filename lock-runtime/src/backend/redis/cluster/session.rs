@@ -276,7 +276,7 @@ impl Talk<'_> {
                         .opened(std::slice::from_ref(channel), *renewed),
                     Err(Fault::Denied(reason)) => {
                         session.topics.refused(channel);
-                        self.refusals.of_locks(&reason);
+                        self.refusals.of_locks(channel, &reason);
                     }
                     Err(fault) if Detour::of(&fault).is_some() => {
                         mine.remove(channel);

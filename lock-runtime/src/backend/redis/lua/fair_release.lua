@@ -48,8 +48,10 @@ end
 if not head or (gone ~= 1 and not led) then
   return {1, ''}
 end
--- In a slot that leaves its node, to look at what is not there is an error.
-if redis.pcall('EXISTS', lock) == 1 then
+-- In a slot that leaves its node, to look at what is not there is an error: it is free.
+local fields = redis.pcall('HLEN', lock)
+local there = failed(fields) and wrong_type(fields) or not failed(fields) and fields > 0
+if there then
   return {1, ''}
 end
 

@@ -9,8 +9,8 @@ const LEAST: &str = "-@all ~lock:* ~{lock:* ~redisson_lock_queue:* ~redisson_loc
      &lock:control:* &redisson_lock__channel:* &redisson_sc:* &redisson_rwlock:* \
      &redisson_countdownlatch__channel__* \
      +evalsha +script|load +time +get +set +hlen +hexists +hset +hdel +hgetall +del +pexpire +pttl \
-     +zadd +zcard +zcount +zrem +zscore +incrby +zrange +zremrangebyscore \
-     +exists +llen +lindex +lrange +lpos +lpop +lrem +rpush \
+     +zadd +zcard +zcount +zrem +zscore +incrby +zrange \
+     +llen +lindex +lrange +lpos +lpop +lrem +rpush \
      +hget +hscan \
      +publish +subscribe +unsubscribe +pubsub|numsub +ping +info \
      +wait";

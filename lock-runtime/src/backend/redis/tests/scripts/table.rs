@@ -5,12 +5,13 @@ use super::*;
 use crate::backend::redis::acquire_all::{AcquireAll, AcquireAllReply};
 use crate::backend::redis::counter_scripts::{ReadCounter, TakePermitsReply};
 use crate::backend::redis::permit_scripts::RenewPermits;
+use crate::backend::redis::rights::{KEYED, Rights};
 
 /// `before`: the fragments, each with its own header.
 fn check_fragments(script: &str, before: &str, own: &str, uses: &str) {
     let label = |text: &'static str| move |line: &&str| line.starts_with(text);
     let names: Vec<_> = before.lines().filter(label("-- Fragment ")).collect();
-    let named: Vec<_> = uses.split(", ").collect();
+    let named: Vec<_> = uses.split(", ").filter(|name| !name.is_empty()).collect();
     assert_eq!(names.len(), named.len(), "{script}: Uses");
     let mut above = Vec::new();
     let mut rest = before;
@@ -137,6 +138,7 @@ fn every_header_names_what_its_caller_sends() {
     check(&fair_acquire("a", &queue()), 1);
     check(&fair_release("a", &queue()), 1);
     check(&inspect(), 1);
+    check(&Rights::of(&release("a")), 1);
     check(&permits::lease(&[1; 16]), 1);
     check(&permits::give(&[1; 16]), 1);
     let sets = [
@@ -163,6 +165,30 @@ fn every_header_names_what_its_caller_sends() {
     check(&rw.downgrade(), 1);
     let items = [rw.renewal(1), rw.renewal(0)];
     check(&ReadRenew { items: &items }, 2);
+}
+
+/// What a refused script may have lacked is asked for by these names.
+#[test]
+fn every_command_of_the_scripts_is_one_whose_rights_are_looked_up() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/backend/redis/lua");
+    for folder in [folder.to_owned(), format!("{folder}/lib")] {
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            if path.is_dir() {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            for call in text.split("call('").skip(1) {
+                let command = call.split('\'').next().unwrap();
+                let other = ["TIME", "PUBLISH", "PUBSUB"].contains(&command);
+                assert!(
+                    other || KEYED.contains(&command),
+                    "{}: {command}",
+                    path.display()
+                );
+            }
+        }
+    }
 }
 
 fn next_token() -> NextToken<'static> {

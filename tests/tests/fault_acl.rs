@@ -1,0 +1,340 @@
+//! The documentation's ACLs: enough for every kind of lock, and each right of them is needed, or can be left out as
+//! the page says. A right that is missing is named.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager, Replicas};
+use redis::Value;
+use tests::{Events, RedisServer, documented_rights, eventually};
+use tracing::Level;
+
+const MS: Duration = Duration::from_millis(1);
+const WAIT: Duration = Duration::from_secs(2);
+const JAVA: &str = "00000000-0000-4000-8000-000000000000:1";
+
+/// Rights without which everything goes on as before: see the page.
+const SILENT: [&str; 1] = ["+ping"];
+
+/// Uses every kind of lock as that user, and keeps what is said of it.
+struct Walk<'a> {
+    server: &'a RedisServer,
+    url: String,
+    namespace: &'a str,
+    /// What every name begins with.
+    prefix: &'a str,
+    said: Vec<String>,
+    events: Events,
+    /// Whether it ends only once something was warned of.
+    lingers: bool,
+}
+
+impl Walk<'_> {
+    fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}{}{name}", self.namespace, self.prefix)
+    }
+
+    fn note<T>(&mut self, answer: Result<T, LockError>) -> Option<T> {
+        match answer {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.said.push(error.to_string());
+                None
+            }
+        }
+    }
+
+    async fn connect(&mut self) -> Option<LockManager> {
+        let builder = LockManager::builder().namespace(self.namespace);
+        let connected = builder.connect(&self.url).await;
+        self.note(connected)
+    }
+
+    async fn everything(&mut self) {
+        self.server.flushall();
+        let _: Value = self.server.query(&["SCRIPT", "FLUSH"]);
+        let (Some(locks), Some(other)) = (self.connect().await, self.connect().await) else {
+            return;
+        };
+        self.exclusive(&locks, &other).await;
+        self.fair(&locks, &other).await;
+        self.read_write(&locks, &other).await;
+        self.counters(&locks, &other).await;
+        self.forced(&locks, &other).await;
+        let builder = LockManager::builder().namespace(self.namespace);
+        let confirmed = builder.replicas(Replicas::majority());
+        let confirmed = confirmed.connect(&self.url).await;
+        self.note(confirmed);
+        if self.lingers {
+            // Channels are given up two seconds after their last listener went.
+            let warned = async || {
+                self.events
+                    .of(Level::WARN)
+                    .iter()
+                    .any(|text| text.contains("unsubscribe"))
+            };
+            eventually("a channel could not be given up", warned).await;
+        }
+        drop((locks, other));
+        self.server.flushall();
+        self.server.assert_deserted().await;
+    }
+
+    /// Waits until somebody listens for the name, if that is allowed.
+    async fn heard_of<T>(&self, name: &str, waiting: &tokio::task::JoinHandle<T>) {
+        eventually_or(5, async || {
+            let channels = self.server.channels();
+            waiting.is_finished() || channels.iter().any(|channel| channel.contains(name))
+        })
+        .await;
+    }
+
+    async fn exclusive(&mut self, locks: &LockManager, other: &LockManager) {
+        for name in ["mutex", "fenced"] {
+            let name = self.name(name);
+            let request = |manager: &LockManager| match name.ends_with("fenced") {
+                true => manager.fenced(&name),
+                false => manager.mutex(&name),
+            };
+            let Some(guard) = self.note(request(locks).acquire().await) else {
+                continue;
+            };
+            self.note(guard.renew(WAIT).await);
+            self.note(other.inspect(&name).await);
+            let waiting = tokio::spawn(request(other).wait(WAIT).acquire());
+            self.heard_of(&name, &waiting).await;
+            self.note(guard.release().await);
+            if let Some(guard) = self.note(waiting.await.expect("no panic")) {
+                self.note(guard.release().await);
+            }
+        }
+        let both = [locks.mutex(self.name("one")), locks.mutex(self.name("two"))];
+        if let Some(both) = self.note(locks.multi(both).acquire().await) {
+            self.note(both.release().await);
+        }
+    }
+
+    async fn fair(&mut self, locks: &LockManager, other: &LockManager) {
+        let name = self.name("fair");
+        let [queue, timeouts] = ["queue", "timeout"]
+            .map(|what| format!("redisson_lock_{what}:{{{}}}", self.key("fair")));
+        let Some(guard) = self.note(locks.fair(&name).acquire().await) else {
+            return;
+        };
+        // A Redisson waiter that lives, so that ours are parked behind it.
+        let later = i64::MAX.to_string();
+        let _: Value = self.server.query(&["RPUSH", &queue, JAVA]);
+        let _: Value = self.server.query(&["ZADD", &timeouts, &later, JAVA]);
+        let leaving = other.fair(&name).wait(100 * MS).acquire().await;
+        if !matches!(leaving, Err(LockError::Busy { .. })) {
+            self.note(leaving);
+        }
+        // It leaves in the background.
+        eventually_or(5, async || self.server.query::<i64>(&["LLEN", &queue]) == 1).await;
+        let _: Value = self.server.query(&["DEL", &queue, &timeouts]);
+        let _: Value = self.server.query(&["RPUSH", &queue, JAVA, "another"]);
+        // Half of the queue is lost: who waits looks for itself in the other half.
+        let waiting = tokio::spawn(other.fair(&name).wait(2 * WAIT).acquire());
+        eventually("it queues, or has failed", async || {
+            waiting.is_finished() || self.server.query::<i64>(&["LLEN", &queue]) > 2
+        })
+        .await;
+        let _: Value = self
+            .server
+            .query(&["ZADD", &timeouts, "1", JAVA, "1", "another"]);
+        self.note(guard.release().await);
+        if let Some(guard) = self.note(waiting.await.expect("no panic")) {
+            self.note(guard.release().await);
+        }
+    }
+
+    async fn read_write(&mut self, locks: &LockManager, other: &LockManager) {
+        let name = self.name("shared");
+        let first = locks.read(&name).acquire().await;
+        let second = other.read(&name).acquire().await;
+        let (Some(first), Some(second)) = (self.note(first), self.note(second)) else {
+            return;
+        };
+        self.note(first.renew(WAIT).await);
+        self.note(locks.inspect(&name).await);
+        let waits = format!("lock:rw:waiting:{{{}}}", self.key("shared"));
+        let waiting = tokio::spawn(other.write(&name).wait(WAIT).acquire());
+        let told = eventually_or(5, async || {
+            waiting.is_finished() || self.server.exists(&waits)
+        })
+        .await;
+        if !told {
+            // A policy that needs a right of its own: without it, readers may go before a waiting writer.
+            self.said
+                .push(format!("no preference for writers: missing ~{waits}"));
+        }
+        self.note(first.release().await);
+        self.note(second.release().await);
+        let Some(writer) = self.note(waiting.await.expect("no panic")) else {
+            return;
+        };
+        let nested = writer
+            .scope(async { other.read(&name).acquire().await })
+            .await;
+        let nested = self.note(nested);
+        self.note(writer.release().await);
+        if let Some(nested) = nested {
+            self.note(nested.release().await);
+        }
+    }
+
+    async fn counters(&mut self, locks: &LockManager, other: &LockManager) {
+        let name = self.name("semaphore");
+        let semaphore = locks.semaphore(&name);
+        self.note(semaphore.try_set_permits(2).await);
+        let leased = semaphore.permits(2).acquire().await;
+        if let Some(leased) = self.note(leased) {
+            self.note(leased.renew(WAIT).await);
+            self.note(locks.inspect(&name).await);
+            let waiting = tokio::spawn(other.semaphore(&name).permits(1).wait(WAIT).acquire());
+            self.heard_of(&name, &waiting).await;
+            self.note(leased.release().await);
+            if let Some(guard) = self.note(waiting.await.expect("no panic")) {
+                self.note(guard.release().await);
+            }
+        }
+        // Somebody else's lease that is over is taken back.
+        let leases = format!("{{{}}}:timeout", self.key("semaphore"));
+        let _: Value = self
+            .server
+            .query(&["ZADD", &leases, "1", "0123456789abcdef"]);
+        if let Some(guard) = self.note(semaphore.permits(1).acquire().await) {
+            self.note(guard.release().await);
+        }
+        self.note(semaphore.add_permits(1).await);
+        self.note(semaphore.delete().await);
+        let latch = locks.latch(self.name("latch"));
+        self.note(latch.try_set_count(1).await);
+        let waiting = other.latch(self.name("latch"));
+        let waiting = tokio::spawn(async move { waiting.wait(Some(WAIT)).await });
+        self.note(latch.count_down().await);
+        self.note(waiting.await.expect("no panic"));
+    }
+
+    async fn forced(&mut self, locks: &LockManager, other: &LockManager) {
+        let (mutex, shared, permits) = (
+            self.name("forced"),
+            self.name("forced-rw"),
+            self.name("forced-permits"),
+        );
+        let held = self.note(locks.mutex(&mutex).acquire().await);
+        self.note(other.force_release(&mutex).await);
+        drop(held);
+        let held = self.note(locks.read(&shared).acquire().await);
+        self.note(other.force_release(&shared).await);
+        drop(held);
+        self.note(locks.semaphore(&permits).try_set_permits(1).await);
+        let held = self.note(locks.semaphore(&permits).permits(1).acquire().await);
+        self.note(other.force_release(&permits).await);
+        drop(held);
+    }
+}
+
+/// Whether the condition came within so many tenths of a second.
+async fn eventually_or(tenths: u32, mut condition: impl AsyncFnMut() -> bool) -> bool {
+    let waited = tokio::time::timeout(tenths * 100 * MS, async {
+        while !condition().await {
+            tokio::time::sleep(5 * MS).await;
+        }
+    });
+    waited.await.is_ok()
+}
+
+/// What is said when every kind of lock is used with these rights.
+async fn said_with(
+    server: &RedisServer,
+    user: &str,
+    rights: &[&str],
+    namespace: &str,
+    prefix: &str,
+) -> Vec<String> {
+    let mut command = vec!["ACL", "SETUSER", user, "reset", "on", ">secret"];
+    command.extend(rights);
+    let _: Value = server.query(&command);
+    let events = Events::default();
+    let _guard = tracing::subscriber::set_default(events.clone());
+    let mut walk = Walk {
+        server,
+        url: server.url_with(user, "secret"),
+        namespace,
+        prefix,
+        said: Vec::new(),
+        events: events.clone(),
+        lingers: !rights.contains(&"+unsubscribe"),
+    };
+    walk.everything().await;
+    // What the walk does on purpose.
+    let expected = |text: &String| {
+        text.contains("lock lost")
+            || text.contains(" was lost after ")
+            || text.contains("fewer replicas are connected")
+    };
+    walk.said.extend(
+        events
+            .of(Level::WARN)
+            .into_iter()
+            .filter(|text| !expected(text)),
+    );
+    walk.said
+}
+
+/// What has to be in an error for a right to be named.
+fn name_of(right: &str) -> String {
+    let name = right.trim_start_matches(['+', '&']).trim_end_matches('*');
+    name.replace('|', " ").to_lowercase()
+}
+
+fn names(said: &[String], right: &str) -> bool {
+    said.iter().any(|text| {
+        text.to_lowercase()
+            .replace('|', " ")
+            .contains(&name_of(right))
+    })
+}
+
+async fn each_right_is_needed(begin: &str, namespace: &str, prefix: &str) {
+    let rights = documented_rights(begin);
+    let server = RedisServer::start();
+    let all = said_with(&server, "all", &rights, namespace, prefix).await;
+    assert!(all.is_empty(), "{all:#?}");
+    let refused: Vec<Value> = server.query(&["ACL", "LOG"]);
+    assert!(refused.is_empty(), "{refused:?}");
+    let mut unnamed = BTreeMap::new();
+    for (at, right) in rights
+        .iter()
+        .enumerate()
+        .filter(|(_, right)| right.starts_with(['+', '~', '&']))
+    {
+        let fewer: Vec<_> = rights
+            .iter()
+            .filter(|other| *other != right)
+            .copied()
+            .collect();
+        let said = said_with(&server, &format!("but{at}"), &fewer, namespace, prefix).await;
+        if SILENT.contains(right) {
+            assert!(said.is_empty(), "{right}: {said:#?}");
+        } else if !names(&said, right) {
+            unnamed.insert(*right, said);
+        }
+    }
+    assert!(unnamed.is_empty(), "{unnamed:#?}");
+}
+
+#[tokio::test]
+async fn every_documented_right_is_needed_and_named_when_it_is_missing() {
+    each_right_is_needed("ACL SETUSER locks on >PASSWORD", "lock:", "").await;
+}
+
+#[tokio::test]
+async fn every_documented_right_for_bare_names_is_needed_and_named_when_it_is_missing() {
+    each_right_is_needed("ACL SETUSER bare-locks on >PASSWORD", "", "orders:").await;
+}
