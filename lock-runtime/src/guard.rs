@@ -133,8 +133,8 @@ impl LockGuard {
         Protect::new(Custody::new(self.shares), body)
     }
 
-    /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the lineage into
-    /// a spawned task, `tokio::spawn(guard.scope(work))`. It does not watch for loss.
+    /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the hold on to a
+    /// spawned task, `tokio::spawn(guard.scope(work))`: see [`Lease::scope`]. It does not watch for loss.
     pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
         Scope::new(self.shares.lineage(), future)
     }

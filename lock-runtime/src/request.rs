@@ -31,6 +31,10 @@ use crate::wait;
 /// requests of one hold take turns. A guard taken by hand is an ancestor only inside its `scope`: asking for the same
 /// lock beside it waits for it. The chain is captured when the method is called: a future that was made outside and
 /// is polled inside a hold counts as it was made.
+///
+/// A body may move to another task, for example by `spawn` after a `timeout(&mut future)`: its requests re-enter
+/// there. A request that leaves the body for another task does not, nor does one that stays behind. Outside of tasks,
+/// as in `block_on`, the thread decides instead of the task.
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until it is acquired or run"]
 pub struct LockRequest {

@@ -58,8 +58,9 @@ impl Lease {
         Lost::new(self.held.clone())
     }
 
-    /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the lineage into
-    /// a spawned task, `tokio::spawn(lease.scope(work))`, which then counts as nested there.
+    /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the hold on to a
+    /// spawned task, `tokio::spawn(lease.scope(work))`, which then counts as nested in it. Other holds that this one
+    /// was acquired under are not passed on with it: `outer.scope(inner.scope(work))` passes both.
     pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
         Scope::new(self.lineage.clone(), future)
     }

@@ -218,3 +218,20 @@ async fn operators_let_others_run() {
     })
     .await;
 }
+
+#[cfg(feature = "macros")]
+#[tokio::test]
+async fn annotated_functions_that_are_refused_at_once_let_others_run() {
+    #[lock_runtime::distributed_lock(key = "a")]
+    async fn without_a_manager() -> Result<(), LockError> {
+        Ok(())
+    }
+    lets_others_run("refused", async || {
+        let refused = without_a_manager().await;
+        assert!(
+            matches!(refused, Err(LockError::NotInstalled)),
+            "{refused:?}"
+        );
+    })
+    .await;
+}

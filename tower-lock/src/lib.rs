@@ -32,7 +32,7 @@
 //!
 //! What the handler requests in its own task is nested in the layer's hold: the same lock, from an attribute on a
 //! service method or from a second layer, re-enters instead of waiting for itself. Work that the handler *spawns*
-//! is not nested and would wait: pass the lineage on with `Lease::scope`, or use another name.
+//! is not nested and would wait: pass the hold on with `Lease::scope`, or use another name.
 //!
 //! The layer is the outer lock, and the handler knows nothing of it: it has no fencing token. Where a handler writes
 //! to something that checks tokens, use the attribute or [`LockRequest::run`](lock_runtime::LockRequest::run) there.

@@ -153,3 +153,21 @@ async fn bodies_are_untouched_while_their_requests_wait() {
     waiting.await.unwrap().unwrap();
     assert_eq!(polls.load(Ordering::SeqCst), 1);
 }
+
+#[tokio::test]
+async fn requests_that_a_cap_refuses_let_other_tasks_run() {
+    let layer = LockLayer::new(LockManager::in_memory(), by_path).max_waiters(0);
+    let inner = service_fn(async |_: Request<String>| {
+        Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+    });
+    let mut service = layer.layer(inner);
+    let other = tokio::spawn(async {});
+    for _ in 0..10_000 {
+        if other.is_finished() {
+            return;
+        }
+        let response = service.call(get("/a")).await.unwrap();
+        assert_eq!(response.status(), 503);
+    }
+    panic!("refusals kept the thread");
+}
