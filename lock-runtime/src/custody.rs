@@ -94,7 +94,9 @@ pin_project! {
 }
 
 impl Custody {
-    pub(crate) fn new(shares: Shares) -> Custody {
+    pub(crate) fn new(mut shares: Shares) -> Custody {
+        // A loss drops the body, and so ends them.
+        shares.are_under_way();
         Custody {
             over: shares.held().over_signal(),
             nest: Nest::new(shares.lineage()),

@@ -24,7 +24,8 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    pub(crate) fn new(shares: Shares) -> LockGuard {
+    pub(crate) fn new(mut shares: Shares) -> LockGuard {
+        shares.are_in_hand();
         LockGuard { shares }
     }
 

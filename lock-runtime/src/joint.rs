@@ -203,11 +203,27 @@ impl Shares {
         }
     }
 
+    fn parts_mut(&mut self) -> &mut [Share] {
+        match &mut self.parts {
+            Parts::One(share) => std::slice::from_mut(share),
+            Parts::All(shares, _) => shares,
+        }
+    }
+
+    /// As [`Share::is_in_hand`].
+    pub(crate) fn are_in_hand(&mut self) {
+        self.parts_mut().iter_mut().for_each(Share::is_in_hand);
+    }
+
+    /// As [`Share::is_under_way`].
+    pub(crate) fn are_under_way(&mut self) {
+        self.parts_mut().iter_mut().for_each(Share::is_under_way);
+    }
+
     /// Keeps the keys for `least` from now, even if the guard ends before.
     pub(crate) fn keep_for(&mut self, least: Duration) {
-        match &mut self.parts {
-            Parts::One(share) => share.keep_for(least),
-            Parts::All(shares, _) => shares.iter_mut().for_each(|share| share.keep_for(least)),
+        for share in self.parts_mut() {
+            share.keep_for(least);
         }
     }
 

@@ -24,10 +24,13 @@ pub(crate) struct Lifecycle {
     /// Raised after `phase` has reached `STOPPED` or `RUNTIME_GONE`.
     stopped: Notify,
     runtime: OnceLock<Handle>,
-    /// Guards that have not ended, lost ones included, and questions to the store that may become one. A question
-    /// counts first and then looks whether callers are still admitted, a shutdown does it the other way round, all
-    /// of it sequentially consistent: one of the two sees the other.
-    pub(crate) guards: Arc<Tally>,
+    /// Guards in the hands of callers that have not ended, lost ones included. Nobody knows when their owners end them.
+    pub(crate) in_hand: Arc<Tally>,
+    /// Bodies that run under a hold, questions to the store that may become a hold, and holds on their way to their
+    /// callers: a shutdown ends all of these. A question counts first and then looks whether callers are still
+    /// admitted, a shutdown does it the other way round, all of it sequentially consistent: one of the two sees the
+    /// other.
+    pub(crate) under_way: Arc<Tally>,
     /// Background releases and hand-overs under way, and requests to counters.
     pub(crate) background: Arc<Tally>,
 }
@@ -57,6 +60,27 @@ impl Lifecycle {
             CLOSING | STOPPED => Some("the manager is shutting down"),
             _ => Some("the runtime that the manager belongs to is gone"),
         }
+    }
+
+    /// Resolves when nobody holds or acquires a lock.
+    pub(crate) async fn holds_ended(&self) {
+        while self.in_hand.count() + self.under_way.count() > 0 {
+            self.in_hand.zero().await;
+            self.under_way.zero().await;
+        }
+    }
+
+    /// Resolves when nothing acquires, runs under a hold or releases.
+    pub(crate) async fn settled(&self) {
+        while self.under_way.count() + self.background.count() > 0 {
+            self.under_way.zero().await;
+            self.background.zero().await;
+        }
+    }
+
+    /// Whether the background loops were told to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.phase.load(Ordering::SeqCst) >= STOPPED
     }
 
     /// Admits no more callers.
@@ -114,12 +138,17 @@ impl Lifecycle {
     /// Runs `work` in the background, counted. Never blocks or panics; where there is no runtime left, the work
     /// is dropped, and leases run out by themselves.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let counted = self.background.enter();
+        self.spawn_uncounted(async move {
+            work.await;
+            drop(counted);
+        });
+    }
+
+    /// As [`spawn`](Lifecycle::spawn), for what itself waits until nothing is counted any more.
+    pub(crate) fn spawn_uncounted(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = self.runtime.get() {
-            let counted = self.background.enter();
-            drop(runtime.spawn(async move {
-                work.await;
-                drop(counted);
-            }));
+            drop(runtime.spawn(work));
         }
     }
 }
@@ -135,7 +164,8 @@ impl fmt::Debug for Lifecycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lifecycle")
             .field("open", &self.is_open())
-            .field("guards", &self.guards.count())
+            .field("in_hand", &self.in_hand.count())
+            .field("under_way", &self.under_way.count())
             .field("background", &self.background.count())
             .finish_non_exhaustive()
     }

@@ -24,6 +24,8 @@ use crate::watchdog::Watch;
 
 /// How long a shutdown waits for releases under way.
 const DRAIN: Duration = Duration::from_secs(2);
+/// How long it waits for those who hold a guard to answer to its loss.
+const REACTION: Duration = Duration::from_millis(250);
 
 static GLOBAL: OnceLock<LockManager> = OnceLock::new();
 
@@ -218,7 +220,12 @@ impl LockManager {
 
     /// Ends the manager in order: admits nobody and sends waiters away ([`LockError::ShuttingDown`]); lets holds end
     /// by themselves for the grace period, renewing them; then ends the rest as lost ([`LostReason::Shutdown`]),
-    /// which drops protected bodies; waits up to 2 s for the releases under way; stops the watchdog.
+    /// which drops protected bodies; waits up to 2 s for these and for the releases under way; stops the watchdog.
+    ///
+    /// A guard that a caller holds by hand is lost after the grace period, too, but only its owner can drop it. The
+    /// shutdown gives the owner 250 ms to answer to [`lost`](crate::LockGuard::lost) and then waits no longer. A guard
+    /// that is dropped later still gives its key back in the background while the runtime lives. One that is not
+    /// dropped leaves its key to the lease.
     ///
     /// It does not wait for plain permits that are out, for they have no holder: until it is done, they can be given
     /// back and latches counted down.
@@ -229,22 +236,21 @@ impl LockManager {
     /// Dropping the future stops the shutdown where it is; calling it again goes on.
     pub async fn shutdown(&self) {
         let core = &self.core;
+        if core.life.is_stopped() {
+            return;
+        }
         core.life.close();
         core.gates.close();
         let grace = core.options.shutdown_grace;
-        if tokio::time::timeout(grace, core.life.guards.zero())
-            .await
-            .is_err()
-        {
-            core.watch.lose_all(LostReason::Shutdown);
+        let in_time = tokio::time::timeout(grace, core.life.holds_ended()).await;
+        let mut over_at = None;
+        if in_time.is_err() {
+            over_at = core.watch.lose_all(LostReason::Shutdown);
         }
         let drain_until = clock::now() + DRAIN;
         let drained = async {
-            // Again, if a hand-over that was under way gave its heir a guard: that one's release is to come.
-            while core.life.guards.count() + core.life.background.count() > 0 {
-                core.life.guards.zero().await;
-                core.life.background.zero().await;
-            }
+            let _ = tokio::time::timeout(REACTION, core.life.in_hand.zero()).await;
+            core.life.settled().await;
             core.backend.drained().await;
         };
         tokio::select! {
@@ -252,7 +258,25 @@ impl LockManager {
             () = clock::sleep_until(drain_until) => {}
         }
         core.life.stop();
-        core.backend.close();
+        if core.life.in_hand.count() == 0 {
+            core.backend.close();
+            return;
+        }
+        // Guards that are dropped later are given back as long as their leases last.
+        let over_at = over_at.unwrap_or_else(|| clock::now() + core.options.lease);
+        let core = core.clone();
+        self.core.life.spawn_uncounted(async move {
+            let settled = async {
+                core.life.holds_ended().await;
+                core.life.settled().await;
+                core.backend.drained().await;
+            };
+            tokio::select! {
+                () = settled => {}
+                () = clock::sleep_until(over_at) => {}
+            }
+            core.backend.close();
+        });
     }
 
     /// Makes this the manager that the attribute uses when it names none. Once per process.

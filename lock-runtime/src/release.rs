@@ -276,7 +276,10 @@ impl Departure {
                     ..heir.terms
                 };
                 let share = Share::admit(&core, &key, Some(place), to, terms, granted);
-                heir.give(Turn::Held(share.unclaimed()));
+                if core.life.is_open() {
+                    heir.give(Turn::Held(share.unclaimed()));
+                }
+                // Else both are dropped: the heir is told that the manager closes, and the lock is given back.
                 let _ = done.send(Ok(()));
                 return;
             }

@@ -13,7 +13,7 @@ use crate::hold::{Hold, Left};
 use crate::holder::HolderId;
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::lifecycle::Counted;
+use crate::lifecycle::{Counted, Lifecycle, Tally};
 use crate::lineage::{Frame, Level, Lineage, Path};
 use crate::observe;
 use crate::options::Terms;
@@ -32,7 +32,7 @@ pub(crate) struct Share {
     level: OnceLock<Arc<Level>>,
     /// A nested share's turns under its ancestors.
     path: Option<Path>,
-    /// What keeps a shutdown waiting. Gone once the share has left.
+    /// What keeps a shutdown waiting, and for how long. Gone once the share has left.
     counted: Option<Counted>,
     /// Until when the key stays taken, even if the share ends before.
     keep_until: Option<Box<Moment>>,
@@ -65,6 +65,23 @@ impl Share {
         Unclaimed(hold)
     }
 
+    /// A shutdown waits for it for its grace period only: its end is up to a caller.
+    pub(crate) fn is_in_hand(&mut self) {
+        self.count_as(|life| &life.in_hand);
+    }
+
+    /// A shutdown waits until it has ended: something here ends it when it is lost.
+    pub(crate) fn is_under_way(&mut self) {
+        self.count_as(|life| &life.under_way);
+    }
+
+    fn count_as(&mut self, tally: impl FnOnce(&Lifecycle) -> &Arc<Tally>) {
+        if let Some(counted) = &mut self.counted {
+            // Counted anew before the old count ends: a shutdown in between sees one of them.
+            *counted = tally(&self.core.life).enter();
+        }
+    }
+
     /// The caller has the share from here on, and the watchdog renews the hold if the caller wants that.
     pub(crate) fn renew_from_now_on(&mut self, wanted: bool) {
         if wanted && !self.renewed {
@@ -93,7 +110,7 @@ impl Share {
         renewed: bool,
         path: Option<Path>,
     ) -> Share {
-        let counted = Some(core.life.guards.enter());
+        let counted = Some(core.life.under_way.enter());
         let (acquired_in, level) = (None, OnceLock::new());
         Share {
             core,

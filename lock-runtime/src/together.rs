@@ -159,7 +159,7 @@ async fn at_once(
     }
     core.start();
     // Until the grants count as guards: a shutdown in between would leave the locks to their leases.
-    let _asking = core.life.guards.enter();
+    let _asking = core.life.under_way.enter();
     core.life.admit(&first.key)?;
     let mut places = Vec::with_capacity(members.len());
     for (_, order) in members {

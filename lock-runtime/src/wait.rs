@@ -286,7 +286,7 @@ pub(crate) async fn ask_as(
     holder: HolderId,
     now: Moment,
 ) -> (Counted, Result<Acquired, Fault>) {
-    let asking = core.life.guards.enter();
+    let asking = core.life.under_way.enter();
     if let Some(why) = core.life.closed() {
         return (asking, Err(Fault::Closed(why)));
     }

@@ -100,17 +100,20 @@ impl Watch {
         drop(self.schedule().remove(hold.holder().number()));
     }
 
-    /// Ends every hold for `reason`.
-    pub(crate) fn lose_all(&self, reason: LostReason) {
+    /// Ends every hold for `reason`. Tells when the last of their leases is over.
+    pub(crate) fn lose_all(&self, reason: LostReason) -> Option<Moment> {
         let holds: Vec<_> = {
             let schedule = self.schedule();
             let holds = schedule.holds.values().map(|watched| &watched.hold);
             holds.cloned().collect()
         };
+        let over_at = holds.iter().map(|hold| hold.deadline());
+        let over_at = over_at.reduce(Moment::later);
         for hold in holds {
             self.remove(&hold);
             hold.lose(reason);
         }
+        over_at
     }
 
     /// Takes in what the store says without being asked.

@@ -247,3 +247,29 @@ async fn a_shutdown_under_load_sends_everybody_away_and_leaves_nothing() {
         server.assert_deserted().await;
     }
 }
+
+#[tokio::test]
+async fn after_a_shutdown_the_connections_end_with_the_last_guard_or_with_its_lease() {
+    for dropped in [true, false] {
+        let server = RedisServer::start();
+        let builder = LockManager::builder().shutdown_grace(Duration::ZERO);
+        let locks = builder.connect(&server.url()).await.unwrap();
+        let lease = if dropped { LONG } else { 1_000 * MS };
+        let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
+        locks.shutdown().await;
+        assert!(!guard.is_held());
+        assert!(!server.clients().is_empty(), "needed for the release");
+        let kept = if dropped {
+            drop(guard);
+            None
+        } else {
+            Some(guard)
+        };
+        eventually("the connections are gone", async || {
+            server.clients().is_empty()
+        })
+        .await;
+        eventually("the key is gone", async || server.stray_keys().is_empty()).await;
+        drop(kept);
+    }
+}

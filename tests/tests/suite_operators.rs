@@ -210,4 +210,39 @@ tests::suite! {
         }
         other.mutex("k").try_acquire().await.unwrap().unwrap().release().await.unwrap();
     }
+
+    async fn a_shutdown_does_not_wait_in_vain_for_a_guard_that_nobody_drops(store: &mut Store) {
+        let other = store.manager().await;
+        let locks = store.connect(LockManager::builder().shutdown_grace(100 * MS)).await;
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let started = Instant::now();
+        locks.shutdown().await;
+        assert!(started.elapsed() >= 100 * MS && started.elapsed() < 1_500 * MS, "{:?}", started.elapsed());
+        assert_eq!(guard.lost().wait().await, LostReason::Shutdown);
+        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+        // Dropped late, it still gives its key back, long before its lease is over.
+        let started = Instant::now();
+        drop(guard);
+        other.mutex("k").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+        assert!(started.elapsed() < store.lease() / 2, "{:?}", started.elapsed());
+        // It is done, and need not be waited for again.
+        let started = Instant::now();
+        locks.shutdown().await;
+        assert!(started.elapsed() < 100 * MS, "{:?}", started.elapsed());
+    }
+
+    async fn a_guard_whose_owner_answers_to_its_loss_is_given_back_before_the_shutdown_returns(store: &mut Store) {
+        let other = store.manager().await;
+        let locks = store.connect(LockManager::builder().shutdown_grace(100 * MS)).await;
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let owner = tokio::spawn(async move {
+            let reason = guard.lost().wait().await;
+            drop(guard);
+            reason
+        });
+        locks.shutdown().await;
+        let next = other.mutex("k").try_acquire().await.unwrap();
+        next.expect("given back").release().await.unwrap();
+        assert_eq!(owner.await.unwrap(), LostReason::Shutdown);
+    }
 }
