@@ -104,8 +104,7 @@ impl Downgrade {
         if self.hold.is_ended() {
             return Ok(());
         }
-        self.core.watch.remove(&self.hold);
-        self.hold.lose(LostReason::Refused);
+        self.core.watch.lose(&self.hold, LostReason::Refused);
         Err(self.hold.lost_error(LostReason::Refused, false))
     }
 }

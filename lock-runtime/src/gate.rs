@@ -6,7 +6,8 @@
 //! loses its place to those who wait behind it ([`Ticket::look_at_head`]).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
 
@@ -16,6 +17,7 @@ use crate::kind::Kind;
 use crate::options::Terms;
 use crate::pace::Pace;
 use crate::share::Unclaimed;
+use crate::sync::{Mutex, MutexGuard};
 
 mod place;
 mod ticket;
@@ -24,14 +26,13 @@ pub(crate) use self::place::{Heir, Place};
 pub(crate) use self::ticket::{Ticket, Waiting};
 
 /// The gates of one manager.
-#[derive(Debug)]
 pub(crate) struct Gates {
     state: Mutex<State>,
     max_per_key: usize,
     max_in_all: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     gates: KeyMap<Gate>,
     /// Callers per key that wait in the store's queue instead of one of these.
@@ -44,7 +45,7 @@ struct State {
 }
 
 /// A key that somebody in this process deals with.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Gate {
     /// Which place is the head's. Another one was passed over, and means nothing any more.
     head: u64,
@@ -105,7 +106,6 @@ impl Gate {
     }
 }
 
-#[derive(Debug)]
 struct Waiter {
     turn: oneshot::Sender<Turn>,
     terms: Terms,
@@ -216,6 +216,11 @@ impl Gates {
         !self.state().in_line.contains_key(key)
     }
 
+    /// How many callers wait, for whatever key.
+    pub(crate) fn waiting(&self) -> usize {
+        self.state().waiting
+    }
+
     fn check_caps(&self, key: &Key, for_key: usize, in_all: usize) -> Result<(), LockError> {
         let (limit, scope) = if for_key >= self.max_per_key {
             (self.max_per_key, "for this key")
@@ -271,6 +276,19 @@ impl Gates {
     }
 }
 
+impl fmt::Debug for Gates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (keys, waiting) = {
+            let state = self.state();
+            (state.gates.len(), state.waiting)
+        };
+        f.debug_struct("Gates")
+            .field("keys", &keys)
+            .field("waiting", &waiting)
+            .finish_non_exhaustive()
+    }
+}
+
 pub(crate) fn closed(key: &Key) -> LockError {
     LockError::ShuttingDown {
         name: key.name().to_owned(),
@@ -278,5 +296,7 @@ pub(crate) fn closed(key: &Key) -> LockError {
     }
 }
 
+#[cfg(test)]
+mod models;
 #[cfg(test)]
 mod tests;

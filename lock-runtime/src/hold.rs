@@ -1,7 +1,7 @@
 //! One hold of one lock: what guards share, what the watchdog renews, what a loss ends.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -18,6 +18,7 @@ use crate::kind::Kind;
 use crate::observe;
 use crate::options::Terms;
 use crate::share::Share;
+use crate::sync::{Mutex, MutexGuard};
 use crate::term::Term;
 
 /// A hold from the store's grant to its end. Shared by the guards of one lineage, their views and the watchdog.
@@ -87,9 +88,19 @@ enum Phase {
     Lost {
         reason: LostReason,
         held_for: Duration,
+        /// False if it was handed over to a caller who did not take it in time.
+        claimed: bool,
     },
     /// The last sharer left.
     Ended,
+}
+
+/// A loss that others are still to be told of.
+struct News {
+    reason: LostReason,
+    place: Option<Place>,
+    also_told: Vec<Weak<Notify>>,
+    unclaimed: Option<Share>,
 }
 
 /// What the last sharer takes along when it leaves.
@@ -227,25 +238,60 @@ impl Hold {
 
     /// Why the hold was lost, if it was. The local deadline counts from here on: it needs no timer to be true.
     pub(crate) fn loss(&self) -> Option<LostReason> {
-        self.loss_at(clock::now())
+        match self.look() {
+            Phase::Lost { reason, .. } => Some(reason),
+            Phase::Held | Phase::Ended => None,
+        }
     }
 
-    /// As [`loss`](Hold::loss), for whoever has just read the clock.
-    fn loss_at(&self, now: Moment) -> Option<LostReason> {
-        let state = self.state();
-        match state.phase {
-            Phase::Lost { reason, .. } => Some(reason),
-            Phase::Ended => None,
-            Phase::Held => {
-                let reason = self.overdue(&state, now)?;
-                drop(state);
-                self.lose(reason);
-                // Another reason may have come first.
-                match self.state().phase {
-                    Phase::Lost { reason, .. } => Some(reason),
-                    Phase::Held | Phase::Ended => None,
-                }
-            }
+    /// The phase by now: a hold whose time is over is lost from here on.
+    fn look(&self) -> Phase {
+        let mut state = self.state();
+        let news = self.expire(&mut state, clock::now());
+        let phase = state.phase;
+        drop(state);
+        self.announce(news);
+        phase
+    }
+
+    /// Ends a hold whose time is over by `now`. Whoever looks at the hold or changes it under the same lock has this
+    /// done first: an end and a renewal that cross are then one after the other.
+    #[must_use = "announce it once the state is unlocked"]
+    fn expire(&self, state: &mut State, now: Moment) -> Option<News> {
+        let reason = self.overdue(state, now)?;
+        self.end(state, reason)
+    }
+
+    /// Ends the hold as lost: the first reason counts, and an ended hold cannot be lost.
+    #[must_use = "announce it once the state is unlocked"]
+    fn end(&self, state: &mut State, reason: LostReason) -> Option<News> {
+        if state.phase != Phase::Held {
+            return None;
+        }
+        let unclaimed = state.take_unclaimed();
+        state.phase = Phase::Lost {
+            reason,
+            held_for: self.held_for(),
+            claimed: unclaimed.is_none(),
+        };
+        Some(News {
+            reason,
+            place: state.place.take(),
+            also_told: state.take_also_told(),
+            unclaimed,
+        })
+    }
+
+    /// Tells of a loss. Outside of the state's lock: this wakes others.
+    fn announce(&self, news: Option<News>) {
+        let Some(news) = news else { return };
+        self.tell(news.also_told);
+        // This wakes the next local waiter.
+        drop(news.place);
+        // Nobody ever had it: the store is told at once.
+        match news.unclaimed {
+            Some(unclaimed) => drop(unclaimed),
+            None => observe::count_lost(self.label, news.reason),
         }
     }
 
@@ -273,8 +319,13 @@ impl Hold {
         }
     }
 
+    /// Whether any caller ever had the hold, as far as is known once it is lost.
+    pub(crate) fn was_claimed(&self) -> bool {
+        !matches!(self.state().phase, Phase::Lost { claimed: false, .. })
+    }
+
     pub(crate) fn is_held(&self) -> bool {
-        self.loss().is_none() && self.state().phase == Phase::Held
+        self.look() == Phase::Held
     }
 
     /// True once no guard shares it any more: the last one has left it, good or lost.
@@ -288,7 +339,7 @@ impl Hold {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.loss().is_some() || self.is_ended()
+        self.look() != Phase::Held
     }
 
     /// How long the hold may still be believed in without a further renewal.
@@ -321,33 +372,8 @@ impl Hold {
 
     /// Ends the hold as lost: the first reason counts, and an ended hold cannot be lost.
     pub(crate) fn lose(&self, reason: LostReason) {
-        let (place, also_told, unclaimed) = {
-            let mut state = self.state();
-            if state.phase != Phase::Held {
-                return;
-            }
-            state.phase = Phase::Lost {
-                reason,
-                held_for: self.held_for(),
-            };
-            (
-                state.place.take(),
-                state.take_also_told(),
-                state.take_unclaimed(),
-            )
-        };
-        self.tell(also_told);
-        // Outside the state's lock: this wakes the next local waiter.
-        drop(place);
-        // Nobody ever had it: the store is told at once.
-        let was_claimed = unclaimed.is_none();
-        drop(unclaimed);
-        // Last: a log subscriber may panic.
-        if was_claimed {
-            observe::lost(self.label, self.key.name(), reason, self.held_for());
-        } else {
-            observe::never_claimed(self.label, self.key.name(), self.held_for());
-        }
+        let news = self.end(&mut self.state(), reason);
+        self.announce(news);
     }
 
     /// Keeps the first share for the caller that the hold is handed over to. If the hold is lost before that caller
@@ -388,10 +414,18 @@ impl Hold {
     /// # Errors
     /// [`LockError::Lost`] if the hold is lost, and somebody still shares it.
     pub(crate) fn share(&self, terms: Terms, kind: Kind) -> Result<Option<bool>, LockError> {
-        if let Err(lost) = self.check() {
-            return if self.is_left() { Ok(None) } else { Err(lost) };
-        }
         let mut state = self.state();
+        let news = self.expire(&mut state, clock::now());
+        if let Phase::Lost { reason, .. } = state.phase {
+            let is_left = state.sharers == 0;
+            drop(state);
+            self.announce(news);
+            return if is_left {
+                Ok(None)
+            } else {
+                Err(self.lost_error(reason, false))
+            };
+        }
         if state.phase != Phase::Held || (kind == Kind::Write && state.writers == 0) {
             return Ok(None);
         }
@@ -414,8 +448,8 @@ impl Hold {
         keep_until: Option<Moment>,
         now: Moment,
     ) -> Left {
-        let loss = self.loss_at(now);
         let mut state = self.state();
+        let news = self.expire(&mut state, now);
         if let Some(keep_until) = keep_until {
             let latest = &mut state.rare().keep_until;
             *latest = Some(latest.map_or(keep_until, |latest| latest.later(keep_until)));
@@ -424,10 +458,10 @@ impl Hold {
         state.renewers -= usize::from(renewed);
         state.writers -= usize::from(kind == Kind::Write);
         if let Phase::Lost { reason, .. } = state.phase {
-            return Left::Lost {
-                reason: loss.unwrap_or(reason),
-                last: state.sharers == 0,
-            };
+            let last = state.sharers == 0;
+            drop(state);
+            self.announce(news);
+            return Left::Lost { reason, last };
         }
         if state.sharers > 0 {
             if kind == Kind::Write && state.writers == 0 {
@@ -451,9 +485,9 @@ impl Hold {
     }
 
     /// True while the hold is neither lost nor ended nor past its end. Changes nothing, unlike [`loss`](Hold::loss).
-    pub(crate) fn is_good(&self) -> bool {
+    pub(crate) fn is_good_at(&self, now: Moment) -> bool {
         let state = self.state();
-        state.phase == Phase::Held && self.overdue(&state, clock::now()).is_none()
+        state.phase == Phase::Held && self.overdue(&state, now).is_none()
     }
 
     /// What to ask of the store at the next renewal.
@@ -496,28 +530,29 @@ impl Hold {
             .map_or(deadline, |max| max.earlier(deadline))
     }
 
-    /// Takes in the answer to a renewal that was sent at `sent_at`.
+    /// Takes in the answer to a renewal that was sent at `sent_at`. One that confirms the hold after its end comes too
+    /// late: `is_held` has said no already.
     pub(crate) fn renewed(&self, asked: &Renewal, answer: Renewed, sent_at: Moment) {
-        match answer {
-            Renewed::Held => {}
-            // It was asked for as a write and meanwhile became a read.
-            Renewed::NotHeld if asked.key.kind() != self.key().kind() => return,
-            // One that is over already was not refused: it has run out.
-            Renewed::NotHeld if self.loss().is_some() => return,
-            Renewed::NotHeld => return self.lose(LostReason::Refused),
-            Renewed::Unknown => return,
-        }
-        // A renewal that is confirmed after the deadline comes too late: `is_held` has said no already.
-        if self.loss().is_some() {
-            return;
-        }
         let mut state = self.state();
-        if let Some(term) = asked.term {
-            state.deadline = state.deadline.later(sent_at + term.trusted());
-            if term >= state.term {
-                state.lengthen = false;
+        let mut news = self.expire(&mut state, clock::now());
+        if state.phase == Phase::Held {
+            match answer {
+                Renewed::Held => {
+                    if let Some(term) = asked.term {
+                        state.deadline = state.deadline.later(sent_at + term.trusted());
+                        if term >= state.term {
+                            state.lengthen = false;
+                        }
+                    }
+                }
+                // It was asked for as a write and meanwhile became a read.
+                Renewed::NotHeld if asked.key.kind() != self.key().kind() => {}
+                Renewed::NotHeld => news = self.end(&mut state, LostReason::Refused),
+                Renewed::Unknown => {}
             }
         }
+        drop(state);
+        self.announce(news);
     }
 }
 

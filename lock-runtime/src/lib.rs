@@ -177,6 +177,7 @@ mod run;
 mod scope;
 mod semaphore;
 mod share;
+mod sync;
 mod term;
 mod together;
 mod victims;

@@ -1,5 +1,6 @@
 //! The front door.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -37,9 +38,17 @@ static GLOBAL: OnceLock<LockManager> = OnceLock::new();
 /// Its background work belongs to the tokio runtime in which it was built. When that runtime is gone, calls answer
 /// [`LockError::ShuttingDown`] and holds are lost, for nobody renews them any more; the store keeps them to the end of
 /// their leases.
-#[derive(Clone, Debug)]
+///
+/// `Debug` shows counts only, however many locks are held.
+#[derive(Clone)]
 pub struct LockManager {
     core: Arc<Core>,
+}
+
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core.fmt(f)
+    }
 }
 
 impl LockManager {
@@ -306,4 +315,33 @@ pub(crate) fn events_of(watch: &Arc<Watch>) -> EventSink {
             watch.hear(event);
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn debug_output_of_a_manager_is_short_and_names_no_key() {
+        let builder = LockManager::builder().namespace("secret:".repeat(30));
+        let locks = builder.in_memory().unwrap();
+        let mut guards = Vec::new();
+        for key in 0..10_000 {
+            let request = locks.mutex(format!("secret:{key}"));
+            guards.push(request.acquire().await.unwrap());
+        }
+        let waiters: Vec<_> = (0..100)
+            .map(|_| tokio::spawn(locks.mutex("secret:1").acquire()))
+            .collect();
+        while locks.core.gates.waiting() < waiters.len() {
+            tokio::task::yield_now().await;
+        }
+        let shown = format!("{locks:?}");
+        assert!(shown.len() < 200, "{} bytes: {shown}", shown.len());
+        assert!(!shown.contains("secret"), "{shown}");
+        assert!(shown.contains("holds: 10000") && shown.contains("waiters: 100"));
+        let request = format!("{:?}", locks.mutex("a"));
+        assert!(request.len() < 1_000, "{request}");
+        drop((guards, waiters));
+    }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use crate::backend::Fault;
 use crate::clock::Moment;
 use crate::error::{LockError, LostReason};
+use crate::hold::Hold;
+use crate::watchdog::Cause;
 
 #[cfg(feature = "metrics")]
 macro_rules! count {
@@ -52,18 +54,24 @@ fn apart(event: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(event));
 }
 
-pub(crate) fn lost(label: &'static str, name: &str, reason: LostReason, held_for: Duration) {
+/// Counts a loss. [`lost`] logs it.
+pub(crate) fn count_lost(label: &'static str, reason: LostReason) {
+    apart(|| count!("lock_lost_total", "lock" => label, "reason" => reason_text(reason)));
+}
+
+pub(crate) fn lost(hold: &Hold, reason: LostReason) {
     apart(|| {
-        tracing::warn!(lock = name, label, ?held_for, %reason, "lock lost");
-        count!("lock_lost_total", "lock" => label, "reason" => reason_text(reason));
+        let (lock, label, held_for) = (hold.key().name(), hold.label(), hold.held_for());
+        tracing::warn!(lock, label, ?held_for, %reason, "lock lost");
     });
 }
 
 /// The lock was handed over to a caller that did not take it in time. Nobody lost anything.
-pub(crate) fn never_claimed(label: &'static str, name: &str, held_for: Duration) {
+pub(crate) fn never_claimed(hold: &Hold) {
     apart(|| {
+        let (lock, label, held_for) = (hold.key().name(), hold.label(), hold.held_for());
         tracing::warn!(
-            lock = name,
+            lock,
             label,
             ?held_for,
             "a lock was handed over to a caller whose future was not polled, and its lease ended unused: poll the \
@@ -89,7 +97,65 @@ pub(crate) fn handed_over(label: &'static str) {
 pub(crate) fn renewal_failed(holds: usize, fault: &Fault) {
     apart(|| {
         tracing::warn!(holds, %fault, "renewal failed; it is repeated until the holds run out");
-        count!("lock_renewals_failed_total", "outcome" => "unknown");
+    });
+    count_failed_renewal();
+}
+
+/// Counts a failed renewal. [`renewal_failed`] logs it as well.
+pub(crate) fn count_failed_renewal() {
+    apart(|| count!("lock_renewals_failed_total", "outcome" => "unknown"));
+}
+
+pub(crate) fn renewal_unanswered(holds: usize, after: Duration) {
+    apart(|| {
+        tracing::warn!(
+            holds,
+            ?after,
+            "no answer to a renewal yet; another is sent beside it, and either answer counts"
+        );
+    });
+}
+
+pub(crate) fn renewal_panicked() {
+    apart(|| tracing::error!("a renewal panicked; its holds are renewed by the next one"));
+}
+
+/// What the watchdog counted in a second in which it had logged one event of this cause already.
+pub(crate) fn more_of(cause: Cause, holds: usize) {
+    apart(|| match cause {
+        Cause::Lost(reason) => tracing::warn!(holds, %reason, "more locks lost within a second"),
+        Cause::NeverClaimed => {
+            tracing::warn!(
+                holds,
+                "more locks ended within a second without their callers"
+            );
+        }
+        Cause::Starved => {
+            tracing::warn!(
+                holds,
+                "more locks lost within a second while the watchdog did not run"
+            );
+        }
+        Cause::Failed => tracing::warn!(holds, "renewals of more holds failed within a second"),
+        Cause::Unanswered => {
+            tracing::warn!(
+                holds,
+                "renewals of more holds without an answer within a second"
+            );
+        }
+        Cause::Panicked => tracing::error!(calls = holds, "more renewals panicked within a second"),
+    });
+}
+
+/// The watchdog itself did not run, and leases ran out meanwhile.
+pub(crate) fn watchdog_late(late: Duration, holds: usize) {
+    apart(|| {
+        tracing::warn!(
+            ?late,
+            holds,
+            "locks were lost because the watchdog did not run: this process got no CPU, its runtime was blocked, \
+             or the machine was suspended"
+        );
     });
 }
 
@@ -127,6 +193,12 @@ pub(crate) fn long_local_wait(name: &str, label: &'static str, holder: &'static 
     );
 }
 
-pub(crate) fn watchdog_restarted() {
-    apart(|| tracing::error!("the lock watchdog panicked and was restarted"));
+/// `panics`: how many there were in a row.
+pub(crate) fn watchdog_restarted(panics: u64) {
+    apart(|| {
+        tracing::error!(
+            panics,
+            "the lock watchdog panicked; it is started again after a pause"
+        );
+    });
 }

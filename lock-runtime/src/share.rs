@@ -178,11 +178,15 @@ impl Share {
         let answers = self
             .core
             .backend
-            .renew(std::slice::from_ref(&renewal), timeout)
+            .renew(std::slice::from_ref(&renewal), timeout, timeout)
             .await
             .map_err(|fault| fault.into_error(hold.key().name()))?;
         let answer = answers.first().copied().unwrap_or(Renewed::Unknown);
         hold.renewed(&renewal, answer, sent_at);
+        if answer == Renewed::NotHeld {
+            // Lost: the watchdog takes it out, and says so.
+            self.core.watch.look_now(hold);
+        }
         if answer == Renewed::Unknown {
             return Err(LockError::Unavailable {
                 name: hold.key().name().to_owned(),

@@ -68,9 +68,17 @@ impl Term {
         self.cadence() - Duration::from_micros(fastrand::u64(..=early))
     }
 
-    /// How long one call about this lease may take.
+    /// How long one call about this lease may take. Of a renewal, how long it usually takes at most: its answer counts
+    /// later as well.
     pub(crate) fn call_timeout(self, configured: Duration) -> Duration {
         configured.min(self.0 / 6)
+    }
+
+    /// How long a renewal that is `overdue` by so much waits for an answer before another is sent beside it. The pauses
+    /// double once the renewal is overdue by more than a call may take: a store that does not answer is asked a few times
+    /// in a lease, however long that is.
+    pub(crate) fn patience(self, configured: Duration, overdue: Duration) -> Duration {
+        self.call_timeout(configured).max(overdue)
     }
 
     /// How long one node of a quorum may take to answer about this lease: far less than the lease, for the others'
@@ -132,7 +140,22 @@ mod tests {
             assert!(term.margin() >= ms(10) && term.margin() >= term.ttl() / 100);
             // One renewal may fail to answer and the next still arrives in time.
             assert!(term.cadence() + term.call_timeout(Duration::MAX) * 2 < term.trusted());
+            // So does an answer that takes a third of the lease.
+            assert!(term.cadence() + term.ttl() / 3 < term.trusted());
             assert!(term.least_useful() < term.trusted());
+        }
+    }
+
+    #[test]
+    fn a_store_that_does_not_answer_is_asked_a_few_times_in_a_lease_however_long_that_is() {
+        for (lease, at_most) in [(1_000, 3), (30_000, 5), (86_400_000, 16)] {
+            let term = Term::new(ms(lease), true).unwrap();
+            let (mut asked, mut at) = (0, term.cadence());
+            while at < term.trusted() {
+                asked += 1;
+                at += term.patience(ms(2_000), at - term.cadence());
+            }
+            assert!(asked >= 2 && asked <= at_most, "{asked} of {lease} ms");
         }
     }
 

@@ -1,51 +1,63 @@
 //! The watchdog: one loop per manager that renews holds in batches, checks fixed ones, and ends each hold at its
 //! local deadline whatever the store does. It knows the backend only by its trait.
 //!
-//! Each hold is in the schedule once, at its next event. While a renewal is in flight that event is the hold's end,
-//! so a store that does not answer delays nothing:
+//! Each hold is in the schedule once, at its next event or at its end, whichever is first. So a store that does not
+//! answer delays nothing:
 //!
 //! | state | next event | what ends it |
 //! |---|---|---|
 //! | Held | a third of the lease after the last confirmed request | a renewal is sent |
-//! | Renewing | the hold's end | an answer, a fault, or the end |
-//! | Unknown: the last renewal failed | a short pause | the renewal is sent again |
+//! | Asked | a sixth of the lease later (the call timeout at most), then longer and longer | another renewal is sent beside the first |
+//! | Failed: the last renewal failed | a short pause | the renewal is sent again |
 //! | Lost | none | it leaves the schedule |
+//!
+//! An answer counts as long as it is true: the lease that it confirms began when its request was sent, however late it
+//! comes. What was confirmed by a later request says more than the answer to an earlier one.
 
+mod digest;
+#[cfg(test)]
+mod models;
 mod schedule;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use self::schedule::{Schedule, Watched};
+pub(crate) use self::digest::Cause;
+use self::digest::Digest;
+use self::schedule::Schedule;
 use crate::backend::{Backend, Event, Fault, Renewal, Renewed, Victim};
-use crate::backoff::jittered;
+use crate::backoff::Backoff;
 use crate::clock::{self, Moment};
 use crate::error::LostReason;
 use crate::hold::Hold;
-use crate::kind::Kind;
 use crate::lifecycle::Lifecycle;
 use crate::observe;
+use crate::sync::{Mutex, MutexGuard};
 #[cfg(feature = "redis")]
 use crate::victims::Names;
 
 /// How long the loop sleeps at most while there are holds: a suspended machine is noticed this late.
 const TICK: Duration = Duration::from_secs(1);
+/// A watchdog that ran for so long before it panicked is started anew as if it had never panicked.
+const STABLE: Duration = Duration::from_secs(10);
 
 /// The schedule of all holds of one manager.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Watch {
     schedule: Mutex<Schedule>,
     /// What forced releases call the holds. Locked before the schedule and never by who acquires or releases, so that
     /// nobody waits for a hash.
     #[cfg(feature = "redis")]
     names: Mutex<Names>,
+    /// What is logged once a second. Nothing else is locked with it.
+    digest: std::sync::Mutex<Digest>,
     /// Raised when something is due earlier than the loop plans to wake.
     wake: Notify,
 }
@@ -61,24 +73,25 @@ impl Watch {
         let mut schedule = self.schedule();
         if schedule.missing.names(hold) {
             drop(schedule);
-            hold.lose(LostReason::ForceReleased);
+            self.end(hold, LostReason::ForceReleased);
             return;
         }
-        schedule.add(hold.clone(), sent_at + hold.term().next_renewal());
+        schedule.add(hold.clone(), sent_at);
         schedule.busy = true;
         self.wake_in_time(schedule);
     }
 
-    /// Renews a hold as soon as possible.
+    /// Looks at a hold as soon as possible: renews it, or takes it out if it is lost.
     pub(crate) fn look_now(&self, hold: &Hold) {
         let now = clock::now();
-        self.plan(hold.holder().number(), now, now);
+        let mut schedule = self.schedule();
+        schedule.plan(hold.holder().number(), now, now);
+        self.wake_in_time(schedule);
     }
 
-    fn plan(&self, number: u64, renew_at: Moment, now: Moment) {
-        let mut schedule = self.schedule();
-        schedule.plan(number, Some(renew_at), now);
-        self.wake_in_time(schedule);
+    /// How many holds there are.
+    pub(crate) fn count(&self) -> usize {
+        self.schedule().holds.len()
     }
 
     /// Wakes the loop if something is due before it wakes by itself.
@@ -100,6 +113,44 @@ impl Watch {
         drop(self.schedule().remove(hold.holder().number()));
     }
 
+    /// Takes out a hold if it is over; one that is lost is logged. A live one stays, whatever it looked like before: it
+    /// may have been renewed meanwhile. Unlocked: a loss wakes waiters.
+    fn remove_if_over(&self, hold: &Hold) -> bool {
+        let over = hold.is_over();
+        if over {
+            let removed = self.schedule().remove(hold.holder().number());
+            if removed.is_some() {
+                self.log_lost(hold);
+            }
+        }
+        over
+    }
+
+    /// Ends a hold as lost.
+    pub(crate) fn lose(&self, hold: &Hold, reason: LostReason) {
+        hold.lose(reason);
+        self.remove_if_over(hold);
+    }
+
+    /// As [`lose`](Watch::lose), for a hold that is not in the schedule, or not any more.
+    fn end(&self, hold: &Hold, reason: LostReason) {
+        hold.lose(reason);
+        self.log_lost(hold);
+    }
+
+    fn log_lost(&self, hold: &Hold) {
+        let Some(reason) = hold.known_loss() else {
+            return;
+        };
+        if !hold.was_claimed() {
+            if self.is_news(Cause::NeverClaimed, 1) {
+                observe::never_claimed(hold);
+            }
+        } else if self.is_news(Cause::Lost(reason), 1) {
+            observe::lost(hold, reason);
+        }
+    }
+
     /// Ends every hold for `reason`. Tells when the last of their leases is over.
     pub(crate) fn lose_all(&self, reason: LostReason) -> Option<Moment> {
         let holds: Vec<_> = {
@@ -110,8 +161,7 @@ impl Watch {
         let over_at = holds.iter().map(|hold| hold.deadline());
         let over_at = over_at.reduce(Moment::later);
         for hold in holds {
-            self.remove(&hold);
-            hold.lose(reason);
+            self.lose(&hold, reason);
         }
         over_at
     }
@@ -121,7 +171,7 @@ impl Watch {
         let Event::ForceReleased(victim) = event;
         // Unlocked: a loss wakes waiters.
         for hold in self.take(victim) {
-            hold.lose(LostReason::ForceReleased);
+            self.end(&hold, LostReason::ForceReleased);
         }
     }
 
@@ -151,95 +201,54 @@ impl Watch {
         }
     }
 
-    /// Ends the holds whose time is over, and takes out the batches of renewals that are due. `all`: the machine was
-    /// suspended, and every hold may be due whatever tokio's clock says.
-    fn collect(&self, backend: &dyn Backend, all: bool) -> Vec<Vec<Arc<Hold>>> {
-        let batch = backend.renew_batch();
-        let read = clock::now();
-        let now = read.tick();
-        let (mut over, mut moved) = (Vec::new(), Vec::new());
-        // By kind: each has its script. By lease, in powers of two: a call's timeout follows its shortest lease, and must
-        // suit all of them. By place: a node that is frozen keeps back the answers of its own holds alone.
-        let mut due: HashMap<(Kind, u32, usize), Vec<Arc<Hold>>> = HashMap::new();
-        let mut schedule = self.schedule();
-        let mut horizon = now;
-        for &(at, number) in &schedule.queue {
-            let Some(watched) = schedule.holds.get(&number) else {
-                continue;
-            };
-            let is_due = at <= now || all;
-            if is_due && !watched.hold.is_good() {
-                over.push(number);
-                continue;
+    /// Takes the holds out whose time is over, and gives the batches of renewals that are due. `late`: so much later
+    /// than it wanted, the loop is running.
+    fn collect(
+        &self,
+        backend: &dyn Backend,
+        timeout: Duration,
+        late: Duration,
+    ) -> Vec<Vec<Arc<Hold>>> {
+        let batch = backend.renew_batch().max(1);
+        let now = clock::now();
+        let due = self.schedule().due(backend, batch, timeout, now);
+        let mut starved = 0;
+        for hold in due.over {
+            // Each leaves once it is told: a panic in between costs no other.
+            if self.remove_if_over(&hold)
+                && hold.known_loss() == Some(LostReason::Expired)
+                && late >= hold.term().cadence()
+            {
+                starved += 1;
             }
-            if at > horizon && !all {
-                break;
-            }
-            if watched.renew_at.is_none() {
-                if is_due {
-                    // Its end has moved since: the entry stands where the old one was.
-                    moved.push(number);
-                }
-                continue;
-            }
-            let term = watched.hold.term();
-            let key = watched.hold.key();
-            let group = (key.kind(), term.millis().ilog2(), backend.place(key));
-            let group = due.entry(group).or_default();
-            if is_due {
-                // Those that are due soon fill the batch that goes out anyway, but start none.
-                horizon = horizon.max(now + term.early());
-            } else if group.len().is_multiple_of(batch) {
-                continue;
-            }
-            group.push(watched.hold.clone());
         }
-        let batches: Vec<Vec<_>> = due
-            .values()
-            .flat_map(|group| group.chunks(batch).map(<[_]>::to_vec))
-            .collect();
-        let in_flight = batches.iter().flatten();
-        let in_flight = in_flight.map(|hold| hold.holder().number());
-        for number in in_flight.chain(moved) {
-            schedule.plan(number, None, read);
+        if starved > 0 && self.is_news(Cause::Starved, starved) {
+            observe::watchdog_late(late, starved);
         }
-        let over: Vec<_> = over
-            .into_iter()
-            .filter_map(|number| schedule.holds.get(&number))
-            .map(|watched| watched.hold.clone())
-            .collect();
-        drop(schedule);
-        // Unlocked: a loss wakes waiters. Each leaves once it is told: a panic in between costs no other.
-        for hold in over {
-            hold.loss();
-            self.remove(&hold);
-        }
-        batches
+        due.batches
     }
 
-    /// Makes every renewal due that was in flight: nobody waits for its answer any more. Twice is as good as once.
-    fn renew_forgotten(&self) {
-        let mut schedule = self.schedule();
-        let now = clock::now();
-        // Not at once: what panicked may panic again.
-        let again = |watched: &Watched| now + jittered(watched.hold.term().retry_pause());
-        let forgotten = schedule.holds.iter();
-        let forgotten = forgotten.filter(|(_, watched)| watched.renew_at.is_none());
-        let forgotten: Vec<_> = forgotten
-            .map(|(number, watched)| (*number, again(watched)))
-            .collect();
-        for (number, renew_at) in forgotten {
-            schedule.plan(number, Some(renew_at), now);
+    /// Plans every hold anew after a suspension of the machine.
+    async fn realign(&self) {
+        let mut from = Some(0);
+        while let Some(number) = from {
+            from = self.schedule().realign(number, clock::now());
+            tokio::task::yield_now().await;
         }
     }
 
     /// When the loop must wake; notes it, so that an insertion knows whether to wake it earlier.
     fn next_wake(&self) -> Option<Instant> {
+        let said = self.digest().next();
         let mut schedule = self.schedule();
         let tick = clock::now().tick() + TICK;
         let busy = std::mem::take(&mut schedule.busy);
         let first = schedule.queue.first().map(|(at, _)| *at);
-        schedule.planned = first.or(busy.then_some(tick)).map(|at| at.min(tick));
+        let next = first.or(busy.then_some(tick)).map(|at| at.min(tick));
+        schedule.planned = match (next, said) {
+            (Some(next), Some(said)) => Some(next.min(said)),
+            (next, said) => next.or(said),
+        };
         schedule.planned
     }
 
@@ -253,31 +262,60 @@ impl Watch {
         } = outcome;
         match answers {
             Ok(_) => observe::renewed(),
-            Err(fault) => observe::renewal_failed(holds.len(), fault),
+            Err(fault) if self.is_news(Cause::Failed, holds.len()) => {
+                observe::renewal_failed(holds.len(), fault);
+            }
+            Err(_) => observe::count_failed_renewal(),
         }
+        let mut good = Vec::with_capacity(holds.len());
         for (index, (hold, renewal)) in holds.iter().zip(batch).enumerate() {
             let answer = answers.as_ref().ok().and_then(|all| all.get(index));
-            let now = clock::now();
-            let renew_at = match answer {
-                Some(Renewed::Unknown) | None => now + jittered(hold.term().retry_pause()),
-                Some(answer) => {
-                    hold.renewed(renewal, *answer, *sent_at);
-                    // A longer lease that was wanted meanwhile was not asked for by this renewal.
-                    if hold.is_to_be_lengthened() {
-                        now
-                    } else {
-                        *sent_at + hold.term().next_renewal()
-                    }
-                }
-            };
-            if hold.is_good() {
-                self.plan(hold.holder().number(), renew_at, now);
-            } else {
-                // Its end is noted by whoever ended it, or here, if its time ran out meanwhile.
-                hold.loss();
-                self.remove(hold);
+            let answer = answer.copied().unwrap_or(Renewed::Unknown);
+            // Unlocked: a loss wakes waiters.
+            hold.renewed(renewal, answer, *sent_at);
+            if !self.remove_if_over(hold) {
+                good.push((hold, answer != Renewed::Unknown));
             }
         }
+        let now = clock::now();
+        let mut schedule = self.schedule();
+        for (hold, confirmed) in good {
+            schedule.answered(hold, confirmed, *sent_at, now);
+        }
+    }
+
+    fn digest(&self) -> std::sync::MutexGuard<'_, Digest> {
+        self.digest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether to log this in full. If not, it is counted, and told within a second.
+    fn is_news(&self, cause: Cause, holds: usize) -> bool {
+        let mut digest = self.digest();
+        let idle = digest.next().is_none();
+        let news = digest.is_first(cause, holds, clock::now().tick());
+        drop(digest);
+        if idle {
+            // The loop may be asleep for longer than that second.
+            self.wake.notify_one();
+        }
+        news
+    }
+
+    /// Logs what was counted in the seconds that have ended.
+    fn log_digest(&self, now: Instant) {
+        let told = self.digest().ended(now);
+        for (cause, holds) in told {
+            observe::more_of(cause, holds);
+        }
+    }
+}
+
+/// Without the holds: they may be a million, and `Debug` is for a line of a log.
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("holds", &self.count())
+            .finish_non_exhaustive()
     }
 }
 
@@ -289,7 +327,7 @@ struct Outcome {
     sent_at: Moment,
 }
 
-/// Starts the loop on the current runtime. It ends with the manager; if it panics, it is started again.
+/// Starts the loop on the current runtime. It ends with the manager; if it panics, it is started again after a pause.
 pub(crate) fn start(
     watch: Arc<Watch>,
     backend: Arc<dyn Backend>,
@@ -302,11 +340,25 @@ pub(crate) fn start(
     };
     tokio::spawn(async move {
         let _sentinel = sentinel;
+        let first = || Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        let (mut backoff, mut panics) = (first(), 0_u64);
         loop {
+            let began = clock::now();
             let run = tokio::spawn(run(watch.clone(), backend.clone(), life.clone(), timeout));
-            match run.await {
-                Err(error) if error.is_panic() => observe::watchdog_restarted(),
-                _ => return,
+            if !run.await.is_err_and(|error| error.is_panic()) {
+                return;
+            }
+            if began.elapsed() > STABLE {
+                (backoff, panics) = (first(), 0);
+            }
+            panics += 1;
+            // At a falling rate: 1, 2, 4, 8, ...
+            if panics.is_power_of_two() {
+                observe::watchdog_restarted(panics);
+            }
+            tokio::select! {
+                () = life.stopped() => return,
+                () = clock::sleep(backoff.pause()) => {}
             }
         }
     });
@@ -324,6 +376,8 @@ impl Drop for Sentinel {
         if self.life.runtime_gone() {
             self.watch.lose_all(LostReason::Shutdown);
         }
+        // Nobody will wake for it.
+        self.watch.log_digest(clock::now().tick() + TICK);
     }
 }
 
@@ -333,50 +387,77 @@ async fn run(
     life: Arc<Lifecycle>,
     timeout: Duration,
 ) {
-    // A loop that panicked has left calls behind.
-    watch.renew_forgotten();
     let mut calls = JoinSet::new();
-    let mut last = clock::now();
+    let (mut last, mut planned) = (clock::now(), None);
     loop {
-        let now = clock::now();
-        let suspended = now.is_behind_a_suspension_since(last);
-        last = now;
-        for holds in watch.collect(&*backend, suspended) {
-            calls.spawn(renew(backend.clone(), holds, timeout));
+        // Answers that are there come before the next questions.
+        while let Some(done) = calls.try_join_next() {
+            take_in(&watch, done);
         }
-        let wake = watch.next_wake();
+        let now = clock::now();
+        if now.is_behind_a_suspension_since(last) {
+            watch.realign().await;
+        }
+        let late = planned.map_or(Duration::ZERO, |planned: Instant| {
+            let wanted = planned.max(last.tick());
+            now.since(last).saturating_sub(wanted - last.tick())
+        });
+        last = now;
+        for holds in watch.collect(&*backend, timeout, late) {
+            calls.spawn(renew(watch.clone(), backend.clone(), holds, timeout));
+        }
+        watch.log_digest(now.tick());
+        planned = watch.next_wake();
         let asleep = async {
-            match wake {
+            match planned {
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             () = life.stopped() => return,
-            Some(done) = calls.join_next() => {
-                match done {
-                    Ok(outcome) => watch.settle(&outcome),
-                    // It panicked, and with it went the names of its holds.
-                    Err(_) => watch.renew_forgotten(),
-                }
-            }
+            Some(done) = calls.join_next() => take_in(&watch, done),
             () = watch.wake.notified() => {}
             () = asleep => {}
         }
     }
 }
 
-async fn renew(backend: Arc<dyn Backend>, mut holds: Vec<Arc<Hold>>, timeout: Duration) -> Outcome {
+/// Takes in what became of a call. One that panicked is as one without an answer: its holds are asked about again.
+fn take_in(watch: &Watch, done: Result<Outcome, JoinError>) {
+    match done {
+        Ok(outcome) => watch.settle(&outcome),
+        Err(_) if watch.is_news(Cause::Panicked, 1) => observe::renewal_panicked(),
+        Err(_) => {}
+    }
+}
+
+async fn renew(
+    watch: Arc<Watch>,
+    backend: Arc<dyn Backend>,
+    mut holds: Vec<Arc<Hold>>,
+    timeout: Duration,
+) -> Outcome {
     // Looked at again right before the request is sent: nothing is renewed that is being released.
-    holds.retain(|hold| hold.is_good());
-    let batch: Vec<Renewal> = holds.iter().map(|hold| hold.renewal()).collect();
-    let timeout = holds
-        .iter()
-        .map(|hold| hold.term().call_timeout(timeout))
-        .min()
-        .unwrap_or(timeout);
     let sent_at = clock::now();
-    let answers = backend.renew(&batch, timeout).await;
+    holds.retain(|hold| hold.is_good_at(sent_at));
+    let batch: Vec<Renewal> = holds.iter().map(|hold| hold.renewal()).collect();
+    let timeouts = holds.iter().map(|hold| hold.term().call_timeout(timeout));
+    let timeout = timeouts.min().unwrap_or(timeout);
+    let ends = holds.iter().map(|hold| hold.end_at() - sent_at);
+    let useful = ends.max().unwrap_or(timeout);
+    let answers = {
+        let mut asked = backend.renew(&batch, timeout, useful);
+        match tokio::time::timeout(timeout, &mut asked).await {
+            Ok(answers) => answers,
+            Err(_) => {
+                if watch.is_news(Cause::Unanswered, holds.len()) {
+                    observe::renewal_unanswered(holds.len(), timeout);
+                }
+                asked.await
+            }
+        }
+    };
     Outcome {
         holds,
         batch,

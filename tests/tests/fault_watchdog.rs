@@ -201,7 +201,7 @@ async fn a_log_subscriber_that_panics_costs_no_other_hold_its_renewals() {
     for (key, guard) in guards.iter().enumerate() {
         assert_eq!(guard.is_held(), ![3, 9].contains(&key), "{key}");
     }
-    assert_eq!(brittle.panics(), 2, "one for each loss");
+    assert_eq!(brittle.panics(), 2, "one at once, one a second later");
     drop(guards);
     drop(locks);
     server.assert_deserted().await;
@@ -224,9 +224,9 @@ async fn a_log_subscriber_that_panics_keeps_nobody_from_being_told_of_a_loss() {
         assert_eq!(told.expect("it is told").unwrap(), LostReason::Expired);
         drop(guard);
     }
-    assert_eq!(brittle.panics(), 5, "one for each loss");
     let again = locks.mutex("again").lease(1_000 * MS).acquire().await;
     let again = again.unwrap();
     tokio::time::sleep(LONG).await;
+    assert_eq!(brittle.panics(), 2, "one for the first, one for the others");
     assert!(again.is_held(), "the watchdog renews as before");
 }

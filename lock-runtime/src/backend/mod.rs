@@ -65,7 +65,15 @@ pub(crate) trait Backend: Counters + fmt::Debug + Send + Sync + 'static {
     ) -> Reply<'a, Released>;
 
     /// Extends each lease to its term, never shortening one. The answers are in the order of the items.
-    fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>>;
+    ///
+    /// The request is sent within `timeout`, or has failed. An answer that takes longer than that is waited for as long
+    /// as it is `useful`, which is counted from the call as well, and the connection is looked at meanwhile.
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        timeout: Duration,
+        useful: Duration,
+    ) -> Reply<'a, Vec<Renewed>>;
 
     /// Deletes the lock whoever holds it, wakes a waiter and tells the holder. True if it was held.
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool>;

@@ -2,13 +2,12 @@ use super::*;
 use crate::name::LockName;
 use crate::options::{Options, Overrides};
 
-fn terms() -> Terms {
-    Overrides::default()
-        .terms("k", &Options::default())
-        .unwrap()
+pub(super) fn terms() -> Terms {
+    let options = Options::default();
+    Overrides::default().terms("k", &options).unwrap()
 }
 
-fn ticket(gates: &Arc<Gates>, key: &Arc<Key>) -> Ticket {
+pub(super) fn ticket(gates: &Arc<Gates>, key: &Arc<Key>) -> Ticket {
     match gates.enter(key, terms()).unwrap() {
         Entry::Queued(ticket) => ticket,
         Entry::Head(_) => panic!("nobody was there"),

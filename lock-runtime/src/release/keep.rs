@@ -60,7 +60,7 @@ impl Departure {
             };
             // Whatever the answer is, the store may have done it.
             self.over_at = self.over_at.later(clock::now() + timeout + rest);
-            let answers = self.core.backend.renew(&[renewal], timeout).await;
+            let answers = self.core.backend.renew(&[renewal], timeout, timeout).await;
             let fault = match answers.map(|answers| answers.first().copied()) {
                 Ok(Some(Renewed::Held)) => break,
                 Ok(Some(Renewed::NotHeld)) => {

@@ -1,16 +1,23 @@
 //! The holds of one manager, each at its next event.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backend::Victim;
+use crate::backend::{Backend, Victim};
+use crate::backoff::jittered;
 use crate::clock::Moment;
 use crate::hold::Hold;
+use crate::kind::Kind;
 use crate::victims::Missing;
 #[cfg(feature = "redis")]
 use crate::victims::{Newcomers, Unnamed};
+
+/// How many due entries are taken in one look, and how many that are not due yet are looked at to fill the batches:
+/// the schedule is locked meanwhile. Those that are left are taken by the next look, which follows at once.
+pub(super) const MOST: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
@@ -31,41 +38,185 @@ pub(super) struct Schedule {
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) hold: Arc<Hold>,
-    pub(super) next: Instant,
-    /// When the next renewal is due; `None` while one is in flight.
-    pub(super) renew_at: Option<Moment>,
+    next: Instant,
+    /// When to ask the store next: for a renewal, or beside a question that is not answered yet.
+    renew_at: Moment,
+    /// When the last request was sent that the store has confirmed.
+    confirmed: Moment,
 }
 
+/// What is to be done now.
+#[derive(Default)]
+pub(super) struct Due {
+    /// The renewals to send.
+    pub(super) batches: Vec<Vec<Arc<Hold>>>,
+    /// Holds whose time seems to be over.
+    pub(super) over: Vec<Arc<Hold>>,
+}
+
+/// Renewed by one call. By kind: each has its script. By lease, in powers of two: a call's timeout follows its shortest
+/// lease, and must suit all of them. By place: a node that is frozen keeps back the answers of its own holds alone.
+type Group = (Kind, u32, usize);
+
 impl Schedule {
-    /// Takes in a hold that was confirmed a moment ago.
-    pub(super) fn add(&mut self, hold: Arc<Hold>, renew_at: Moment) {
+    /// Takes in a hold that was confirmed by a request sent at `confirmed`.
+    pub(super) fn add(&mut self, hold: Arc<Hold>, confirmed: Moment) {
         let number = hold.holder().number();
+        let renew_at = confirmed + hold.term().next_renewal();
         let next = renew_at.earlier(hold.end_at()).tick();
         self.queue.insert((next, number));
         #[cfg(feature = "redis")]
         self.newcomers.note(number, self.holds.len());
-        let renew_at = Some(renew_at);
         self.holds.insert(
             number,
             Watched {
                 hold,
                 next,
                 renew_at,
+                confirmed,
             },
         );
     }
 
     /// Moves a hold's entry to its next event: so far from `now` as the clock says that leaves less time. The other one
     /// stood still while the machine was suspended.
-    pub(super) fn plan(&mut self, number: u64, renew_at: Option<Moment>, now: Moment) {
+    pub(super) fn plan(&mut self, number: u64, renew_at: Moment, now: Moment) {
         let Some(watched) = self.holds.get_mut(&number) else {
             return;
         };
         self.queue.remove(&(watched.next, number));
         let end = watched.hold.end_at() - now;
         watched.renew_at = renew_at;
-        watched.next = now.tick() + renew_at.map_or(end, |at| end.min(at - now));
+        watched.next = now.tick() + end.min(renew_at - now);
         self.queue.insert((watched.next, number));
+    }
+
+    /// Takes out what is due, in batches of so many, and plans when each hold is asked about again if there is no
+    /// answer. `timeout`: how long a call may take as it was configured.
+    pub(super) fn due(
+        &mut self,
+        backend: &dyn Backend,
+        batch: usize,
+        timeout: Duration,
+        now: Moment,
+    ) -> Due {
+        let tick = now.tick();
+        let (mut over, mut moved) = (Vec::new(), Vec::new());
+        let mut groups: HashMap<Group, Vec<Arc<Hold>>> = HashMap::new();
+        // Those that are due soon fill the batches that go out anyway, but start none.
+        let (mut horizon, mut unfilled) = (tick, 0_usize);
+        let (mut due, mut ahead) = (0, 0);
+        for &(at, number) in &self.queue {
+            #[cfg(test)]
+            super::tests::LOOKED_AT.with(|looked| looked.set(looked.get() + 1));
+            let is_due = at <= tick;
+            if is_due {
+                due += 1;
+            } else {
+                ahead += 1;
+            }
+            if due > MOST || ahead > MOST || (!is_due && (unfilled == 0 || at > horizon)) {
+                break;
+            }
+            let Some(watched) = self.holds.get(&number) else {
+                continue;
+            };
+            let hold = &watched.hold;
+            if is_due && !hold.is_good_at(now) {
+                over.push(hold.clone());
+                continue;
+            }
+            if is_due && !now.has_reached(watched.renew_at) {
+                // Its end has moved since: the entry stands where the old one was.
+                moved.push((number, watched.renew_at));
+                continue;
+            }
+            if !is_due && watched.renew_at.tick() > horizon {
+                continue;
+            }
+            let (term, key) = (hold.term(), hold.key());
+            let group = (key.kind(), term.millis().ilog2(), backend.place(key));
+            let group = groups.entry(group).or_default();
+            let was_full = group.len().is_multiple_of(batch);
+            if is_due {
+                horizon = horizon.max(tick + term.early());
+            } else if was_full {
+                continue;
+            }
+            group.push(hold.clone());
+            let is_full = group.len().is_multiple_of(batch);
+            unfilled = unfilled + usize::from(was_full) - usize::from(is_full);
+        }
+        for (number, renew_at) in moved {
+            self.plan(number, renew_at, now);
+        }
+        for hold in groups.values().flatten() {
+            self.asked(hold, timeout, now);
+        }
+        let batches = groups.values().flat_map(|group| group.chunks(batch));
+        Due {
+            batches: batches.map(<[_]>::to_vec).collect(),
+            over,
+        }
+    }
+
+    /// Notes that the store is being asked about the hold: while there is no answer, again after a pause, beside the
+    /// questions that are under way.
+    fn asked(&mut self, hold: &Hold, timeout: Duration, now: Moment) {
+        let number = hold.holder().number();
+        let Some(watched) = self.holds.get(&number) else {
+            return;
+        };
+        let term = hold.term();
+        let overdue = now.since(watched.confirmed + term.cadence());
+        self.plan(number, now + term.patience(timeout, overdue), now);
+    }
+
+    /// Takes in the answer to a question that was sent at `sent_at`: whether the store has confirmed the hold.
+    ///
+    /// What was confirmed later than this question was sent says more than its answer.
+    pub(super) fn answered(&mut self, hold: &Hold, confirmed: bool, sent_at: Moment, now: Moment) {
+        let number = hold.holder().number();
+        let Some(watched) = self.holds.get_mut(&number) else {
+            return;
+        };
+        if !sent_at.has_reached(watched.confirmed) {
+            return;
+        }
+        let term = hold.term();
+        let renew_at = if confirmed {
+            watched.confirmed = sent_at;
+            if hold.is_to_be_lengthened() {
+                // It did not ask for that yet: whoever wants it has planned the next question.
+                watched.renew_at
+            } else {
+                sent_at + term.next_renewal()
+            }
+        } else {
+            watched.renew_at.earlier(now + jittered(term.retry_pause()))
+        };
+        self.plan(number, renew_at, now);
+    }
+
+    /// Plans some entries anew, from this number on: tokio's clock stood still while the machine was suspended. Where
+    /// to go on.
+    pub(super) fn realign(&mut self, from: u64, now: Moment) -> Option<u64> {
+        let mut some: Vec<_> = self
+            .holds
+            .range(from..)
+            .map(|(number, watched)| (*number, watched.renew_at))
+            .take(MOST + 1)
+            .collect();
+        let rest = (some.len() > MOST).then(|| some.pop()).flatten();
+        for (number, renew_at) in some {
+            self.plan(number, renew_at, now);
+        }
+        rest.map(|(number, _)| number)
+    }
+
+    #[cfg(test)]
+    pub(super) fn next_of(&self, number: u64) -> Instant {
+        self.holds[&number].next
     }
 
     /// The holds that have no name yet.

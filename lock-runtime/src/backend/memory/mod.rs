@@ -381,7 +381,12 @@ impl Backend for MemoryBackend {
         self.op(move |state| Ok(read_write::downgrade(state, stake)))
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], _: Duration) -> Reply<'a, Vec<Renewed>> {
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        _: Duration,
+        _: Duration,
+    ) -> Reply<'a, Vec<Renewed>> {
         self.op(move |state| {
             let renew = |renewal: &Renewal| match renewal.key.kind() {
                 Kind::Mutex | Kind::Fenced | Kind::Fair => exclusive::renew(state, renewal),

@@ -266,8 +266,13 @@ impl Backend for QuorumBackend {
         QuorumBackend::only_mutex()
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(rounds::renew(&self.inner, batch, timeout))
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        timeout: Duration,
+        useful: Duration,
+    ) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(rounds::renew(&self.inner, batch, timeout, useful))
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {

@@ -138,6 +138,7 @@ pub(super) async fn renew(
     inner: &Arc<Inner>,
     batch: &[Renewal],
     timeout: Duration,
+    useful: Duration,
 ) -> Result<Vec<Renewed>, Fault> {
     let nodes = inner.nodes.len();
     let terms = || batch.iter().filter_map(|item| item.term);
@@ -149,7 +150,10 @@ pub(super) async fn renew(
     let batch: Arc<[Renewal]> = batch.into();
     let mut round = Round::ask(inner, |inner, index| {
         let batch = batch.clone();
-        async move { node(&inner, index)?.backend.renew(&batch, timeout).await }
+        async move {
+            let backend = &node(&inner, index)?.backend;
+            backend.renew(&batch, timeout, useful).await
+        }
     });
     let mut items = vec![Confirmations::default(); batch.len()];
     let mut answered = 0;

@@ -323,6 +323,11 @@ impl Live {
         }
     }
 
+    /// Makes the supervisor look whether the connection is still good.
+    pub(super) fn suspect(&self) {
+        self.link.suspect();
+    }
+
     /// Publishes outside a script.
     pub(super) async fn publish(
         mut self,

@@ -208,8 +208,13 @@ impl Backend for RedisBackend {
         Box::pin(read_write::downgrade(&self.inner, stake, term, timeout))
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(self.inner.renew(batch, timeout))
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        timeout: Duration,
+        useful: Duration,
+    ) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(self.inner.renew(batch, timeout, useful))
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {

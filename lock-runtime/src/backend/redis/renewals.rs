@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,6 +13,13 @@ use crate::backend::{Fault, Renewal, Renewed};
 use crate::clock::{self, Moment};
 use crate::key::Key;
 use crate::kind::Kind;
+
+/// Until when an answer usually comes, and until when it is of use.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    pub(super) usual: Moment,
+    pub(super) useful: Moment,
+}
 
 /// In the place of a ttl: only looks whether the hold is there.
 pub(super) const LOOK: i64 = 0;
@@ -35,24 +42,29 @@ impl Inner {
         &self,
         batch: &[Renewal],
         timeout: Duration,
+        useful: Duration,
     ) -> Result<Vec<Renewed>, Fault> {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
         let asked_at = clock::now();
-        let deadline = asked_at + timeout;
+        let times = Times {
+            usual: asked_at + timeout,
+            useful: asked_at + useful.max(timeout),
+        };
         let link = match &self.nodes {
             Nodes::One(link) => link,
             // A node that has lost a slot says so: what it answers needs nobody to vouch for it.
             Nodes::Cluster(cluster) => {
-                return Box::pin(cluster.renew(self, batch, deadline)).await;
+                return Box::pin(cluster.renew(self, batch, times)).await;
             }
         };
         let before = link.live();
-        let (live, now) = link.get(asked_at, deadline).await?;
+        let (live, now) = link.get(asked_at, times.usual).await?;
         let items: Vec<&Renewal> = batch.iter().collect();
-        let mut answers = self.renew_all_on(&live, &items, now, deadline).await?;
-        if answers.contains(&Renewed::NotHeld) && self.vouch(before, deadline).await.is_err() {
+        let mut answers = self.renew_all_on(&live, &items, now, times).await?;
+        let vouched_by = clock::now() + timeout;
+        if answers.contains(&Renewed::NotHeld) && self.vouch(before, vouched_by).await.is_err() {
             for answer in &mut answers {
                 if *answer == Renewed::NotHeld {
                     *answer = Renewed::Unknown;
@@ -68,18 +80,18 @@ impl Inner {
         live: &Live,
         batch: &[&Renewal],
         now: Moment,
-        deadline: Moment,
+        times: Times,
     ) -> Result<Vec<Renewed>, Fault> {
         let is_read = |item: &&&Renewal| item.key.kind() == Kind::Read;
         let reads = batch.iter().filter(is_read).count();
         if reads == 0 || reads == batch.len() {
-            return self.renew_on(live, batch, now, deadline).await;
+            return self.renew_on(live, batch, now, times).await;
         }
         let (reads, others): (Vec<_>, Vec<_>) =
             batch.iter().copied().partition(|item| is_read(&item));
         let (of_reads, of_others) = tokio::join!(
-            self.renew_on(live, &reads, now, deadline),
-            self.renew_on(live, &others, now, deadline),
+            self.renew_on(live, &reads, now, times),
+            self.renew_on(live, &others, now, times),
         );
         if let (Err(fault), Err(_)) = (&of_reads, &of_others) {
             return Err(fault.clone());
@@ -98,8 +110,25 @@ impl Inner {
         Ok(answers.unwrap_or_default())
     }
 
-    /// Those of one script, on that connection.
+    /// Those of one script, on that connection, which is looked at if the answer takes longer than usual.
     pub(super) async fn renew_on(
+        &self,
+        live: &Live,
+        batch: &[&Renewal],
+        now: Moment,
+        times: Times,
+    ) -> Result<Vec<Renewed>, Fault> {
+        let mut asked = pin!(self.ask_on(live, batch, now, times.useful));
+        match tokio::time::timeout_at(times.usual.tick(), &mut asked).await {
+            Ok(answers) => answers,
+            Err(_) => {
+                live.suspect();
+                asked.await
+            }
+        }
+    }
+
+    async fn ask_on(
         &self,
         live: &Live,
         batch: &[&Renewal],

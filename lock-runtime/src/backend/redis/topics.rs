@@ -4,13 +4,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
 use crate::backend::Listen;
 use crate::clock::{self, Moment};
+use crate::sync::{Mutex, MutexGuard};
 
 /// How long a channel stays subscribed after its last listener went: the next waiter on a hot key is near.
 const LINGER: Duration = Duration::from_secs(2);
@@ -248,6 +249,9 @@ impl Drop for Listener {
         }
     }
 }
+
+#[cfg(test)]
+mod models;
 
 #[cfg(test)]
 mod tests {

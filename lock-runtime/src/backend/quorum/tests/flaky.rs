@@ -40,6 +40,8 @@ pub(crate) enum Bug {
     InCall,
     /// What the watchdog asks it between renewals.
     InLoop,
+    /// The same, and not once but until it is mended.
+    Always,
 }
 
 #[derive(Debug, Default)]
@@ -47,7 +49,10 @@ pub(crate) struct Switch {
     mode: Mutex<Mode>,
     born: Mutex<Option<Instant>>,
     pub(crate) acquires: AtomicUsize,
+    pub(crate) renewals: AtomicUsize,
     pub(crate) bug: Mutex<Option<Bug>>,
+    /// How often a bug has bitten.
+    pub(crate) bites: AtomicUsize,
 }
 
 impl Switch {
@@ -62,8 +67,10 @@ impl Switch {
     fn bite(&self, bug: Bug) {
         let bites = {
             let mut planted = self.bug.lock().unwrap();
-            planted.take_if(|planted| *planted == bug).is_some()
+            let stays = bug == Bug::InLoop && *planted == Some(Bug::Always);
+            stays || planted.take_if(|planted| *planted == bug).is_some()
         };
+        self.bites.fetch_add(usize::from(bites), Ordering::Relaxed);
         assert!(!bites, "a store of the test panics, as it should");
     }
 
@@ -195,9 +202,15 @@ impl Backend for Flaky {
         self.store.downgrade(stake, term, timeout)
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>> {
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        timeout: Duration,
+        useful: Duration,
+    ) -> Reply<'a, Vec<Renewed>> {
+        self.switch.renewals.fetch_add(1, Ordering::Relaxed);
         self.switch.bite(Bug::InCall);
-        self.passed(timeout, self.store.renew(batch, timeout))
+        self.passed(useful, self.store.renew(batch, timeout, useful))
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::super::Inner;
-use super::super::renewals::{Part, all, by_script};
+use super::super::renewals::{Part, Times, all, by_script};
 use super::Cluster;
 use crate::backend::{Fault, Renewal, Renewed};
-use crate::clock::{self, Moment};
+use crate::clock;
 use crate::key::Key;
 
 impl Cluster {
@@ -15,12 +15,12 @@ impl Cluster {
         self: &Arc<Self>,
         inner: &Inner,
         batch: &[Renewal],
-        deadline: Moment,
+        times: Times,
     ) -> Result<Vec<Renewed>, Fault> {
         let parts = by_script(batch, Key::slot);
         let renewals = parts
             .iter()
-            .map(|part| self.renew_part(inner, batch, part, deadline));
+            .map(|part| self.renew_part(inner, batch, part, times));
         let answered = all(renewals.collect()).await;
         let mut answers = vec![Renewed::Unknown; batch.len()];
         let mut failed = None;
@@ -42,9 +42,9 @@ impl Cluster {
         inner: &'a Inner,
         batch: &'a [Renewal],
         part: &'a [usize],
-        deadline: Moment,
+        times: Times,
     ) -> Part<'a> {
-        Box::pin(self.renew_slot(inner, batch, part, deadline))
+        Box::pin(self.renew_slot(inner, batch, part, times))
     }
 
     async fn renew_slot(
@@ -52,25 +52,25 @@ impl Cluster {
         inner: &Inner,
         batch: &[Renewal],
         part: &[usize],
-        deadline: Moment,
+        times: Times,
     ) -> Result<Vec<Renewed>, Fault> {
         let items: Vec<&Renewal> = part.iter().filter_map(|&at| batch.get(at)).collect();
         let Some(first) = items.first() else {
             return Ok(Vec::new());
         };
         let slot = first.key.slot();
-        let (mut live, mut now) = self.route(slot, clock::now(), deadline).await?;
+        let (mut live, mut now) = self.route(slot, clock::now(), times.usual).await?;
         loop {
-            let answer = inner.renew_on(&live, &items, now, deadline).await;
+            let answer = inner.renew_on(&live, &items, now, times).await;
             let Some(detour) = inner.detour(&answer) else {
                 return answer;
             };
             if detour.may_split() && items.len() > 1 {
                 let alone = part.iter().map(std::slice::from_ref);
-                let renewals = alone.map(|part| self.renew_part(inner, batch, part, deadline));
+                let renewals = alone.map(|part| self.renew_part(inner, batch, part, times));
                 return one_each(all(renewals.collect()).await);
             }
-            (live, now) = self.follow(detour, &live, slot, deadline).await?;
+            (live, now) = self.follow(detour, &live, slot, times.usual).await?;
         }
     }
 }

@@ -161,8 +161,13 @@ impl Replicated {
         Ok(handed_over)
     }
 
-    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> Result<Vec<Renewed>, Fault> {
-        let mut answers = self.backend.renew(batch, timeout).await?;
+    async fn renew(
+        &self,
+        batch: &[Renewal],
+        timeout: Duration,
+        useful: Duration,
+    ) -> Result<Vec<Renewed>, Fault> {
+        let mut answers = self.backend.renew(batch, timeout, useful).await?;
         if !self.replicas.with_renewals() {
             return Ok(answers);
         }
@@ -235,8 +240,13 @@ impl Backend for Replicated {
         self.backend.downgrade(stake, term, timeout)
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(self.renew(batch, timeout))
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        timeout: Duration,
+        useful: Duration,
+    ) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(self.renew(batch, timeout, useful))
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {

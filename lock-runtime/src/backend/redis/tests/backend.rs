@@ -23,7 +23,7 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
         permits: 1,
         term,
     });
-    let renewed = backend.renew(&batch, CALL).await.unwrap();
+    let renewed = backend.renew(&batch, CALL, CALL).await.unwrap();
     assert_eq!(renewed, [Renewed::Held, Renewed::Held, Renewed::NotHeld]);
     assert!(server.integer("PTTL lock:order:1").await > 50_000);
 

@@ -270,7 +270,7 @@ async fn renewals_are_answered_while_acquires_flood_the_connection() {
         term,
     }];
     let renewed = backend
-        .renew(&batch, Duration::from_secs(60))
+        .renew(&batch, Duration::from_secs(60), Duration::from_secs(60))
         .await
         .unwrap();
     let renewed_at = Instant::now();

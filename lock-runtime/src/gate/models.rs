@@ -1,0 +1,179 @@
+//! Models of the local queue: who gets the turn, in every order in which threads can get the lock, or in thousands of
+//! them by chance where there are too many.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use shuttle::future::block_on;
+use shuttle::thread;
+
+use super::tests::{terms, ticket};
+use super::{Entry, Gates, Place, Turn};
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::name::LockName;
+
+struct Scene {
+    gates: Arc<Gates>,
+    key: Arc<Key>,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let key = Key::new("", &LockName::from("k"), Kind::Mutex).unwrap();
+        Scene {
+            gates: Gates::new(10, 10),
+            key: Arc::new(key),
+        }
+    }
+
+    fn place(&self) -> Place {
+        self.gates.try_enter(&self.key).unwrap()
+    }
+
+    /// A waiter that stays until it has had its turn.
+    fn patient(&self) -> impl FnOnce() + Send + use<> {
+        let mut ticket = ticket(&self.gates, &self.key);
+        move || match block_on(ticket.turn()) {
+            Some(Turn::Head(place)) => drop(place),
+            turn => panic!("no turn but {turn:?}"),
+        }
+    }
+
+    /// A waiter that leaves at some moment.
+    fn impatient(&self) -> impl FnOnce() + Send + use<> {
+        let ticket = ticket(&self.gates, &self.key);
+        move || drop(ticket)
+    }
+
+    /// Nobody is there any more, and nobody is counted.
+    fn check(&self) {
+        assert!(!self.gates.is_open(&self.key), "a place was lost");
+        assert_eq!(self.gates.waiting(), 0);
+    }
+}
+
+#[test]
+fn a_turn_that_is_given_to_a_waiter_which_leaves_goes_to_the_next() {
+    for leaves_first in [true, false] {
+        shuttle::check_dfs(
+            move || {
+                let scene = Scene::new();
+                let place = scene.place();
+                let (leaves, stays) = if leaves_first {
+                    let leaves = scene.impatient();
+                    (leaves, scene.patient())
+                } else {
+                    let stays = scene.patient();
+                    (scene.impatient(), stays)
+                };
+                let waiters = [thread::spawn(leaves), thread::spawn(stays)];
+                drop(place);
+                for waiter in waiters {
+                    waiter.join().unwrap();
+                }
+                scene.check();
+            },
+            None,
+        );
+    }
+}
+
+#[test]
+fn a_hold_that_is_handed_over_to_a_waiter_which_leaves_goes_to_the_next() {
+    shuttle::check_dfs(
+        || {
+            let scene = Scene::new();
+            let place = scene.place();
+            let leaves = thread::spawn(scene.impatient());
+            let stays = thread::spawn(scene.patient());
+            match place.heir() {
+                Some(heir) => heir.give(Turn::Head(place)),
+                None => drop(place),
+            }
+            leaves.join().unwrap();
+            stays.join().unwrap();
+            scene.check();
+        },
+        None,
+    );
+}
+
+#[test]
+fn one_caller_at_a_time_has_the_turn_and_each_has_it_once() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let (inside, served) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let callers = [(); 3].map(|()| {
+                let (gates, key) = (scene.gates.clone(), scene.key.clone());
+                let (inside, served) = (inside.clone(), served.clone());
+                thread::spawn(move || {
+                    let place = match gates.enter(&key, terms()).unwrap() {
+                        Entry::Head(place) => place,
+                        Entry::Queued(mut ticket) => match block_on(ticket.turn()) {
+                            Some(Turn::Head(place)) => place,
+                            turn => panic!("no turn but {turn:?}"),
+                        },
+                    };
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                    thread::yield_now();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    served.fetch_add(1, Ordering::SeqCst);
+                    drop(place);
+                })
+            });
+            for caller in callers {
+                caller.join().unwrap();
+            }
+            assert_eq!(served.load(Ordering::SeqCst), 3);
+            scene.check();
+        },
+        2_000,
+    );
+}
+
+#[test]
+fn a_queue_that_is_closed_sends_everybody_away_and_admits_nobody_later() {
+    shuttle::check_dfs(
+        || {
+            let scene = Scene::new();
+            let place = scene.place();
+            let mut early = ticket(&scene.gates, &scene.key);
+            let early = thread::spawn(move || block_on(early.turn()).is_none());
+            let (gates, key) = (scene.gates.clone(), scene.key.clone());
+            let late = thread::spawn(move || match gates.enter(&key, terms()) {
+                Err(_) => true,
+                Ok(Entry::Queued(mut ticket)) => block_on(ticket.turn()).is_none(),
+                Ok(Entry::Head(_)) => false,
+            });
+            scene.gates.close();
+            assert!(early.join().unwrap() && late.join().unwrap());
+            drop(place);
+            scene.check();
+        },
+        None,
+    );
+}
+
+#[test]
+fn readers_who_are_admitted_together_all_go_and_the_next_one_has_the_turn() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let place = scene.place();
+            let mut before = ticket(&scene.gates, &scene.key);
+            let mark = place.so_far();
+            let before = thread::spawn(move || matches!(block_on(before.turn()), Some(Turn::Go)));
+            let (leaves, after) = (scene.impatient(), scene.patient());
+            let others = [thread::spawn(leaves), thread::spawn(after)];
+            place.admit_those(mark);
+            assert!(before.join().unwrap());
+            for other in others {
+                other.join().unwrap();
+            }
+            scene.check();
+        },
+        2_000,
+    );
+}
