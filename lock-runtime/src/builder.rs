@@ -18,7 +18,7 @@ use crate::replicas::Replicas;
 /// | [`longest_lease`](Self::longest_lease) | 24 h; on a quorum 1 min | shorter brings a restarted node of a quorum back sooner |
 /// | [`wait`](Self::wait) | 10 s | shorter than the lease: after a holder's crash, default waiters give up before its lease ends |
 /// | [`fencing`](Self::fencing) | on | off saves one write per acquisition |
-/// | [`call_timeout`](Self::call_timeout) | 2 s, a sixth of the lease at most | shorter notices a dead server sooner, and mistakes a slow one for it |
+/// | [`call_timeout`](Self::call_timeout) | 2 s, a sixth of the lease at most | shorter notices a dead server sooner, and mistakes a slow one for it, except in renewals |
 /// | [`max_waiters`](Self::max_waiters) | 100,000 | a cap on memory |
 /// | [`max_waiters_per_key`](Self::max_waiters_per_key) | 20,000 | a cap on the latency of a hot key |
 /// | [`shutdown_grace`](Self::shutdown_grace) | 10 s | longer lets more work end by itself |
@@ -67,8 +67,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long one call to the store may take: 10 ms to 60 s, default 2 s. Acquires and renewals also end after a
-    /// sixth of their lease.
+    /// How long one call to the store may take: 10 ms to 60 s, default 2 s. Acquires also end after a sixth of
+    /// their lease. A renewal that takes longer than that is not given up: it is asked again, and a late answer counts.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.options.call_timeout = timeout;
         self

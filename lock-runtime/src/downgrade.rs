@@ -59,11 +59,12 @@ impl Downgrade {
     /// With nobody waiting for the outcome.
     pub(crate) fn in_background(self) {
         let (core, label) = (self.core.clone(), self.hold.label());
-        core.life.spawn(async move {
+        let life = core.life.clone();
+        life.spawn(async move {
             let (done, outcome) = oneshot::channel();
             self.run(done).await;
             if let Ok(Err(error)) = outcome.await {
-                observe::release_failed(label, &error);
+                core.watch.release_failed(label, &error);
             }
         });
     }

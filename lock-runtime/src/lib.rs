@@ -114,7 +114,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | drop of an acquiring future | it leaves the queue; what the store may have granted is undone | `gate.rs`, `backend/redis/acquire.rs` |
 //! | panic in a body | the body is dropped, then the lock is released in the background | `custody.rs` |
 //! | loss | `lost()` resolves, the body is dropped, local waiters go on | `hold.rs`, `custody.rs` |
-//! | no answer to a renewal | it is repeated until the local deadline, then the hold is lost | `watchdog.rs` |
+//! | no answer to a renewal | another is sent beside it until the local deadline, then the hold is lost; a late answer counts | `watchdog.rs` |
 //! | end of the manager's runtime | guards that live in another one are lost at once, the keys expire with their leases | `watchdog.rs` |
 //! | crash of the process | the key expires with its lease | the store |
 //! | [`LockManager::shutdown`] | waiters are sent away, holds get a grace period, the rest is lost and released | `manager.rs` |
@@ -132,7 +132,8 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | `tls-rustls` | no | `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, by rustls with ring; trusts the authorities of the operating system |
 //! | `metrics` | no | counters and histograms through the `metrics` facade, labelled by template or label |
 //!
-//! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings.
+//! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings. Of a thousand locks that are lost
+//! in one second for one reason, the first is logged with its name, the others as one line with their number.
 
 mod backend;
 mod backoff;

@@ -143,6 +143,7 @@ pub(crate) fn more_of(cause: Cause, holds: usize) {
                 "renewals of more holds without an answer within a second"
             );
         }
+        Cause::ReleaseFailed => tracing::warn!(holds, "more releases failed within a second"),
         Cause::Panicked => tracing::error!(calls = holds, "more renewals panicked within a second"),
     });
 }

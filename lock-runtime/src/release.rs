@@ -200,7 +200,7 @@ impl Departure {
             self.is_settled();
             return;
         }
-        let label = self.hold.label();
+        let (core, label) = (self.core.clone(), self.hold.label());
         let outcome = match self.heir() {
             Some(heir) => {
                 let (done, outcome) = oneshot::channel();
@@ -210,7 +210,7 @@ impl Departure {
             None => self.give_back().await,
         };
         if let Err(error) = outcome {
-            observe::release_failed(label, &error);
+            core.watch.release_failed(label, &error);
         }
     }
 

@@ -35,7 +35,7 @@ use self::schedule::Schedule;
 use crate::backend::{Backend, Event, Fault, Renewal, Renewed, Victim};
 use crate::backoff::Backoff;
 use crate::clock::{self, Moment};
-use crate::error::LostReason;
+use crate::error::{LockError, LostReason};
 use crate::hold::Hold;
 use crate::lifecycle::Lifecycle;
 use crate::observe;
@@ -281,6 +281,13 @@ impl Watch {
         let mut schedule = self.schedule();
         for (hold, confirmed) in good {
             schedule.answered(hold, confirmed, *sent_at, now);
+        }
+    }
+
+    /// Logs that a release in the background failed.
+    pub(crate) fn release_failed(&self, label: &'static str, error: &LockError) {
+        if self.is_news(Cause::ReleaseFailed, 1) {
+            observe::release_failed(label, error);
         }
     }
 

@@ -170,6 +170,31 @@ async fn a_renewal_whose_reply_is_lost_is_repeated() {
 }
 
 #[tokio::test]
+async fn holds_are_kept_by_a_store_whose_every_answer_is_late() {
+    // A third of the lease; and later than a call may take, than a sign of life and than opening a connection.
+    let late_by = async |late: Duration, lease: Duration| {
+        let (server, proxy, locks, other) = scene().await;
+        let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
+        proxy.delay(Direction::Replies, late);
+        let over = tokio::time::Instant::now() + lease * 5 / 2;
+        eventually_within(lease * 3, "several leases have passed", async || {
+            assert!(guard.is_held(), "answers {late:?} late");
+            tokio::time::Instant::now() > over
+        })
+        .await;
+        assert!(guard.remaining() < lease - late);
+        proxy.delay(Direction::Replies, Duration::ZERO);
+        free_within(&locks, "other", LONG).await;
+        guard.release().await.unwrap();
+        end(server, locks, other).await;
+    };
+    tokio::join!(
+        late_by(500 * MS, 1_500 * MS),
+        late_by(1_400 * MS, 6_000 * MS)
+    );
+}
+
+#[tokio::test]
 async fn a_hand_over_whose_reply_is_lost_serves_the_waiter_all_the_same() {
     each_way(async |then| {
         let (server, proxy, locks, other) = scene().await;

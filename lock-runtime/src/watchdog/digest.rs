@@ -1,4 +1,4 @@
-//! What the watchdog logs when thousands of holds have one and the same trouble: the first of a second in full, the
+//! What is logged when thousands of holds have one and the same trouble: the first of a second in full, the
 //! others of that second as one line with their number.
 
 use std::time::Duration;
@@ -23,6 +23,8 @@ pub(crate) enum Cause {
     Unanswered,
     /// A renewal panicked.
     Panicked,
+    /// A release in the background failed.
+    ReleaseFailed,
 }
 
 /// The seconds that are counted now, one for each cause: a handful.

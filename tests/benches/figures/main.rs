@@ -1,6 +1,8 @@
 //! The figures that the README quotes, each beside a baseline in the same run.
 //!
-//! `cargo bench -p tests --bench figures [-- attribute uncontended many-keys hot-key processes fair idle]`
+//! `cargo bench -p tests --bench figures [-- attribute uncontended many-keys hot-key processes fair idle holds]`
+//!
+//! `… -- starved [SECONDS] [LOAD]` is no part of all: see `starved.rs`.
 //!
 //! The baseline is the same two scripts, called bare through the same client crate on one connection.
 #![allow(missing_docs)]
@@ -8,14 +10,19 @@
 mod attribute;
 mod bare;
 mod fair;
+mod holds;
 mod hot_key;
 mod idle;
 mod many_keys;
 mod scripts;
+mod starved;
 mod stats;
 mod uncontended;
 
 fn main() {
+    if std::env::args().any(|arg| arg == starved::SPIN) {
+        starved::spin();
+    }
     let args: Vec<String> = std::env::args()
         .skip(1)
         .filter(|arg| !arg.starts_with("--"))
@@ -24,6 +31,10 @@ fn main() {
         && mode == hot_key::CHILD
     {
         return hot_key::child(rest);
+    }
+    match args.as_slice() {
+        [mode, rest @ ..] if mode == "starved" => return starved::run(rest),
+        _ => {}
     }
     let wanted = |name: &str| args.is_empty() || args.iter().any(|arg| arg == name);
     if wanted("attribute") {
@@ -46,5 +57,8 @@ fn main() {
     }
     if wanted("idle") {
         idle::run();
+    }
+    if wanted("holds") {
+        holds::run();
     }
 }

@@ -50,13 +50,8 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "watchdog.rs",
-            "Some(Renewed::Unknown) | None => now + hold.term().retry_pause(),",
-            "Some(Renewed::Unknown) | None => {
-                if PLANTED && answer.is_none() {
-                    hold.renewed(renewal, Renewed::Held, *sent_at);
-                }
-                now + hold.term().retry_pause()
-            }",
+            "answer.copied().unwrap_or(Renewed::Unknown)",
+            "answer.copied().unwrap_or(if PLANTED { Renewed::Held } else { Renewed::Unknown })",
         )]),
     },
     Planted {

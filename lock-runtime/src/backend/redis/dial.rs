@@ -124,7 +124,7 @@ fn role(hello: &Value) -> Option<&[u8]> {
     }
 }
 
-fn silent() -> Fault {
+pub(super) fn silent() -> Fault {
     Fault::Unknown(StoreError::new("the server gives no sign of life"))
 }
 

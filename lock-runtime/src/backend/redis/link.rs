@@ -4,7 +4,7 @@
 //! attempts are unlimited, and a call that timed out makes the supervisor ask the server for a sign of life.
 
 use std::fmt;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,6 +26,8 @@ use crate::error::{LockError, StoreError};
 
 /// How long a server may take to show a sign of life after a call has timed out.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+/// For how long its answer is waited for beside attempts to open another connection.
+const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
 /// Acquires under way at once on one connection. More would only queue in front of renewals and releases, which take
 /// no permit.
@@ -486,25 +488,36 @@ impl Supervisor {
     async fn keep_alive(&mut self, state: &watch::Sender<State>, mut next: Option<Opened>) {
         let mut outage = Outage::new("the connection to the lock store is");
         let mut pauses = dial::pauses();
+        let mut silent = None;
         for generation in 0.. {
             let opened = loop {
                 let attempt = match next.take() {
                     Some(opened) => Ok(opened),
-                    None => self.attempt().await,
+                    None => tokio::select! {
+                        biased;
+                        opened = Silent::answers(&mut silent) => Ok(opened),
+                        attempt = self.attempt() => attempt,
+                    },
                 };
                 match attempt {
                     Ok(opened) => break opened,
                     Err(fault) => {
                         outage.is_on(&self.target, &fault);
                         self.is_down(state, fault);
-                        dial::pause(&mut pauses, &self.target).await;
+                        tokio::select! {
+                            biased;
+                            opened = Silent::answers(&mut silent) => next = Some(opened),
+                            () = dial::pause(&mut pauses, &self.target) => {}
+                        }
                     }
                 }
             };
+            drop(silent.take());
             outage.is_over(&self.target);
             let since = clock::now();
             State::replace(state, State::Live(Wire::new(&opened, generation)));
-            let fault = self.watch(opened).await;
+            let fault;
+            (fault, silent) = self.watch(opened).await;
             outage.is_on(&self.target, &fault);
             self.is_down(state, fault);
             // A server that accepts and cuts at once is not to be asked without a pause.
@@ -537,24 +550,56 @@ impl Supervisor {
         Ok(opened)
     }
 
-    /// Ends when the connection is of no use any more.
-    async fn watch(&self, mut opened: Opened) -> Fault {
+    /// Ends when the connection is of no use any more, or seems to be: then it is returned as well.
+    async fn watch(&self, opened: Opened) -> (Fault, Option<Silent>) {
         loop {
             tokio::select! {
                 () = opened.cut.notified() => {
-                    return Fault::Unknown(StoreError::new("the connection was cut"));
+                    return (Fault::Unknown(StoreError::new("the connection was cut")), None);
                 }
                 () = self.suspicion.notified() => {
-                    let connection = &mut opened.connection;
-                    let asked = dial::sign_of_life(connection, &self.target, SIGN_OF_LIFE);
+                    let (mut connection, target) = (opened.connection.clone(), self.target.clone());
+                    let mut asked: Asked = Box::pin(async move {
+                        dial::sign_of_life(&mut connection, &target, LONGEST_SILENCE).await
+                    });
                     tokio::select! {
-                        answer = asked => if let Err(fault) = answer { return fault },
-                        () = self.target.superseded(&opened.master) => return moved(),
+                        answer = &mut asked => if let Err(fault) = answer { return (fault, None) },
+                        () = clock::sleep(SIGN_OF_LIFE) => {
+                            // Behind sentinels, a node that is silent may be deposed meanwhile.
+                            let may_return = self.target.sentinels().is_none();
+                            return (dial::silent(), may_return.then_some(Silent { opened, asked }));
+                        }
+                        () = self.target.superseded(&opened.master) => return (moved(), None),
                     }
                 }
-                () = self.target.superseded(&opened.master) => return moved(),
+                () = self.target.superseded(&opened.master) => return (moved(), None),
             }
         }
+    }
+}
+
+/// Whether a connection is still good.
+type Asked = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
+
+/// A connection that has given no sign of life yet. It may be late: of a store whose every answer is, no new connection
+/// would be opened in time either.
+struct Silent {
+    opened: Opened,
+    asked: Asked,
+}
+
+impl Silent {
+    /// The connection once it answers after all; never, if there is none or it has failed.
+    async fn answers(silent: &mut Option<Silent>) -> Opened {
+        if let Some(waiting) = silent {
+            let answer = waiting.asked.as_mut().await;
+            if let Some(Silent { opened, .. }) = silent.take()
+                && answer.is_ok()
+            {
+                return opened;
+            }
+        }
+        std::future::pending().await
     }
 }
 
