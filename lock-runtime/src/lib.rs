@@ -209,6 +209,10 @@ pub use scope::{Outcome, Protect, Scope};
 pub use semaphore::Semaphore;
 pub use view::{Lease, Lost, Member};
 
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use backend::redis::fuzz;
+
 #[doc(hidden)]
 pub mod __private {
     pub use crate::private::*;

@@ -36,6 +36,8 @@ mod dial;
 mod exclusive;
 mod fair;
 mod faults;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod link;
 mod nodes;
 mod operator_scripts;

@@ -129,7 +129,7 @@ const MOST_NAMED: usize = 256;
 
 /// `holders:` and the alias of each holder in 32 hex digits. Anything else on the control channel is not ours; it is
 /// refused by its length before a byte of it is read, for others may publish there what they like.
-fn victim(payload: &[u8]) -> Option<Victim> {
+pub(super) fn victim(payload: &[u8]) -> Option<Victim> {
     const DIGITS: usize = 32;
     let length = payload.len().checked_sub(NAMES.len())?;
     if !length.is_multiple_of(DIGITS) || !(1..=MOST_NAMED).contains(&(length / DIGITS)) {

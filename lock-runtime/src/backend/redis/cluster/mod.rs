@@ -20,7 +20,7 @@ mod lanes;
 mod refresh;
 mod renew;
 mod session;
-mod slots;
+pub(super) mod slots;
 mod table;
 mod url;
 mod wire;

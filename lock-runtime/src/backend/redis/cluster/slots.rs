@@ -10,12 +10,12 @@ use crate::key::SLOTS;
 
 /// One node's view: which master has which slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct View(Vec<(RangeInclusive<u16>, Address)>);
+pub(in super::super) struct View(Vec<(RangeInclusive<u16>, Address)>);
 
 /// Reads an answer to CLUSTER SLOTS. `from` stands in for a node that does not know its own name.
 ///
 /// `None` if it is malformed, or names no master at all: a node that was just started or reset.
-pub(super) fn read(reply: &Value, from: &str) -> Option<View> {
+pub(in super::super) fn read(reply: &Value, from: &str) -> Option<View> {
     let Value::Array(ranges) = reply else {
         return None;
     };

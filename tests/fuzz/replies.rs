@@ -1,0 +1,91 @@
+//! Replies of a server to our scripts, whatever it sends. Nobody panics, and nobody takes for a granted lock what is
+//! not exactly that.
+
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use redis::Value;
+
+const WORDS: [&str; 16] = [
+    "OK",
+    "BUSY",
+    "QUEUED",
+    "STALE",
+    "FOREIGN",
+    "LOST",
+    "FREE",
+    "HELD",
+    "COUNT",
+    "SHORT",
+    "lock",
+    "fence",
+    "exclusive",
+    "read",
+    "write",
+    "",
+];
+
+fn value(input: &mut Unstructured<'_>, depth: u32) -> Result<Value> {
+    Ok(
+        match input.int_in_range(0..=if depth == 0 { 6 } else { 8 })? {
+            0 => Value::Nil,
+            1 => Value::Int(input.int_in_range(-3..=3)?),
+            2 => Value::Int(input.arbitrary()?),
+            3 => Value::BulkString(input.choose(&WORDS)?.as_bytes().to_vec()),
+            4 => Value::BulkString(input.arbitrary::<u64>()?.to_string().into()),
+            5 => Value::BulkString(input.arbitrary::<&[u8]>()?.to_vec()),
+            6 => Value::SimpleString(input.arbitrary()?),
+            7 => Value::Map(vec![(value(input, depth - 1)?, value(input, depth - 1)?)]),
+            _ => array(input, depth - 1)?,
+        },
+    )
+}
+
+fn array(input: &mut Unstructured<'_>, depth: u32) -> Result<Value> {
+    let length = input.int_in_range(0..=8)?;
+    Ok(Value::Array(
+        (0..length)
+            .map(|_| value(input, depth))
+            .collect::<Result<_>>()?,
+    ))
+}
+
+/// `OK`, the token if one was wanted, and the server's time: nothing else, and nothing more.
+fn grants(reply: &Value, fenced: bool) -> bool {
+    let Value::Array(items) = reply else {
+        return false;
+    };
+    let [word, Value::BulkString(token), Value::BulkString(time)] = items.as_slice() else {
+        return false;
+    };
+    let word = match word {
+        Value::BulkString(word) => word == b"OK",
+        Value::SimpleString(word) => word == "OK",
+        _ => false,
+    };
+    let number = |digits: &[u8]| {
+        let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+        std::str::from_utf8(digits)
+            .ok()?
+            .parse::<u64>()
+            .ok()
+            .filter(|_| plain)
+    };
+    let token = match fenced {
+        true => number(token).is_some_and(|token| token < 1 << 53),
+        false => token.is_empty(),
+    };
+    word && token && number(time).is_some()
+}
+
+pub fn run(input: &[u8]) {
+    let mut input = Unstructured::new(input);
+    let Ok((fenced, reply)) = input
+        .arbitrary()
+        .and_then(|fenced| Ok((fenced, array(&mut input, 2)?)))
+    else {
+        return;
+    };
+    assert!(
+        !lock_runtime::fuzz::is_grant(&reply, fenced) || grants(&reply, fenced),
+        "{reply:?}"
+    );
+}
