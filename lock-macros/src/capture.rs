@@ -39,6 +39,12 @@ pub(crate) fn captures(function: &Function, used_by_options: &HashSet<String>) -
         };
         let mut outer = typed.clone();
         outer.attrs.iter_mut().for_each(expected_inside);
+        // What the plain function does not do: bind an argument anew, use one whose name begins with `_`.
+        let quiet = quote!(#[allow(
+            clippy::no_effect_underscore_binding,
+            clippy::shadow_same,
+            clippy::used_underscore_binding
+        )]);
         let conditions = conditions(&typed.attrs);
         let lints = typed.attrs.iter().filter(|attr| is_one_of(attr, &LINTS));
         let conditions_and_lints = quote!(#(#conditions)* #(#lints)*);
@@ -50,11 +56,7 @@ pub(crate) fn captures(function: &Function, used_by_options: &HashSet<String>) -
                     *mutability = None;
                 }
                 outer.pat = Box::new(plain);
-                // The plain function does not use such an argument: no lint may say that this one does.
-                let unused = name.to_string().starts_with('_').then(|| {
-                    quote!(#[allow(clippy::used_underscore_binding, clippy::no_effect_underscore_binding)])
-                });
-                rebind.extend(quote!(#unused #conditions_and_lints let #pattern = #name;));
+                rebind.extend(quote!(#quiet #conditions_and_lints let #pattern = #name;));
                 if is_used(name) {
                     rebind.extend(quote!(#(#conditions)* let _ = &#name;));
                 }
@@ -123,7 +125,7 @@ pub(crate) fn borrowed(function: &Function, used: &HashSet<String>) -> TokenStre
             let whole = whole(position);
             bindings.extend(quote! {
                 #(#conditions)*
-                #[allow(unused_variables)]
+                #[allow(unused_variables, clippy::pattern_type_mismatch)]
                 let #pattern = &#whole;
             });
         }

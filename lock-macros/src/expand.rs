@@ -71,7 +71,7 @@ impl Parts<'_> {
         let lease = plan
             .guard
             .as_ref()
-            .map(|lease| quote!(let #lease = #lease;));
+            .map(|lease| quote!(#[allow(clippy::shadow_same)] let #lease = #lease;));
         let mut place = body.span();
         let statements = match &plan.shape.making {
             Making::AsyncFn => {
@@ -235,7 +235,7 @@ fn deferred(closure: TokenStream, private: &TokenStream) -> TokenStream {
     }
 }
 
-fn private_module(crate_path: &Path) -> TokenStream {
+pub(crate) fn private_module(crate_path: &Path) -> TokenStream {
     quote!(#crate_path::__private)
 }
 

@@ -1,14 +1,15 @@
-//! `key!("order:{id}:{}", value)`.
+//! `key!("order:{id}:{}", value)`, with the path of `lock_runtime` in front: the `key!` of `lock_runtime` knows it, also
+//! where a crate calls it by another name.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
-use syn::parse::{Parse, ParseStream};
+use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Expr, Ident, LitStr, Token};
+use syn::{Expr, Ident, LitStr, Path, Token};
 
 use crate::errors::Errors;
-use crate::expand::build_key;
+use crate::expand::{build_key, private_module};
 use crate::template::{Piece, Template};
 use crate::validate::KeyPart;
 
@@ -36,8 +37,17 @@ impl Parse for Input {
 }
 
 pub(crate) fn expand(tokens: TokenStream) -> TokenStream {
-    let private = quote!(::lock_runtime::__private);
-    match syn::parse2(tokens).and_then(|input| key(input, &private)) {
+    let crate_path = |input: ParseStream<'_>| {
+        let path = input.call(Path::parse_mod_style)?;
+        input.parse::<Token![,]>()?;
+        Ok((path, input.parse()?))
+    };
+    let (path, rest): (Path, TokenStream) = match crate_path.parse2(tokens) {
+        Ok(parsed) => parsed,
+        Err(error) => return error.into_compile_error(),
+    };
+    let private = private_module(&path);
+    match syn::parse2(rest).and_then(|input| key(input, &private)) {
         Ok(expression) => expression,
         Err(error) => {
             let error = error.into_compile_error();

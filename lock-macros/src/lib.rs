@@ -1,6 +1,6 @@
-//! The `#[distributed_lock]` attribute and the `key!` macro of `lock-runtime`.
+//! The `#[distributed_lock]` attribute of `lock-runtime`, and what its `key!` macro is made from.
 //!
-//! Depend on `lock-runtime`, which re-exports both under its default feature `macros`.
+//! Depend on `lock-runtime`, which has both under its default feature `macros`.
 
 use proc_macro::TokenStream;
 
@@ -58,12 +58,13 @@ mod validate;
 /// | `map_err` | `FromLockError` | a path or closure, `fn(LockError) -> ReturnType`, that captures nothing | `map_err = status` |
 /// | `mode` | `exclusive` | `exclusive`, `fair`, `read`, `write`: the kind of lock, for all `keys` alike | `mode = read` |
 /// | `label` | the template | `&'static str`: what logs and metrics call this lock | `label = "settle"` |
-/// | `manager` | the installed global one | an expression for a `LockManager` or a reference to one | `manager = self.locks` |
+/// | `manager` | the installed global one | an expression for a `LockManager` or a reference to one | `manager = self.locks`, `manager = if primary { &a } else { &b }` |
 /// | `guard` | none | a name: the body finds the hold's `Lease` under it, with `when` an `Option` of it | `guard = lease` |
-/// | `crate` | `::lock_runtime` | the path of `lock_runtime` | `crate = my_locks::lock_runtime` |
+/// | `crate` | `::lock_runtime` | the path of `lock_runtime`; `key!` needs no such option | `crate = my_locks::lock_runtime` |
 ///
 /// A duration is a string, a whole number with one of the units `ms`, `s`, `m`, `h`, which is checked at
-/// compile time; or any expression of type `std::time::Duration`. Expressions may use the arguments. A
+/// compile time; or any expression of type `std::time::Duration`. Expressions may use the arguments, and are
+/// evaluated before the lock is asked for: what they lock or borrow is free again before the call waits. A
 /// name that is bound *inside* an argument's pattern, such as `id` in `Path(id): Path<u64>`, is a
 /// reference there.
 ///
@@ -73,7 +74,7 @@ mod validate;
 /// for itself. A template without placeholders is one lock for all calls.
 ///
 /// A placeholder is an argument's name or `self`, then any of `.field`, `.0` and
-/// `.method(literals and paths)`. Nothing else: no `?`, `.await`, `[..]`, `::`, no format spec. Values are
+/// `.method(literals and paths)`. Nothing else: no `?`, `.await`, `[..]`, `::`, no format spec, no comment. Values are
 /// taken by reference, once, before anything else happens; each is written with its `Display` and
 /// escaped (`A–Z a–z 0–9 _ - .` stay, every other byte becomes `%XX`), so user data can neither collide
 /// nor steer. Between two placeholders the template must therefore hold a character that no value can
@@ -100,7 +101,7 @@ mod validate;
 /// Anything that implements `FromLockError`: `Result<T, E>` where `E: From<LockError>`, or a type of your
 /// own. For foreign types, such as a framework's response, `map_err` makes the value, from refusals and
 /// losses alike. A function that returns nothing could not say that it did not run: it needs
-/// `on_busy = skip` or `map_err`.
+/// `on_busy = skip` or `map_err`. The return type may borrow from the arguments; its lifetimes need no names.
 ///
 /// # When the lock is busy, or lost
 ///
@@ -135,7 +136,8 @@ mod validate;
 /// 4. All arguments, used or not, and everything in the body are dropped before the release is sent:
 ///    a transaction passed by value rolls back under the lock. Commit inside the body.
 ///
-/// The future is `Send` if the body's is; other bodies compile, too.
+/// The future is `Send` if the body's is and its value is, for the value is kept until the release is done; other
+/// bodies compile, too. It must be polled in a tokio runtime: elsewhere it answers `LockError::InvalidConfig`.
 ///
 /// # Cancel safety
 ///
@@ -146,8 +148,9 @@ mod validate;
 /// # Where it goes
 ///
 /// On free functions, methods with any form of `self`, associated functions, and methods of an `impl`
-/// of a trait; generics, lifetimes, `impl Trait` and patterns as arguments all work. Not on a trait's
-/// method without a body: put it on each `impl`.
+/// of a trait; generics, lifetimes, `impl Trait` and patterns as arguments all work, as do attributes on arguments
+/// (`#[cfg]`, `#[allow]`, `#[expect]`). Not on a trait's method without a body: put it on each `impl`. Not on an
+/// `extern` fn.
 ///
 /// Above `#[tokio::test]` and `#[tokio::main]`, not below: they leave no `async fn` behind.
 /// `#[tracing::instrument]` and `#[axum::debug_handler]` may stand on either side. Under `#[async_trait]`
@@ -182,10 +185,10 @@ mod validate;
 ///
 /// ```ignore
 /// async fn settle(order: &Order) -> Result<u64, LockError> {
-///     let refuse: fn(LockError) -> Result<u64, LockError> = FromLockError::from_lock_error;
+///     let refuse: Refuse<Result<u64, LockError>> = FromLockError::from_lock_error;
 ///     let key = KeyBuilder::new("order:{order.id}").literal("order:").part(&order.id).finish();
-///     let entered = enter(None, Names::One(key), Call { wait: Some(Duration::from_secs(2)), ..Call::default() }).await;
-///     match entered {
+///     let entering = enter(None, Names::One(key), Call { wait: Some(Duration::from_secs(2)), ..Call::default() });
+///     match entering.await {
 ///         Ok(guard) => {
 ///             hold(guard, refuse, async move {
 ///                 let order = order; // each argument whole, used or not
@@ -202,16 +205,8 @@ pub fn distributed_lock(options: TokenStream, item: TokenStream) -> TokenStream 
     attribute(options.into(), item.into()).into()
 }
 
-/// Builds a `LockName` from a template, with the attribute's placeholders and escaping.
-///
-/// Placeholders name local variables; `{}` takes the next value behind the template.
-///
-/// ```
-/// use lock_runtime::key;
-///
-/// let id = "a:b";
-/// assert_eq!(key!("order:{id}/{}", 1 + 1).as_str(), "order:a%3Ab/2");
-/// ```
+/// What `lock_runtime::key!` calls, with its own path in front.
+#[doc(hidden)]
 #[proc_macro]
 pub fn key(input: TokenStream) -> TokenStream {
     key_macro::expand(input.into()).into()

@@ -10,7 +10,7 @@
 //! Values are escaped to `[A-Za-z0-9_.%-]` at run time. Two placeholders need a character outside
 //! that set between them: otherwise two different pairs of values could make the same key.
 
-use proc_macro2::Span;
+use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Member, parse_quote, parse_quote_spanned};
 
 /// One template, taken apart.
@@ -214,6 +214,9 @@ fn parse_placeholder(text: &str, offset: usize, span: Span) -> Result<Placeholde
             "the format spec `{spec}` is not allowed, a key part is always its `Display` form"
         )));
     }
+    if has_comment(text) {
+        return Err(fault("a comment is not allowed"));
+    }
     let value: Expr = LitStr::new(text, span).parse().map_err(|_| {
         fault("expected an argument or `self`, then `.field`, `.0` or `.method(..)`")
     })?;
@@ -223,6 +226,28 @@ fn parse_placeholder(text: &str, offset: usize, span: Span) -> Result<Placeholde
         text: text.to_owned(),
         value: Some(value),
     })
+}
+
+/// True if the tokens say less than the text: the lexer drops comments in silence.
+fn has_comment(text: &str) -> bool {
+    let may_have = text.contains("//") || text.contains("/*");
+    may_have
+        && text
+            .parse()
+            .is_ok_and(|tokens| written(tokens) != visible(text))
+}
+
+/// How many characters the tokens are written with.
+fn written(tokens: TokenStream) -> usize {
+    let of_token = |token| match token {
+        TokenTree::Group(group) => 2 + written(group.stream()),
+        token => visible(&token.to_string()),
+    };
+    tokens.into_iter().map(of_token).sum()
+}
+
+fn visible(text: &str) -> usize {
+    text.chars().filter(|c| !c.is_whitespace()).count()
 }
 
 /// The part from the first single `:` outside parentheses on, as in `{id:?}`.

@@ -49,6 +49,10 @@ fn text_and_placeholders_are_taken_apart() {
             "<0 user.part(1,\"x}\",Kind::A,-2)>",
         ),
         ("{r#type}", "<0 r#type>"),
+        (
+            "{path.replace(\"//\", '/', r#\"/* */\"#)}//{b}/*{c}*/",
+            "<0 path.replace(\"//\",'/',r#\"/**/\"#)>//<39 b>/*<44 c>*/",
+        ),
         ("{}:{}", "<0>:<3>"),
         ("{{literal}}:{id}", "{literal}:<12 id>"),
         ("{{{id}}}", "{<2 id>}"),
@@ -87,6 +91,17 @@ fn what_is_no_placeholder_is_refused_by_name() {
         ("a:{id + 1}", "this kind of expression"),
         ("a:{id.}", "expected an argument or `self`"),
         ("a:{1x y}", "expected an argument or `self`"),
+        (
+            "a:{id/**/}",
+            "placeholder `{id/**/}` at byte 2: a comment is not allowed",
+        ),
+        ("a:{id // the order's}", "a comment is not allowed"),
+        ("a:{order /* the */ .id}", "a comment is not allowed"),
+        ("a:{id.max(/** least */ 1)}", "a comment is not allowed"),
+        (
+            "a:{path.replace(\"//\", '/' /* one */)}",
+            "a comment is not allowed",
+        ),
     ] {
         let faults = faults(template);
         assert!(faults[0].contains(reason), "{template}: {faults:?}");

@@ -162,6 +162,16 @@ fn check_function(function: &Function, errors: &mut Errors) -> Option<Shape> {
         );
         return None;
     };
+    if let Some(abi) = &function.sig.abi {
+        errors.on(
+            abi,
+            format!(
+                "#[distributed_lock] does not go on an `extern` fn: no foreign caller could await `{}`",
+                function.name(),
+            ),
+        );
+        return None;
+    }
     let shape = shape(function);
     if shape.is_none() {
         let mut inside = HashSet::new();

@@ -197,7 +197,7 @@ pub use guard::LockGuard;
 pub use info::{HolderInfo, LockInfo};
 pub use latch::Latch;
 #[cfg(feature = "macros")]
-pub use lock_macros::{distributed_lock, key};
+pub use lock_macros::distributed_lock;
 pub use manager::LockManager;
 pub use multi::MultiRequest;
 pub use name::{KeyPart, LockName};
@@ -213,7 +213,27 @@ pub use view::{Lease, Lost, Member};
 #[doc(hidden)]
 pub use backend::redis::fuzz;
 
+/// Builds a [`LockName`] from a template, with the attribute's placeholders and escaping.
+///
+/// Placeholders name local variables; `{}` takes the next value after the template.
+///
+/// ```
+/// use lock_runtime::key;
+///
+/// let id = "a:b";
+/// assert_eq!(key!("order:{id}/{}", 1 + 1).as_str(), "order:a%3Ab/2");
+/// ```
+#[cfg(feature = "macros")]
+#[macro_export]
+macro_rules! key {
+    ($($input:tt)*) => {
+        $crate::__private::key!($crate, $($input)*)
+    };
+}
+
 #[doc(hidden)]
 pub mod __private {
     pub use crate::private::*;
+    #[cfg(feature = "macros")]
+    pub use lock_macros::key;
 }

@@ -1,7 +1,7 @@
 //! What the attribute does when the lock is busy, lost, not wanted, or to be kept.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LostReason, distributed_lock};
@@ -306,4 +306,40 @@ async fn a_function_that_returns_a_future_is_deferred_as_a_whole() {
     assert_eq!(made.load(Ordering::SeqCst), 0);
     assert!(call.await.unwrap());
     assert_eq!(made.load(Ordering::SeqCst), 1);
+}
+
+struct Registry {
+    managers: Mutex<Vec<LockManager>>,
+    wait: Mutex<Duration>,
+}
+
+#[distributed_lock(
+    key = "busy",
+    manager = registry.managers.lock().unwrap()[0],
+    wait = *registry.wait.lock().unwrap()
+)]
+async fn registered(registry: &Registry) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_call_waits_nothing_is_held_that_its_options_had_to_lock() {
+    let locks = LockManager::in_memory();
+    let registry = Arc::new(Registry {
+        managers: Mutex::new(vec![locks.clone()]),
+        wait: Mutex::new(Duration::from_secs(60)),
+    });
+    let guard = locks.mutex("busy").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let registry = registry.clone();
+        async move { registered(&registry).await }
+    });
+    tests::eventually("the call waits", async || {
+        locks.inspect("busy").await.unwrap().local_waiters > 0
+    })
+    .await;
+    assert!(registry.managers.try_lock().is_ok());
+    assert!(registry.wait.try_lock().is_ok());
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
 }

@@ -7,7 +7,7 @@ mod company {
     }
 }
 
-use company::locks::{LockError, distributed_lock};
+use company::locks::{LockError, distributed_lock, key};
 
 #[distributed_lock(key = "order:{id}", crate = crate::company::locks)]
 async fn by_path(id: u64) -> Result<u64, LockError> {
@@ -19,6 +19,11 @@ async fn by_string(id: u64) -> Result<u64, LockError> {
     Ok(id)
 }
 
+#[distributed_lock(keys = ["order:{id}", key!("order:{}", id + 1), company::locks::key!("all")], crate = company::locks)]
+async fn several(id: u64) -> Result<u64, LockError> {
+    Ok(id)
+}
+
 fn main() {
-    drop((by_path(1), by_string(2)));
+    drop((by_path(1), by_string(2), several(3)));
 }

@@ -2,6 +2,11 @@
 //! `annotated`), `cargo clippy` finds nothing here: what the attribute makes of a function brings no lint of its own.
 #![deny(warnings, missing_docs, unused, rust_2018_idioms)]
 #![deny(clippy::all, clippy::pedantic, clippy::nursery)]
+#![deny(
+    clippy::pattern_type_mismatch,
+    clippy::shadow_reuse,
+    clippy::shadow_same
+)]
 #![allow(clippy::future_not_send)]
 #![deny(
     let_underscore_drop,
@@ -116,7 +121,7 @@ pub async fn patterns(
     Path(id): Path<u64>,
     (mut left, _right): (u8, u8),
     _: Path<u8>,
-    Path(name): &Path<String>,
+    Path(name): Path<String>,
     [first, ..]: [u8; 3],
 ) -> Result<u64, LockError> {
     pause().await;
@@ -139,7 +144,7 @@ pub async fn many_arguments(
     locks: LockManager,
 ) -> Result<Option<String>, LockError> {
     #[cfg(feature = "annotated")]
-    let held = lease.is_some_and(|lease| lease.is_held());
+    let held = lease.is_some_and(|held| held.is_held());
     #[cfg(not(feature = "annotated"))]
     let held = false;
     pause().await;
@@ -296,7 +301,7 @@ pub fn boxed(text: &str) -> Pin<Box<dyn Future<Output = Result<&str, LockError>>
 pub async fn recursive(n: u64) -> Result<u64, LockError> {
     match n {
         0 => Ok(0),
-        n => Box::pin(recursive(n - 1)).await,
+        _ => Box::pin(recursive(n - 1)).await,
     }
 }
 

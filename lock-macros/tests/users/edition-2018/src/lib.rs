@@ -1,0 +1,148 @@
+//! Functions of edition 2018, free of warnings, also of those that later editions brought.
+#![deny(warnings, missing_docs, clippy::all, clippy::pedantic)]
+#![deny(rust_2018_idioms, rust_2021_compatibility, rust_2024_compatibility)]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_runtime::{distributed_lock, key, LockError, LockManager, LockName};
+
+/// What the functions lock.
+#[derive(Debug)]
+pub struct Order {
+    id: u64,
+    lines: Vec<String>,
+}
+
+/// Borrows its result.
+///
+/// # Errors
+/// If the lock is busy or lost.
+#[distributed_lock(key = "order:{order.id}", wait = "2s", guard = lease)]
+pub async fn first_line(order: &Order, _unused: u64) -> Result<Option<&String>, LockError> {
+    const LEAST: usize = 1;
+
+    std::future::ready(()).await;
+    Ok(order
+        .lines
+        .first()
+        .filter(|line| line.len() > LEAST && lease.is_held()))
+}
+
+/// Takes its arguments apart.
+///
+/// # Errors
+/// If the lock is busy or lost.
+#[distributed_lock(
+    keys = ["line:{id}", key!("line:{}", left), name_of(&(*left,))],
+    wait = *pause.lock().map_err(|_| LockError::NotInstalled)?,
+    on_busy = skip,
+    on_lost = error,
+    min_hold = "1s",
+    when = *id > 1
+)]
+pub async fn patterns(
+    Order { id, mut lines }: Order,
+    (left, _right): (u64, u64),
+    pause: &Mutex<Duration>,
+) -> Result<(), LockError> {
+    lines.push(String::new());
+    std::future::ready(lines).await;
+    Ok(())
+}
+
+/// A template that takes values by their places.
+#[must_use]
+pub fn name_of(id: &(u64,)) -> LockName {
+    key!("line:{}", id.0)
+}
+
+/// Answers itself when the lock is busy.
+///
+/// # Errors
+/// If the lock is lost.
+#[distributed_lock(key = "text:{text}", on_busy = call(whole))]
+pub async fn first_word(text: &str) -> Result<&str, LockError> {
+    std::future::ready(()).await;
+    text.split(' ').next().ok_or(LockError::NotInstalled)
+}
+
+fn whole(text: &str, error: LockError) -> Result<&str, LockError> {
+    match text {
+        "" => Err(error),
+        text => Ok(text),
+    }
+}
+
+/// Says nothing.
+#[distributed_lock(key = "nothing", map_err = drop)]
+pub async fn nothing() {
+    std::future::ready(()).await;
+}
+
+/// Made by hand.
+///
+/// # Errors
+/// If the lock is busy or lost.
+#[distributed_lock(key = "text:{text}")]
+pub fn opaque(text: &str) -> impl Future<Output = Result<usize, LockError>> + '_ {
+    let length = text.len();
+    async move { Ok(length) }
+}
+
+/// In a box.
+#[must_use]
+#[distributed_lock(key = "text:{text}")]
+pub fn boxed(text: &str) -> Pin<Box<dyn Future<Output = Result<&str, LockError>> + Send + '_>> {
+    if text.is_empty() {
+        return Box::pin(std::future::ready(Ok(text)));
+    }
+    Box::pin(async move { Ok(text) })
+}
+
+/// Where things are locked.
+#[derive(Debug)]
+pub struct Shop {
+    locks: (LockManager, LockManager),
+    first: bool,
+    name: String,
+}
+
+impl Shop {
+    /// Chooses a manager.
+    ///
+    /// # Errors
+    /// If the lock is busy or lost.
+    #[distributed_lock(
+        key = "shop:{self.name}",
+        manager = if self.first { &self.locks.0 } else { &self.locks.1 }
+    )]
+    pub async fn rename(&mut self, name: String) -> Result<&str, LockError> {
+        std::future::ready(()).await;
+        self.name = name;
+        Ok(&self.name)
+    }
+}
+
+/// In boxes, by another attribute.
+#[async_trait]
+pub trait Service {
+    /// Only the key uses the arguments.
+    async fn only_the_key(&self, id: u64, name: String) -> Result<(), LockError>;
+    /// So does this.
+    async fn nothing(&self, id: u64);
+}
+
+#[async_trait]
+impl Service for Shop {
+    #[distributed_lock(key = "{id}:{name}")]
+    async fn only_the_key(&self, id: u64, name: String) -> Result<(), LockError> {
+        Ok(())
+    }
+
+    #[distributed_lock(key = "{id}", on_busy = skip)]
+    async fn nothing(&self, id: u64) {}
+}
