@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::error::LockError;
 use crate::manager::LockManager;
-use crate::options::{Options, config};
+use crate::options::Options;
 use crate::replicas::Replicas;
 
 /// Builds a [`LockManager`].
@@ -206,8 +206,7 @@ impl LockManagerBuilder {
         let target = Target::parse(url)?;
         let mut options = self.options;
         options.clustered = target.is_cluster();
-        let runtime = tokio::runtime::Handle::try_current()
-            .map_err(|_| config("connecting needs a tokio runtime"))?;
+        let runtime = crate::lifecycle::current_runtime()?;
         let settings = Settings {
             namespace: options.namespace.to_string(),
             call_timeout: options.call_timeout,
@@ -229,7 +228,7 @@ impl LockManagerBuilder {
     #[cfg(not(feature = "redis"))]
     async fn connect_to_server(self, url: &str) -> Result<LockManager, LockError> {
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-        Err(config(format!(
+        Err(crate::options::config(format!(
             "no store for `{scheme}:` URLs in this build: enable the feature `redis` of lock-runtime, or use `memory://`"
         )))
     }

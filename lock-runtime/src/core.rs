@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, Claim, Stake};
 use crate::clock::Moment;
+use crate::error::LockError;
 use crate::gate::Gates;
 use crate::holder::{HolderId, HolderIds};
 use crate::key::Key;
-use crate::lifecycle::Lifecycle;
+use crate::lifecycle::{Lifecycle, current_runtime};
 use crate::options::{Options, Terms};
 use crate::watchdog::{self, Watch};
 
@@ -42,6 +43,16 @@ impl Core {
             let timeout = self.options.call_timeout;
             watchdog::start(watch.clone(), backend.clone(), life.clone(), timeout);
         }
+    }
+
+    /// The same, for a call that needs timers.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] outside a tokio runtime.
+    pub(crate) fn start_here(&self) -> Result<(), LockError> {
+        current_runtime()?;
+        self.start();
+        Ok(())
     }
 
     /// A claim with the terms of a request, for one call that is made now.

@@ -40,7 +40,7 @@ impl Counter<'_> {
     /// Each request to a counter begins here, so all of them take part in tokio's cooperative budget.
     ///
     /// # Errors
-    /// [`LockError::InvalidName`].
+    /// [`LockError::InvalidName`]; [`LockError::InvalidConfig`] outside a tokio runtime.
     pub(crate) async fn new<'a>(
         core: &'a Core,
         name: &LockName,
@@ -48,7 +48,7 @@ impl Counter<'_> {
     ) -> Result<Counter<'a>, LockError> {
         coop::consume_budget().await;
         let key = core.options.key(name, Kind::Permits)?;
-        core.start();
+        core.start_here()?;
         let key = Arc::new(key);
         Ok(Counter { core, key, sort })
     }

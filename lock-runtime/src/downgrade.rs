@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::error::{LockError, LostReason, StoreError};
 use crate::gate::Place;
 use crate::hold::Hold;
-use crate::lifecycle::Counted;
+use crate::lifecycle::{Counted, current_runtime};
 use crate::observe;
 use crate::release::pauses;
 
@@ -43,6 +43,7 @@ impl Downgrade {
         let (done, outcome) = oneshot::channel();
         core.life.spawn(self.run(done));
         async move {
+            current_runtime()?;
             let timeout = core.options.call_timeout;
             let why = match tokio::time::timeout(timeout, outcome).await {
                 Ok(Ok(outcome)) => return outcome,

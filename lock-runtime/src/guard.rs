@@ -114,6 +114,7 @@ impl LockGuard {
     /// [`LockError::Lost`] if the hold was lost before: somebody else may have been admitted while this guard lived.
     /// [`LockError::Unavailable`] if the store did not confirm in time. [`LockError::Denied`],
     /// [`LockError::ForeignKey`] and [`LockError::ShuttingDown`] if it cannot be given back: its lease ends it.
+    /// [`LockError::InvalidConfig`] outside a tokio runtime: it is then released in the background.
     ///
     /// # Cancel safety
     /// Dropping the future does not stop the release.

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use crate::error::LockError;
 use crate::key::Key;
+use crate::options::config;
 
 const OPEN: u8 = 0;
 const CLOSING: u8 = 1;
@@ -151,6 +152,19 @@ impl Lifecycle {
             drop(runtime.spawn(work));
         }
     }
+}
+
+/// The runtime of the caller.
+///
+/// # Errors
+/// [`LockError::InvalidConfig`] outside one. Timers would panic there, and name neither this library nor the remedy.
+pub(crate) fn current_runtime() -> Result<Handle, LockError> {
+    Handle::try_current().map_err(|_| {
+        config(
+            "this call needs a tokio runtime and was polled outside one: await it below `#[tokio::main]` or \
+             `Runtime::block_on`, or enter a runtime before (`Handle::enter`)",
+        )
+    })
 }
 
 fn refused(key: &Key, why: &'static str) -> LockError {

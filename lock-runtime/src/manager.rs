@@ -15,6 +15,7 @@ use crate::info::LockInfo;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::latch::Latch;
+use crate::lifecycle::current_runtime;
 use crate::multi::MultiRequest;
 use crate::name::LockName;
 use crate::options::{Options, config};
@@ -222,7 +223,7 @@ impl LockManager {
     async fn key(&self, name: &LockName) -> Result<Key, LockError> {
         coop::consume_budget().await;
         let key = self.core.options.key(name, Kind::Mutex)?;
-        self.core.start();
+        self.core.start_here()?;
         self.core.life.admit(&key)?;
         Ok(key)
     }
@@ -241,9 +242,15 @@ impl LockManager {
     ///
     /// What could not be given back by then ends with its lease. Calling it again, or from two places, is fine.
     ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    ///
     /// # Cancel safety
     /// Dropping the future stops the shutdown where it is; calling it again goes on.
     pub async fn shutdown(&self) {
+        if let Err(error) = current_runtime() {
+            panic!("{error}");
+        }
         let core = &self.core;
         if core.life.is_stopped() {
             return;

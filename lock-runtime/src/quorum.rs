@@ -11,6 +11,7 @@ use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::quorum::{Node, QuorumBackend};
 use crate::builder::LockManagerBuilder;
 use crate::error::LockError;
+use crate::lifecycle::current_runtime;
 use crate::manager::{LockManager, events_of};
 use crate::options::{Options, config};
 use crate::term::Term;
@@ -130,8 +131,7 @@ impl LockManagerBuilder {
         let longest = Term::new(longest, false)
             .map_err(|why| config(format!("the longest lease of {longest:?}: {why}")))?;
         let parsed = parse(nodes)?;
-        let runtime =
-            Handle::try_current().map_err(|_| config("connecting needs a tokio runtime"))?;
+        let runtime = current_runtime()?;
         let watch = Arc::new(Watch::default());
         let nodes = connect(parsed, &options, &runtime, &events_of(&watch)).await?;
         let backend = Arc::new(QuorumBackend::new(nodes, longest, runtime));

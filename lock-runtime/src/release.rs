@@ -24,7 +24,7 @@ use crate::gate::{Heir, Place, Turn};
 use crate::hold::{Hold, Left};
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::lifecycle::Counted;
+use crate::lifecycle::{Counted, current_runtime};
 use crate::observe;
 use crate::options::Terms;
 use crate::order::LEAST_CALL;
@@ -158,6 +158,7 @@ impl Departure {
     /// Ends the hold for a caller who wants to know how it went, within the call timeout. Cancel safe: what is not
     /// done by then goes on in the background.
     async fn explicit(mut self) -> Result<(), LockError> {
+        current_runtime()?;
         if self.keep_until.is_some() {
             let (kept, until_kept) = oneshot::channel();
             self.in_background = true;

@@ -162,7 +162,8 @@ impl LockRequest {
     ///
     /// # Errors
     /// [`LockError::Busy`] if somebody held it for the whole wait, [`LockError::Unavailable`] if the store never
-    /// answered, [`LockError::Lost`] if an ancestor's hold of the same lock is lost; the others say what is wrong.
+    /// answered, [`LockError::Lost`] if an ancestor's hold of the same lock is lost; the others say what is wrong, also
+    /// that there is no tokio runtime ([`LockError::InvalidConfig`]).
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue and gives back what the store may have granted meanwhile. Keeping it

@@ -13,7 +13,7 @@ use crate::hold::{Hold, Left};
 use crate::holder::HolderId;
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::lifecycle::{Counted, Lifecycle, Tally};
+use crate::lifecycle::{Counted, Lifecycle, Tally, current_runtime};
 use crate::lineage::{Frame, Level, Lineage, Path};
 use crate::observe;
 use crate::options::Terms;
@@ -167,6 +167,7 @@ impl Share {
 
     /// Extends the lease to `term` from now, if that is longer than what is left.
     pub(crate) async fn renew(&self, term: Term) -> Result<(), LockError> {
+        current_runtime()?;
         let hold = &self.hold;
         hold.check()?;
         let renewal = Renewal {

@@ -148,6 +148,7 @@ async fn at_once(
     let [(core, first), others @ ..] = members else {
         return Ok(AtOnce::Apart);
     };
+    core.start_here()?;
     let goes = |order: &Order| {
         order.key.kind().is_mutex() && matches!(ancestor(core, order, caller), Ok(None))
     };
@@ -157,7 +158,6 @@ async fn at_once(
     {
         return Ok(AtOnce::Apart);
     }
-    core.start();
     // Until the grants count as guards: a shutdown in between would leave the locks to their leases.
     let _asking = core.life.under_way.enter();
     core.life.admit(&first.key)?;

@@ -43,7 +43,7 @@ pub(crate) async fn acquire(
     order: Order,
     caller: Caller,
 ) -> Result<Share, LockError> {
-    core.start();
+    core.start_here()?;
     let patience = Patience::new(order.wait);
     // Read anew behind everything that may have taken time, and only there.
     let mut now = patience.since;
@@ -135,7 +135,7 @@ pub(crate) async fn try_acquire(
     mut order: Order,
     caller: Caller,
 ) -> Result<Option<Share>, LockError> {
-    core.start();
+    core.start_here()?;
     order.wait = Some(Duration::ZERO);
     while let Some(ancestor) = ancestor(&core, &order, &caller)? {
         let Some(turn) = ancestor.turn_now(order.key.kind()) else {

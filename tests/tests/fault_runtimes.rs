@@ -1,8 +1,10 @@
 //! Runtimes that end before their guards, and shutdowns in the middle of things.
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager, LostReason};
+use lock_runtime::{LockError, LockGuard, LockManager, LostReason, Outcome, distributed_lock};
 use tests::faults::{LEAVES, behind_a_proxy, free_within, poll_times, took};
 use tests::{Direction, RedisServer, eventually};
 use tokio::runtime::{Builder, Runtime};
@@ -116,6 +118,88 @@ fn guards_and_managers_outlive_their_runtime_without_blocking_or_panicking() {
             started.elapsed()
         );
     }
+}
+
+#[distributed_lock(key = "free", manager = locks)]
+async fn annotated(locks: &LockManager) -> Result<(), LockError> {
+    Ok(())
+}
+
+/// Timers need a runtime. Without one they panic, and name neither this library nor the remedy.
+#[test]
+fn every_call_outside_a_runtime_says_what_it_needs() {
+    fn refused<T>(call: &str, future: impl Future<Output = Result<T, LockError>>) {
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(Err(error)) = pin!(future).poll(&mut context) else {
+            panic!("{call} was not refused");
+        };
+        let says = error.to_string();
+        let is_config = matches!(error, LockError::InvalidConfig { .. });
+        assert!(
+            is_config && says.contains("tokio runtime"),
+            "{call}: {error:?}"
+        );
+        assert!(says.contains("block_on"), "{call} names no remedy: {says}");
+    }
+
+    let server = RedisServer::start();
+    for url in [server.url(), "memory://".to_owned()] {
+        refused("connect", LockManager::connect("redis://127.0.0.1/"));
+        let home = runtime();
+        let (locks, first, second) = made_in(&home, &url);
+        refused("acquire", locks.mutex("free").acquire());
+        refused("acquire of a held lock", locks.mutex("a").acquire());
+        refused("try_acquire", locks.mutex("free").try_acquire());
+        refused("run", locks.mutex("free").run(async |_| ()));
+        refused("fair", locks.fair("fair").acquire());
+        refused("read", locks.read("read").acquire());
+        let set = || locks.multi(["free", "c"].map(|name| locks.mutex(name)));
+        refused("multi", set().acquire());
+        refused("multi, tried", set().try_acquire());
+        refused(
+            "one of several",
+            locks.multi([locks.mutex("free")]).try_acquire(),
+        );
+        refused("an annotated function", annotated(&locks));
+        refused("inspect", locks.inspect("a"));
+        refused("force_release", locks.force_release("a"));
+        let semaphore = locks.semaphore("permits");
+        refused("try_set_permits", semaphore.try_set_permits(1));
+        refused("available", semaphore.available());
+        refused("permits", semaphore.permits(1).acquire());
+        let plain = locks.plain_semaphore("plain");
+        refused("plain permits", plain.acquire(1, None));
+        refused("plain permits, tried", plain.try_acquire(1));
+        refused("plain permits back", plain.release(1));
+        let latch = locks.latch("latch");
+        refused("a latch's count", latch.try_set_count(1));
+        refused("a latch", latch.wait(None));
+        refused("count_down", latch.count_down());
+        refused("renew", first.renew(2_000 * MS));
+        // Refused, and done all the same: in the background.
+        refused("release", first.release());
+        let mut protected = pin!(second.protect(async { 7 }));
+        let mut context = Context::from_waker(Waker::noop());
+        let ended = protected.as_mut().poll(&mut context);
+        assert!(
+            matches!(ended, Poll::Ready(Outcome::Completed { value: 7, .. })),
+            "{ended:?}"
+        );
+        home.block_on(async {
+            free_within(&locks, "a", LONG).await;
+            free_within(&locks, "b", LONG).await;
+            locks.shutdown().await;
+        });
+    }
+}
+
+#[test]
+#[should_panic(expected = "needs a tokio runtime")]
+fn a_shutdown_outside_a_runtime_says_what_it_needs() {
+    let home = runtime();
+    let (locks, _first, _second) = made_in(&home, "memory://");
+    let mut context = Context::from_waker(Waker::noop());
+    let _ = pin!(locks.shutdown()).poll(&mut context);
 }
 
 /// A drop inside of a drop that the end of the runtime caused: the tasks that own guards go with it.
