@@ -57,17 +57,27 @@ impl Load {
         let since = Instant::now();
         self.take();
         tokio::time::sleep(time).await;
-        let mut waits = self.take();
-        waits.sort_unstable();
+        let waits = self.take();
         Served {
             rate: f64::from(u32::try_from(waits.len()).expect("few"))
                 / since.elapsed().as_secs_f64(),
-            p99: waits
-                .get(waits.len() * 99 / 100)
-                .copied()
-                .unwrap_or(Duration::MAX),
-            slowest: waits.last().copied().unwrap_or(Duration::MAX),
+            slowest: waits.into_iter().max().unwrap_or(Duration::MAX),
         }
+    }
+
+    /// Waits until keys are served about as they were while nothing was wrong. The machine may be busy with what has
+    /// just begun: what shares something with a server that does not answer stays without it.
+    pub async fn becomes_as_good_as(&self, healthy: Served) {
+        const WINDOW: Duration = Duration::from_millis(500);
+        let mut seen = Vec::new();
+        for _ in 0..20 {
+            let served = self.during(WINDOW).await;
+            if served.rate >= healthy.rate * 0.5 && served.slowest < WINDOW {
+                return;
+            }
+            seen.push(served);
+        }
+        panic!("{healthy:?} before, {seen:?} now");
     }
 
     fn take(&self) -> Vec<Duration> {
@@ -80,24 +90,6 @@ impl Load {
 pub struct Served {
     /// Acquisitions in a second.
     pub rate: f64,
-    /// How long all but one of a hundred took at most.
-    pub p99: Duration,
     /// How long the slowest took.
     pub slowest: Duration,
-}
-
-impl Served {
-    /// Panics unless as many were served as while nothing was wrong, with room for a busy machine: what shares
-    /// something with a server that does not answer gets next to nothing.
-    pub fn assert_as_many_as(self, healthy: Self) {
-        let (before, now) = (healthy.rate, self.rate);
-        assert!(now >= before * 0.4, "{healthy:?}, then {self:?}");
-    }
-
-    /// Panics unless nearly all waited about as long as while nothing was wrong, with room for a busy machine: what
-    /// waits for a request to such a server waits for its call timeout, two seconds.
-    pub fn assert_as_soon_as(self, healthy: Self) {
-        let bound = (healthy.p99 * 2).max(Duration::from_millis(1_000));
-        assert!(self.p99 <= bound, "{healthy:?}, then {self:?}");
-    }
 }

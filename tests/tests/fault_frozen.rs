@@ -1,31 +1,50 @@
 //! A server that stops answering costs nobody else anything, however many ask it: neither the keys of a cluster's other
 //! masters, nor those that the connection serves which takes the place of a dead one.
+//!
+//! Requests go on for so long here that whoever had to wait for one would be found out.
 
 use std::time::Duration;
 
-use lock_runtime::{LockManager, LockManagerBuilder};
+use lock_runtime::{LockError, LockManager, LockManagerBuilder};
 use tests::rate::Load;
 use tests::{FaultProxy, RedisCluster, RedisServer, SentinelGroup, eventually_within};
 use tokio::task::JoinSet;
 
 const MS: Duration = Duration::from_millis(1);
-const LONG: Duration = Duration::from_secs(60);
-/// More than one connection may have under way.
-const WAITERS: usize = 1_500;
+const LONG: Duration = Duration::from_secs(120);
+const WINDOW: Duration = Duration::from_secs(2);
+/// More than may be under way on one connection.
+const CROWD: usize = 1_100;
 const KEYS: usize = 4;
 
-/// Callers who wait for a key each, and give it back at once if they get it.
-fn crowd(locks: &LockManager, keys: Vec<String>) -> JoinSet<()> {
-    let mut crowd = JoinSet::new();
-    for key in keys {
-        let request = locks.mutex(key).wait(LONG);
-        crowd.spawn(async move {
-            if let Ok(guard) = request.acquire().await {
-                let _ = guard.release().await;
-            }
-        });
+fn builder() -> LockManagerBuilder {
+    LockManager::builder()
+        .lease(LONG)
+        .call_timeout(Duration::from_secs(20))
+}
+
+/// Callers who ask once for a key each.
+struct Crowd(JoinSet<()>);
+
+impl Crowd {
+    fn ask(locks: &LockManager, keys: &[String]) -> Self {
+        let mut asking = JoinSet::new();
+        for key in keys {
+            let lock = locks.mutex(key);
+            asking.spawn(async move {
+                if let Ok(Some(guard)) = lock.try_acquire().await {
+                    let _ = guard.release().await;
+                }
+            });
+        }
+        Self(asking)
     }
-    crowd
+
+    /// How many are still waiting for their answers.
+    fn is_under_way(&mut self) -> usize {
+        while self.0.try_join_next().is_some() {}
+        self.0.len()
+    }
 }
 
 fn names(stem: &str, count: usize) -> Vec<String> {
@@ -37,57 +56,71 @@ fn stem_at(cluster: &RedisCluster, node: usize, tag: &str) -> String {
     format!("{{{}}}", cluster.key_at(node, tag))
 }
 
-/// A load on all masters but the second one, and the cluster.
-async fn healthy_cluster() -> (RedisCluster, LockManager, Load) {
+/// Asks once, for a second: it makes the connection be looked at.
+async fn ask_impatiently(locks: &LockManager, key: &str) -> LockError {
+    locks
+        .mutex(key)
+        .wait(1_000 * MS)
+        .acquire()
+        .await
+        .expect_err("nobody answers")
+}
+
+/// A crowd asks the second master, which is frozen, by these keys, before and after its connection is given up.
+async fn frozen(cluster: &RedisCluster, locks: &LockManager, stem: &str) {
+    let keys = [0, 2].map(|node| names(&stem_at(cluster, node, "load"), KEYS / 2));
+    let load = Load::start(locks, &keys.concat());
+    let healthy = load.during(WINDOW).await;
+    let (first, second) = (
+        names(&format!("{stem}a"), CROWD),
+        names(&format!("{stem}b"), CROWD),
+    );
+    cluster.pause(1);
+    let mut before = Crowd::ask(locks, &first);
+    load.becomes_as_good_as(healthy).await;
+    assert_eq!(before.is_under_way(), CROWD);
+
+    let probe = format!("{stem}probe");
+    eventually_within(LONG, "the connection is given up", async || {
+        let error = ask_impatiently(locks, &probe).await;
+        error.to_string().contains("not connected")
+    })
+    .await;
+    let mut after = Crowd::ask(locks, &second);
+    load.becomes_as_good_as(healthy).await;
+    assert_eq!(after.is_under_way(), CROWD);
+    cluster.resume(1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_to_a_frozen_master_do_not_slow_down_keys_of_the_others() {
     let conf = RedisCluster::builder()
         .node_timeout(LONG)
         .line("cluster-require-full-coverage no");
     let cluster = conf.start().await;
-    let locks = LockManager::connect(&cluster.url()).await.unwrap();
-    let keys = [0, 2].map(|node| names(&stem_at(&cluster, node, "load"), KEYS / 2));
-    let load = Load::start(&locks, &keys.concat());
-    (cluster, locks, load)
+    let locks = builder().connect(&cluster.url()).await.unwrap();
+    let stem = stem_at(&cluster, 1, "crowd");
+    frozen(&cluster, &locks, &stem).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_for_a_frozen_master_do_not_slow_down_keys_of_the_others() {
-    let (cluster, locks, load) = healthy_cluster().await;
-    let keys = names(&stem_at(&cluster, 1, "crowd"), WAITERS);
-    let healthy = load.during(3_000 * MS).await;
-    cluster.pause(1);
-    let crowd = crowd(&locks, keys);
-    // Its connection counts as good at first, and as dead later.
-    let frozen = load.during(6_000 * MS).await;
-    frozen.assert_as_many_as(healthy);
-    frozen.assert_as_soon_as(healthy);
-    cluster.resume(1);
-    drop(crowd);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_that_are_sent_on_to_a_frozen_node_do_not_slow_down_the_node_that_sends_them() {
-    let (cluster, locks, load) = healthy_cluster().await;
+async fn requests_that_are_sent_on_to_a_frozen_node_do_not_slow_down_the_node_that_sends_them() {
+    let conf = RedisCluster::builder()
+        .node_timeout(LONG)
+        .line("cluster-require-full-coverage no");
+    let cluster = conf.start().await;
+    let locks = builder().connect(&cluster.url()).await.unwrap();
     let stem = stem_at(&cluster, 0, "crowd");
     cluster.begin_move(cluster.slot_of(&stem), 1);
-    let healthy = load.during(3_000 * MS).await;
-    cluster.pause(1);
-    let crowd = crowd(&locks, names(&stem, WAITERS));
-    let frozen = load.during(6_000 * MS).await;
-    frozen.assert_as_many_as(healthy);
-    frozen.assert_as_soon_as(healthy);
-    cluster.resume(1);
-    drop(crowd);
+    frozen(&cluster, &locks, &stem).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_master_does_not_make_callers_stand_back_from_keys_of_the_others() {
     let cluster = RedisCluster::builder().node_timeout(LONG).start().await;
-    let locks = patient().connect(&cluster.url()).await.unwrap();
-    // More than one key can serve, so that it is handed from one caller to the next.
-    let contended = vec![stem_at(&cluster, 0, "load"); 16];
-    let load = Load::start(&locks, &contended);
-    let healthy = load.during(3_000 * MS).await;
+    let locks = builder().connect(&cluster.url()).await.unwrap();
     let keys = names(&stem_at(&cluster, 1, "slow"), 4 * 64);
+    let contended = stem_at(&cluster, 0, "load");
     let mut guards = Vec::new();
     for keys in keys.chunks(64) {
         cluster.pause(1);
@@ -95,57 +128,52 @@ async fn a_slow_master_does_not_make_callers_stand_back_from_keys_of_the_others(
         for key in keys {
             asking.spawn(locks.mutex(key).wait(LONG).acquire());
         }
-        load.during(1_500 * MS).await;
+        tokio::time::sleep(1_500 * MS).await;
         cluster.resume(1);
         guards.extend(asking.join_all().await);
     }
     assert!(guards.iter().all(Result::is_ok), "{guards:?}");
-    // By now every request at the second master is known to take more than a second.
-    let slow = load.during(6_000 * MS).await;
-    slow.assert_as_many_as(healthy);
-    slow.assert_as_soon_as(healthy);
-}
-
-/// Requests that are under way when their connection is given up go on for seconds.
-fn patient() -> LockManagerBuilder {
-    LockManager::builder().lease(LONG).call_timeout(8_000 * MS)
+    // By now requests at the second master are known to take more than a second: four of those would be a long pause.
+    // This key is wanted by more callers than it can serve, so they hand it on, and stand back now and then.
+    let load = Load::start(&locks, &vec![contended; 100]);
+    let served = load.during(12_000 * MS).await;
+    assert!(served.slowest < 3_000 * MS, "{served:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_connection_after_a_dead_one_serves_at_once_whatever_is_under_way_on_that() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.addr()).await;
-    let builder = patient().call_timeout(5_000 * MS);
-    let locks = builder.connect(&proxy.url()).await.unwrap();
-    let load = Load::start(&locks, &names("load", KEYS));
-    let healthy = load.during(3_000 * MS).await;
+    let locks = builder().connect(&proxy.url()).await.unwrap();
+    let load = Load::start(&locks, &names("before", KEYS));
+    let healthy = load.during(WINDOW).await;
+    drop(load);
     let connections = proxy.connections();
     proxy.freeze_open_connections();
-    let crowd = crowd(&locks, names("crowd", WAITERS));
-    // The first requests have to time out, and a sign of life is waited for.
+    let mut crowd = Crowd::ask(&locks, &names("crowd", CROWD));
+    ask_impatiently(&locks, "probe").await;
     eventually_within(LONG, "there is another connection", async || {
         proxy.connections() > connections
     })
     .await;
-    drop(load);
-    let load = Load::start(&locks, &names("more", KEYS));
-    load.during(3_000 * MS).await.assert_as_many_as(healthy);
-    drop(crowd);
+    let load = Load::start(&locks, &names("after", KEYS));
+    load.becomes_as_good_as(healthy).await;
+    assert!(crowd.is_under_way() > CROWD / 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_master_serves_at_once_whatever_is_under_way_at_the_frozen_one() {
     let group = SentinelGroup::start().await;
-    let locks = patient().connect(&group.url()).await.unwrap();
-    let load = Load::start(&locks, &names("load", KEYS));
-    let healthy = load.during(3_000 * MS).await;
+    let locks = builder().connect(&group.url()).await.unwrap();
+    let load = Load::start(&locks, &names("before", KEYS));
+    let healthy = load.during(WINDOW).await;
+    drop(load);
     let old = group.master();
     group.servers[old].sigstop();
-    let crowd = crowd(&locks, names("crowd", WAITERS));
+    let mut crowd = Crowd::ask(&locks, &names("crowd", CROWD));
     group.moved_from(old).await;
-    drop(load);
-    let load = Load::start(&locks, &names("more", KEYS));
-    load.during(3_000 * MS).await.assert_as_many_as(healthy);
+    let load = Load::start(&locks, &names("after", KEYS));
+    load.becomes_as_good_as(healthy).await;
+    assert!(crowd.is_under_way() > CROWD / 2);
     group.servers[old].sigcont();
-    drop(crowd);
 }
