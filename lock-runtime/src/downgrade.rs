@@ -1,4 +1,5 @@
-//! A write hold whose last writer has left while a nested read lives on becomes a read hold, in the store as well.
+//! A write hold whose last writer has left while a nested read lives on, or has asked for it, becomes a read hold, in
+//! the store as well.
 //!
 //! The hold counts as a read before the store is asked. Renewals and releases of a read know both forms that it may
 //! have there, so it does not matter which of the requests arrives first.
@@ -12,10 +13,47 @@ use crate::clock;
 use crate::core::Core;
 use crate::error::{LockError, LostReason, StoreError};
 use crate::gate::Place;
-use crate::hold::Hold;
+use crate::hold::{Hold, Left};
+use crate::joint::Shares;
+use crate::kind::Kind;
 use crate::lifecycle::{Counted, current_runtime};
 use crate::observe;
+use crate::options::config;
 use crate::release::pauses;
+
+impl Shares {
+    /// Makes a write a read: from the call on, whatever becomes of the future.
+    pub(crate) fn downgrade(
+        &mut self,
+    ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
+        let started = self.start_downgrade();
+        let answer = started.map(|downgrade| downgrade.map(Downgrade::explicit));
+        async move {
+            match answer? {
+                Some(answer) => answer.await,
+                None => Ok(()),
+            }
+        }
+    }
+
+    /// What is then to be done at the store, if anything is.
+    fn start_downgrade(&mut self) -> Result<Option<Downgrade>, LockError> {
+        let none = || config("only a guard of one read/write lock can be downgraded");
+        let share = self.only().ok_or_else(none)?;
+        match share.kind() {
+            Kind::Write => {}
+            Kind::Read => return Ok(None),
+            _ => return Err(none()),
+        }
+        Ok(match share.stop_writing()? {
+            Left::Reading(place) => {
+                let (core, hold) = (share.core().clone(), share.hold().clone());
+                Some(Downgrade::new(core, hold, place))
+            }
+            _ => None,
+        })
+    }
+}
 
 /// A downgrade that is to be carried out.
 pub(crate) struct Downgrade {

@@ -14,6 +14,7 @@ use std::time::Duration;
 /// | [`TooManyWaiters`](LockError::TooManyWaiters) | a cap on local waiters was reached | yes, later |
 /// | [`Denied`](LockError::Denied) | login, ACL or TLS refused | no |
 /// | [`ForeignKey`](LockError::ForeignKey) | the key holds something that is not this kind of lock | no |
+/// | [`NotSet`](LockError::NotSet) | the permits of a semaphore were never set, or the store lost them | yes, once somebody has set them |
 /// | [`InvalidName`](LockError::InvalidName), [`InvalidLease`](LockError::InvalidLease), [`InvalidConfig`](LockError::InvalidConfig) | bad input, mostly refused before any I/O; or a server or semaphore that cannot serve this | no |
 /// | [`Upgrade`](LockError::Upgrade) | a write was asked for under a read of the same lock | no |
 /// | [`ShuttingDown`](LockError::ShuttingDown), [`NotInstalled`](LockError::NotInstalled) | the manager is gone, or there is none | no |
@@ -101,6 +102,16 @@ pub enum LockError {
         key: String,
         /// What was found there. If it keeps other locks from being taken, too: what to do about it.
         why: String,
+    },
+    /// A semaphore has no permits: nobody set them, or the store lost them. Call
+    /// [`try_set_permits`](crate::Semaphore::try_set_permits) wherever a process starts.
+    #[error(
+        "the semaphore `{name}` has no permits: they were not set (`try_set_permits`), or the store lost them"
+    )]
+    #[non_exhaustive]
+    NotSet {
+        /// The semaphore's name.
+        name: String,
     },
     /// A write was asked for inside a read hold of the same lock. It would wait for itself: ask for the write first;
     /// a read nested in it may outlive it.

@@ -104,6 +104,29 @@ impl LockGuard {
         Ok(())
     }
 
+    /// Makes a write a read of the same lock, without a moment in between in which another writer could be admitted, and
+    /// lets other readers in. The guard has no fencing token any more, and a write under it is refused
+    /// ([`LockError::Upgrade`]). A guard that only reads is left as it is.
+    ///
+    /// If other guards of the same call chain still write under the hold, others are let in once the last of these has
+    /// ended or has become a read.
+    ///
+    /// The guard reads from the call on, before the future is polled. The future waits for the store's answer for the
+    /// call timeout at most; what is not confirmed by then is repeated in the background.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`] if the hold is lost; [`LockError::Unavailable`] if the store did not confirm in time, which
+    /// keeps other readers out for longer and harms nobody; [`LockError::Denied`]. [`LockError::InvalidConfig`] if it is
+    /// not a guard of one read/write lock: it is then left as it is.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not stop the downgrade.
+    pub fn downgrade(
+        &mut self,
+    ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
+        self.shares.downgrade()
+    }
+
     /// Gives the lock back, and wakes the next waiter. If other guards of the same lineage share the hold, the lock
     /// stays held until the last of them ends.
     ///

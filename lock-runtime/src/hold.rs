@@ -464,12 +464,10 @@ impl Hold {
             return Left::Lost { reason, last };
         }
         if state.sharers > 0 {
-            if kind == Kind::Write && state.writers == 0 {
-                // From here on it is renewed and released as a read, which knows both forms in the store.
-                let _ = self.downgraded.set(Arc::new(self.key.as_kind(Kind::Read)));
-                return Left::Reading(state.place.take());
-            }
-            return Left::Shared;
+            return match kind {
+                Kind::Write => self.after_a_writer(&mut state),
+                _ => Left::Shared,
+            };
         }
         state.phase = Phase::Ended;
         let place = state.place.take();
@@ -482,6 +480,31 @@ impl Hold {
             left_at: now,
             keep_until,
         }
+    }
+
+    /// Makes one of those who write a reader.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`].
+    pub(crate) fn stop_writing(&self) -> Result<Left, LockError> {
+        self.check()?;
+        let mut state = self.state();
+        if let Phase::Lost { reason, .. } = state.phase {
+            drop(state);
+            return Err(self.lost_error(reason, false));
+        }
+        state.writers -= 1;
+        Ok(self.after_a_writer(&mut state))
+    }
+
+    /// A writer stopped to write, and somebody goes on reading: the last one makes the hold one of a read.
+    fn after_a_writer(&self, state: &mut State) -> Left {
+        if state.writers > 0 {
+            return Left::Shared;
+        }
+        // From here on it is renewed and released as a read, which knows both forms in the store.
+        let _ = self.downgraded.set(Arc::new(self.key.as_kind(Kind::Read)));
+        Left::Reading(state.place.take())
     }
 
     /// True while the hold is neither lost nor ended nor past its end. Changes nothing, unlike [`loss`](Hold::loss).

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::backend::Seen;
+use crate::kind::LockMode;
 
 /// The state of a lock at the instant the store was asked. It may have changed since.
 #[derive(Clone, Debug)]
@@ -13,12 +14,9 @@ pub struct LockInfo {
     pub held: bool,
     /// Who held it; of several readers, one. `None` for a semaphore: its leases do not say whose they are.
     pub holder: Option<HolderInfo>,
-    /// How the lock was held: `exclusive`, or `fair` if there is a queue for it in the store; a fair lock that nobody
-    /// waits for looks like any other. A read/write lock: `read` or `write`. `None` if it was free. For what counts
-    /// instead: `semaphore` while permits are leased, else `counter`, because a plain semaphore, one whose permits are
-    /// all free, and a latch look the same in the store.
-    pub mode: Option<&'static str>,
-    /// How many readers held it. Zero in any mode but `read`.
+    /// How the lock was held. `None` if it was free.
+    pub mode: Option<LockMode>,
+    /// How many readers held it. Zero in any mode but [`LockMode::Read`].
     pub readers: u64,
     /// How often its holder had entered. Re-entries of this library are local and count once; a Redisson holder's
     /// count in the store. For a semaphore, how many permits are leased.

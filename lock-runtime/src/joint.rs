@@ -203,6 +203,14 @@ impl Shares {
         }
     }
 
+    /// The share of a guard that holds one lock.
+    pub(crate) fn only(&mut self) -> Option<&mut Share> {
+        match &mut self.parts {
+            Parts::One(share) => Some(share),
+            Parts::All(..) => None,
+        }
+    }
+
     fn parts_mut(&mut self) -> &mut [Share] {
         match &mut self.parts {
             Parts::One(share) => std::slice::from_mut(share),

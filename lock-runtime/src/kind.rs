@@ -1,6 +1,40 @@
 //! The kinds of locks. A name is used with one kind everywhere; the kind is a part of the key's identity in this
 //! process, so each has its own local queue and its own re-entry.
 
+use std::fmt;
+
+/// How a lock was held, as [`LockInfo`](crate::LockInfo) tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockMode {
+    /// By one holder. A fair lock that nobody waits for looks like any other.
+    Exclusive,
+    /// By one holder, and the store has a queue for the lock.
+    Fair,
+    /// By readers.
+    Read,
+    /// By a writer.
+    Write,
+    /// Permits of a semaphore are leased.
+    Semaphore,
+    /// A number without leases. A plain semaphore, a semaphore whose permits are all free, and a latch look the same in
+    /// the store.
+    Counter,
+}
+
+impl fmt::Display for LockMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LockMode::Exclusive => "exclusive",
+            LockMode::Fair => "fair",
+            LockMode::Read => "read",
+            LockMode::Write => "write",
+            LockMode::Semaphore => "semaphore",
+            LockMode::Counter => "counter",
+        })
+    }
+}
+
 /// What sort of lock a key stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
@@ -53,5 +87,25 @@ impl Kind {
     pub(crate) fn is_of_one_lock_with(self, other: Kind) -> bool {
         let read_write = |kind| matches!(kind, Kind::Read | Kind::Write);
         self == other || (read_write(self) && read_write(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_is_displayed_as_one_word() {
+        let modes = [
+            (LockMode::Exclusive, "exclusive"),
+            (LockMode::Fair, "fair"),
+            (LockMode::Read, "read"),
+            (LockMode::Write, "write"),
+            (LockMode::Semaphore, "semaphore"),
+            (LockMode::Counter, "counter"),
+        ];
+        for (mode, word) in modes {
+            assert_eq!(mode.to_string(), word);
+        }
     }
 }

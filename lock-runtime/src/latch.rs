@@ -1,6 +1,7 @@
 //! Count-down latches.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use crate::semaphore::check_count;
 /// imported.try_set_count(2).await?;
 /// imported.count_down().await?; // in each worker, when it has finished
 /// imported.count_down().await?;
-/// imported.wait(None).await?; // wherever somebody depends on it
+/// imported.opened().wait_forever().await?; // wherever somebody depends on it
 /// # Ok(())
 /// # }
 /// ```
@@ -93,22 +94,68 @@ impl Latch {
             .await
     }
 
-    /// Waits until the latch is open, for so long at most; `None` waits for as long as it takes. It looks for itself
-    /// about once a second, and after every reconnection: no lost message makes it hang. A latch that opens and is
-    /// set again in between may be missed. However many callers of one process wait, one of them asks for all.
+    /// A request to wait until the latch is open: `latch.opened().await`, or with a wait of its own
+    /// `latch.opened().wait(..).await`.
+    pub fn opened(&self) -> LatchRequest {
+        LatchRequest {
+            latch: self.clone(),
+            wait: self.core.options.wait,
+        }
+    }
+
+    /// Opens the latch, whatever its count. False if it was open.
     ///
     /// # Errors
-    /// [`LockError::Busy`] if it was closed for the whole wait; while the store is away, it waits on, and says
-    /// [`LockError::Unavailable`] in the end, if that was seen within the wait; [`LockError::TooManyWaiters`]; the others as
-    /// [`try_set_count`](Latch::try_set_count).
+    /// As [`try_set_count`](Latch::try_set_count).
     ///
     /// # Cancel safety
-    /// Changes nothing.
-    pub async fn wait(&self, wait: Option<Duration>) -> Result<(), LockError> {
-        let counter = self.counter().await?.admitted()?;
+    /// Dropping the future may leave it done or not done.
+    pub async fn delete(&self) -> Result<bool, LockError> {
+        let counter = self.counter().await?;
+        counter
+            .once(|core, tally, timeout| core.backend.delete(tally, timeout))
+            .await
+    }
+}
+
+/// A request to wait until a latch is open, made by [`Latch::opened`]. It waits when it is awaited.
+///
+/// It looks for itself about once a second, and after every reconnection: no lost message makes it hang. A latch that
+/// opens and is set again in between may be missed. However many callers of one process wait, one of them asks for all.
+///
+/// # Errors
+/// [`LockError::Busy`] if the latch was closed for the whole wait; while the store is away, it waits on, and says
+/// [`LockError::Unavailable`] in the end, if that was seen within the wait; [`LockError::TooManyWaiters`]; the others
+/// as [`Latch::try_set_count`].
+///
+/// # Cancel safety
+/// Changes nothing.
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is awaited"]
+pub struct LatchRequest {
+    latch: Latch,
+    wait: Option<Duration>,
+}
+
+impl LatchRequest {
+    /// Waits up to `wait`; zero asks once. Default: the manager's, 10 s. One year at most.
+    pub fn wait(mut self, wait: Duration) -> LatchRequest {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Waits for as long as it takes.
+    pub fn wait_forever(mut self) -> LatchRequest {
+        self.wait = None;
+        self
+    }
+
+    async fn wait_until_open(self) -> Result<(), LockError> {
+        let LatchRequest { latch, wait } = self;
+        let counter = latch.counter().await?.admitted()?;
         check_wait(wait)?;
         let patience = Patience::new(wait);
-        let (core, tally) = (&self.core, counter.tally());
+        let (core, tally) = (&latch.core, counter.tally());
         let is_open = move |timeout| async move {
             let count = core.backend.read(tally, timeout).await?;
             Ok(count.is_none_or(|count| count <= 0))
@@ -136,19 +183,14 @@ impl Latch {
         place.admit_those(asked);
         Ok(())
     }
+}
 
-    /// Opens the latch, whatever its count. False if it was open.
-    ///
-    /// # Errors
-    /// As [`try_set_count`](Latch::try_set_count).
-    ///
-    /// # Cancel safety
-    /// Dropping the future may leave it done or not done.
-    pub async fn delete(&self) -> Result<bool, LockError> {
-        let counter = self.counter().await?;
-        counter
-            .once(|core, tally, timeout| core.backend.delete(tally, timeout))
-            .await
+impl IntoFuture for LatchRequest {
+    type Output = Result<(), LockError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.wait_until_open())
     }
 }
 

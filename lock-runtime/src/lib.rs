@@ -195,13 +195,14 @@ pub use error::{LockError, LostReason, StoreError};
 pub use fence::FencingToken;
 pub use guard::LockGuard;
 pub use info::{HolderInfo, LockInfo};
-pub use latch::Latch;
+pub use kind::LockMode;
+pub use latch::{Latch, LatchRequest};
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;
 pub use manager::LockManager;
 pub use multi::MultiRequest;
 pub use name::{KeyPart, LockName};
-pub use plain_semaphore::PlainSemaphore;
+pub use plain_semaphore::{PlainRequest, PlainSemaphore};
 pub use quorum::QuorumNode;
 pub use replicas::Replicas;
 pub use request::LockRequest;

@@ -81,35 +81,88 @@ impl PlainSemaphore {
         self.both.delete().await
     }
 
-    /// Takes so many permits, 1 to 1,000, all or none, if they are free now.
+    /// A request for so many permits, 1 to 1,000, all or none. Callers of one process are served in the order in which
+    /// they asked.
+    pub fn permits(&self, permits: u32) -> PlainRequest {
+        PlainRequest {
+            core: self.core.clone(),
+            name: self.name.clone(),
+            permits,
+            wait: self.core.options.wait,
+        }
+    }
+
+    /// Gives so many permits back, 1 to 1,000. Whoever calls it must have them: nobody checks.
     ///
     /// # Errors
-    /// As [`acquire`](PlainSemaphore::acquire), but permits that are not free are `Ok(false)`.
+    /// As [`Semaphore::add_permits`]: after [`LockError::Unavailable`] they may have been given back or not.
     ///
     /// # Cancel safety
-    /// As [`acquire`](PlainSemaphore::acquire).
-    pub async fn try_acquire(&self, permits: u32) -> Result<bool, LockError> {
-        match self.acquire(permits, Some(Duration::ZERO)).await {
+    /// Dropping the future may leave it done or not done.
+    pub async fn release(&self, permits: u32) -> Result<(), LockError> {
+        check_permits(permits)?;
+        self.add_permits(i64::from(permits)).await
+    }
+}
+
+/// A request for permits without a holder, made by [`PlainSemaphore::permits`]. Sent by
+/// [`acquire`](PlainRequest::acquire) or [`try_acquire`](PlainRequest::try_acquire).
+#[derive(Clone)]
+#[must_use = "a request does nothing until it is acquired"]
+pub struct PlainRequest {
+    core: Arc<Core>,
+    name: LockName,
+    permits: u32,
+    wait: Option<Duration>,
+}
+
+impl PlainRequest {
+    /// Waits up to `wait` for the permits; zero tries once. Default: the manager's, 10 s. One year at most.
+    pub fn wait(mut self, wait: Duration) -> PlainRequest {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Waits for the permits for as long as it takes.
+    pub fn wait_forever(mut self) -> PlainRequest {
+        self.wait = None;
+        self
+    }
+
+    /// Takes the permits if they are free now.
+    ///
+    /// # Errors
+    /// As [`acquire`](PlainRequest::acquire), but permits that are not free are `Ok(false)`.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](PlainRequest::acquire).
+    pub async fn try_acquire(self) -> Result<bool, LockError> {
+        match self.wait(Duration::ZERO).acquire().await {
             Ok(()) => Ok(true),
             Err(LockError::Busy { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Takes so many permits, 1 to 1,000, all or none, within the wait; `None` waits for as long as it takes. Callers of
-    /// one process are served in the order in which they asked.
+    /// Takes the permits within the wait. Nothing gives them back but [`PlainSemaphore::release`].
     ///
     /// # Errors
-    /// [`LockError::Busy`]; [`LockError::InvalidConfig`] for 0 permits or more than 1,000, or if none were ever set;
+    /// [`LockError::Busy`]; [`LockError::InvalidConfig`] for 0 permits or more than 1,000; [`LockError::NotSet`] if none were ever set;
     /// [`LockError::Unavailable`] if the store did not answer: then **nobody knows whether the permits were taken**, and
     /// it is not tried again; [`LockError::TooManyWaiters`]; the others as [`Semaphore::try_set_permits`].
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue, and gives back what the store says it has granted. If the store's answer
-    /// is lost as well, they stay taken.
-    pub async fn acquire(&self, permits: u32, wait: Option<Duration>) -> Result<(), LockError> {
-        let core = &self.core;
-        let counter = Counter::new(core, &self.name, Sort::Semaphore)
+    /// is lost as well, they stay taken. Keeping the future without polling it may keep permits from others for as
+    /// long: they have no lease that could end.
+    pub async fn acquire(self) -> Result<(), LockError> {
+        let PlainRequest {
+            core,
+            name,
+            permits,
+            wait,
+        } = self;
+        let counter = Counter::new(&core, &name, Sort::Semaphore)
             .await?
             .admitted()?;
         check_permits(permits)?;
@@ -127,17 +180,15 @@ impl PlainSemaphore {
         let not_done = |fault: &Fault| matches!(fault, Fault::NotDone(_));
         counter.until(patience, Some(&place), ask, not_done).await
     }
+}
 
-    /// Gives so many permits back, 1 to 1,000. Whoever calls it must have them: nobody checks.
-    ///
-    /// # Errors
-    /// As [`Semaphore::add_permits`]: after [`LockError::Unavailable`] they may have been given back or not.
-    ///
-    /// # Cancel safety
-    /// Dropping the future may leave it done or not done.
-    pub async fn release(&self, permits: u32) -> Result<(), LockError> {
-        check_permits(permits)?;
-        self.add_permits(i64::from(permits)).await
+impl fmt::Debug for PlainRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlainRequest")
+            .field("name", &self.name)
+            .field("permits", &self.permits)
+            .field("wait", &self.wait)
+            .finish_non_exhaustive()
     }
 }
 

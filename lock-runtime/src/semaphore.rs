@@ -76,8 +76,8 @@ impl Semaphore {
     /// overtaken by later ones for few; between processes there is no order. Requests never re-enter: two of one call
     /// chain take two sets, and wait for each other if there are too few. The guards carry no fencing token.
     ///
-    /// Acquiring fails with [`LockError::InvalidConfig`], at once or while it waits, if the semaphore has fewer
-    /// permits in all than the request wants, none because they were never set, or because the store lost them.
+    /// Acquiring fails, at once or while it waits, with [`LockError::InvalidConfig`] if the semaphore has fewer permits
+    /// in all than the request wants, and with [`LockError::NotSet`] if they were never set or the store lost them.
     pub fn permits(&self, permits: u32) -> LockRequest {
         LockRequest::permits(self.core.clone(), self.name.clone(), permits)
     }
@@ -99,6 +99,23 @@ impl Semaphore {
             .await
     }
 
+    /// Makes it `permits` in all, for a semaphore that is set as for one that is not: as many as are not leased become
+    /// free. Holders keep theirs; if that is more than there are now, the number of free permits is below zero until
+    /// enough of them came back. Redisson's `setPermits`.
+    ///
+    /// # Errors
+    /// As [`try_set_permits`](Semaphore::try_set_permits).
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it set or not.
+    pub async fn set_permits(&self, permits: u64) -> Result<(), LockError> {
+        let counter = self.counter().await?.admitted()?;
+        check_count("the number of permits", permits)?;
+        counter
+            .once(|core, tally, timeout| core.backend.limit(tally.key, permits, timeout))
+            .await
+    }
+
     /// How many permits are free now, those of crashed holders included whose lease is over. Below zero if more were
     /// taken away than were free; 0 if none were ever set.
     ///
@@ -116,7 +133,7 @@ impl Semaphore {
     /// Adds permits, or takes some away with a number below zero: holders keep theirs, and fewer come back.
     ///
     /// # Errors
-    /// As [`try_set_permits`](Semaphore::try_set_permits), and [`LockError::InvalidConfig`] if no permits were set.
+    /// As [`try_set_permits`](Semaphore::try_set_permits), and [`LockError::NotSet`] if no permits were set.
     /// After [`LockError::Unavailable`] they may have been added or not; it is not tried twice. A shutdown refuses it
     /// only when it is done: bodies that it lets finish can still give back.
     ///

@@ -131,6 +131,23 @@ impl Share {
         self
     }
 
+    /// As what it shares the hold.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// From here on it only reads.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`].
+    pub(crate) fn stop_writing(&mut self) -> Result<Left, LockError> {
+        let left = self.hold.stop_writing()?;
+        self.kind = Kind::Read;
+        // What runs under the guard from now on is nested in a read.
+        self.level.take();
+        Ok(left)
+    }
+
     /// Keeps the key for `least` from now, even if the share ends before.
     pub(crate) fn keep_for(&mut self, least: Duration) {
         self.keep_until = Some(Box::new(clock::now() + least));

@@ -174,28 +174,31 @@ async fn counters_let_others_run() {
     .await;
     let plain = locks.plain_semaphore("plain");
     plain.try_set_permits(1).await.unwrap();
-    plain.acquire(1, None).await.unwrap();
+    plain.permits(1).wait_forever().acquire().await.unwrap();
     let waiting = tokio::spawn({
         let plain = plain.clone();
-        async move { plain.acquire(1, None).await }
+        async move { plain.permits(1).wait_forever().acquire().await }
     });
     let queued = tokio::spawn({
         let plain = plain.clone();
-        async move { plain.acquire(1, None).await }
+        async move { plain.permits(1).wait_forever().acquire().await }
     });
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
     lets_others_run("a plain semaphore with too many waiters", async || {
-        assert!(plain.try_acquire(1).await.is_err());
+        assert!(plain.permits(1).try_acquire().await.is_err());
     })
     .await;
     waiting.abort();
     queued.abort();
     let latch = locks.latch("latch");
-    lets_others_run("an open latch", async || latch.wait(None).await.unwrap()).await;
+    lets_others_run("an open latch", async || {
+        latch.opened().wait_forever().await.unwrap()
+    })
+    .await;
     latch.try_set_count(1).await.unwrap();
     lets_others_run("a closed latch", async || {
-        assert!(is_busy(&latch.wait(Some(Duration::ZERO)).await));
+        assert!(is_busy(&latch.opened().wait(Duration::ZERO).await));
         latch.count().await.unwrap();
     })
     .await;

@@ -63,14 +63,14 @@ async fn use_every_kind(cluster: &RedisCluster, locks: &LockManager) {
 
         let plain = locks.plain_semaphore(name("plain"));
         assert!(plain.try_set_permits(1).await.unwrap());
-        assert!(plain.try_acquire(1).await.unwrap());
+        assert!(plain.permits(1).try_acquire().await.unwrap());
         plain.release(1).await.unwrap();
         assert!(plain.delete().await.unwrap());
 
         let latch = locks.latch(name("latch"));
         assert!(latch.try_set_count(1).await.unwrap());
         assert_eq!(latch.count_down().await.unwrap(), 0);
-        latch.wait(None).await.unwrap();
+        latch.opened().wait_forever().await.unwrap();
     }
 }
 

@@ -372,7 +372,7 @@ async fn counters_add_up_while_their_slot_moves() {
     });
     let opened = tokio::spawn({
         let latch = latch.clone();
-        async move { latch.wait(Some(LONG)).await }
+        async move { latch.opened().wait(LONG).await }
     });
     for _ in 0..4 {
         move_all(&cluster).await;

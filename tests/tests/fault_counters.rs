@@ -7,7 +7,7 @@ use tests::faults::{asleep, behind_a_proxy, took};
 use tests::{CommandStats, Direction, RedisServer, Then, eventually};
 
 const MS: Duration = Duration::from_millis(1);
-const LONG: Option<Duration> = Some(Duration::from_secs(30));
+const LONG: Duration = Duration::from_secs(30);
 /// A sleep is 1 s give or take a fifth; the rest is this machine's.
 const CAP: Duration = Duration::from_millis(1_200 + 300);
 
@@ -21,7 +21,7 @@ async fn a_latch_whose_messages_are_lost_costs_no_more_than_the_cap() {
     for silently in [false, true] {
         other.latch("l").try_set_count(1).await.unwrap();
         let waiting = latch.clone();
-        let waiting = asleep(&proxy, async move { waiting.wait(LONG).await }).await;
+        let waiting = asleep(&proxy, async move { waiting.opened().wait(LONG).await }).await;
         if silently {
             let _: i64 = server.query(&["DEL", "lock:l"]);
         } else {
@@ -41,7 +41,7 @@ async fn a_latch_that_opens_while_the_subscription_is_cut_is_seen_after_it() {
     let latch = locks.latch("l");
     other.latch("l").try_set_count(1).await.unwrap();
     let waiting = latch.clone();
-    let waiting = asleep(&proxy, async move { waiting.wait(LONG).await }).await;
+    let waiting = asleep(&proxy, async move { waiting.opened().wait(LONG).await }).await;
     proxy.go_down();
     other.latch("l").count_down().await.unwrap();
     proxy.refuse(false);
@@ -60,7 +60,7 @@ async fn what_is_not_answered_is_unknown_and_sent_once() {
     semaphore.try_set_permits(10).await.unwrap();
     latch.try_set_count(6).await.unwrap();
     // So that the server knows the scripts: what is lost below is an answer, not a request for the text.
-    semaphore.acquire(1, LONG).await.unwrap();
+    semaphore.permits(1).wait(LONG).acquire().await.unwrap();
     semaphore.release(1).await.unwrap();
     latch.count_down().await.unwrap();
     let lose = |then| {
@@ -77,7 +77,7 @@ async fn what_is_not_answered_is_unknown_and_sent_once() {
     };
     for then in [Then::Cut, Then::Silence] {
         lose(then);
-        unknown(semaphore.acquire(2, LONG).await);
+        unknown(semaphore.permits(2).wait(LONG).acquire().await);
         lose(then);
         unknown(semaphore.release(1).await);
         lose(then);
@@ -98,10 +98,10 @@ async fn a_server_that_is_away_for_a_while_ends_no_wait() {
     other.latch("l").try_set_count(1).await.unwrap();
     let latch = locks.latch("l");
     let waiting = latch.clone();
-    let waiting = asleep(&proxy, async move { waiting.wait(LONG).await }).await;
+    let waiting = asleep(&proxy, async move { waiting.opened().wait(LONG).await }).await;
     proxy.go_down();
     // It is told what the one at the head last heard, who looks again after 1.2 s at the latest.
-    let (refused, _) = took(latch.wait(Some(3_000 * MS))).await;
+    let (refused, _) = took(latch.opened().wait(3_000 * MS).into_future()).await;
     assert!(
         matches!(refused, Err(LockError::Unavailable { .. })),
         "{refused:?}"
@@ -123,7 +123,7 @@ async fn two_hundred_who_wait_for_a_latch_ask_as_one() {
     let mut waiting = tokio::task::JoinSet::new();
     for _ in 0..200 {
         let latch = latch.clone();
-        waiting.spawn(async move { latch.wait(LONG).await });
+        waiting.spawn(async move { latch.opened().wait(LONG).await });
     }
     eventually("all of them wait", async || {
         locks.inspect("l").await.unwrap().local_waiters == 200

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, LostReason};
+use lock_runtime::{LockError, LockManager, LockMode, LostReason};
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, free_within, took};
 use tests::{RedisServer, Store, eventually};
@@ -71,7 +71,10 @@ async fn a_number_is_refused_by_a_lock_and_known_to_inspect() {
     assert_foreign(locks.fair("k").try_acquire().await, "lock:k");
     let info = locks.inspect("k").await.unwrap();
     assert!(!info.held, "{info:?}");
-    assert_eq!((info.mode, info.available), (Some("counter"), Some(3)));
+    assert_eq!(
+        (info.mode, info.available),
+        (Some(LockMode::Counter), Some(3))
+    );
     assert!(!locks.force_release("k").await.unwrap());
     assert_eq!(server.query::<String>(&["GET", "lock:k"]), "3");
 }

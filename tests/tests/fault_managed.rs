@@ -46,7 +46,7 @@ async fn without_pubsub_waiters_look_for_themselves_and_the_log_says_so_once() {
     let latch = locks.latch("latch");
     latch.try_set_count(1).await.unwrap();
     let waiter = other.latch("latch");
-    let waiting = asleep(&proxy, async move { waiter.wait(Some(LONG)).await }).await;
+    let waiting = asleep(&proxy, async move { waiter.opened().wait(LONG).await }).await;
     latch.count_down().await.unwrap();
     let (waited, after) = took(waiting).await;
     waited.unwrap().unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, LostReason, Replicas};
+use lock_runtime::{LockError, LockManager, LockMode, LostReason, Replicas};
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, free_within, took};
 use tests::{FaultProxy, RedisServer, eventually};
@@ -69,13 +69,13 @@ async fn the_documented_rights_are_enough_for_everything() {
     semaphore.add_permits(1).await.unwrap();
     let plain = other.plain_semaphore("plain");
     plain.try_set_permits(1).await.unwrap();
-    plain.acquire(1, Some(LONG)).await.unwrap();
+    plain.permits(1).wait(LONG).acquire().await.unwrap();
     plain.release(1).await.unwrap();
     plain.delete().await.unwrap();
     let latch = locks.latch("latch");
     latch.try_set_count(1).await.unwrap();
     let waiting = other.latch("latch");
-    let waiting = tokio::spawn(async move { waiting.wait(Some(LONG)).await });
+    let waiting = tokio::spawn(async move { waiting.opened().wait(LONG).await });
     eventually("it listens", async || {
         server
             .channels()
@@ -94,7 +94,10 @@ async fn the_documented_rights_are_enough_for_everything() {
     .await;
     reader.release().await.unwrap();
     let writer = writing.await.unwrap().unwrap();
-    assert_eq!(other.inspect("shared").await.unwrap().mode, Some("write"));
+    assert_eq!(
+        other.inspect("shared").await.unwrap().mode,
+        Some(LockMode::Write)
+    );
     let nested = writer.scope(async { other.read("shared").acquire().await });
     let nested = nested.await.unwrap();
     writer.release().await.unwrap();

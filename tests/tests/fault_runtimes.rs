@@ -128,9 +128,9 @@ async fn annotated(locks: &LockManager) -> Result<(), LockError> {
 /// Timers need a runtime. Without one they panic, and name neither this library nor the remedy.
 #[test]
 fn every_call_outside_a_runtime_says_what_it_needs() {
-    fn refused<T>(call: &str, future: impl Future<Output = Result<T, LockError>>) {
+    fn refused<T>(call: &str, future: impl IntoFuture<Output = Result<T, LockError>>) {
         let mut context = Context::from_waker(Waker::noop());
-        let Poll::Ready(Err(error)) = pin!(future).poll(&mut context) else {
+        let Poll::Ready(Err(error)) = pin!(future.into_future()).poll(&mut context) else {
             panic!("{call} was not refused");
         };
         let says = error.to_string();
@@ -168,12 +168,12 @@ fn every_call_outside_a_runtime_says_what_it_needs() {
         refused("available", semaphore.available());
         refused("permits", semaphore.permits(1).acquire());
         let plain = locks.plain_semaphore("plain");
-        refused("plain permits", plain.acquire(1, None));
-        refused("plain permits, tried", plain.try_acquire(1));
+        refused("plain permits", plain.permits(1).wait_forever().acquire());
+        refused("plain permits, tried", plain.permits(1).try_acquire());
         refused("plain permits back", plain.release(1));
         let latch = locks.latch("latch");
         refused("a latch's count", latch.try_set_count(1));
-        refused("a latch", latch.wait(None));
+        refused("a latch", latch.opened().wait_forever());
         refused("count_down", latch.count_down());
         refused("renew", first.renew(2_000 * MS));
         // Refused, and done all the same: in the background.

@@ -3,9 +3,10 @@
 use std::fmt::Debug;
 
 use lock_runtime::{
-    FencingToken, HolderInfo, Latch, Lease, LockError, LockGuard, LockInfo, LockManager,
-    LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member, MemoryStore, MultiRequest,
-    Outcome, PlainSemaphore, Protect, QuorumNode, Replicas, Scope, Semaphore, StoreError,
+    FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo,
+    LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member,
+    MemoryStore, MultiRequest, Outcome, PlainRequest, PlainSemaphore, Protect, QuorumNode,
+    Replicas, Scope, Semaphore, StoreError,
 };
 
 type Body = std::future::Ready<()>;
@@ -23,21 +24,21 @@ macro_rules! each {
 #[test]
 fn public_types_are_send_sync_and_debug() {
     each!(sent_and_shared:
-        FencingToken, HolderInfo, Latch, Lease, LockError, LockGuard, LockInfo, LockManager,
-        LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
+        FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo, LockManager,
+        LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
         MultiRequest, Outcome<()>,
-        PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
+        PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
     );
     each!(shown:
-        FencingToken, HolderInfo, Latch, Lease, LockError, LockGuard, LockInfo, LockManager,
-        LockManagerBuilder, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
+        FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo, LockManager,
+        LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
         MultiRequest, Outcome<()>,
-        Protect<Body>, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
+        Protect<Body>, PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
     );
     each!(cloned:
-        FencingToken, HolderInfo, Latch, Lease, LockError, LockInfo, LockManager, LockManagerBuilder,
-        LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, Outcome<()>,
-        PlainSemaphore, QuorumNode, Replicas, Semaphore, StoreError,
+        FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockManager, LockManagerBuilder,
+        LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, Outcome<()>,
+        PlainRequest, PlainSemaphore, QuorumNode, Replicas, Semaphore, StoreError,
     );
     each!(an_error: LockError, StoreError);
 }
@@ -60,18 +61,21 @@ async fn futures_are_send() {
     let semaphore = locks.semaphore("s");
     sent(&semaphore.permits(1).acquire());
     sent(&semaphore.try_set_permits(1));
+    sent(&semaphore.set_permits(1));
     sent(&semaphore.available());
     sent(&semaphore.add_permits(1));
     sent(&semaphore.delete());
     let plain = locks.plain_semaphore("s");
-    sent(&plain.acquire(1, None));
-    sent(&plain.try_acquire(1));
+    sent(&plain.permits(1).wait_forever().acquire());
+    sent(&plain.permits(1).try_acquire());
     sent(&plain.release(1));
     let latch = locks.latch("l");
     sent(&latch.try_set_count(1));
     sent(&latch.count_down());
-    sent(&latch.wait(None));
-    let guard = request().acquire().await.unwrap();
+    sent(&latch.opened().wait_forever());
+    sent(&latch.opened().into_future());
+    let mut guard = request().acquire().await.unwrap();
+    sent(&guard.downgrade());
     sent(&guard.renew(std::time::Duration::from_secs(30)));
     sent(&guard.lost().wait());
     sent(&guard.lost());

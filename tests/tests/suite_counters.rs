@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_runtime::LockError;
+use lock_runtime::{LockError, LockMode};
 use tests::{Store, eventually};
 use tokio::time::{Instant, sleep};
 
 const MS: Duration = Duration::from_millis(1);
-const LONG: Option<Duration> = Some(Duration::from_secs(60));
+const LONG: Duration = Duration::from_secs(60);
+
+fn is_not_set<T>(answer: Result<T, LockError>) -> bool {
+    matches!(answer, Err(LockError::NotSet { .. }))
+}
 
 fn is_config<T: std::fmt::Debug>(answer: Result<T, LockError>) -> bool {
     matches!(answer, Err(LockError::InvalidConfig { .. }))
@@ -21,8 +25,8 @@ tests::suite! {
         let (one, other) = (a.plain_semaphore("s"), b.plain_semaphore("s"));
         assert!(one.try_set_permits(3).await.unwrap());
         assert!(!other.try_set_permits(9).await.unwrap());
-        assert!(one.try_acquire(2).await.unwrap());
-        assert!(!other.try_acquire(2).await.unwrap());
+        assert!(one.permits(2).try_acquire().await.unwrap());
+        assert!(!other.permits(2).try_acquire().await.unwrap());
         assert_eq!(other.available().await.unwrap(), 1);
         other.release(2).await.unwrap();
         other.add_permits(-1).await.unwrap();
@@ -41,7 +45,7 @@ tests::suite! {
             tasks.spawn(async move {
                 for round in 0..10 {
                     let permits = u32::try_from((task + round) % 3 + 1).unwrap();
-                    semaphore.acquire(permits, LONG).await.unwrap();
+                    semaphore.permits(permits).wait(LONG).acquire().await.unwrap();
                     let now = taken.fetch_add(permits, Ordering::SeqCst) + permits;
                     assert!(now <= 4, "{now} permits are out");
                     sleep(MS).await;
@@ -61,16 +65,16 @@ tests::suite! {
         let (a, b) = (store.manager().await, store.manager().await);
         let (one, other) = (a.plain_semaphore("s"), b.plain_semaphore("s"));
         one.try_set_permits(1).await.unwrap();
-        one.acquire(1, LONG).await.unwrap();
+        one.permits(1).wait(LONG).acquire().await.unwrap();
         let started = Instant::now();
-        match other.acquire(1, Some(300 * MS)).await {
+        match other.permits(1).wait(300 * MS).acquire().await {
             Err(LockError::Busy { name, .. }) => assert_eq!(name, "s"),
             refused => panic!("{refused:?}"),
         }
         assert!(started.elapsed() >= 300 * MS && started.elapsed() < 800 * MS);
         let waiting = tokio::spawn({
             let other = other.clone();
-            async move { other.acquire(1, None).await }
+            async move { other.permits(1).wait_forever().acquire().await }
         });
         sleep(300 * MS).await;
         let released = Instant::now();
@@ -83,16 +87,16 @@ tests::suite! {
     async fn what_plain_permits_cannot_be_is_refused(store: &mut Store) {
         let locks = store.manager().await;
         let semaphore = locks.plain_semaphore("s");
-        assert!(is_config(semaphore.acquire(1, LONG).await), "never set");
-        assert!(is_config(semaphore.release(1).await));
+        assert!(is_not_set(semaphore.permits(1).wait(LONG).acquire().await), "never set");
+        assert!(is_not_set(semaphore.release(1).await));
         semaphore.try_set_permits(1).await.unwrap();
         for permits in [0, 1_001] {
-            assert!(is_config(semaphore.acquire(permits, LONG).await));
-            assert!(is_config(semaphore.try_acquire(permits).await));
+            assert!(is_config(semaphore.permits(permits).wait(LONG).acquire().await));
+            assert!(is_config(semaphore.permits(permits).try_acquire().await));
             assert!(is_config(semaphore.release(permits).await));
         }
         let info = locks.inspect("s").await.unwrap();
-        assert_eq!((info.held, info.mode, info.available), (false, Some("counter"), Some(1)));
+        assert_eq!((info.held, info.mode, info.available), (false, Some(LockMode::Counter), Some(1)));
         assert!(!locks.force_release("s").await.unwrap());
         assert_eq!(semaphore.available().await.unwrap(), 1);
         semaphore.delete().await.unwrap();
@@ -105,7 +109,7 @@ tests::suite! {
         for yields in 0..40 {
             let pending = tokio::spawn({
                 let semaphore = semaphore.clone();
-                async move { semaphore.acquire(1, LONG).await }
+                async move { semaphore.permits(1).wait(LONG).acquire().await }
             });
             for _ in 0..yields {
                 tokio::task::yield_now().await;
@@ -124,12 +128,12 @@ tests::suite! {
         let (a, b) = (store.manager().await, store.manager().await);
         let (latch, other) = (a.latch("l"), b.latch("l"));
         assert_eq!(latch.count().await.unwrap(), 0);
-        latch.wait(LONG).await.unwrap();
+        latch.opened().wait(LONG).await.unwrap();
         assert!(latch.try_set_count(3).await.unwrap());
         assert!(!other.try_set_count(9).await.unwrap());
         let waiting: Vec<_> = (0..20).map(|waiter| {
             let latch = [&latch, &other][waiter % 2].clone();
-            tokio::spawn(async move { latch.wait(None).await })
+            tokio::spawn(async move { latch.opened().wait_forever().await })
         }).collect();
         for left in [2, 1] {
             assert_eq!(other.count_down().await.unwrap(), left);
@@ -155,14 +159,14 @@ tests::suite! {
         assert!(is_config(latch.try_set_count(u64::MAX).await));
         latch.try_set_count(1).await.unwrap();
         let started = Instant::now();
-        let late = latch.wait(Some(200 * MS)).await;
+        let late = latch.opened().wait(200 * MS).await;
         assert!(matches!(late, Err(LockError::Busy { .. })), "{late:?}");
         assert!(started.elapsed() >= 200 * MS && started.elapsed() < 700 * MS);
-        let closed = latch.wait(Some(Duration::ZERO)).await;
+        let closed = latch.opened().wait(Duration::ZERO).await;
         assert!(matches!(closed, Err(LockError::Busy { .. })));
         let waiting = tokio::spawn({
             let latch = other.latch("l");
-            async move { latch.wait(LONG).await }
+            async move { latch.opened().wait(LONG).await }
         });
         sleep(200 * MS).await;
         let deleted = Instant::now();
@@ -179,8 +183,8 @@ tests::suite! {
         semaphore.try_set_permits(0).await.unwrap();
         let (mine, plain) = (locks.latch("l"), locks.plain_semaphore("s"));
         let waiting = [
-            tokio::spawn(async move { mine.wait(None).await }),
-            tokio::spawn(async move { plain.acquire(1, None).await }),
+            tokio::spawn(async move { mine.opened().wait_forever().await }),
+            tokio::spawn(async move { plain.permits(1).wait_forever().acquire().await }),
         ];
         sleep(200 * MS).await;
         locks.shutdown().await;
@@ -198,16 +202,16 @@ tests::suite! {
         plain.try_set_permits(1).await.unwrap();
         latch.try_set_count(1).await.unwrap();
         let guard = locks.mutex("k").acquire().await.unwrap();
-        plain.acquire(1, LONG).await.unwrap();
+        plain.permits(1).wait(LONG).acquire().await.unwrap();
         let stopping = tokio::spawn({
             let locks = locks.clone();
             async move { locks.shutdown().await }
         });
         eventually("nothing new is admitted", async || {
-            matches!(plain.try_acquire(1).await, Err(LockError::ShuttingDown { .. }))
+            matches!(plain.permits(1).try_acquire().await, Err(LockError::ShuttingDown { .. }))
         }).await;
         for refused in [
-            latch.wait(LONG).await,
+            latch.opened().wait(LONG).await,
             latch.try_set_count(1).await.map(drop),
             plain.try_set_permits(1).await.map(drop),
         ] {
@@ -232,11 +236,11 @@ tests::suite! {
         let (semaphore, others) = (locks.plain_semaphore("s"), other.plain_semaphore("s"));
         semaphore.try_set_permits(0).await.unwrap();
         let wait = 400 * MS;
-        let mut head = Box::pin(semaphore.acquire(1, LONG));
+        let mut head = Box::pin(semaphore.permits(1).wait(LONG).acquire());
         // Long enough for the first answers, and driven by nobody from then on.
         let first = tokio::time::timeout(300 * MS, &mut head).await;
         assert!(first.is_err(), "{first:?}");
-        let mut next = Box::pin(semaphore.acquire(1, Some(wait)));
+        let mut next = Box::pin(semaphore.permits(1).wait(wait).acquire());
         let queued = tokio::time::timeout(Duration::ZERO, &mut next).await;
         assert!(queued.is_err(), "{queued:?}");
         others.release(1).await.unwrap();
@@ -255,17 +259,35 @@ tests::suite! {
         latch.try_set_count(1).await.unwrap();
         let waiting: Vec<_> = (0..2).map(|_| {
             let latch = latch.clone();
-            tokio::spawn(async move { latch.wait(LONG).await })
+            tokio::spawn(async move { latch.opened().wait(LONG).await })
         }).collect();
         // One of them asks for all.
         eventually("two wait", async || {
             locks.inspect("l").await.unwrap().local_waiters == 2
         }).await;
-        let refused = latch.wait(LONG).await;
+        let refused = latch.opened().wait(LONG).await;
         assert!(matches!(refused, Err(LockError::TooManyWaiters { limit: 2, .. })), "{refused:?}");
         latch.count_down().await.unwrap();
         for waiter in waiting {
             waiter.await.unwrap().unwrap();
         }
+    }
+
+    async fn latches_and_plain_permits_are_waited_for_as_long_as_the_manager_says(store: &mut Store) {
+        let builder = lock_runtime::LockManager::builder().wait(300 * MS);
+        let locks = store.connect(builder).await;
+        let (latch, plain) = (locks.latch("l"), locks.plain_semaphore("s"));
+        latch.try_set_count(1).await.unwrap();
+        plain.try_set_permits(0).await.unwrap();
+        for waiting in [latch.opened().await, plain.permits(1).acquire().await] {
+            match waiting {
+                Err(LockError::Busy { waited, .. }) => {
+                    assert!(waited >= 295 * MS && waited < 1_500 * MS, "{waited:?}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        latch.delete().await.unwrap();
+        plain.delete().await.unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, LostReason};
+use lock_runtime::{LockError, LockManager, LockMode, LostReason};
 use tests::{Store, eventually};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ tests::suite! {
         }
         let guard = locks.fair("k").try_acquire().await.unwrap().unwrap();
         let info = locks.inspect("k").await.unwrap();
-        assert_eq!((info.waiters, info.mode), (0, Some("exclusive")));
+        assert_eq!((info.waiters, info.mode), (0, Some(LockMode::Exclusive)));
         guard.release().await.unwrap();
     }
 
@@ -66,7 +66,7 @@ tests::suite! {
             waiters.push(in_line(&managers[0], number, waiter).await);
         }
         let info = managers[1].inspect("k").await.unwrap();
-        assert_eq!((info.waiters, info.mode, info.local_waiters), (24, Some("fair"), 8));
+        assert_eq!((info.waiters, info.mode, info.local_waiters), (24, Some(LockMode::Fair), 8));
         holder.release().await.unwrap();
         for waiter in waiters {
             waiter.await.unwrap();

@@ -79,7 +79,7 @@ suite! {
         assert!(matches!(semaphore, Err(LockError::InvalidConfig { .. })), "{semaphore:?}");
         let permits = locks.semaphore("s").permits(1).acquire().await.map(drop);
         assert!(matches!(permits, Err(LockError::InvalidConfig { .. })), "{permits:?}");
-        let latch = locks.latch("l").wait(Some(LONG)).await;
+        let latch = locks.latch("l").opened().wait(LONG).await;
         assert!(matches!(latch, Err(LockError::InvalidConfig { .. })), "{latch:?}");
     }
 }

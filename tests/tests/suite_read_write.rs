@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager, LostReason};
+use lock_runtime::{LockError, LockGuard, LockManager, LockMode, LostReason};
 use tests::{History, Store, eventually};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
@@ -307,12 +307,12 @@ tests::suite! {
         let (locks, other) = (store.manager().await, store.manager().await);
         let readers = [reads(&locks).await.unwrap(), reads(&other).await.unwrap()];
         let info = other.inspect("k").await.unwrap();
-        assert_eq!((info.held, info.mode, info.readers), (true, Some("read"), 2), "{info:?}");
+        assert_eq!((info.held, info.mode, info.readers), (true, Some(LockMode::Read), 2), "{info:?}");
         assert!(info.ttl.is_some_and(|left| left > 20_000 * MS), "{info:?}");
         release_all(readers).await;
         let writer = writes(&locks).await.unwrap();
         let info = other.inspect("k").await.unwrap();
-        assert_eq!((info.held, info.mode, info.readers, info.count), (true, Some("write"), 0, 1));
+        assert_eq!((info.held, info.mode, info.readers, info.count), (true, Some(LockMode::Write), 0, 1));
         assert!(info.holder.unwrap().to_string().contains("…:"));
         writer.release().await.unwrap();
         let info = other.inspect("k").await.unwrap();

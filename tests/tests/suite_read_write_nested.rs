@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager, LostReason};
+use lock_runtime::{LockError, LockGuard, LockManager, LockMode, LostReason};
 use tests::{Store, eventually};
 use tokio::time::{Instant, sleep};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(1);
 
 async fn may_read(locks: &LockManager) -> bool {
     match locks.read("k").try_acquire().await.unwrap() {
@@ -65,7 +66,7 @@ tests::suite! {
         let (locks, other) = (store.manager().await, store.manager().await);
         let body = locks.write("k").run(async |outer| {
             let read = locks.read("k").wait(Duration::ZERO).acquire().await.unwrap();
-            assert_eq!(other.inspect("k").await.unwrap().mode, Some("write"));
+            assert_eq!(other.inspect("k").await.unwrap().mode, Some(LockMode::Write));
             assert!(!may_read(&other).await);
             read.release().await.unwrap();
             let tried = locks.read("k").try_acquire().await.unwrap().expect("it is nested");
@@ -256,5 +257,102 @@ tests::suite! {
         assert_eq!(tokens, [false, true, true]);
         guard.release().await.unwrap();
         assert!(may_write(&other).await);
+    }
+
+    async fn a_write_becomes_a_read_without_letting_another_writer_in(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let mut guard = locks.write("k").lease(LEASE).acquire().await.unwrap();
+        assert!(guard.fencing_token().is_some());
+        let reader = tokio::spawn(other.read("k").wait(LONG).acquire());
+        eventually("it waits", async || other.inspect("k").await.unwrap().local_waiters == 1).await;
+        guard.downgrade().await.unwrap();
+        assert!(guard.is_held());
+        assert_eq!(guard.fencing_token(), None, "others may read beside it");
+        reader.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(other.inspect("k").await.unwrap().mode, Some(LockMode::Read));
+        assert!(!may_write(&other).await && !may_write(&locks).await);
+        assert!(may_read(&other).await && may_read(&locks).await);
+        // It is renewed as a read.
+        sleep(2 * LEASE).await;
+        assert!(guard.is_held() && !may_write(&other).await);
+        // A second time it has nothing to do.
+        guard.downgrade().await.unwrap();
+        guard.release().await.unwrap();
+        assert!(may_write(&other).await);
+    }
+
+    async fn a_downgrade_goes_on_when_its_future_is_dropped(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let mut guard = locks.write("k").acquire().await.unwrap();
+        drop(guard.downgrade());
+        assert_eq!(guard.fencing_token(), None);
+        eventually("another may read", async || may_read(&other).await).await;
+        assert!(!may_write(&other).await);
+        guard.release().await.unwrap();
+        assert!(may_write(&other).await);
+    }
+
+    async fn a_write_is_one_until_the_last_of_its_call_chain_has_become_a_read(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let mut outer = locks.write("k").acquire().await.unwrap();
+        let nested = outer.scope(async { locks.write("k").acquire().await });
+        let mut inner = nested.await.unwrap();
+        outer.downgrade().await.unwrap();
+        assert!(!may_read(&other).await, "the inner one writes");
+        inner.downgrade().await.unwrap();
+        assert!(may_read(&other).await && !may_write(&other).await);
+        inner.release().await.unwrap();
+        assert!(outer.is_held() && !may_write(&other).await);
+        outer.release().await.unwrap();
+        assert!(may_write(&other).await);
+    }
+
+    async fn under_a_write_that_became_a_read_reads_re_enter_and_writes_are_refused(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let mut guard = locks.write("k").acquire().await.unwrap();
+        guard.downgrade().await.unwrap();
+        assert_upgrade(guard.scope(async { locks.write("k").acquire().await }).await);
+        let nested = guard.scope(async { locks.read("k").acquire().await });
+        let nested = nested.await.unwrap();
+        assert_eq!(other.inspect("k").await.unwrap().readers, 1, "one hold in the store");
+        guard.release().await.unwrap();
+        assert!(nested.is_held() && !may_write(&other).await);
+        nested.release().await.unwrap();
+        assert!(may_write(&other).await);
+    }
+
+    async fn the_next_writer_waits_for_a_write_that_became_a_read(store: &mut Store) {
+        let locks = store.manager().await;
+        let mut guard = locks.write("k").acquire().await.unwrap();
+        let next = tokio::spawn(locks.write("k").wait(LONG).acquire());
+        eventually("it queues", async || locks.inspect("k").await.unwrap().local_waiters == 1).await;
+        guard.downgrade().await.unwrap();
+        sleep(100 * MS).await;
+        assert!(!next.is_finished(), "somebody reads");
+        guard.release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
+    }
+
+    async fn only_a_guard_of_one_good_write_can_be_downgraded(store: &mut Store) {
+        let (locks, operator) = (store.manager().await, store.manager().await);
+        let mut mutex = locks.mutex("m").acquire().await.unwrap();
+        let refused = mutex.downgrade().await;
+        assert!(matches!(refused, Err(LockError::InvalidConfig { .. })), "{refused:?}");
+        let mut several = locks.multi([locks.write("a"), locks.write("b")]).acquire().await.unwrap();
+        let refused = several.downgrade().await;
+        assert!(matches!(refused, Err(LockError::InvalidConfig { .. })), "{refused:?}");
+        assert!(mutex.is_held() && several.is_held(), "left as they are");
+        mutex.release().await.unwrap();
+        several.release().await.unwrap();
+        let mut read = locks.read("k").acquire().await.unwrap();
+        read.downgrade().await.unwrap();
+        read.release().await.unwrap();
+        let mut lost = locks.write("k").acquire().await.unwrap();
+        assert!(operator.force_release("k").await.unwrap());
+        lost.lost().wait().await;
+        let refused = lost.downgrade().await;
+        assert!(matches!(refused, Err(LockError::Lost { .. })), "{refused:?}");
+        drop(lost);
+        assert!(may_write(&operator).await);
     }
 }

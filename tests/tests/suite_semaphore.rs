@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager, LostReason, Semaphore};
+use lock_runtime::{LockError, LockGuard, LockManager, LockMode, LostReason, Semaphore};
 use tests::{Store, eventually};
 use tokio::time::{Instant, sleep};
 
@@ -22,6 +22,13 @@ async fn waiting(locks: &LockManager, callers: usize) {
         locks.inspect("s").await.unwrap().local_waiters == callers
     })
     .await;
+}
+
+fn is_not_set<T: std::fmt::Debug>(answer: Result<T, LockError>) -> bool {
+    match answer {
+        Err(LockError::NotSet { name, .. }) => name == "s",
+        other => panic!("{other:?}"),
+    }
 }
 
 fn is_config<T: std::fmt::Debug>(answer: Result<T, LockError>) -> bool {
@@ -172,8 +179,8 @@ tests::suite! {
     async fn what_cannot_be_served_is_refused_and_not_waited_for(store: &mut Store) {
         let locks = store.manager().await;
         let none = locks.semaphore("s");
-        assert!(is_config(none.permits(1).wait(LONG).acquire().await), "never set");
-        assert!(is_config(none.add_permits(1).await));
+        assert!(is_not_set(none.permits(1).wait(LONG).acquire().await), "never set");
+        assert!(is_not_set(none.add_permits(1).await));
         let semaphore = semaphore(&locks, 3).await;
         for permits in [0, 1_001, u32::MAX, 4] {
             let started = Instant::now();
@@ -236,7 +243,7 @@ tests::suite! {
             other => panic!("{other:?}"),
         }
         assert!(started.elapsed() < 1_400 * MS, "{:?}", started.elapsed());
-        assert!(is_config(semaphore.permits(1).acquire().await), "the store forgot them");
+        assert!(is_not_set(semaphore.permits(1).acquire().await), "the store forgot them");
     }
 
     async fn two_requests_of_one_chain_take_two_sets(store: &mut Store) {
@@ -324,11 +331,11 @@ tests::suite! {
         let locks = store.manager().await;
         let semaphore = semaphore(&locks, 10).await;
         let info = locks.inspect("s").await.unwrap();
-        assert_eq!((info.held, info.mode, info.count), (false, Some("counter"), 0));
+        assert_eq!((info.held, info.mode, info.count), (false, Some(LockMode::Counter), 0));
         assert_eq!((info.available, info.ttl), (Some(10), None));
         let guard = semaphore.permits(3).acquire().await.unwrap();
         let info = locks.inspect("s").await.unwrap();
-        assert_eq!((info.held, info.mode, info.count), (true, Some("semaphore"), 3));
+        assert_eq!((info.held, info.mode, info.count), (true, Some(LockMode::Semaphore), 3));
         assert_eq!((info.available, info.holder), (Some(7), None));
         assert!(info.ttl.unwrap() <= Duration::from_secs(30) && info.ttl.unwrap() > Duration::from_secs(20));
         guard.release().await.unwrap();
@@ -376,6 +383,31 @@ tests::suite! {
         let guard = semaphore.permits(1).acquire().await.unwrap();
         tests::only_so_many_wait(&locks, "s", 4, &locks.semaphore("s").permits(1)).await;
         guard.release().await.unwrap();
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn the_number_of_permits_can_be_changed_while_they_are_in_use(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let (semaphore, others) = (locks.semaphore("s"), other.semaphore("s"));
+        semaphore.set_permits(2).await.unwrap();
+        assert_eq!(others.available().await.unwrap(), 2, "it need not be set before");
+        let both = semaphore.permits(2).acquire().await.unwrap();
+        let waiter = tokio::spawn(others.permits(1).wait(LONG).acquire());
+        waiting(&other, 1).await;
+        let raised = Instant::now();
+        semaphore.set_permits(3).await.unwrap();
+        let third = waiter.await.unwrap().unwrap();
+        assert!(raised.elapsed() < 700 * MS, "woken: {:?}", raised.elapsed());
+        // Below what is leased: nobody loses permits, and nobody gets any before enough came back.
+        semaphore.set_permits(1).await.unwrap();
+        semaphore.set_permits(1).await.unwrap();
+        assert_eq!(semaphore.available().await.unwrap(), -2);
+        assert!(both.is_held() && third.is_held());
+        third.release().await.unwrap();
+        assert!(others.permits(1).try_acquire().await.unwrap().is_none());
+        both.release().await.unwrap();
+        back(&semaphore, 1).await;
+        others.permits(1).acquire().await.unwrap().release().await.unwrap();
         semaphore.delete().await.unwrap();
     }
 }

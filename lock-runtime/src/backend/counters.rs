@@ -27,6 +27,10 @@ pub(crate) trait Counters {
     /// its counter gets what they leave.
     fn set<'a>(&'a self, tally: Tally<'a>, value: u64, timeout: Duration) -> Reply<'a, bool>;
 
+    /// Makes a semaphore have so many permits in all, leased ones included, and wakes waiters if there are free ones
+    /// then. It may be set or not.
+    fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()>;
+
     /// The counter, with permits whose lease is over; `None` if it is not set. Changes nothing.
     fn read<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, Option<i64>>;
 

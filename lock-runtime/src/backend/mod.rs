@@ -13,6 +13,7 @@ use crate::error::{LockError, StoreError};
 use crate::fence::FencingToken;
 use crate::holder::HolderId;
 use crate::key::Key;
+use crate::kind::LockMode;
 use crate::term::Term;
 #[cfg(feature = "redis")]
 use crate::victims::Alias;
@@ -219,7 +220,7 @@ pub(crate) enum Renewed {
 /// What `inspect` saw of a held lock, or of a counter.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    pub(crate) mode: &'static str,
+    pub(crate) mode: LockMode,
     /// The holder's id as text. Redacted before it leaves the crate. A semaphore names none.
     pub(crate) holder: Option<String>,
     /// Of a semaphore: how many permits are leased.
@@ -285,6 +286,8 @@ pub(crate) enum Fault {
     Denied(StoreError),
     /// The key exists and is something else.
     Foreign { key: String, why: String },
+    /// A semaphore whose permits were never set, or that the store lost.
+    NotSet,
     /// It cannot be served as things are set up, however long one waits.
     Impossible(String),
     /// The backend was closed, or its runtime is gone.
@@ -299,6 +302,7 @@ impl fmt::Display for Fault {
             | Fault::Unknown(source)
             | Fault::Denied(source) => source.fmt(f),
             Fault::Foreign { key, why } => write!(f, "key `{key}`: {why}"),
+            Fault::NotSet => f.write_str("the semaphore has no permits: they were not set"),
             Fault::Impossible(why) => f.write_str(why),
             Fault::Closed(why) => f.write_str(why),
         }
@@ -316,12 +320,12 @@ impl Fault {
 
     /// A semaphore has fewer permits in all than a request wants; `None` if none were ever set.
     pub(crate) fn too_few(name: &str, all: Option<i64>) -> Fault {
-        Fault::Impossible(match all {
-            Some(all) => format!("the semaphore `{name}` has {all} permits in all: too few"),
-            None => format!(
-                "the semaphore `{name}` has no permits: they were not set (`try_set_permits`), or the store lost them"
-            ),
-        })
+        match all {
+            Some(all) => Fault::Impossible(format!(
+                "the semaphore `{name}` has {all} permits in all: too few"
+            )),
+            None => Fault::NotSet,
+        }
     }
 
     pub(crate) fn into_error(self, name: &str) -> LockError {
@@ -332,6 +336,7 @@ impl Fault {
             }
             Fault::Denied(source) => LockError::Denied { name, source },
             Fault::Foreign { key, why } => LockError::ForeignKey { key, why },
+            Fault::NotSet => LockError::NotSet { name },
             Fault::Impossible(why) => LockError::InvalidConfig { why },
             Fault::Closed(why) => LockError::ShuttingDown { name, why },
         }

@@ -17,7 +17,7 @@ async fn a_count_of_both_opens_the_latch_for_waiters_of_both_within_one_push() {
         let wait = format!("latch-await {name} {}", LONG.as_millis());
         let java_waits = pair.refused_twice("get", || pair.java.tell(&wait)).await;
         let waiter = ours.clone();
-        let begin = || tokio::spawn(async move { waiter.wait(Some(LONG)).await });
+        let begin = || tokio::spawn(async move { waiter.opened().wait(LONG).await });
         let rust_waits = pair.refused_twice("get", begin).await;
 
         assert_eq!(ours.count_down().await.unwrap(), 2);
@@ -48,7 +48,7 @@ async fn a_count_of_both_opens_the_latch_for_waiters_of_both_within_one_push() {
 async fn an_open_latch_lets_both_through_and_can_be_set_again() {
     let pair = Pair::start().await;
     let ours = pair.rust.latch("k");
-    ours.wait(Some(LONG)).await.unwrap();
+    ours.opened().wait(LONG).await.unwrap();
     assert_eq!(pair.java.ask("latch-await k 0").await, "true");
     // Counting down what is open changes nothing.
     assert_eq!(ours.count_down().await.unwrap(), 0);
@@ -66,7 +66,7 @@ async fn a_latch_that_java_deletes_is_open_for_our_waiter_within_its_cap() {
     let ours = pair.rust.latch("k");
     ours.try_set_count(1).await.unwrap();
     let waiter = ours.clone();
-    let begin = || tokio::spawn(async move { waiter.wait(Some(LONG)).await });
+    let begin = || tokio::spawn(async move { waiter.opened().wait(LONG).await });
     let waiting = pair.refused_twice("get", begin).await;
     let deleted = Instant::now();
     assert_eq!(pair.java.ask("latch-delete k").await, "true");

@@ -196,7 +196,7 @@ async fn any_name_is_one_semaphore_with_one_channel() {
     for name in NAMES {
         let ours = pair.rust.plain_semaphore(name);
         assert!(ours.try_set_permits(1).await.unwrap(), "{name}");
-        assert!(ours.try_acquire(1).await.unwrap(), "{name}");
+        assert!(ours.permits(1).try_acquire().await.unwrap(), "{name}");
         let wait = format!("semaphore-acquire {name} 1 {}", LONG.as_millis());
         let java_waits = pair.refused_twice("get", || pair.java.tell(&wait)).await;
         let released = Instant::now();
@@ -205,7 +205,7 @@ async fn any_name_is_one_semaphore_with_one_channel() {
         times.push(released.elapsed());
 
         let waiter = ours.clone();
-        let begin = || tokio::spawn(async move { waiter.acquire(1, Some(LONG)).await });
+        let begin = || tokio::spawn(async move { waiter.permits(1).wait(LONG).acquire().await });
         let rust_waits = pair.refused_twice("get", begin).await;
         let released = Instant::now();
         let give = format!("semaphore-release {name} 1");

@@ -11,8 +11,8 @@ async fn plain_permits_of_both_are_counted_together() {
     assert!(ours.try_set_permits(3).await.unwrap());
     assert_eq!(pair.java.ask("semaphore-set s 7").await, "false");
     assert_eq!(pair.java.ask("semaphore-acquire s 2 0").await, "true");
-    assert!(!ours.try_acquire(2).await.unwrap());
-    assert!(ours.try_acquire(1).await.unwrap());
+    assert!(!ours.permits(2).try_acquire().await.unwrap());
+    assert!(ours.permits(1).try_acquire().await.unwrap());
     assert_eq!(pair.java.ask("semaphore-acquire s 1 0").await, "false");
     // Either side gives back what the other took.
     ours.release(2).await.unwrap();
@@ -20,7 +20,7 @@ async fn plain_permits_of_both_are_counted_together() {
     assert_eq!(pair.java.ask("semaphore-release s 1").await, "ok");
     assert_eq!(ours.available().await.unwrap(), 3);
     assert_eq!(pair.java.ask("semaphore-drain s").await, "3");
-    assert!(!ours.try_acquire(1).await.unwrap());
+    assert!(!ours.permits(1).try_acquire().await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -28,11 +28,11 @@ async fn fewer_than_none_are_survived_by_waiters_of_both() {
     let pair = Pair::start().await;
     let ours = pair.rust.plain_semaphore("s");
     ours.try_set_permits(1).await.unwrap();
-    assert!(ours.try_acquire(1).await.unwrap());
+    assert!(ours.permits(1).try_acquire().await.unwrap());
     let java_waits = pair
         .java
         .tell(format!("semaphore-acquire s 1 {}", LONG.as_millis()));
-    let rust_waits = tokio::spawn(async move { ours.acquire(1, Some(LONG)).await });
+    let rust_waits = tokio::spawn(async move { ours.permits(1).wait(LONG).acquire().await });
     // Java publishes what is then below zero.
     assert_eq!(pair.java.ask("semaphore-add s -2").await, "ok");
     let ours = pair.rust.plain_semaphore("s");
@@ -49,7 +49,7 @@ async fn a_plain_permit_given_back_is_had_within_one_push() {
     let pair = Pair::start().await;
     let ours = pair.rust.plain_semaphore("s");
     ours.try_set_permits(1).await.unwrap();
-    assert!(ours.try_acquire(1).await.unwrap());
+    assert!(ours.permits(1).try_acquire().await.unwrap());
     let mut times = Vec::new();
     for _ in 0..5 {
         let wait = format!("semaphore-acquire s 1 {}", LONG.as_millis());
@@ -60,7 +60,7 @@ async fn a_plain_permit_given_back_is_had_within_one_push() {
         times.push(released.elapsed());
 
         let waiter = ours.clone();
-        let begin = || tokio::spawn(async move { waiter.acquire(1, Some(LONG)).await });
+        let begin = || tokio::spawn(async move { waiter.permits(1).wait(LONG).acquire().await });
         let waiting = pair.refused_twice("get", begin).await;
         let released = Instant::now();
         assert_eq!(pair.java.ask("semaphore-release s 1").await, "ok");

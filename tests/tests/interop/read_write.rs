@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_runtime::LockError;
+use lock_runtime::{LockError, LockMode};
 use tests::{JavaPeer, eventually};
 
 use crate::pair::{LONG, MS, ONE_PUSH, Pair, mostly_within};
@@ -20,7 +20,7 @@ async fn readers_of_both_hold_together_and_no_writer_beside_them() {
     assert!(pair.rust.write("k").try_acquire().await.unwrap().is_none());
     assert!(!write.try_lock("c").await);
     let info = pair.rust.inspect("k").await.unwrap();
-    assert_eq!((info.held, info.mode), (true, Some("read")));
+    assert_eq!((info.held, info.mode), (true, Some(LockMode::Read)));
     read.unlock("a").await;
     read.unlock("b").await;
     assert!(!write.try_lock("c").await, "ours is left");
@@ -28,7 +28,10 @@ async fn readers_of_both_hold_together_and_no_writer_beside_them() {
     assert!(write.try_lock("c").await);
     assert!(pair.rust.read("k").try_acquire().await.unwrap().is_none());
     assert!(pair.rust.write("k").try_acquire().await.unwrap().is_none());
-    assert_eq!(pair.rust.inspect("k").await.unwrap().mode, Some("write"));
+    assert_eq!(
+        pair.rust.inspect("k").await.unwrap().mode,
+        Some(LockMode::Write)
+    );
     write.unlock("c").await;
     let ours = pair.rust.write("k").acquire().await.unwrap();
     assert!(!read.try_lock("a").await && !write.try_lock("a").await);

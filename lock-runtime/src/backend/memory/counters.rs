@@ -22,6 +22,18 @@ impl Counters for MemoryBackend {
         })
     }
 
+    fn limit<'a>(&'a self, key: &'a Key, all: u64, _: Duration) -> Reply<'a, ()> {
+        self.op(move |state| {
+            let all = i64::try_from(all).unwrap_or(i64::MAX);
+            match permits::permits(state, key)? {
+                Some(permits) => permits.free = all - permits.leased(),
+                None => state.put(key, Entry::Permits(Permits::new(all))),
+            }
+            state.wake(key);
+            Ok(())
+        })
+    }
+
     fn read<'a>(&'a self, tally: Tally<'a>, _: Duration) -> Reply<'a, Option<i64>> {
         self.op(move |state| {
             let permits = permits::permits(state, tally.key)?;
@@ -32,7 +44,7 @@ impl Counters for MemoryBackend {
     fn add<'a>(&'a self, key: &'a Key, by: i64, _: Duration) -> Reply<'a, ()> {
         self.op(move |state| {
             let Some(permits) = permits::permits(state, key)? else {
-                return Err(Fault::too_few(key.name(), None));
+                return Err(Fault::NotSet);
             };
             permits.free += by;
             if permits.free > 0 {
@@ -45,7 +57,7 @@ impl Counters for MemoryBackend {
     fn take<'a>(&'a self, key: &'a Key, wanted: u32, _: Duration) -> Reply<'a, bool> {
         self.op(move |state| {
             let Some(permits) = permits::permits(state, key)? else {
-                return Err(Fault::too_few(key.name(), None));
+                return Err(Fault::NotSet);
             };
             let wanted = i64::from(wanted);
             let enough = permits.free >= wanted;

@@ -9,6 +9,7 @@ use crate::backend::{
 };
 use crate::holder::HolderId;
 use crate::key::Key;
+use crate::kind::LockMode;
 use crate::term::Term;
 
 pub(super) struct Exclusive {
@@ -30,7 +31,7 @@ impl Exclusive {
 
     pub(super) fn seen(&self) -> Seen {
         Seen {
-            mode: "exclusive",
+            mode: LockMode::Exclusive,
             holder: Some(self.holder.text()),
             count: 1,
             left: Some(self.left()),

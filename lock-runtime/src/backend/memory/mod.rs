@@ -29,7 +29,7 @@ use crate::clock::{self, Moment};
 use crate::fence::FencingToken;
 use crate::holder::HolderId;
 use crate::key::Key;
-use crate::kind::Kind;
+use crate::kind::{Kind, LockMode};
 use crate::term::Term;
 
 /// A lock store in this process. Clones share the same locks, so several managers can contend on one store.
@@ -444,7 +444,11 @@ impl Backend for MemoryBackend {
                     permits.reclaim();
                 }
                 let seen = entry.seen()?;
-                let mode = if queued > 0 { "fair" } else { seen.mode };
+                let mode = if queued > 0 {
+                    LockMode::Fair
+                } else {
+                    seen.mode
+                };
                 Some(Seen {
                     mode,
                     queued,

@@ -8,6 +8,7 @@ use super::{At, Entry, State, foreign};
 use crate::backend::{Acquired, Claim, Fault, Granted, Released, Renewal, Renewed, Seen, Stake};
 use crate::holder::HolderId;
 use crate::key::Key;
+use crate::kind::LockMode;
 
 #[derive(Default)]
 pub(super) struct Permits {
@@ -49,7 +50,7 @@ impl Permits {
         self.leases.len() < before
     }
 
-    fn leased(&self) -> i64 {
+    pub(super) fn leased(&self) -> i64 {
         self.leases
             .values()
             .map(|lease| i64::from(lease.permits))
@@ -63,7 +64,11 @@ impl Permits {
     pub(super) fn seen(&self) -> Seen {
         let leased = self.leased();
         Seen {
-            mode: if leased > 0 { "semaphore" } else { "counter" },
+            mode: if leased > 0 {
+                LockMode::Semaphore
+            } else {
+                LockMode::Counter
+            },
             holder: None,
             count: u64::try_from(leased).unwrap_or(0),
             left: self
@@ -104,7 +109,7 @@ pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Ac
         permits: wanted,
     } = claim.stake;
     let Some(permits) = permits(state, key)? else {
-        return Err(Fault::too_few(key.name(), None));
+        return Err(Fault::NotSet);
     };
     let need = i64::from(wanted);
     if need > permits.free {

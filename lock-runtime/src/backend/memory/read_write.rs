@@ -12,7 +12,7 @@ use crate::backend::{
 };
 use crate::holder::HolderId;
 use crate::key::Key;
-use crate::kind::Kind;
+use crate::kind::{Kind, LockMode};
 
 pub(super) struct ReadWrite {
     writer: Option<(HolderId, Instant)>,
@@ -50,9 +50,9 @@ impl ReadWrite {
             count: 1,
             left: self.expires().map(left),
             mode: if self.writer.is_some() {
-                "write"
+                LockMode::Write
             } else {
-                "read"
+                LockMode::Read
             },
             readers: if self.writer.is_some() { 0 } else { readers },
             available: None,

@@ -12,6 +12,10 @@ impl Counters for QuorumBackend {
         QuorumBackend::only_mutex()
     }
 
+    fn limit<'a>(&'a self, _: &'a Key, _: u64, _: Duration) -> Reply<'a, ()> {
+        QuorumBackend::only_mutex()
+    }
+
     fn read<'a>(&'a self, _: Tally<'a>, _: Duration) -> Reply<'a, Option<i64>> {
         QuorumBackend::only_mutex()
     }

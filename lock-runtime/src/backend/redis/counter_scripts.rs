@@ -5,6 +5,7 @@ use redis::{Cmd, Value};
 use super::reply::Items;
 use super::script::{Script, Source, source};
 use crate::backend::{Fault, Seen};
+use crate::kind::LockMode;
 
 /// A semaphore's two keys: the free permits, and the leased ones with the ends of their leases.
 #[derive(Clone, Copy, Debug)]
@@ -82,9 +83,9 @@ impl Reading {
     pub(super) fn seen(self) -> Seen {
         Seen {
             mode: if self.live > 0 {
-                "semaphore"
+                LockMode::Semaphore
             } else {
-                "counter"
+                LockMode::Counter
             },
             holder: None,
             count: self.live,
@@ -146,6 +147,8 @@ pub(super) struct Done {
 pub(super) struct SetCounter<'a> {
     pub(super) keys: Keys<'a>,
     pub(super) value: u64,
+    /// Also if it is set.
+    pub(super) again: bool,
     pub(super) channel: &'a str,
     /// `None` publishes the value.
     pub(super) payload: Option<&'a str>,
@@ -154,7 +157,7 @@ pub(super) struct SetCounter<'a> {
 impl Script for SetCounter<'_> {
     type Reply = Done;
     #[cfg(test)]
-    const SHAPE: [&'static str; 2] = ["counter, leases", "value, channel, payload"];
+    const SHAPE: [&'static str; 2] = ["counter, leases", "value, channel, payload, again"];
 
     fn source() -> &'static Source {
         source!(
@@ -172,7 +175,8 @@ impl Script for SetCounter<'_> {
         command
             .arg(self.value)
             .arg(self.channel)
-            .arg(self.payload.unwrap_or(""));
+            .arg(self.payload.unwrap_or(""))
+            .arg(u8::from(self.again));
     }
 
     fn read(&self, reply: Value) -> Option<Result<Done, Fault>> {

@@ -41,7 +41,13 @@ impl Inner {
         done.done
     }
 
-    async fn set(&self, tally: Tally<'_>, value: u64, timeout: Duration) -> Result<bool, Fault> {
+    async fn set(
+        &self,
+        tally: Tally<'_>,
+        value: u64,
+        again: bool,
+        timeout: Duration,
+    ) -> Result<bool, Fault> {
         let channel = channel(tally);
         let script = SetCounter {
             keys: Keys {
@@ -49,11 +55,19 @@ impl Inner {
                 leases: &leases(tally.key),
             },
             value,
+            again,
             channel: &channel,
             payload: payload(tally),
         };
         let done = self.call(tally.key, &script, timeout).await?;
         Ok(self.told(channel, done))
+    }
+
+    async fn limit(&self, key: &Key, permits: u64, timeout: Duration) -> Result<(), Fault> {
+        let sort = Sort::Semaphore;
+        self.set(Tally { key, sort }, permits, true, timeout)
+            .await?;
+        Ok(())
     }
 
     async fn read(&self, tally: Tally<'_>, timeout: Duration) -> Result<Option<i64>, Fault> {
@@ -148,7 +162,11 @@ impl Inner {
 
 impl Counters for RedisBackend {
     fn set<'a>(&'a self, tally: Tally<'a>, value: u64, timeout: Duration) -> Reply<'a, bool> {
-        Box::pin(self.inner.set(tally, value, timeout))
+        Box::pin(self.inner.set(tally, value, false, timeout))
+    }
+
+    fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()> {
+        Box::pin(self.inner.limit(key, permits, timeout))
     }
 
     fn read<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, Option<i64>> {

@@ -7,6 +7,7 @@ use super::reply::Items;
 use super::script::{Script, Source, source};
 use super::scripts::{RELEASED, foreign};
 use crate::backend::{Fault, Seen};
+use crate::kind::LockMode;
 
 pub(super) struct ForceRelease<'a> {
     pub(super) lock: &'a str,
@@ -138,10 +139,10 @@ impl Script for Inspect<'_> {
                 let (mode, number) = (items.text()?, items.integer()?);
                 let number = u64::try_from(number).ok()?;
                 let (mode, queued, readers) = match mode.as_str() {
-                    "exclusive" if number > 0 => ("fair", number, 0),
-                    "exclusive" => ("exclusive", 0, 0),
-                    "read" => ("read", 0, number),
-                    "write" => ("write", 0, 0),
+                    "exclusive" if number > 0 => (LockMode::Fair, number, 0),
+                    "exclusive" => (LockMode::Exclusive, 0, 0),
+                    "read" => (LockMode::Read, 0, number),
+                    "write" => (LockMode::Write, 0, 0),
                     _ => return None,
                 };
                 items.end(Ok(Some(Seen {

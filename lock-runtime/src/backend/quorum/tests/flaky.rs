@@ -252,6 +252,10 @@ impl Counters for Flaky {
         self.store.set(tally, value, timeout)
     }
 
+    fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()> {
+        self.store.limit(key, permits, timeout)
+    }
+
     fn read<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, Option<i64>> {
         self.store.read(tally, timeout)
     }

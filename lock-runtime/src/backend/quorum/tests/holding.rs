@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::flaky::Mode;
 use super::{LONGEST, MS, Rig};
 use crate::error::{LockError, LostReason};
+use crate::kind::LockMode;
 
 const LEASE: Duration = Duration::from_millis(3_000);
 
@@ -160,7 +161,7 @@ async fn a_majority_says_who_holds_and_takes_it_away() {
     let guard = locks.mutex("k").acquire().await.unwrap();
     rig.switches[0].set(Mode::Away);
     let info = locks.inspect("k").await.unwrap();
-    assert!(info.held && info.mode == Some("exclusive") && info.ttl.is_some());
+    assert!(info.held && info.mode == Some(LockMode::Exclusive) && info.ttl.is_some());
     rig.stores[1].clear();
     assert!(
         locks.inspect("k").await.unwrap().held,

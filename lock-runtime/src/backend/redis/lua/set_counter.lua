@@ -1,12 +1,13 @@
--- Sets a counter if it is not set, and tells waiters.
+-- Sets a counter if it is not set, or sets it again, and tells waiters.
 --
 -- Flags:
 -- Uses: digits, range, refusal, counter, publish
 -- Keys: counter, leases
--- Args: value, channel, payload
+-- Args: value, channel, payload, again
 -- Returns: {'OK', 0 | 1 set, 0 | 1 published or nothing to tell} | {'FOREIGN', 'lock' or 'leases', why}
 -- Why: A semaphore that was deleted under its holders gets what their leases leave, so that there are never more
---      permits than were asked for. Publishing is last.
+--      permits than were asked for; so does one that is set again, as by Redisson's `setPermits`. Below zero, it
+--      says how many holders have to leave before anybody is admitted. Publishing is last.
 
 local value = tonumber(ARGV[1])
 local wrong = out_of_range(value, 0, 1000000000000, 'count')
@@ -17,7 +18,7 @@ local stands, refused = count_at(KEYS[1])
 if refused then
   return refused
 end
-if stands then
+if stands and ARGV[4] ~= '1' then
   return {'OK', 0, 1}
 end
 local leased = redis.pcall('ZCARD', KEYS[2])
@@ -26,7 +27,7 @@ if foreign then
   return foreign
 end
 value = value - leased
-redis.call('SET', KEYS[1], digits(value))
+redis.call('SET', KEYS[1], digits(value), 'KEEPTTL')
 if value <= 0 and ARGV[3] == '' then
   return {'OK', 1, 1}
 end

@@ -292,6 +292,10 @@ impl Counters for Replicated {
         self.backend.set(tally, value, timeout)
     }
 
+    fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()> {
+        self.backend.limit(key, permits, timeout)
+    }
+
     fn read<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, Option<i64>> {
         self.backend.read(tally, timeout)
     }

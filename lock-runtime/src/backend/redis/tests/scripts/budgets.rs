@@ -6,6 +6,7 @@ use super::fair::{fair_acquire, fair_release, queue};
 use super::read_write::Names;
 use super::*;
 use crate::backend::redis::fair::FairReleaseReply;
+use crate::kind::LockMode;
 
 /// The commands that a script may run.
 const MOST: i64 = 1_100;
@@ -97,7 +98,7 @@ async fn an_inspection_counts_those_it_cannot_look_at_as_readers() {
         bench.readers(many, count, Some(7)).await;
         let (answer, commands) = bench.commands(bench.call(inspect())).await;
         let seen = answer.unwrap().expect("somebody may read");
-        assert_eq!(seen.mode, "read");
+        assert_eq!(seen.mode, LockMode::Read);
         assert!(
             seen.readers >= readers && seen.readers <= many as u64,
             "{}",

@@ -1,6 +1,7 @@
 //! Read/write locks: Redisson's shapes exactly, dead readers, second copies, and what is left alone.
 
 use super::*;
+use crate::kind::LockMode;
 
 const WAITS: &str = "lock:rw:waiting:{lock:k}";
 
@@ -220,7 +221,10 @@ async fn a_java_reader_lives_as_long_as_any_of_its_holds() {
     bench.call(Names::of("a").release()).await.unwrap();
     assert_eq!(bench.hash().await, "mode=read uuid:7=3");
     let seen = bench.call(inspect()).await.unwrap().unwrap();
-    assert_eq!((seen.count, seen.mode, seen.readers), (3, "read", 1));
+    assert_eq!(
+        (seen.count, seen.mode, seen.readers),
+        (3, LockMode::Read, 1)
+    );
     bench.run("DEL {lock:k}:uuid:7:rwlock_timeout:3").await;
     assert!(is_granted(&bench.writes("w").await));
 }
@@ -244,7 +248,7 @@ async fn a_java_writer_that_also_reads_is_left_as_it_is() {
     let seen = bench.call(inspect()).await.unwrap().unwrap();
     assert_eq!(
         (seen.holder.as_deref(), seen.count, seen.mode),
-        (Some("uuid:7"), 2, "write")
+        (Some("uuid:7"), 2, LockMode::Write)
     );
 }
 
