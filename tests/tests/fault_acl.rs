@@ -215,7 +215,7 @@ impl Walk<'_> {
         let latch = locks.latch(self.name("latch"));
         self.note(latch.try_set_count(1).await);
         let waiting = other.latch(self.name("latch"));
-        let waiting = tokio::spawn(async move { waiting.wait(Some(WAIT)).await });
+        let waiting = tokio::spawn(async move { waiting.opened().wait(WAIT).await });
         self.note(latch.count_down().await);
         self.note(waiting.await.expect("no panic"));
     }
