@@ -16,7 +16,8 @@ pub struct LockInfo {
     pub holder: Option<HolderInfo>,
     /// How the lock was held. `None` if it was free.
     pub mode: Option<LockMode>,
-    /// How many readers held it. Zero in any mode but [`LockMode::Read`].
+    /// How many readers held it. Zero in any mode but [`LockMode::Read`]. Redis looks at some 450 of them; those beyond
+    /// count as readers even if their leases are over.
     pub readers: u64,
     /// How often its holder had entered. Re-entries of this library are local and count once; a Redisson holder's
     /// count in the store. For a semaphore, how many permits are leased.

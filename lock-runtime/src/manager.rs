@@ -202,14 +202,16 @@ impl LockManager {
 
     /// Takes the lock away from whoever holds it, and wakes a waiter, within the call timeout. True if it was held.
     ///
-    /// A holder that uses this library is told at once ([`LostReason::ForceReleased`]); another learns of it at its
-    /// next renewal. Either may act on the lock until then: that is what force means.
+    /// A holder that uses this library is told at once ([`LostReason::ForceReleased`]), whatever its namespace; another
+    /// learns of it at its next renewal, as do readers beyond some 330. Each may act on the lock until then: that is
+    /// what force means.
     ///
     /// Of a semaphore, every leased permit is given back; true if there was one. Plain permits and a latch have no
     /// holder to take them from: false, and nothing is changed.
     ///
     /// # Errors
-    /// As [`inspect`](LockManager::inspect). After [`LockError::Unavailable`] it may have happened or not.
+    /// As [`inspect`](LockManager::inspect). After [`LockError::Unavailable`] it may have happened or not, or to some of
+    /// many permits.
     ///
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.

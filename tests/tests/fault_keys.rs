@@ -11,7 +11,7 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 
 /// Commands that make something else of the lock's key.
-const FOREIGN: [&[&str]; 7] = [
+const FOREIGN: [&[&str]; 10] = [
     &["SET", "lock:k", "one"],
     &["SET", "lock:k", ""],
     &["LPUSH", "lock:k", "1"],
@@ -19,6 +19,9 @@ const FOREIGN: [&[&str]; 7] = [
     &["ZADD", "lock:k", "1", "1"],
     &["XADD", "lock:k", "*", "1", "1"],
     &["HSET", "lock:k", "a", "1", "b", "1"],
+    &["HSET", "lock:k", "a", "x"],
+    &["HSET", "lock:k", "a", "99999999999999999999"],
+    &["HSET", "lock:k", "mode", "read", "a", "0"],
 ];
 
 async fn scene() -> (RedisServer, LockManager) {
@@ -48,6 +51,11 @@ async fn a_key_of_another_kind_is_refused_at_once_and_left_as_it_is() {
         assert!(waited < 1_000 * MS, "no wait can help: {waited:?}");
         assert_foreign(waited_for, "lock:k");
         assert_foreign(locks.mutex("k").try_acquire().await, "lock:k");
+        assert_foreign(locks.fair("k").try_acquire().await, "lock:k");
+        assert_foreign(locks.read("k").try_acquire().await, "lock:k");
+        assert_foreign(locks.write("k").try_acquire().await, "lock:k");
+        let both = [locks.mutex("other"), locks.mutex("k")];
+        assert_foreign(locks.multi(both).acquire().await, "lock:k");
         assert_foreign(locks.inspect("k").await, "lock:k");
         assert_foreign(locks.force_release("k").await, "lock:k");
         assert_foreign(

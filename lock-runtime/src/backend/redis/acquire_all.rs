@@ -6,9 +6,8 @@ use redis::{Cmd, Value};
 
 use super::acquire::Undo;
 use super::nodes::Admission;
-use super::reply::Items;
+use super::reply::{Items, foreign};
 use super::script::{Script, Source, source};
-use super::scripts::foreign;
 use super::{Inner, Nodes};
 use crate::backend::{AcquiredAll, Claim, Fault, Granted};
 use crate::clock::{self, Moment};
@@ -201,7 +200,7 @@ impl Script for AcquireAll<'_> {
                 let index = usize::try_from(items.integer()?).ok()?.checked_sub(1)?;
                 let item = self.items.get(index)?;
                 let fence = item.fence.as_ref().map(|(key, _)| key.as_str());
-                return foreign(items, item.lock, fence);
+                return foreign(items, &[("lock", Some(item.lock)), ("fence", fence)]);
             }
             _ => return None,
         };

@@ -238,7 +238,7 @@ impl Check {
             ReleaseReply::Done => Ok(()),
             ReleaseReply::Unpublished => {
                 tracing::warn!(
-                    "the lock store refuses PUBLISH on lock channels: waiters of other processes \
+                    "the lock store refuses PUBLISH on lock channels (in a cluster SPUBLISH): waiters of other processes \
                      will not be woken by a release, but look again about once a second"
                 );
                 Ok(())

@@ -2,7 +2,7 @@
 
 use redis::{Cmd, Value};
 
-use super::reply::Items;
+use super::reply::{Items, foreign};
 use super::script::{Script, Source, source};
 use crate::backend::{Fault, Seen};
 use crate::kind::LockMode;
@@ -28,17 +28,11 @@ impl<'a> Keys<'a> {
     }
 
     /// The rest of a `{'FOREIGN', …}` reply.
-    pub(super) fn foreign<T>(self, mut items: Items) -> Option<Result<T, Fault>> {
-        let key = match items.text()?.as_str() {
-            "lock" => self.count,
-            "leases" => self.leases,
-            _ => return None,
-        };
-        let why = items.words()?;
-        items.end(Err(Fault::Foreign {
-            key: key.to_owned(),
-            why,
-        }))
+    pub(super) fn foreign<T>(self, items: Items) -> Option<Result<T, Fault>> {
+        foreign(
+            items,
+            &[("lock", Some(self.count)), ("leases", Some(self.leases))],
+        )
     }
 }
 

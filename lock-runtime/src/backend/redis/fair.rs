@@ -3,7 +3,7 @@
 use redis::{Cmd, Value};
 
 use super::link::Live;
-use super::reply::{Items, text};
+use super::reply::{Items, foreign, text};
 use super::script::{Script, Source, source};
 use super::scripts::{AcquireReply, RELEASED};
 use super::{GaveBack, Inner, channel};
@@ -139,16 +139,14 @@ impl Script for FairAcquire<'_> {
                 time: items.digits()?,
             },
             "FOREIGN" => {
-                let key = match items.text()?.as_str() {
-                    "lock" => self.lock,
-                    "queue" => &self.queue[0],
-                    "timeouts" => &self.queue[1],
-                    "fence" => self.fence?,
-                    _ => return None,
-                };
-                let why = items.text()?;
-                let key = key.to_owned();
-                return items.end(Err(Fault::Foreign { key, why }));
+                let [queue, timeouts] = self.queue;
+                let keys = [
+                    ("lock", Some(self.lock)),
+                    ("queue", Some(queue)),
+                    ("timeouts", Some(timeouts)),
+                    ("fence", self.fence),
+                ];
+                return foreign(items, &keys);
             }
             _ => return None,
         };

@@ -3,9 +3,9 @@
 use redis::{Cmd, Value};
 
 use super::CONTROL;
-use super::reply::Items;
+use super::reply::{Items, foreign};
 use super::script::{Script, Source, source};
-use super::scripts::{RELEASED, foreign};
+use super::scripts::RELEASED;
 use crate::backend::{Fault, Seen};
 use crate::kind::LockMode;
 
@@ -69,7 +69,7 @@ impl Script for ForceRelease<'_> {
         let mut items = Items::of(reply)?;
         match items.text()?.as_str() {
             "OK" => {}
-            "FOREIGN" => return foreign(items, self.lock, None),
+            "FOREIGN" => return foreign(items, &[("lock", Some(self.lock))]),
             _ => return None,
         }
         let released = match items.integer()? {
@@ -155,7 +155,7 @@ impl Script for Inspect<'_> {
                     readers,
                 })))
             }
-            "FOREIGN" => foreign(items, self.lock, None),
+            "FOREIGN" => foreign(items, &[("lock", Some(self.lock))]),
             _ => None,
         }
     }

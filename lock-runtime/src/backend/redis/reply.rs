@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::backend::Fault;
 use crate::decimal;
 use crate::fence::FencingToken;
+use crate::key::FENCE_PREFIX;
 
 /// Takes the items of an array reply one after the other.
 pub(super) struct Items(std::vec::IntoIter<Value>);
@@ -110,6 +112,35 @@ pub(super) fn text(value: Value) -> Option<String> {
         Value::SimpleString(text) => Some(text),
         Value::Okay => Some("OK".to_owned()),
         _ => None,
+    }
+}
+
+/// The rest of a `{'FOREIGN', …}` reply, with the keys by what scripts call them.
+pub(super) fn foreign<T>(
+    mut items: Items,
+    keys: &[(&str, Option<&str>)],
+) -> Option<Result<T, Fault>> {
+    let which = items.text()?;
+    let key = keys.iter().find(|(name, _)| *name == which)?.1?;
+    let mut why = items.words()?;
+    if which == "fence" {
+        why.push_str(&mend(key));
+    }
+    let key = key.to_owned();
+    items.end(Err(Fault::Foreign { key, why }))
+}
+
+/// What to do about a fence that holds no token.
+fn mend(fence: &str) -> String {
+    if fence.starts_with(FENCE_PREFIX) {
+        format!(
+            "; no lock of its slot that has tokens can be had until it is mended: `DEL {fence}` does, tokens then go on \
+             from the server's clock"
+        )
+    } else {
+        format!(
+            "; the lock cannot be had until it is mended: `SET {fence}` to the last token that was given, or a greater one"
+        )
     }
 }
 

@@ -215,9 +215,11 @@ async fn send_asking(
     let mut pipeline = redis::Pipeline::with_capacity(2);
     pipeline.cmd("ASKING").add_command(command.clone());
     let mut replies = connection.send_packed_commands(&pipeline, 0, 2).await?;
-    match replies.pop() {
-        Some(Value::ServerError(error)) => Err(error.into()),
-        Some(reply) if replies.len() == 1 => Ok(reply),
+    match (replies.pop(), replies.pop()) {
+        // Without ASKING, the node does not serve the slot: that is why, and not what it says of the script.
+        (Some(Value::ServerError(_)), Some(Value::ServerError(refused))) => Err(refused.into()),
+        (Some(Value::ServerError(error)), _) => Err(error.into()),
+        (Some(reply), Some(_)) => Ok(reply),
         _ => Err((redis::ErrorKind::Client, "a pipeline lacks a reply").into()),
     }
 }

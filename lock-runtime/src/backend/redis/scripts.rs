@@ -7,52 +7,16 @@ use redis::{Cmd, Value};
 use super::GaveBack;
 use super::faults;
 use super::link::Live;
-use super::reply::{Items, text};
+use super::reply::{Items, foreign, text};
 use super::script::{Script, Source, source};
 use crate::backend::{Fault, Renewed};
 use crate::fence::FencingToken;
-use crate::key::FENCE_PREFIX;
 
 /// What is published on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
 pub(super) const RELEASED: &str = "0";
 
 fn fence_key(fence: Option<&str>) -> usize {
     1 + usize::from(fence.is_some())
-}
-
-/// The rest of a `{'FOREIGN', …}` reply.
-pub(super) fn foreign<T>(
-    mut items: Items,
-    lock: &str,
-    fence: Option<&str>,
-) -> Option<Result<T, Fault>> {
-    let key = match items.text()?.as_str() {
-        "lock" => lock,
-        "fence" => fence?,
-        _ => return None,
-    };
-    let mut why = items.words()?;
-    if Some(key) == fence {
-        why.push_str(&mend(key));
-    }
-    items.end(Err(Fault::Foreign {
-        key: key.to_owned(),
-        why,
-    }))
-}
-
-/// What to do about a fence that holds no token.
-fn mend(fence: &str) -> String {
-    if fence.starts_with(FENCE_PREFIX) {
-        format!(
-            "; no lock of its slot that has tokens can be had until it is mended: `DEL {fence}` does, tokens then go on \
-             from the server's clock"
-        )
-    } else {
-        format!(
-            "; the lock cannot be had until it is mended: `SET {fence}` to the last token that was given, or a greater one"
-        )
-    }
 }
 
 pub(super) struct Acquire<'a> {
@@ -142,7 +106,7 @@ pub(super) fn acquire_reply(
         "STALE" => AcquireReply::Stale {
             time: items.digits()?,
         },
-        "FOREIGN" => return foreign(items, lock, fence),
+        "FOREIGN" => return foreign(items, &[("lock", Some(lock)), ("fence", fence)]),
         _ => return None,
     };
     items.end(Ok(reply))
@@ -189,7 +153,7 @@ impl Script for NextToken<'_> {
             "STALE" => NextTokenReply::Stale {
                 time: items.digits()?,
             },
-            "FOREIGN" => return foreign(items, "", Some(self.fence)),
+            "FOREIGN" => return foreign(items, &[("fence", Some(self.fence))]),
             _ => return None,
         };
         items.end(Ok(reply))
@@ -356,7 +320,9 @@ impl Script for HandOver<'_> {
                 }
             }
             "LOST" => HandOverReply::NotHeld,
-            "FOREIGN" => return foreign(items, self.lock, self.fence),
+            "FOREIGN" => {
+                return foreign(items, &[("lock", Some(self.lock)), ("fence", self.fence)]);
+            }
             _ => return None,
         };
         items.end(Ok(reply))

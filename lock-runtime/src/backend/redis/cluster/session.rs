@@ -317,8 +317,13 @@ impl Talk<'_> {
     async fn leave(&mut self, channels: Vec<Arc<str>>) -> Result<(), Fault> {
         for batch in channels.chunks(BATCH) {
             for verb in self.verbs("SUNSUBSCRIBE", "UNSUBSCRIBE") {
-                // A node that has lost the slot refuses, and has ended the subscription by itself.
-                self.wire.send(verb, batch).await?;
+                for answer in self.wire.send(verb, batch).await? {
+                    // A node that has lost the slot refuses as well, and has ended the subscription by itself. Without
+                    // the right, only the end of the connection ends it: or subscriptions would add up.
+                    if let Err(fault @ Fault::Denied(_)) = answer {
+                        return Err(fault);
+                    }
+                }
             }
         }
         Ok(())

@@ -1,0 +1,169 @@
+//! What others may write beside our locks, or publish to us: it costs little, and is told.
+
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockGuard, LockManager, LostReason};
+use redis::Value;
+use tests::faults::{free_within, took};
+use tests::{RedisServer, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+
+/// One key under two namespaces: `lock:` with `x`, and none with `lock:x`.
+#[tokio::test]
+async fn a_forced_release_through_another_namespace_of_the_same_key_is_told_at_once() {
+    async fn hold(locks: &LockManager, kind: &str, name: &str) -> LockGuard {
+        let held = match kind {
+            "mutex" => locks.mutex(name).acquire().await,
+            "fenced" => locks.fenced(name).acquire().await,
+            "fair" => locks.fair(name).acquire().await,
+            "read" => locks.read(name).acquire().await,
+            "write" => locks.write(name).acquire().await,
+            _ => {
+                let semaphore = locks.semaphore(name);
+                semaphore.try_set_permits(3).await.unwrap();
+                semaphore.permits(2).acquire().await
+            }
+        };
+        held.unwrap()
+    }
+    let server = RedisServer::start();
+    let usual = LockManager::connect(&server.url()).await.unwrap();
+    let bare = LockManager::builder().namespace("");
+    let bare = bare.connect(&server.url()).await.unwrap();
+    for kind in ["mutex", "fenced", "fair", "read", "write", "permits"] {
+        let bare_name = format!("lock:{kind}");
+        for [(holder, held), (operator, forced)] in [
+            [(&usual, kind), (&bare, &*bare_name)],
+            [(&bare, &*bare_name), (&usual, kind)],
+        ] {
+            let guard = hold(holder, kind, held).await;
+            assert!(operator.force_release(forced).await.unwrap(), "{kind}");
+            let (reason, waited) = took(guard.lost().wait()).await;
+            assert_eq!(reason, LostReason::ForceReleased, "{kind}");
+            // A push: the next renewal is 10 s away.
+            assert!(waited < 5_000 * MS, "{kind}: {waited:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bad_fence_says_what_it_holds_and_what_mends_it_to_every_lock_of_its_slot() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let (first, second) = ("{slot}:a", "{slot}:b");
+    let before = server.keys();
+    free_within(&locks, first, LONG).await;
+    let fence = server.keys().into_iter().find(|key| !before.contains(key));
+    let fence = fence.expect("the fence of the slot");
+    let _: Value = server.query(&["SET", &fence, "junk"]);
+    let told = [
+        locks.mutex(first).acquire().await.unwrap_err(),
+        locks.mutex(second).try_acquire().await.unwrap_err(),
+        locks.fair(second).acquire().await.unwrap_err(),
+        locks.write(second).acquire().await.unwrap_err(),
+        locks
+            .multi([locks.mutex(first), locks.mutex(second)])
+            .acquire()
+            .await
+            .unwrap_err(),
+    ];
+    let mend = format!("DEL {fence}");
+    for error in told {
+        assert!(matches!(error, LockError::ForeignKey { .. }), "{error:?}");
+        let said = error.to_string();
+        for part in [&*fence, "`junk`", &format!("`{mend}`")] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+    let words: Vec<_> = mend.split(' ').collect();
+    assert_eq!(server.query::<i64>(&words), 1);
+    let guard = locks.mutex(second).acquire().await.unwrap();
+    assert!(guard.fencing_token().unwrap().get() > 1_700_000_000_000_000);
+}
+
+/// A hundred readers of which each claims 10,000 holds kept the server busy for a second.
+#[tokio::test]
+async fn dead_readers_of_many_holds_do_not_keep_the_server_busy() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let make = || {
+        for reader in 0..100 {
+            let field = format!("reader:{reader}");
+            let _: Value = server.query(&["HSET", "lock:k", "mode", "read", &field, "10000"]);
+        }
+        let _: Value = server.query(&["PEXPIRE", "lock:k", "60000"]);
+    };
+    make();
+    let looks = || -> i64 {
+        let stats: String = server.query(&["INFO", "commandstats"]);
+        let line = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_pttl:calls="));
+        let calls = line.and_then(|line| line.split(',').next()?.parse().ok());
+        calls.unwrap_or(0)
+    };
+    let info = locks.inspect("k").await.unwrap();
+    assert!(info.held, "one of them may live");
+    assert_eq!((info.mode, info.readers), (Some("read"), 100));
+    assert!(looks() < 1_100, "{}", looks());
+    assert!(locks.write("k").try_acquire().await.unwrap().is_none());
+    assert!(looks() < 2_200, "{}", looks());
+    let reader = locks.read("k").acquire().await.unwrap();
+    reader.release().await.unwrap();
+    assert!(looks() < 3_300, "{}", looks());
+    assert!(locks.force_release("k").await.unwrap());
+    let write = locks.write("k").acquire().await.unwrap();
+    write.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_holder_that_is_no_text_is_told_as_a_foreign_key() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let script = "return redis.call('HSET', 'lock:k', '\\255\\254', '1')";
+    let _: Value = server.query(&["EVAL", script, "0"]);
+    let error = locks.inspect("k").await.unwrap_err();
+    assert!(matches!(error, LockError::ForeignKey { .. }), "{error:?}");
+    assert!(locks.mutex("k").try_acquire().await.unwrap().is_none());
+    assert!(locks.force_release("k").await.unwrap());
+}
+
+/// More than our scripts name in one message.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn messages_of_any_size_on_the_control_channel_are_not_kept() {
+    fn resident_bytes() -> usize {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: usize = pages.split(' ').nth(1).unwrap().parse().unwrap();
+        pages * 4_096
+    }
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    let channels = server.channels();
+    let control = channels
+        .iter()
+        .find(|channel| channel.starts_with("lock:control:"))
+        .unwrap();
+    let before = resident_bytes();
+    // Different ones, or a set of them would be small.
+    let publish = "local t = {} for i = 1, 125000 do t[i] = string.format('%032x', i) end \
+                   redis.call('PUBLISH', KEYS[1], 'holders:' .. table.concat(t))";
+    for _ in 0..20 {
+        let _: Value = server.query(&["EVAL", publish, "1", control]);
+        eventually("it is taken", async || {
+            let clients: String = server.query(&["CLIENT", "LIST"]);
+            clients.lines().all(|client| client.contains(" omem=0 "))
+        })
+        .await;
+    }
+    // The store was told of none of it: the hold is as good as before.
+    assert!(guard.is_held());
+    assert!(locks.force_release("k").await.unwrap());
+    assert_eq!(guard.lost().wait().await, LostReason::ForceReleased);
+    let kept = resident_bytes().saturating_sub(before);
+    // One of them is 4 MB as text; kept as sets, twenty were 95 MB.
+    assert!(kept < 60_000_000, "{kept} bytes more");
+}

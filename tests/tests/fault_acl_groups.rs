@@ -1,0 +1,151 @@
+//! The documentation's ACLs for sentinels and clusters: enough, and what is missing is named or costs what the page says.
+
+use std::time::Duration;
+
+use lock_runtime::LockManager;
+use redis::Value;
+use tests::{
+    Events, RedisCluster, SentinelGroup, documented_rights, eventually, eventually_within,
+};
+use tracing::Level;
+
+const WAIT: Duration = Duration::from_secs(3);
+
+/// As `fault_acl` has it.
+fn names(said: &[String], right: &str) -> bool {
+    let name = right.trim_start_matches(['+', '&']).replace('|', " ");
+    said.iter()
+        .any(|text| text.to_lowercase().replace('|', " ").contains(&name))
+}
+
+/// What is said when a lock is waited for, handed on and moved in a cluster whose nodes give these rights.
+async fn said_in(cluster: &RedisCluster, user: &str, rights: &[&str]) -> Vec<String> {
+    for node in 0..cluster.nodes.len() {
+        let mut command = vec!["ACL", "SETUSER", user, "reset", "on", ">secret"];
+        command.extend(rights);
+        let _: Value = cluster.query(node, &command);
+    }
+    let events = Events::default();
+    let _guard = tracing::subscriber::set_default(events.clone());
+    let mut said = Vec::new();
+    let url = cluster.url_with(&format!("{user}:secret@"), "");
+    let (locks, other) = match (
+        LockManager::connect(&url).await,
+        LockManager::connect(&url).await,
+    ) {
+        (Ok(locks), Ok(other)) => (locks, other),
+        (Err(error), _) | (_, Err(error)) => return vec![error.to_string()],
+    };
+    let slot = cluster.slot_of("lock:{m}");
+    let to = (cluster.owner_of(slot) + 1) % 3;
+    match locks.mutex("{m}").acquire().await {
+        Ok(guard) => {
+            let waiting = tokio::spawn(other.mutex("{m}").wait(WAIT).acquire());
+            eventually("it listens, or may not", async || {
+                let heard =
+                    |channel: &String| channel.contains("{m}") || channel.contains("lock:m");
+                waiting.is_finished()
+                    || !events.of(Level::WARN).is_empty()
+                    || cluster
+                        .nodes
+                        .iter()
+                        .any(|node| node.channels().iter().any(heard))
+            })
+            .await;
+            said.extend(guard.release().await.err().map(|error| error.to_string()));
+            match waiting.await.expect("no panic") {
+                Ok(guard) => drop(guard.release().await),
+                Err(error) => said.push(error.to_string()),
+            }
+        }
+        Err(error) => said.push(error.to_string()),
+    }
+    // A lock that is free is asked for where its slot goes.
+    cluster.begin_move(slot, to);
+    match locks.mutex("{m}").wait(WAIT).acquire().await {
+        Ok(guard) => drop(guard.release().await),
+        Err(error) => said.push(error.to_string()),
+    }
+    cluster.finish_move(slot, to).await;
+    if !rights.contains(&"+sunsubscribe") {
+        let about = |text: &String| text.contains("sunsubscribe");
+        eventually_within(
+            Duration::from_secs(10),
+            "a channel is given up",
+            async || events.of(Level::WARN).iter().any(about),
+        )
+        .await;
+    }
+    said.extend(events.of(Level::WARN));
+    said
+}
+
+#[tokio::test]
+async fn every_documented_right_in_a_cluster_is_needed_and_named_when_it_is_missing() {
+    let cluster = RedisCluster::start().await;
+    let usual = documented_rights("ACL SETUSER locks on >PASSWORD");
+    let more = documented_rights("ACL SETUSER locks in a cluster:");
+    let all = [&usual[..], &more].concat();
+    let said = said_in(&cluster, "all", &all).await;
+    assert!(said.is_empty(), "{said:#?}");
+    for (at, right) in more.iter().enumerate() {
+        let fewer: Vec<_> = all
+            .iter()
+            .filter(|other| *other != right)
+            .copied()
+            .collect();
+        let said = said_in(&cluster, &format!("but{at}"), &fewer).await;
+        assert!(names(&said, right), "{right}: {said:#?}");
+    }
+}
+
+#[tokio::test]
+async fn the_documented_rights_at_sentinels_are_enough_and_the_one_that_is_needed_is_named() {
+    let group = SentinelGroup::start().await;
+    let all = documented_rights("ACL SETUSER locks at a sentinel:");
+    let connect = async |user: &str, rights: &[&str]| {
+        for sentinel in &group.sentinels {
+            let mut command = vec!["ACL", "SETUSER", user, "reset", "on", ">secret", "-@all"];
+            command.extend(rights);
+            sentinel.command(&command).unwrap();
+        }
+        let login = format!("?sentinel_user={user}&sentinel_pass=secret");
+        LockManager::connect(&group.url_with("", &login)).await
+    };
+    let locks = connect("all", &all).await.unwrap();
+    locks
+        .mutex("k")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    eventually("it listens for failovers", async || {
+        let clients = group.sentinels[0].command(&["CLIENT", "LIST"]).unwrap();
+        format!("{clients:?}").contains("user=all")
+    })
+    .await;
+    for (at, right) in all.iter().enumerate() {
+        let fewer: Vec<_> = all
+            .iter()
+            .filter(|other| *other != right)
+            .copied()
+            .collect();
+        let connected = connect(&format!("but{at}"), &fewer).await;
+        if right.contains("get-master-addr-by-name") {
+            let error = connected.unwrap_err().to_string();
+            assert!(names(std::slice::from_ref(&error), right), "{error}");
+        } else {
+            let locks = connected.unwrap_or_else(|error| panic!("{right}: {error}"));
+            locks
+                .mutex("k")
+                .acquire()
+                .await
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
+        }
+    }
+}
