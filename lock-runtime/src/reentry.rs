@@ -31,15 +31,12 @@ pub(crate) fn ancestor(
     let key = &order.key;
     let ancestor = frame.upward().find(|level| {
         let hold = &level.hold;
-        core.ids.made(hold.holder())
-            && hold.key().is_of_one_lock_with(key)
-            // A write whose guard is gone is no ancestor any more, though a read that it admitted may live on.
-            && (level.kind == Kind::Read || key.kind() == Kind::Read || hold.key().kind() == key.kind())
+        core.ids.made(hold.holder()) && hold.key().is_of_one_lock_with(key)
     });
-    if ancestor
-        .as_ref()
-        .is_some_and(|level| level.kind == Kind::Read && key.kind() == Kind::Write)
-    {
+    // The hold of a write may have become one of a read.
+    let reads =
+        |level: &Arc<Level>| level.kind == Kind::Read || level.hold.key().kind() == Kind::Read;
+    if key.kind() == Kind::Write && ancestor.as_ref().is_some_and(reads) {
         let name = key.name().to_owned();
         return Err(LockError::Upgrade { name });
     }

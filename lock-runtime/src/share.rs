@@ -143,8 +143,6 @@ impl Share {
     pub(crate) fn stop_writing(&mut self) -> Result<Left, LockError> {
         let left = self.hold.stop_writing()?;
         self.kind = Kind::Read;
-        // What runs under the guard from now on is nested in a read.
-        self.level.take();
         Ok(left)
     }
 

@@ -310,8 +310,15 @@ tests::suite! {
     async fn under_a_write_that_became_a_read_reads_re_enter_and_writes_are_refused(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let mut guard = locks.write("k").acquire().await.unwrap();
+        let go = tokio::sync::Notify::new();
+        let before = guard.scope(async {
+            go.notified().await;
+            locks.write("k").acquire().await
+        });
         guard.downgrade().await.unwrap();
         assert_upgrade(guard.scope(async { locks.write("k").acquire().await }).await);
+        go.notify_one();
+        assert_upgrade(before.await);
         let nested = guard.scope(async { locks.read("k").acquire().await });
         let nested = nested.await.unwrap();
         assert_eq!(other.inspect("k").await.unwrap().readers, 1, "one hold in the store");
