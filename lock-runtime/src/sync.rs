@@ -23,7 +23,28 @@ mod either {
 
     pub(crate) enum MutexGuard<'a, T> {
         Std(std::sync::MutexGuard<'a, T>),
-        Model(shuttle::sync::MutexGuard<'a, T>),
+        /// `None` once it is dropped.
+        Model(Option<shuttle::sync::MutexGuard<'a, T>>),
+    }
+
+    impl<'a, T> MutexGuard<'a, T> {
+        fn model(guard: shuttle::sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            MutexGuard::Model(Some(guard))
+        }
+    }
+
+    /// Others may run between this and what follows it, not only before the next lock: what follows may be a message
+    /// through a channel that shuttle does not see.
+    impl<T> Drop for MutexGuard<'_, T> {
+        fn drop(&mut self) {
+            if let MutexGuard::Model(guard) = self {
+                drop(guard.take());
+                let runs = shuttle::current::try_get_current_task().is_some();
+                if runs && !std::thread::panicking() {
+                    shuttle::thread::yield_now();
+                }
+            }
+        }
     }
 
     impl<T> Mutex<T> {
@@ -43,8 +64,8 @@ mod either {
                     .map_err(|error| poisoned(error.into_inner())),
                 Mutex::Model(mutex) => mutex
                     .lock()
-                    .map(MutexGuard::Model)
-                    .map_err(|error| PoisonError::new(MutexGuard::Model(error.into_inner()))),
+                    .map(MutexGuard::model)
+                    .map_err(|error| PoisonError::new(MutexGuard::model(error.into_inner()))),
             }
         }
     }
@@ -61,7 +82,7 @@ mod either {
         fn deref(&self) -> &T {
             match self {
                 MutexGuard::Std(guard) => guard,
-                MutexGuard::Model(guard) => guard,
+                MutexGuard::Model(guard) => guard.as_ref().expect("it is not dropped yet"),
             }
         }
     }
@@ -70,7 +91,7 @@ mod either {
         fn deref_mut(&mut self) -> &mut T {
             match self {
                 MutexGuard::Std(guard) => guard,
-                MutexGuard::Model(guard) => guard,
+                MutexGuard::Model(guard) => guard.as_mut().expect("it is not dropped yet"),
             }
         }
     }

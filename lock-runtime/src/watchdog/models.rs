@@ -119,6 +119,8 @@ fn a_hold_that_is_renewed_while_the_watchdog_takes_it_out_stays_watched() {
             let scene = Scene::new();
             let renewal = thread::spawn(scene.renews(clock::now()));
             let time = thread::spawn(lease_ends);
+            // Time may pass before it looks.
+            thread::yield_now();
             scene.watch.remove_if_over(&scene.hold);
             renewal.join().unwrap();
             time.join().unwrap();
@@ -204,6 +206,8 @@ fn whoever_ends_a_hold_is_the_only_one_who_does() {
                 false
             });
             let time = thread::spawn(lease_ends);
+            // Time may pass before it looks.
+            thread::yield_now();
             scene.watch.remove_if_over(&scene.hold);
             let released = guard.join().unwrap();
             time.join().unwrap();
