@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager, LostReason};
+use lock_runtime::{LockError, LockGuard, LockManager, LockMode, LostReason};
 use redis::Value;
 use tests::faults::{free_within, took};
 use tests::{RedisServer, eventually};
@@ -106,7 +106,7 @@ async fn dead_readers_of_many_holds_do_not_keep_the_server_busy() {
     };
     let info = locks.inspect("k").await.unwrap();
     assert!(info.held, "one of them may live");
-    assert_eq!((info.mode, info.readers), (Some("read"), 100));
+    assert_eq!((info.mode, info.readers), (Some(LockMode::Read), 100));
     assert!(looks() < 1_100, "{}", looks());
     assert!(locks.write("k").try_acquire().await.unwrap().is_none());
     assert!(looks() < 2_200, "{}", looks());
