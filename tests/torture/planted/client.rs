@@ -125,10 +125,10 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["token"],
         broken: Broken::Client(&[edit(
             "release.rs",
-            "let share = Share::admit(&core, &key, Some(place), to, heir.terms, granted);",
+            "let share = Share::admit(&core, &key, Some(place), to, terms, granted);",
             "let token = if PLANTED { self.hold.token() } else { granted.token };
             let granted = crate::backend::Granted { token, ..granted };
-            let share = Share::admit(&core, &key, Some(place), to, heir.terms, granted);",
+            let share = Share::admit(&core, &key, Some(place), to, terms, granted);",
         )]),
     },
     Planted {
