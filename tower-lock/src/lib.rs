@@ -111,8 +111,8 @@
 //! # Slow uploads
 //!
 //! A handler that reads its request body under the lock holds the lock for as long as the client takes to send it. A
-//! client that sends a byte a second keeps everybody else from the key: **a slow upload is an attack on whoever else
-//! needs that lock.** [`max_hold`](LockLayer::max_hold) ends it after 60 s, and the attacker may then come again. What
+//! client that sends a byte a second keeps everybody else from the key: **a slow upload is an attack on everybody else
+//! who needs that lock.** [`max_hold`](LockLayer::max_hold) ends it after 60 s, and the attacker may then come again. What
 //! prevents it is to read bodies *before* the lock, by a layer outside of this one, with a limit on their size:
 //!
 //! ```
