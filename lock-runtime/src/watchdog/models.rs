@@ -1,5 +1,5 @@
-//! Models of the watchdog's entries: every order in which threads can get the locks is tried, or thousands of them by
-//! chance where there are too many.
+//! Models of the watchdog's entries: thousands of the orders in which threads can get the locks, by chance, for there
+//! are too many to try all of them.
 //!
 //! Time passes in a thread of its own, by a pretended suspension of the machine.
 
@@ -114,7 +114,7 @@ fn lease_ends() {
 
 #[test]
 fn a_hold_that_is_renewed_while_the_watchdog_takes_it_out_stays_watched() {
-    shuttle::check_dfs(
+    shuttle::check_random(
         || {
             let scene = Scene::new();
             let renewal = thread::spawn(scene.renews(clock::now()));
@@ -126,7 +126,7 @@ fn a_hold_that_is_renewed_while_the_watchdog_takes_it_out_stays_watched() {
             time.join().unwrap();
             scene.check();
         },
-        None,
+        4_000,
     );
 }
 
@@ -174,7 +174,7 @@ fn the_answers_to_two_questions_that_cross_leave_the_deadline_of_the_later_one()
 
 #[test]
 fn a_hold_that_was_seen_to_be_lost_is_never_held_again() {
-    shuttle::check_dfs(
+    shuttle::check_random(
         || {
             let scene = Scene::new();
             let renewal = thread::spawn(scene.renews(clock::now()));
@@ -186,7 +186,7 @@ fn a_hold_that_was_seen_to_be_lost_is_never_held_again() {
             assert!(seen[1] || !scene.hold.is_held(), "it was lost, and is held");
             scene.check();
         },
-        None,
+        4_000,
     );
 }
 
