@@ -275,6 +275,7 @@ async fn said_with(
     // What the walk does on purpose.
     let expected = |text: &String| {
         text.contains("lock lost")
+            || text.contains("more locks lost")
             || text.contains(" was lost after ")
             || text.contains("fewer replicas are connected")
     };
