@@ -1,4 +1,4 @@
-//! Models of the local queue: who gets the turn, in every order in which threads can get the lock, or in thousands of
+//! Models of the local queue: who gets the turn, in every order in which threads can get the lock, or in a thousand of
 //! them by chance where there are too many.
 
 use std::sync::Arc;
@@ -129,7 +129,7 @@ fn one_caller_at_a_time_has_the_turn_and_each_has_it_once() {
             assert_eq!(served.load(Ordering::SeqCst), 3);
             scene.check();
         },
-        2_000,
+        1_000,
     );
 }
 
@@ -174,6 +174,6 @@ fn readers_who_are_admitted_together_all_go_and_the_next_one_has_the_turn() {
             }
             scene.check();
         },
-        2_000,
+        1_000,
     );
 }

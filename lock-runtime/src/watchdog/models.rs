@@ -1,4 +1,4 @@
-//! Models of the watchdog's entries: thousands of the orders in which threads can get the locks, by chance, for there
+//! Models of the watchdog's entries: a thousand of the orders in which threads can get the locks, by chance, for there
 //! are too many to try all of them.
 //!
 //! Time passes in a thread of its own, by a pretended suspension of the machine.
@@ -126,7 +126,7 @@ fn a_hold_that_is_renewed_while_the_watchdog_takes_it_out_stays_watched() {
             time.join().unwrap();
             scene.check();
         },
-        4_000,
+        1_000,
     );
 }
 
@@ -142,7 +142,7 @@ fn a_hold_that_is_renewed_while_the_watchdog_looks_for_what_is_due_stays_watched
             time.join().unwrap();
             scene.check();
         },
-        2_000,
+        1_000,
     );
 }
 
@@ -186,7 +186,7 @@ fn a_hold_that_was_seen_to_be_lost_is_never_held_again() {
             assert!(seen[1] || !scene.hold.is_held(), "it was lost, and is held");
             scene.check();
         },
-        4_000,
+        1_000,
     );
 }
 
@@ -214,6 +214,6 @@ fn whoever_ends_a_hold_is_the_only_one_who_does() {
             assert_eq!(scene.hold.loss().is_none(), released);
             scene.check();
         },
-        2_000,
+        1_000,
     );
 }

@@ -38,7 +38,7 @@ fn a_message_that_comes_once_the_channel_is_open_is_heard() {
             connection.join().unwrap();
             other.join().unwrap();
         },
-        2_000,
+        1_000,
     );
 }
 
@@ -70,7 +70,7 @@ fn messages_that_a_lost_connection_swallowed_are_made_up_for() {
             block_on(late.ready());
             assert!(topics.is_open("c") && topics.is_open("d"));
         },
-        2_000,
+        1_000,
     );
 }
 
@@ -116,6 +116,6 @@ fn a_listener_that_comes_while_its_channel_is_being_closed_has_it_opened_again()
             );
             assert!(topics.table().topics.is_empty());
         },
-        2_000,
+        1_000,
     );
 }
