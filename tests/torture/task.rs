@@ -85,7 +85,7 @@ impl Task {
             }
         };
         let answer = half_way(&mut self.rng, request.wait(WAIT).acquire()).await;
-        if let Some(Err(LockError::InvalidConfig { .. })) = answer
+        if let Some(Err(LockError::NotSet { .. })) = answer
             && self.work.how == How::Permits
         {
             // Never set, or forgotten by the store: whoever comes first sets them.
@@ -263,7 +263,7 @@ fn kind(error: &LockError) -> String {
         LockError::Unavailable { .. } => "unavailable".to_owned(),
         LockError::Lost { .. } => "lost".to_owned(),
         LockError::Denied { .. } => "denied".to_owned(),
-        LockError::InvalidConfig { .. } => "unset".to_owned(),
+        LockError::NotSet { .. } => "unset".to_owned(),
         other => format!("{other:?}"),
     }
 }
