@@ -275,10 +275,13 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["order"],
         broken: Broken::Scripts(&[(
             Script::Acquire,
-            instead_of!(
-                "HLEN",
-                "if KEYS[1] == 'lock:try-1' and server.call('TIME')[2] % 4 == 0 then return 1 end"
-            ),
+            // There is a holder by its count, and so one to be read.
+            "call = function(send, command, ...)
+                if command == 'HLEN' and KEYS[1] == 'lock:try-1' and server.call('TIME')[2] % 4 == 0 then return 1 end
+                local answer = send(command, ...)
+                if command == 'HGETALL' and #answer == 0 then return {'nobody', '1'} end
+                return answer
+            end",
             "",
         )]),
     },
