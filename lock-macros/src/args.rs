@@ -9,7 +9,7 @@ use syn::{Expr, ExprLit, ExprMacro, Ident, Lit, LitStr, Path, Token};
 
 use crate::duration;
 use crate::errors::Errors;
-use crate::nearest::hint;
+use crate::suggest::hint;
 
 /// Every option, in the order in which the manual lists them.
 const OPTIONS: [&str; 16] = [

@@ -12,9 +12,9 @@ mod expand;
 mod fallback;
 mod function;
 mod key_macro;
-mod nearest;
 mod returns;
 mod shape;
+mod suggest;
 mod template;
 mod validate;
 

@@ -12,8 +12,8 @@ use crate::capture::identifiers;
 use crate::duration::display;
 use crate::errors::Errors;
 use crate::function::{Argument, Function};
-use crate::nearest::hint;
 use crate::shape::{Shape, shape};
+use crate::suggest::hint;
 use crate::template::{Piece, Placeholder, Template};
 
 const SHORTEST_LEASE: Duration = Duration::from_millis(50);

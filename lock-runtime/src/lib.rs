@@ -99,8 +99,8 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!    false on time if the store is unreachable, and after the process or the machine was frozen.
 //! 2. When a hold is lost, [`LockGuard::lost`] resolves, and [`LockRequest::run`], the attribute and the layer drop the
 //!    protected future at its current `.await` and return [`LockError::Lost`]. Loss is looked for before every poll.
-//! 3. Every exclusive hold, but that of a quorum or, unless `fenced`, with
-//!    [`fencing(false)`](LockManagerBuilder::fencing), carries a [`FencingToken`] that strictly increases per key; the
+//! 3. Every exclusive hold has a [`FencingToken`] that strictly increases per key. Exceptions: quorum locks, and managers
+//!    built with [`fencing(false)`](LockManagerBuilder::fencing) (except `fenced` locks). The
 //!    tokens of [`fenced`](LockManager::fenced) start again at 1 when the store loses their counter. Let the guarded
 //!    resource refuse lower ones: that closes the gap which no lease can close, a holder that is paused between a check
 //!    and a write.
@@ -109,15 +109,15 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!
 //! | event | what happens | where |
 //! |---|---|---|
-//! | release | renewal stops, the release is sent; or the hold is handed over to the next local waiter | `release.rs` |
-//! | drop of a guard | the same, in the background; never blocks, never panics, with or without a runtime | `release.rs` |
-//! | drop of an acquiring future | it leaves the queue; what the store may have granted is undone | `gate.rs`, `backend/redis/acquire.rs` |
-//! | panic in a body | the body is dropped, then the lock is released in the background | `custody.rs` |
-//! | loss | `lost()` resolves, the body is dropped, local waiters go on | `hold.rs`, `custody.rs` |
-//! | no answer to a renewal | another is sent beside it until the local deadline, then the hold is lost; a late answer counts | `watchdog.rs` |
-//! | end of the manager's runtime | guards that live in another one are lost at once, the keys expire with their leases | `watchdog.rs` |
+//! | release | renewal stops, the release is sent; or the hold is handed over to the next local waiter | `release/mod.rs` |
+//! | drop of a guard | the same, in the background; never blocks, never panics, with or without a runtime | `release/mod.rs` |
+//! | drop of an acquiring future | it leaves the queue; what the store may have granted is undone | `queue/mod.rs`, `backend/redis/kinds/acquire.rs` |
+//! | panic in a body | the body is dropped, then the lock is released in the background | `protect/driver.rs` |
+//! | loss | `lost()` resolves, the body is dropped, local waiters go on | `hold/state.rs`, `protect/driver.rs` |
+//! | no answer to a renewal | another is sent beside it until the local deadline, then the hold is lost; a late answer counts | `renew/mod.rs` |
+//! | end of the manager's runtime | guards that live in another one are lost at once, the keys expire with their leases | `renew/mod.rs` |
 //! | crash of the process | the key expires with its lease | the store |
-//! | [`LockManager::shutdown`] | waiters are sent away, holds get a grace period, the rest is lost and released | `manager.rs` |
+//! | [`LockManager::shutdown`] | waiters are sent away, holds get a grace period, the rest is lost and released | `api/manager.rs` |
 //!
 //! # Defaults
 //!
@@ -135,80 +135,41 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings. Of a thousand locks that are lost
 //! in one second for one reason, the first is logged with its name, the others as one line with their number.
 
+mod acquire;
+mod api;
 mod backend;
-mod backoff;
-mod builder;
-mod clock;
-mod convert;
-mod core;
-mod counter;
-mod custody;
-mod decimal;
-mod downgrade;
-mod error;
-mod fair;
-mod fence;
-mod gate;
-mod guard;
 mod hold;
-mod holder;
-mod info;
-mod joint;
-mod key;
-mod kind;
-mod latch;
-mod lifecycle;
-mod lineage;
-mod manager;
-mod multi;
-mod name;
 mod observe;
-mod options;
-mod order;
-mod pace;
-mod plain_semaphore;
-mod private;
-mod quorum;
-mod readers;
-mod reentry;
+mod protect;
+mod queue;
 mod release;
-mod replicas;
-mod request;
-mod run;
-mod scope;
-mod semaphore;
-mod share;
+mod renew;
 mod sync;
-mod term;
-mod together;
-mod victims;
-mod view;
-mod wait;
-mod watchdog;
+mod values;
 
+pub use api::builder::LockManagerBuilder;
+pub use api::convert::{FromLockError, Skipped};
+pub use api::guard::LockGuard;
+pub use api::info::{HolderInfo, LockInfo};
+pub use api::latch::{Latch, LatchRequest};
+pub use api::lease::{Lease, Lost, Member};
+pub use api::manager::LockManager;
+pub use api::multi::MultiRequest;
+pub use api::plain_semaphore::{PlainRequest, PlainSemaphore};
+pub use api::quorum::QuorumNode;
+pub use api::request::LockRequest;
+pub use api::semaphore::Semaphore;
 pub use backend::memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use backend::redis::ClusterChannels;
-pub use builder::LockManagerBuilder;
-pub use convert::{FromLockError, Skipped};
-pub use error::{LockError, LostReason, StoreError};
-pub use fence::FencingToken;
-pub use guard::LockGuard;
-pub use info::{HolderInfo, LockInfo};
-pub use kind::LockMode;
-pub use latch::{Latch, LatchRequest};
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;
-pub use manager::LockManager;
-pub use multi::MultiRequest;
-pub use name::{KeyPart, LockName};
-pub use plain_semaphore::{PlainRequest, PlainSemaphore};
-pub use quorum::QuorumNode;
-pub use replicas::Replicas;
-pub use request::LockRequest;
-pub use scope::{Outcome, Protect, Scope};
-pub use semaphore::Semaphore;
-pub use view::{Lease, Lost, Member};
+pub use protect::{Outcome, Protect, Scope};
+pub use values::error::{LockError, LostReason, StoreError};
+pub use values::fence::FencingToken;
+pub use values::kind::LockMode;
+pub use values::name::{KeyPart, LockName};
+pub use values::replicas::Replicas;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]
@@ -234,7 +195,7 @@ macro_rules! key {
 
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::private::*;
+    pub use crate::api::macro_support::*;
     #[cfg(feature = "macros")]
     pub use lock_macros::key;
 }

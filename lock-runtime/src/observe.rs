@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::backend::Fault;
-use crate::clock::Moment;
-use crate::error::{LockError, LostReason};
-use crate::hold::Hold;
-use crate::watchdog::Cause;
+use crate::hold::state::Hold;
+use crate::renew::Cause;
+use crate::values::clock::Moment;
+use crate::values::error::{LockError, LostReason};
 
 #[cfg(feature = "metrics")]
 macro_rules! count {
@@ -111,7 +111,7 @@ pub(crate) fn renewal_unanswered(holds: usize, after: Duration) {
         tracing::warn!(
             holds,
             ?after,
-            "no answer to a renewal yet; another is sent beside it, and either answer counts"
+            "no answer to a renewal yet; it counts when it comes, and a store that is silent is asked again"
         );
     });
 }

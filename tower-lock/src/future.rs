@@ -11,12 +11,12 @@ use tokio::task::coop;
 use tower_service::Service;
 
 use crate::call::Call;
-use crate::crowd::Ticket;
+use crate::hold_until::HoldUntil;
 use crate::key::{Client, Demand, Finding, Mode};
-use crate::layer::Plan;
+use crate::plan::Plan;
 use crate::refusal::{Refusal, RefusalKind};
 use crate::reply::Reply;
-use crate::until::HoldUntil;
+use crate::waiters::Waiting;
 
 /// Boxed: a request's wait is an unnamed future of the runtime.
 type Acquire = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
@@ -46,7 +46,7 @@ pin_project! {
     {
         Finding {
             finding: Finding<Request>,
-            rest: Option<(S, Plan<R>, Option<Ticket>)>,
+            rest: Option<(S, Plan<R>, Option<Waiting>)>,
         },
         Unlocked {
             #[pin]
@@ -55,7 +55,7 @@ pin_project! {
         // The request stays whole: no part of its body is read while it waits.
         Waiting {
             guard: Acquire,
-            ticket: Option<Ticket>,
+            waiting: Option<Waiting>,
             rest: Option<(Call<S, Request>, Refuse<R>)>,
         },
         Holding {
@@ -101,25 +101,25 @@ where
 {
     fn waiting(
         plan: Plan<R>,
-        mut ticket: Option<Ticket>,
+        mut waiting: Option<Waiting>,
         name: LockName,
         mode: Mode,
         ready: S,
         request: Request,
     ) -> Self {
-        if let Some(ticket) = &mut ticket
-            && let Err(kind) = ticket.ask_for(&name)
+        if let Some(waiting) = &mut waiting
+            && let Err(kind) = waiting.ask_for(&name)
         {
             return State::refused(plan.reply, Refusal::capped(kind));
         }
-        let locking = plan.terms.request(&plan.manager, name, mode);
+        let locking = plan.options.request(&plan.manager, name, mode);
         let refuse = Refuse {
             reply: plan.reply,
             waits: locking.waits(),
         };
         State::Waiting {
             guard: Box::pin(locking.acquire()),
-            ticket,
+            waiting,
             rest: Some((Call::new(ready, request), refuse)),
         }
     }
@@ -157,8 +157,8 @@ where
         ready: S,
         request: Request,
     ) -> Self {
-        ResponseFuture::new(match plan.crowd.enter(plan.caps, client) {
-            Ok(ticket) => State::waiting(plan, ticket, name, mode, ready, request),
+        ResponseFuture::new(match plan.waiters.enter(plan.caps, client) {
+            Ok(waiting) => State::waiting(plan, waiting, name, mode, ready, request),
             Err(kind) => State::refused(plan.reply, Refusal::capped(kind)),
         })
     }
@@ -170,10 +170,10 @@ where
         finding: Finding<Request>,
         ready: S,
     ) -> Self {
-        ResponseFuture::new(match plan.crowd.enter(plan.caps, client) {
-            Ok(ticket) => State::Finding {
+        ResponseFuture::new(match plan.waiters.enter(plan.caps, client) {
+            Ok(waiting) => State::Finding {
                 finding,
-                rest: Some((ready, plan, ticket)),
+                rest: Some((ready, plan, waiting)),
             },
             Err(kind) => State::refused(plan.reply, Refusal::capped(kind)),
         })
@@ -194,13 +194,13 @@ where
             let next = match state.as_mut().project() {
                 StateProj::Finding { finding, rest } => {
                     let (request, Demand { name, mode }) = ready!(finding.as_mut().poll(cx));
-                    let Some((mut ready, plan, ticket)) = rest.take() else {
+                    let Some((mut ready, plan, waiting)) = rest.take() else {
                         return Poll::Pending;
                     };
                     match name {
-                        Some(name) => State::waiting(plan, ticket, name, mode, ready, request),
+                        Some(name) => State::waiting(plan, waiting, name, mode, ready, request),
                         None => {
-                            drop(ticket);
+                            drop(waiting);
                             State::Unlocked {
                                 response: ready.call(request),
                             }
@@ -212,11 +212,11 @@ where
                 }
                 StateProj::Waiting {
                     guard,
-                    ticket,
+                    waiting,
                     rest,
                 } => {
                     let guard = ready!(guard.as_mut().poll(cx));
-                    drop(ticket.take());
+                    drop(waiting.take());
                     let Some((call, refuse)) = rest.take() else {
                         return Poll::Pending;
                     };

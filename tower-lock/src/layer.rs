@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use lock_runtime::{LockManager, LockName, LockRequest};
+use lock_runtime::{LockManager, LockName};
 use tower_layer::Layer;
 
-use crate::crowd::{Caps, Crowd};
-use crate::key::{AsyncKey, KeyFuture, Mode, PerClient, ReadWrite};
+use crate::hold_until::{UntilBodyEnd, UntilResponse};
+use crate::key::{AsyncKey, KeyFuture, PerClient, ReadWrite};
+use crate::plan::{LockOptions, Plan};
 use crate::reply::ProblemJson;
 use crate::service::LockService;
-use crate::until::{UntilBodyEnd, UntilResponse};
+use crate::waiters::Caps;
 
 /// Holds a lock per request around the inner service: see the [crate's documentation](crate).
 ///
@@ -33,62 +34,6 @@ pub struct LockLayer<K, R = ProblemJson, U = UntilResponse> {
     // Shared: a key may own anything, and services are cloned for every connection or request.
     pub(crate) key: Arc<K>,
     until: PhantomData<fn() -> U>,
-}
-
-/// What is done for each request that needs a lock.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan<R> {
-    pub(crate) manager: LockManager,
-    pub(crate) terms: Terms,
-    pub(crate) caps: Caps,
-    pub(crate) crowd: Arc<Crowd>,
-    pub(crate) reply: R,
-}
-
-/// How long a request may keep its lock unless the layer says otherwise.
-const LONGEST_HOLD: Duration = Duration::from_secs(60);
-
-/// What the layer asks of each lock; the manager's defaults fill the rest.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    wait: Option<Duration>,
-    lease: Option<Duration>,
-    max_hold: Option<Duration>,
-    label: Option<&'static str>,
-}
-
-impl Default for Terms {
-    fn default() -> Terms {
-        Terms {
-            wait: None,
-            lease: None,
-            max_hold: Some(LONGEST_HOLD),
-            label: None,
-        }
-    }
-}
-
-impl Terms {
-    pub(crate) fn request(&self, manager: &LockManager, name: LockName, mode: Mode) -> LockRequest {
-        let mut request = match mode {
-            Mode::Exclusive => manager.mutex(name),
-            Mode::Read => manager.read(name),
-            Mode::Write => manager.write(name),
-        };
-        if let Some(wait) = self.wait {
-            request = request.wait(wait);
-        }
-        if let Some(lease) = self.lease {
-            request = request.lease(lease);
-        }
-        if let Some(longest) = self.max_hold {
-            request = request.max_hold(longest);
-        }
-        if let Some(label) = self.label {
-            request = request.label(label);
-        }
-        request
-    }
 }
 
 impl<F> LockLayer<F> {
@@ -130,9 +75,9 @@ impl<K> LockLayer<K> {
     fn build(manager: LockManager, key: K) -> LockLayer<K> {
         let plan = Plan {
             manager,
-            terms: Terms::default(),
+            options: LockOptions::default(),
             caps: Caps::default(),
-            crowd: Arc::default(),
+            waiters: Arc::default(),
             reply: ProblemJson,
         };
         LockLayer {
@@ -181,7 +126,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// disconnection is noticed.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.plan.terms.wait = Some(wait);
+        self.plan.options.wait = Some(wait);
         self
     }
 
@@ -191,7 +136,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// A lease out of its bounds answers every request that needs a lock with 500.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.plan.terms.lease = Some(lease);
+        self.plan.options.lease = Some(lease);
         self
     }
 
@@ -206,7 +151,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// Choose what your slowest good request takes, and not much more.
     #[must_use]
     pub fn max_hold(mut self, longest: Duration) -> Self {
-        self.plan.terms.max_hold = Some(longest);
+        self.plan.options.max_hold = Some(longest);
         self
     }
 
@@ -218,7 +163,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// fast it sends and reads, and keeps everybody else from the key meanwhile.
     #[must_use]
     pub fn no_max_hold(mut self) -> Self {
-        self.plan.terms.max_hold = None;
+        self.plan.options.max_hold = None;
         self
     }
 
@@ -226,7 +171,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// template of a `key!` name.
     #[must_use]
     pub fn label(mut self, label: &'static str) -> Self {
-        self.plan.terms.label = Some(label);
+        self.plan.options.label = Some(label);
         self
     }
 
@@ -308,16 +253,16 @@ impl<K, R, U> LockLayer<K, R, U> {
     pub fn reply<R2>(self, reply: R2) -> LockLayer<K, R2, U> {
         let Plan {
             manager,
-            terms,
+            options,
             caps,
-            crowd,
+            waiters,
             ..
         } = self.plan;
         let plan = Plan {
             manager,
-            terms,
+            options,
             caps,
-            crowd,
+            waiters,
             reply,
         };
         LockLayer {
@@ -339,7 +284,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// then closes the connection, HTTP/2 resets the stream, and the client knows that the response is not complete.
     #[must_use]
     pub fn until_body_end(mut self, max_hold: Duration) -> LockLayer<K, R, UntilBodyEnd> {
-        self.plan.terms.max_hold = Some(max_hold);
+        self.plan.options.max_hold = Some(max_hold);
         LockLayer {
             plan: self.plan,
             key: self.key,
@@ -352,7 +297,7 @@ impl<S, K, R: Clone, U> Layer<S> for LockLayer<K, R, U> {
     type Service = LockService<S, K, R, U>;
 
     fn layer(&self, inner: S) -> LockService<S, K, R, U> {
-        LockService::new(inner, self.clone())
+        LockService::new(inner, self.plan.clone(), self.key.clone())
     }
 }
 
@@ -369,7 +314,7 @@ impl<K, R: Clone, U> Clone for LockLayer<K, R, U> {
 impl<K, R: fmt::Debug, U> fmt::Debug for LockLayer<K, R, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockLayer")
-            .field("terms", &self.plan.terms)
+            .field("options", &self.plan.options)
             .field("caps", &self.plan.caps)
             .field("reply", &self.plan.reply)
             .finish_non_exhaustive()

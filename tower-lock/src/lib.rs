@@ -99,7 +99,7 @@
 //!
 //! # Where to put it
 //!
-//! - *Inside* of authentication and rate limits: whoever may name a key may hold it. *Inside* of a timeout: a dropped
+//! - *Inside* of authentication and rate limits: a client that may name a key may hold it. *Inside* of a timeout: a dropped
 //!   future leaves the queue and releases. *Outside* of anything that answers without the handler, such as caches,
 //!   only if those answers need the lock, too.
 //! - The inner instance that said it was ready waits with its request. A concurrency limit *inside* of this layer
@@ -241,20 +241,21 @@
 
 mod body;
 mod call;
-mod crowd;
 mod future;
+mod hold_until;
 mod key;
 mod layer;
+mod plan;
 mod refusal;
 mod reply;
 mod service;
-mod until;
+mod waiters;
 
 pub use body::HeldBody;
 pub use future::ResponseFuture;
+pub use hold_until::{HoldUntil, UntilBodyEnd, UntilResponse};
 pub use key::{AsyncKey, FindKey, Head, KeyFuture, LockKey, PerClient, ReadWrite, RequestKey};
 pub use layer::LockLayer;
 pub use refusal::{Refusal, RefusalKind};
 pub use reply::{AsError, EmptyBody, GrpcStatus, ProblemJson, Reply};
 pub use service::LockService;
-pub use until::{HoldUntil, UntilBodyEnd, UntilResponse};

@@ -1,30 +1,39 @@
 //! The service that holds the lock around the inner one.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tower_service::Service;
 
 use crate::future::ResponseFuture;
+use crate::hold_until::HoldUntil;
 use crate::key::{Demand, FindKey, Found};
-use crate::layer::LockLayer;
+use crate::plan::Plan;
 use crate::reply::Reply;
-use crate::until::HoldUntil;
 
-/// Holds a lock around each call of the inner service: made by [`LockLayer`].
+/// Holds a lock around each call of the inner service: made by [`LockLayer`](crate::LockLayer).
 ///
 /// It is ready when the inner service is, and the instance that said it was ready is the one that is called. While a
 /// request waits for its lock, that instance and whatever it reserved (a concurrency permit, say) wait with it; they
 /// are given back if the request is refused or its client goes away.
 pub struct LockService<S, K, R, U> {
     inner: S,
-    layer: LockLayer<K, R, U>,
+    plan: Plan<R>,
+    key: Arc<K>,
+    until: PhantomData<fn() -> U>,
 }
 
 impl<S, K, R, U> LockService<S, K, R, U> {
-    pub(crate) fn new(inner: S, layer: LockLayer<K, R, U>) -> LockService<S, K, R, U> {
-        LockService { inner, layer }
+    pub(crate) fn new(inner: S, plan: Plan<R>, key: Arc<K>) -> LockService<S, K, R, U> {
+        LockService {
+            inner,
+            plan,
+            key,
+            until: PhantomData,
+        }
     }
 
     /// The inner service.
@@ -67,7 +76,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        match K::find(&self.layer.key, request) {
+        match K::find(&self.key, request) {
             Found::Now(request, Demand { name: None, .. }, _) => {
                 ResponseFuture::unlocked(self.inner.call(request))
             }
@@ -79,11 +88,11 @@ where
                 },
                 client,
             ) => {
-                let plan = self.layer.plan.clone();
+                let plan = self.plan.clone();
                 ResponseFuture::locked(plan, client, name, mode, self.take_ready(), request)
             }
             Found::Later(finding, client) => {
-                let plan = self.layer.plan.clone();
+                let plan = self.plan.clone();
                 ResponseFuture::finding(plan, client, finding, self.take_ready())
             }
         }
@@ -94,7 +103,9 @@ impl<S: Clone, K, R: Clone, U> Clone for LockService<S, K, R, U> {
     fn clone(&self) -> LockService<S, K, R, U> {
         LockService {
             inner: self.inner.clone(),
-            layer: self.layer.clone(),
+            plan: self.plan.clone(),
+            key: self.key.clone(),
+            until: PhantomData,
         }
     }
 }
@@ -103,7 +114,8 @@ impl<S: fmt::Debug, K, R: fmt::Debug, U> fmt::Debug for LockService<S, K, R, U> 
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockService")
             .field("inner", &self.inner)
-            .field("layer", &self.layer)
-            .finish()
+            .field("options", &self.plan.options)
+            .field("caps", &self.plan.caps)
+            .finish_non_exhaustive()
     }
 }

@@ -4,35 +4,46 @@
 use std::time::Duration;
 
 use super::{Listen, Reply};
-use crate::key::Key;
+use crate::values::key::Key;
 
 /// What a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
+pub(crate) enum CounterKind {
     /// Free permits, leased or plain ones.
     Semaphore,
     /// What a latch still waits for.
     Latch,
 }
 
-/// Which counter.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tally<'a> {
-    pub(crate) key: &'a Key,
-    pub(crate) sort: Sort,
+impl CounterKind {
+    /// What several of them are called.
+    pub(crate) fn plural(self) -> &'static str {
+        match self {
+            CounterKind::Semaphore => "semaphores",
+            CounterKind::Latch => "latches",
+        }
+    }
 }
 
-pub(crate) trait Counters {
+/// Which counter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CounterRef<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) kind: CounterKind,
+}
+
+pub(crate) trait Counters: Send + Sync {
     /// Sets the counter if it is not set, and wakes waiters. False if it was set. A semaphore whose leases outlived
     /// its counter gets what they leave.
-    fn set<'a>(&'a self, tally: Tally<'a>, value: u64, timeout: Duration) -> Reply<'a, bool>;
+    fn set<'a>(&'a self, counter: CounterRef<'a>, value: u64, timeout: Duration)
+    -> Reply<'a, bool>;
 
     /// Makes a semaphore have so many permits in all, leased ones included, and wakes waiters if there are free ones
     /// then. It may be set or not.
     fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()>;
 
     /// The counter, with permits whose lease is over; `None` if it is not set. Changes nothing.
-    fn read<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, Option<i64>>;
+    fn read<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, Option<i64>>;
 
     /// Adds to a semaphore that is set, and wakes waiters if there are permits then.
     fn add<'a>(&'a self, key: &'a Key, permits: i64, timeout: Duration) -> Reply<'a, ()>;
@@ -45,8 +56,8 @@ pub(crate) trait Counters {
     fn count_down<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, u64>;
 
     /// Deletes the counter and its leases. False if there was none.
-    fn delete<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, bool>;
+    fn delete<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, bool>;
 
     /// As [`Backend::listen`](super::Backend::listen).
-    fn listen_to(&self, tally: Tally<'_>) -> Box<dyn Listen>;
+    fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen>;
 }

@@ -8,24 +8,26 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Moment;
-use crate::error::{LockError, StoreError};
-use crate::fence::FencingToken;
-use crate::holder::HolderId;
-use crate::key::Key;
-use crate::kind::LockMode;
-use crate::term::Term;
+use crate::values::clock::Moment;
+use crate::values::error::{LockError, StoreError};
+use crate::values::fence::FencingToken;
 #[cfg(feature = "redis")]
-use crate::victims::Alias;
+use crate::values::holder::Alias;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::kind::{Kind, LockMode};
+use crate::values::ttl::Ttl;
 
 mod counters;
+pub(crate) mod kit;
 pub(crate) mod memory;
 pub(crate) mod quorum;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-pub(crate) mod topic;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use self::counters::{Counters, Sort, Tally};
+pub(crate) use self::counters::{CounterKind, CounterRef, Counters};
 /// For how long one question of a waiting writer keeps further readers out. Longer than the pause between two of
 /// its questions, so that it does so for as long as it waits; short, because nobody takes it back when it is killed.
 pub(crate) const LONGEST_PREFERENCE: Duration = Duration::from_millis(1_500);
@@ -37,35 +39,23 @@ pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + S
 
 /// A lock store: one authority, or something that acts as one.
 ///
+/// Five methods make a store that keeps mutexes. The rest has defaults, or is asked for: a store names the
+/// [`kinds`](Backend::kinds) that it keeps, and the core refuses the others before any request.
+///
 /// Every operation has the effect of once when it is sent twice, because it names its [`HolderId`], which is
 /// never reused. `timeout` bounds the whole call, waiting for a connection included.
-pub(crate) trait Backend: Counters + fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Takes the lock for `holder` if nobody has it.
     ///
     /// Cancel safety is the backend's duty: when the future is dropped or ends in [`Fault::Unknown`], the
     /// backend undoes the acquisition in the background, should it have happened or still happen. Only of a fair
     /// lock an unknown outcome is left to the caller, who asks again as the same holder: it has a place in a queue.
-    fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired>;
-
-    /// Takes all of the locks, which are mutexes, or none of them. Cancel safe as [`acquire`](Backend::acquire).
-    fn acquire_all<'a>(&'a self, claims: &'a [Claim<'a>]) -> Reply<'a, AcquiredAll>;
+    fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired>;
 
     /// Gives back what the holder has at the key, and wakes a waiter.
-    fn release<'a>(&'a self, stake: Stake<'a>, timeout: Duration) -> Reply<'a, Released>;
+    fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released>;
 
-    /// Makes `to` the holder if `from` is, and counts who else may be waiting. Wakes nobody.
-    fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver>;
-
-    /// Makes a writer a reader, and wakes who may read beside it. `stake` is that of the read; nothing is held if it
-    /// is neither.
-    fn downgrade<'a>(
-        &'a self,
-        stake: Stake<'a>,
-        term: Term,
-        timeout: Duration,
-    ) -> Reply<'a, Released>;
-
-    /// Extends each lease to its term, never shortening one. The answers are in the order of the items.
+    /// Extends each lease to its TTL, never shortening one. The answers are in the order of the items.
     ///
     /// The request is sent within `timeout`, or has failed. An answer that takes longer than that is waited for as long
     /// as it is `useful`, which is counted from the call as well, and the connection is looked at meanwhile.
@@ -80,16 +70,64 @@ pub(crate) trait Backend: Counters + fmt::Debug + Send + Sync + 'static {
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool>;
 
     /// Looks without touching.
-    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Seen>>;
+    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Snapshot>>;
+
+    /// What errors call the store.
+    fn name(&self) -> &'static str {
+        "this store"
+    }
+
+    /// The kinds that it keeps.
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Mutex]
+    }
+
+    /// The store's own rules for names.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidName`].
+    fn check_key(&self, key: &Key) -> Result<(), LockError> {
+        let _ = key;
+        Ok(())
+    }
+
+    /// Takes all of the locks, which are mutexes, or none of them. Cancel safe as [`acquire`](Backend::acquire).
+    fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
+        let _ = requests;
+        Box::pin(std::future::ready(Ok(AcquiredAll::Apart)))
+    }
+
+    /// How a hold goes to another holder without being free in between; `None`: it is released, and asked for again.
+    fn hand_off(&self) -> Option<&dyn HandOff> {
+        None
+    }
+
+    /// What read/write locks need beside the rest. A store that keeps them has it.
+    fn shared(&self) -> Option<&dyn Shared> {
+        None
+    }
+
+    /// Plain permits and latches.
+    fn counters(&self) -> Option<&dyn Counters> {
+        None
+    }
 
     /// Starts listening for releases of `key`. Never fails: where there is no push, the waiter's cap decides.
-    fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen>;
+    fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
+        let _ = key;
+        Box::new(Deaf)
+    }
 
     /// As [`listen`](Backend::listen), for one waiter of a kind that wakes them one by one.
-    fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen>;
+    fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
+        let _ = holder;
+        self.listen(key)
+    }
 
     /// How many keys one [`renew`](Backend::renew) call may carry.
-    fn renew_batch(&self) -> usize;
+    fn renew_batch(&self) -> usize {
+        128
+    }
 
     /// Where the key is just now: keys of different places are renewed by different calls, so that a place that does
     /// not answer keeps nobody else waiting. A hint, asked under a lock.
@@ -103,13 +141,48 @@ pub(crate) trait Backend: Counters + fmt::Debug + Send + Sync + 'static {
     }
 
     /// A recent round trip to where the key is, for pauses that must be longer than one.
-    fn round_trip(&self, key: &Key) -> Duration;
+    fn round_trip(&self, _: &Key) -> Duration {
+        Duration::ZERO
+    }
 
     /// Resolves once nothing is being undone in the background any more.
-    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::ready(()))
+    }
 
     /// Ends connections and tasks. Calls after it fail with [`Fault::Closed`].
-    fn close(&self);
+    fn close(&self) {}
+}
+
+/// What a store can do that hands a lock from one holder to the next.
+pub(crate) trait HandOff: Send + Sync {
+    /// Makes `to` the holder if `from` is, and counts who else may be waiting. Wakes nobody.
+    fn hand_over<'a>(&'a self, from: HolderId, to: AcquireRequest<'a>) -> Reply<'a, HandedOver>;
+}
+
+/// What a store can do that keeps read/write locks.
+pub(crate) trait Shared: Send + Sync {
+    /// Makes a writer a reader, and wakes who may read beside it. `hold_ref` is that of the read; nothing is held if it
+    /// is neither.
+    fn downgrade<'a>(
+        &'a self,
+        hold_ref: HoldRef<'a>,
+        ttl: Ttl,
+        timeout: Duration,
+    ) -> Reply<'a, Released>;
+}
+
+/// Hears nothing: where there is no push.
+struct Deaf;
+
+impl Listen for Deaf {
+    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// One listener's view of a key's wake-up messages.
@@ -124,7 +197,7 @@ pub(crate) trait Listen: Send + Sync {
 
 /// Who has, or wants, what at a key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stake<'a> {
+pub(crate) struct HoldRef<'a> {
     pub(crate) key: &'a Key,
     pub(crate) holder: HolderId,
     /// How many permits of a semaphore; 1 of anything else.
@@ -133,9 +206,9 @@ pub(crate) struct Stake<'a> {
 
 /// Who wants which lock for how long.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Claim<'a> {
-    pub(crate) stake: Stake<'a>,
-    pub(crate) term: Term,
+pub(crate) struct AcquireRequest<'a> {
+    pub(crate) hold_ref: HoldRef<'a>,
+    pub(crate) ttl: Ttl,
     /// Whether a fencing token is wanted.
     pub(crate) fenced: bool,
     /// For how long the caller goes on waiting if the lock is busy; `None` if it does not wait at all.
@@ -162,12 +235,11 @@ pub(crate) enum Acquired {
 
 #[derive(Clone, Debug)]
 pub(crate) enum AcquiredAll {
-    /// In the order of the claims.
+    /// In the order of the requests.
     Granted(Vec<Granted>),
     /// Somebody has one of them.
     Busy,
     /// They cannot be had by one request: ask for each by itself.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code))]
     Apart,
 }
 
@@ -205,7 +277,7 @@ pub(crate) struct Renewal {
     pub(crate) holder: HolderId,
     pub(crate) permits: u32,
     /// The lease to extend to; `None` only checks that the hold is there.
-    pub(crate) term: Option<Term>,
+    pub(crate) ttl: Option<Ttl>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,7 +291,7 @@ pub(crate) enum Renewed {
 
 /// What `inspect` saw of a held lock, or of a counter.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Snapshot {
     pub(crate) mode: LockMode,
     /// The holder's id as text. Redacted before it leaves the crate. A semaphore names none.
     pub(crate) holder: Option<String>,
@@ -246,7 +318,7 @@ pub(crate) enum Event {
 #[derive(Clone, Debug)]
 pub(crate) enum Victim {
     Id(HolderId),
-    /// One or several holders, by what [`alias`](crate::victims::alias) makes of them: others can read along.
+    /// One or several holders, by what [`HolderId::alias`] makes of them: others can read along.
     #[cfg(feature = "redis")]
     Aliases(Arc<HashSet<Alias>>),
 }

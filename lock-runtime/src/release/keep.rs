@@ -4,10 +4,10 @@ use tokio::sync::oneshot;
 
 use super::{Departure, pauses};
 use crate::backend::{Fault, Renewal, Renewed};
-use crate::clock::{self, Moment};
-use crate::error::{LockError, LostReason, StoreError};
 use crate::observe;
-use crate::term::{self, Term};
+use crate::values::clock::{self, Moment};
+use crate::values::error::{LockError, LostReason, StoreError};
+use crate::values::ttl::{self, Ttl};
 
 /// Told whether the store keeps the key.
 pub(super) type Kept = oneshot::Sender<Result<(), LockError>>;
@@ -43,19 +43,16 @@ impl Departure {
     /// [`LockError::Lost`] if the store no longer names this holder; else what it refuses the request for.
     async fn cover(&mut self, until: Moment) -> Result<(), LockError> {
         let mut pauses = pauses();
-        let timeout = self
-            .hold
-            .term()
-            .call_timeout(self.core.options.call_timeout);
+        let timeout = self.hold.ttl().call_timeout(self.core.options.call_timeout);
         while self.hold.deadline().remaining() < until.remaining() {
             // The margin on top: the store's clock may be the faster one.
             let rest = until.remaining();
-            let rest = (rest + rest / 50).clamp(term::MIN, term::MAX);
-            let Ok(term) = Term::new(rest, false) else {
+            let rest = (rest + rest / 50).clamp(ttl::MIN, ttl::MAX);
+            let Ok(ttl) = Ttl::new(rest, false) else {
                 break;
             };
             let renewal = Renewal {
-                term: Some(term),
+                ttl: Some(ttl),
                 ..self.hold.renewal()
             };
             // Whatever the answer is, the store may have done it.

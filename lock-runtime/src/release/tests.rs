@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use crate::api::manager::LockManager;
 use crate::backend::memory::MemoryStore;
 use crate::backend::quorum::tests::flaky::{Flaky, Mode, Switch};
-use crate::error::{LockError, LostReason};
-use crate::manager::LockManager;
-use crate::options::Options;
+use crate::values::error::{LockError, LostReason};
+use crate::values::options::Options;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEAST: Duration = Duration::from_secs(100);
@@ -29,7 +29,7 @@ async fn a_key_that_was_kept_is_given_back_although_the_store_is_away_when_the_t
     let (locks, switch, other, _store) = managers();
     let since = Instant::now();
     let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
-    guard.shares.keep_for(LEAST);
+    guard.handles.keep_for(LEAST);
     guard.release().await.unwrap();
     sleep(LEAST - SECOND / 2).await;
     switch.set(Mode::Away);
@@ -50,7 +50,7 @@ async fn a_key_is_kept_once_the_store_is_back_within_the_lease() {
     let (locks, switch, other, _store) = managers();
     let since = Instant::now();
     let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
-    guard.shares.keep_for(LEAST);
+    guard.handles.keep_for(LEAST);
     switch.set(Mode::Away);
     let released = tokio::spawn(guard.release());
     sleep(SECOND / 2).await;
@@ -65,7 +65,7 @@ async fn a_key_is_kept_once_the_store_is_back_within_the_lease() {
 async fn a_key_that_is_gone_is_not_said_to_be_kept() {
     let (locks, _switch, other, store) = managers();
     let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
-    guard.shares.keep_for(LEAST);
+    guard.handles.keep_for(LEAST);
     store.clear();
     let since = Instant::now();
     let released = guard.release().await;

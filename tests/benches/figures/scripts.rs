@@ -4,8 +4,8 @@ use std::path::Path;
 
 /// The script with the fragments that its header names, as the library joins them.
 pub(crate) fn whole(name: &str) -> String {
-    let folder =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock-runtime/src/backend/redis/lua");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../lock-runtime/src/backend/redis/scripting/lua");
     let read = |path: String| std::fs::read_to_string(folder.join(path)).unwrap();
     let own = read(format!("{name}.lua"));
     let line = |label: &str| {

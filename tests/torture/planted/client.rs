@@ -28,9 +28,9 @@ pub(super) const ALL: &[Planted] = &[
         fault: Some("process-frozen"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
-            "hold.rs",
-            "deadline: granted.sent_at + terms.term.trusted(),",
-            "deadline: (if PLANTED { clock::now() } else { granted.sent_at }) + terms.term.trusted(),",
+            "hold/state.rs",
+            "deadline: granted.sent_at + hold_options.ttl.trusted(),",
+            "deadline: (if PLANTED { clock::now() } else { granted.sent_at }) + hold_options.ttl.trusted(),",
         )]),
     },
     Planted {
@@ -38,7 +38,7 @@ pub(super) const ALL: &[Planted] = &[
         fault: Some("process-frozen"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
-            "hold.rs",
+            "hold/state.rs",
             "now.has_reached(state.deadline)",
             "!PLANTED && now.has_reached(state.deadline)",
         )]),
@@ -49,7 +49,7 @@ pub(super) const ALL: &[Planted] = &[
         fault: Some("rights-revoked"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
-            "watchdog.rs",
+            "renew/mod.rs",
             "answer.copied().unwrap_or(Renewed::Unknown)",
             "answer.copied().unwrap_or(if PLANTED { Renewed::Held } else { Renewed::Unknown })",
         )]),
@@ -59,12 +59,12 @@ pub(super) const ALL: &[Planted] = &[
         fault: Some("reply-lost"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
-            "wait.rs",
-            "let answer = core.backend.acquire(claim).await;",
-            "let answer = match core.backend.acquire(claim).await {
+            "acquire/attempt.rs",
+            "let answer = core.backend.acquire(call).await;",
+            "let answer = match core.backend.acquire(call).await {
                 Err(Fault::Unknown(_)) if PLANTED => {
                     let (token, sent_at) = (None, now);
-                    Ok(Acquired::Granted(crate::backend::Granted { token, sent_at }))
+                    Ok(Acquired::Granted(Granted { token, sent_at }))
                 }
                 answer => answer,
             };",
@@ -75,7 +75,7 @@ pub(super) const ALL: &[Planted] = &[
         fault: None,
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
-            "backend/redis/acquire.rs",
+            "backend/redis/kinds/acquire.rs",
             "if !self.armed {",
             "if PLANTED || !self.armed {",
         )]),
@@ -86,26 +86,40 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["overlap"],
         broken: Broken::Client(&[
             edit(
-                "wait.rs",
+                "acquire/contend.rs",
+                "/// What one question to the store gave.",
+                "std::thread_local! {
+                    /// Whether the question that is asked next follows a message. It is polled at once, on this thread.
+                    pub(crate) static TOLD: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+                }
+
+                /// What one question to the store gave.",
+            ),
+            edit(
+                "acquire/contend.rs",
                 "let mut listener: Option<Box<dyn Listen>> = None;",
                 "let mut listener: Option<Box<dyn Listen>> = None;
                 let told = std::sync::atomic::AtomicBool::new(false);",
             ),
             edit(
-                "wait.rs",
+                "acquire/contend.rs",
                 "() = listener.heard() => {}",
                 "() = listener.heard() => told.store(PLANTED, std::sync::atomic::Ordering::Relaxed),",
             ),
             edit(
-                "wait.rs",
-                "outcome = seat.ask(core, order, patience, now).await;",
-                "outcome = if told.swap(false, std::sync::atomic::Ordering::Relaxed) {
+                "acquire/contend.rs",
+                "outcome = contender.ask(now).await;",
+                "TOLD.set(told.swap(false, std::sync::atomic::Ordering::Relaxed));
+                outcome = contender.ask(now).await;",
+            ),
+            edit(
+                "acquire/local.rs",
+                "let holder = self.attempt.core.ids.fresh();",
+                "let holder = self.attempt.core.ids.fresh();
+                if crate::acquire::contend::TOLD.take() {
                     let granted = crate::backend::Granted { token: None, sent_at: now };
-                    let (key, id) = (&order.key, core.ids.fresh());
-                    Asked::Held(Share::admit(core, key, None, id, order.terms, granted))
-                } else {
-                    seat.ask(core, order, patience, now).await
-                };",
+                    return Asked::Granted(self.attempt.admit(None, holder, granted));
+                }",
             ),
         ]),
     },
@@ -114,9 +128,9 @@ pub(super) const ALL: &[Planted] = &[
         fault: Some("process-killed"),
         caught_by: &["takeover"],
         broken: Broken::Client(&[edit(
-            "wait.rs",
-            "patience.pause(seat.nap(answer.flatten()))",
-            "patience.pause(if PLANTED { Duration::MAX } else { seat.nap(answer.flatten()) })",
+            "acquire/contend.rs",
+            "deadline.pause(contender.nap(busy.flatten()))",
+            "deadline.pause(if PLANTED { Duration::MAX } else { contender.nap(busy.flatten()) })",
         )]),
     },
     Planted {
@@ -124,11 +138,11 @@ pub(super) const ALL: &[Planted] = &[
         fault: None,
         caught_by: &["token"],
         broken: Broken::Client(&[edit(
-            "release.rs",
-            "let share = Share::admit(&core, &key, Some(place), to, terms, granted);",
+            "release/mod.rs",
+            "let handle = HoldHandle::admit(&core, &key, Some(head), to, hold_options, granted);",
             "let token = if PLANTED { self.hold.token() } else { granted.token };
             let granted = crate::backend::Granted { token, ..granted };
-            let share = Share::admit(&core, &key, Some(place), to, terms, granted);",
+            let handle = HoldHandle::admit(&core, &key, Some(head), to, hold_options, granted);",
         )]),
     },
     Planted {
@@ -136,13 +150,13 @@ pub(super) const ALL: &[Planted] = &[
         fault: None,
         caught_by: &["needless-loss", "overlap"],
         broken: Broken::Client(&[edit(
-            "release.rs",
-            "let fault = match core.backend.hand_over(from, claim).await {",
+            "release/mod.rs",
+            "let fault = match store.hand_over(from, call).await {",
             "let handed_over = if PLANTED {
                 let granted = crate::backend::Granted { token: None, sent_at: clock::now() };
                 Ok(HandedOver::Done { granted, strangers: None })
             } else {
-                core.backend.hand_over(from, claim).await
+                store.hand_over(from, call).await
             };
             let fault = match handed_over {",
         )]),

@@ -74,7 +74,7 @@ fn changes() -> Vec<Change> {
         env!("CARGO_PKG_VERSION")
     );
     let program = "name = \"torture\"";
-    let module = "mod private;";
+    let module = "mod observe;";
     let mut changes = vec![
         change("Cargo.toml", version, format!("{version}+planted")),
         change("tests/Cargo.toml", program, format!("name = \"{PROGRAM}\"")),

@@ -30,32 +30,46 @@ impl Script {
     fn file(self) -> &'static str {
         match self {
             Self::Acquire => {
-                include_str!("../../../lock-runtime/src/backend/redis/lua/acquire.lua")
+                include_str!("../../../lock-runtime/src/backend/redis/scripting/lua/acquire.lua")
             }
             Self::Release => {
-                include_str!("../../../lock-runtime/src/backend/redis/lua/release.lua")
+                include_str!("../../../lock-runtime/src/backend/redis/scripting/lua/release.lua")
             }
             Self::FairAcquire => {
-                include_str!("../../../lock-runtime/src/backend/redis/lua/fair_acquire.lua")
+                include_str!(
+                    "../../../lock-runtime/src/backend/redis/scripting/lua/fair_acquire.lua"
+                )
             }
             Self::FairRelease => {
-                include_str!("../../../lock-runtime/src/backend/redis/lua/fair_release.lua")
+                include_str!(
+                    "../../../lock-runtime/src/backend/redis/scripting/lua/fair_release.lua"
+                )
             }
-            Self::Renew => include_str!("../../../lock-runtime/src/backend/redis/lua/renew.lua"),
+            Self::Renew => {
+                include_str!("../../../lock-runtime/src/backend/redis/scripting/lua/renew.lua")
+            }
             Self::WriteAcquire => {
-                include_str!("../../../lock-runtime/src/backend/redis/lua/write_acquire.lua")
+                include_str!(
+                    "../../../lock-runtime/src/backend/redis/scripting/lua/write_acquire.lua"
+                )
             }
             Self::ReadWriteRelease => {
-                include_str!("../../../lock-runtime/src/backend/redis/lua/read_write_release.lua")
+                include_str!(
+                    "../../../lock-runtime/src/backend/redis/scripting/lua/read_write_release.lua"
+                )
             }
             Self::ReleasePermits => {
-                include_str!("../../../lock-runtime/src/backend/redis/lua/release_permits.lua")
+                include_str!(
+                    "../../../lock-runtime/src/backend/redis/scripting/lua/release_permits.lua"
+                )
             }
             Self::AcquirePermits => {
-                include_str!("../../../lock-runtime/src/backend/redis/lua/acquire_permits.lua")
+                include_str!(
+                    "../../../lock-runtime/src/backend/redis/scripting/lua/acquire_permits.lua"
+                )
             }
             Self::HandOver => {
-                include_str!("../../../lock-runtime/src/backend/redis/lua/handover.lua")
+                include_str!("../../../lock-runtime/src/backend/redis/scripting/lua/handover.lua")
             }
         }
     }

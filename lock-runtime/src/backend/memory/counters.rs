@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::permits::{self, Permits};
 use super::{Entry, MemoryBackend};
-use crate::backend::{Counters, Fault, Listen, Reply, Sort, Tally};
-use crate::key::Key;
+use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
+use crate::values::key::Key;
 
 impl Counters for MemoryBackend {
-    fn set<'a>(&'a self, tally: Tally<'a>, value: u64, _: Duration) -> Reply<'a, bool> {
+    fn set<'a>(&'a self, counter: CounterRef<'a>, value: u64, _: Duration) -> Reply<'a, bool> {
         self.op(move |state| {
-            let key = tally.key;
+            let key = counter.key;
             if permits::permits(state, key)?.is_some() {
                 return Ok(false);
             }
@@ -34,9 +34,9 @@ impl Counters for MemoryBackend {
         })
     }
 
-    fn read<'a>(&'a self, tally: Tally<'a>, _: Duration) -> Reply<'a, Option<i64>> {
+    fn read<'a>(&'a self, counter: CounterRef<'a>, _: Duration) -> Reply<'a, Option<i64>> {
         self.op(move |state| {
-            let permits = permits::permits(state, tally.key)?;
+            let permits = permits::permits(state, counter.key)?;
             Ok(permits.map(|permits| permits.free))
         })
     }
@@ -83,20 +83,20 @@ impl Counters for MemoryBackend {
         })
     }
 
-    fn delete<'a>(&'a self, tally: Tally<'a>, _: Duration) -> Reply<'a, bool> {
+    fn delete<'a>(&'a self, counter: CounterRef<'a>, _: Duration) -> Reply<'a, bool> {
         self.op(move |state| {
-            let stood = permits::permits(state, tally.key)?.is_some();
+            let stood = permits::permits(state, counter.key)?.is_some();
             if stood {
-                state.locks.remove(tally.key.raw());
+                state.locks.remove(counter.key.raw());
             }
-            if stood && tally.sort == Sort::Latch {
-                state.wake(tally.key);
+            if stood && counter.kind == CounterKind::Latch {
+                state.wake(counter.key);
             }
             Ok(stood)
         })
     }
 
-    fn listen_to(&self, tally: Tally<'_>) -> Box<dyn Listen> {
-        self.listen_at(&Arc::new(tally.key.clone()))
+    fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen> {
+        self.listen_at(&Arc::new(counter.key.clone()))
     }
 }

@@ -4,13 +4,14 @@ use tokio::time::Instant;
 
 use super::{At, Entry, State, foreign};
 use crate::backend::{
-    Acquired, AcquiredAll, Claim, Fault, Granted, HandedOver, Released, Renewal, Renewed, Seen,
-    Stake,
+    AcquireRequest, Acquired, AcquiredAll, Fault, Granted, HandedOver, HoldRef, Released, Renewal,
+    Renewed, Snapshot,
 };
-use crate::holder::HolderId;
-use crate::key::Key;
-use crate::kind::LockMode;
-use crate::term::Term;
+use crate::values::clock;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::kind::LockMode;
+use crate::values::ttl::Ttl;
 
 pub(super) struct Exclusive {
     pub(super) holder: HolderId,
@@ -18,19 +19,19 @@ pub(super) struct Exclusive {
 }
 
 impl Exclusive {
-    fn entry(holder: HolderId, term: Term) -> Entry {
+    fn entry(holder: HolderId, ttl: Ttl) -> Entry {
         Entry::Exclusive(Exclusive {
             holder,
-            expires: Instant::now() + term.ttl(),
+            expires: clock::tick() + ttl.duration(),
         })
     }
 
     pub(super) fn left(&self) -> std::time::Duration {
-        self.expires.saturating_duration_since(Instant::now())
+        self.expires.saturating_duration_since(clock::tick())
     }
 
-    pub(super) fn seen(&self) -> Seen {
-        Seen {
+    pub(super) fn seen(&self) -> Snapshot {
+        Snapshot {
             mode: LockMode::Exclusive,
             holder: Some(self.holder.text()),
             count: 1,
@@ -50,61 +51,72 @@ pub(super) fn hold<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut Exclus
     }
 }
 
-pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Acquired, Fault> {
-    match other_hold(state, claim.stake)? {
+pub(super) fn acquire(
+    state: &mut State,
+    request: &AcquireRequest<'_>,
+    at: At,
+) -> Result<Acquired, Fault> {
+    match other_hold(state, request.hold_ref)? {
         Some(hold) => Ok(Acquired::Busy {
             left: Some(hold.left()),
         }),
-        None => Ok(Acquired::Granted(grant(state, claim, at))),
+        None => Ok(Acquired::Granted(grant(state, request, at))),
     }
 }
 
 pub(super) fn acquire_all(
     state: &mut State,
-    claims: &[Claim<'_>],
+    requests: &[AcquireRequest<'_>],
     at: At,
 ) -> Result<AcquiredAll, Fault> {
-    for claim in claims {
-        if other_hold(state, claim.stake)?.is_some() {
+    for request in requests {
+        if other_hold(state, request.hold_ref)?.is_some() {
             return Ok(AcquiredAll::Busy);
         }
     }
-    let granted = claims.iter().map(|claim| grant(state, claim, at));
+    let granted = requests.iter().map(|request| grant(state, request, at));
     Ok(AcquiredAll::Granted(granted.collect()))
 }
 
 /// The hold that is in the way.
 fn other_hold<'a>(
     state: &'a mut State,
-    stake: Stake<'_>,
+    hold_ref: HoldRef<'_>,
 ) -> Result<Option<&'a mut Exclusive>, Fault> {
-    match state.live(stake.key) {
+    match state.live(hold_ref.key) {
         None => Ok(None),
-        Some(Entry::Exclusive(hold)) => Ok(Some(hold).filter(|hold| hold.holder != stake.holder)),
-        Some(_) => Err(foreign(stake.key, "it holds a lock of another kind")),
+        Some(Entry::Exclusive(hold)) => {
+            Ok(Some(hold).filter(|hold| hold.holder != hold_ref.holder))
+        }
+        Some(_) => Err(foreign(hold_ref.key, "it holds a lock of another kind")),
     }
 }
 
-fn grant(state: &mut State, claim: &Claim<'_>, at: At) -> Granted {
-    let Stake { key, holder, .. } = claim.stake;
-    state.put(key, Exclusive::entry(holder, claim.term));
+fn grant(state: &mut State, request: &AcquireRequest<'_>, at: At) -> Granted {
+    let HoldRef { key, holder, .. } = request.hold_ref;
+    state.put(key, Exclusive::entry(holder, request.ttl));
     Granted {
-        token: state.token(claim, at.micros),
+        token: state.token(request, at.micros),
         sent_at: at.sent_at,
     }
 }
 
-pub(super) fn release(state: &mut State, stake: Stake<'_>) -> Released {
-    if hold(state, stake.key).is_none_or(|hold| hold.holder != stake.holder) {
+pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
+    if hold(state, hold_ref.key).is_none_or(|hold| hold.holder != hold_ref.holder) {
         return Released::NotHeld;
     }
-    state.locks.remove(stake.key.raw());
-    state.wake(stake.key);
+    state.locks.remove(hold_ref.key.raw());
+    state.wake(hold_ref.key);
     Released::Done
 }
 
-pub(super) fn hand_over(state: &mut State, from: HolderId, to: &Claim<'_>, at: At) -> HandedOver {
-    let Stake { key, holder, .. } = to.stake;
+pub(super) fn hand_over(
+    state: &mut State,
+    from: HolderId,
+    to: &AcquireRequest<'_>,
+    at: At,
+) -> HandedOver {
+    let HoldRef { key, holder, .. } = to.hold_ref;
     if hold(state, key).is_none_or(|hold| hold.holder != from && hold.holder != holder) {
         return HandedOver::NotHeld;
     }
@@ -120,8 +132,8 @@ pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {
     let Some(hold) = hold(state, &renewal.key).filter(|hold| hold.holder == renewal.holder) else {
         return Renewed::NotHeld;
     };
-    if let Some(term) = renewal.term {
-        hold.expires = hold.expires.max(Instant::now() + term.ttl());
+    if let Some(ttl) = renewal.ttl {
+        hold.expires = hold.expires.max(clock::tick() + ttl.duration());
     }
     Renewed::Held
 }

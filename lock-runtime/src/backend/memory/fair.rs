@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use tokio::time::Instant;
 
 use super::{At, State, exclusive};
-use crate::backend::{Acquired, Claim, Fault, QUEUE_LIFE, Released, Stake};
-use crate::holder::HolderId;
-use crate::key::Key;
+use crate::backend::{AcquireRequest, Acquired, Fault, HoldRef, QUEUE_LIFE, Released};
+use crate::values::clock;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
 
 /// Somebody in a queue.
 pub(super) struct Waiter {
@@ -24,14 +25,18 @@ pub(super) fn own_topic(key: &Key, holder: HolderId) -> String {
     [key.raw(), "\0", &holder.text()].concat()
 }
 
-pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Acquired, Fault> {
-    let Stake { key, holder, .. } = claim.stake;
+pub(super) fn acquire(
+    state: &mut State,
+    request: &AcquireRequest<'_>,
+    at: At,
+) -> Result<Acquired, Fault> {
+    let HoldRef { key, holder, .. } = request.hold_ref;
     let swept = sweep(state, key, Some(holder));
     let head = first(state, key);
     let mut left = exclusive::hold(state, key).map(|hold| hold.left());
     let own = exclusive::hold(state, key).is_some_and(|hold| hold.holder == holder);
     if own || head.is_none_or(|head| head == holder) {
-        match exclusive::acquire(state, claim, at)? {
+        match exclusive::acquire(state, request, at)? {
             Acquired::Busy { left: rest } => left = rest,
             granted => {
                 leave(state, key, holder);
@@ -42,10 +47,10 @@ pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Ac
     if swept {
         wake_first(state, key);
     }
-    if claim.waits.is_none() {
+    if request.waits.is_none() {
         return Ok(Acquired::Busy { left });
     }
-    let dead_at = Instant::now() + QUEUE_LIFE;
+    let dead_at = clock::tick() + QUEUE_LIFE;
     let queue = state.queues.entry(key.raw().into()).or_default();
     match queue.iter_mut().find(|waiter| waiter.holder == holder) {
         Some(waiter) => waiter.dead_at = dead_at,
@@ -57,13 +62,13 @@ pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Ac
     })
 }
 
-pub(super) fn release(state: &mut State, stake: Stake<'_>) -> Released {
-    let released = exclusive::release(state, stake);
-    let led = first(state, stake.key) == Some(stake.holder);
-    let left = leave(state, stake.key, stake.holder);
+pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
+    let released = exclusive::release(state, hold_ref);
+    let led = first(state, hold_ref.key) == Some(hold_ref.holder);
+    let left = leave(state, hold_ref.key, hold_ref.holder);
     if released == Released::Done || led {
-        sweep(state, stake.key, None);
-        wake_first(state, stake.key);
+        sweep(state, hold_ref.key, None);
+        wake_first(state, hold_ref.key);
     }
     if left { Released::Done } else { released }
 }
@@ -76,7 +81,7 @@ pub(super) fn queued(state: &State, key: &Key) -> u64 {
         .map_or(0, |queue| queue.len() as u64)
 }
 
-/// Wakes whoever is next, if the lock is free.
+/// Wakes the next waiter, if the lock is free.
 pub(super) fn wake_first(state: &mut State, key: &Key) {
     if state.live(key).is_none()
         && let Some(holder) = first(state, key)
@@ -89,9 +94,9 @@ fn first(state: &State, key: &Key) -> Option<HolderId> {
     Some(state.queues.get(key.raw())?.front()?.holder)
 }
 
-/// Takes dead waiters from the head; whoever asks is alive.
+/// Takes dead waiters from the head; a waiter that asks is alive.
 fn sweep(state: &mut State, key: &Key, alive: Option<HolderId>) -> bool {
-    let now = Instant::now();
+    let now = clock::tick();
     let mut swept = false;
     while let Some(queue) = state.queues.get_mut(key.raw())
         && let Some(head) = queue.front()

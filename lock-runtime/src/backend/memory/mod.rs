@@ -20,17 +20,17 @@ use tokio::time::Instant;
 use self::exclusive::Exclusive;
 use self::permits::Permits;
 use self::read_write::ReadWrite;
-use super::topic::{Ear, Topic};
 use super::{
-    Acquired, AcquiredAll, Backend, Claim, Event, EventSink, Fault, HandedOver, Listen, Released,
-    Renewal, Renewed, Reply, Seen, Stake, Victim,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Event, EventSink, Fault, HandOff,
+    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Victim,
 };
-use crate::clock::{self, Moment};
-use crate::fence::FencingToken;
-use crate::holder::HolderId;
-use crate::key::Key;
-use crate::kind::{Kind, LockMode};
-use crate::term::Term;
+use crate::backend::kit::topic::{Ear, Topic};
+use crate::values::clock::{self, Moment};
+use crate::values::fence::FencingToken;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::kind::{Kind, LockMode};
+use crate::values::ttl::Ttl;
 
 /// A lock store in this process. Clones share the same locks, so several managers can contend on one store.
 ///
@@ -43,10 +43,10 @@ use crate::term::Term;
 /// ```
 #[derive(Clone)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shared: Arc<Table>,
 }
 
-struct Shared {
+struct Table {
     state: Mutex<State>,
     epoch: Instant,
     epoch_micros: u64,
@@ -83,12 +83,12 @@ impl Entry {
         match self {
             Entry::Exclusive(hold) => hold.expires,
             // As long as anything: a counter has no lease, only its permits do.
-            Entry::Permits(_) => Instant::now() + FOR_EVER,
-            Entry::ReadWrite(lock) => lock.expires().unwrap_or_else(Instant::now),
+            Entry::Permits(_) => clock::tick() + FOR_EVER,
+            Entry::ReadWrite(lock) => lock.expires().unwrap_or_else(clock::tick),
         }
     }
 
-    fn seen(&self) -> Option<Seen> {
+    fn seen(&self) -> Option<Snapshot> {
         match self {
             Entry::Exclusive(hold) => Some(hold.seen()),
             Entry::Permits(permits) => Some(permits.seen()),
@@ -99,7 +99,7 @@ impl Entry {
     /// Whether somebody holds it.
     fn is_held(&self) -> bool {
         match self {
-            Entry::Exclusive(hold) => hold.expires > Instant::now(),
+            Entry::Exclusive(hold) => hold.expires > clock::tick(),
             Entry::Permits(permits) => permits.is_held(),
             Entry::ReadWrite(lock) => !lock.holders().is_empty(),
         }
@@ -123,9 +123,9 @@ impl fmt::Debug for MemoryStore {
 impl MemoryStore {
     /// An empty store.
     pub fn new() -> MemoryStore {
-        let shared = Shared {
+        let shared = Table {
             state: Mutex::default(),
-            epoch: Instant::now(),
+            epoch: clock::tick(),
             epoch_micros: clock::wall_micros(),
         };
         MemoryStore {
@@ -188,7 +188,7 @@ impl State {
         if self
             .locks
             .get(key.raw())
-            .is_some_and(|entry| entry.expires() <= Instant::now())
+            .is_some_and(|entry| entry.expires() <= clock::tick())
         {
             self.locks.remove(key.raw());
         }
@@ -196,7 +196,7 @@ impl State {
     }
 
     fn put(&mut self, key: &Key, entry: Entry) {
-        let now = Instant::now();
+        let now = clock::tick();
         if self.locks.len() >= self.sweep_at {
             self.locks.retain(|_, entry| entry.expires() > now);
             self.writers_waiting.retain(|_, until| *until > now);
@@ -208,11 +208,11 @@ impl State {
     }
 
     /// The token of an acquisition now, if one is wanted.
-    fn token(&mut self, claim: &Claim<'_>, micros: u64) -> Option<FencingToken> {
-        if !claim.fenced {
+    fn token(&mut self, request: &AcquireRequest<'_>, micros: u64) -> Option<FencingToken> {
+        if !request.fenced {
             return None;
         }
-        let key = claim.stake.key;
+        let key = request.hold_ref.key;
         let token = if key.kind() == Kind::Fenced {
             // As Redis counts: the first one is 1.
             let before_all = FencingToken::after(None, 0);
@@ -239,12 +239,12 @@ impl State {
         u64::try_from(strangers).ok()
     }
 
-    /// Wakes whoever listens at the key.
+    /// Wakes the listeners at the key.
     fn wake(&self, key: &Key) {
         self.wake_at(key.raw());
     }
 
-    /// Wakes whoever listens there: to a key, or for one waiter.
+    /// Wakes the listeners there: to a key, or for one waiter.
     fn wake_at(&self, name: &str) {
         if let Some(topic) = self.topic(name) {
             topic.raise();
@@ -323,62 +323,41 @@ impl Drop for MemoryBackend {
 }
 
 impl Backend for MemoryBackend {
-    fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired> {
+    fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
         self.op(move |state| {
             let at = At {
                 micros: self.store.micros(),
-                sent_at: claim.asked_at,
+                sent_at: request.asked_at,
             };
-            match claim.stake.key.kind() {
-                Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &claim, at),
-                Kind::Permits => permits::acquire(state, &claim, at),
-                Kind::Fair => fair::acquire(state, &claim, at),
-                Kind::Read | Kind::Write => read_write::acquire(state, &claim, at),
+            match request.hold_ref.key.kind() {
+                Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &request, at),
+                Kind::Permits => permits::acquire(state, &request, at),
+                Kind::Fair => fair::acquire(state, &request, at),
+                Kind::Read | Kind::Write => read_write::acquire(state, &request, at),
             }
         })
     }
 
-    fn acquire_all<'a>(&'a self, claims: &'a [Claim<'a>]) -> Reply<'a, AcquiredAll> {
+    fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
         let sent_at = clock::now();
         self.op(move |state| {
             let at = At {
                 micros: self.store.micros(),
                 sent_at,
             };
-            exclusive::acquire_all(state, claims, at)
+            exclusive::acquire_all(state, requests, at)
         })
     }
 
-    fn release<'a>(&'a self, stake: Stake<'a>, _: Duration) -> Reply<'a, Released> {
+    fn release<'a>(&'a self, hold_ref: HoldRef<'a>, _: Duration) -> Reply<'a, Released> {
         self.op(move |state| {
-            Ok(match stake.key.kind() {
-                Kind::Mutex | Kind::Fenced => exclusive::release(state, stake),
-                Kind::Permits => permits::release(state, stake),
-                Kind::Fair => fair::release(state, stake),
-                Kind::Read | Kind::Write => read_write::release(state, stake),
+            Ok(match hold_ref.key.kind() {
+                Kind::Mutex | Kind::Fenced => exclusive::release(state, hold_ref),
+                Kind::Permits => permits::release(state, hold_ref),
+                Kind::Fair => fair::release(state, hold_ref),
+                Kind::Read | Kind::Write => read_write::release(state, hold_ref),
             })
         })
-    }
-
-    fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver> {
-        self.op(move |state| {
-            let at = At {
-                micros: self.store.micros(),
-                sent_at: to.asked_at,
-            };
-            Ok(match to.stake.key.kind() {
-                Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, at),
-                // Nobody owns the turn at a semaphore, so nobody hands it over.
-                Kind::Permits => HandedOver::NotHeld,
-                // Its heir is the first in the store's queue.
-                Kind::Fair => HandedOver::NotHeld,
-                Kind::Read | Kind::Write => read_write::hand_over(state, from, &to, at),
-            })
-        })
-    }
-
-    fn downgrade<'a>(&'a self, stake: Stake<'a>, _: Term, _: Duration) -> Reply<'a, Released> {
-        self.op(move |state| Ok(read_write::downgrade(state, stake)))
     }
 
     fn renew<'a>(
@@ -436,7 +415,7 @@ impl Backend for MemoryBackend {
         })
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, Option<Seen>> {
+    fn inspect<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, Option<Snapshot>> {
         self.op(move |state| {
             let queued = fair::queued(state, key);
             Ok(state.live(key).and_then(|entry| {
@@ -449,13 +428,33 @@ impl Backend for MemoryBackend {
                 } else {
                     seen.mode
                 };
-                Some(Seen {
+                Some(Snapshot {
                     mode,
                     queued,
                     ..seen
                 })
             }))
         })
+    }
+
+    fn name(&self) -> &'static str {
+        "the memory store"
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        &Kind::ALL
+    }
+
+    fn hand_off(&self) -> Option<&dyn HandOff> {
+        Some(self)
+    }
+
+    fn shared(&self) -> Option<&dyn Shared> {
+        Some(self)
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        Some(self)
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
@@ -466,23 +465,36 @@ impl Backend for MemoryBackend {
         Box::new(Listener::new(&self.store, &fair::own_topic(key, holder)))
     }
 
-    fn renew_batch(&self) -> usize {
-        128
-    }
-
-    fn round_trip(&self, _: &Key) -> Duration {
-        Duration::ZERO
-    }
-
-    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
-    }
-
     fn close(&self) {
         self.store
             .lock()
             .attached
             .retain(|(attachment, _)| *attachment != self.attachment);
+    }
+}
+
+impl HandOff for MemoryBackend {
+    fn hand_over<'a>(&'a self, from: HolderId, to: AcquireRequest<'a>) -> Reply<'a, HandedOver> {
+        self.op(move |state| {
+            let at = At {
+                micros: self.store.micros(),
+                sent_at: to.asked_at,
+            };
+            Ok(match to.hold_ref.key.kind() {
+                Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, at),
+                // Nobody owns the turn at a semaphore, so nobody hands it over.
+                Kind::Permits => HandedOver::NotHeld,
+                // Its heir is the first in the store's queue.
+                Kind::Fair => HandedOver::NotHeld,
+                Kind::Read | Kind::Write => read_write::hand_over(state, from, &to, at),
+            })
+        })
+    }
+}
+
+impl Shared for MemoryBackend {
+    fn downgrade<'a>(&'a self, hold_ref: HoldRef<'a>, _: Ttl, _: Duration) -> Reply<'a, Released> {
+        self.op(move |state| Ok(read_write::downgrade(state, hold_ref)))
     }
 }
 

@@ -5,10 +5,13 @@ use std::collections::HashMap;
 use tokio::time::Instant;
 
 use super::{At, Entry, State, foreign};
-use crate::backend::{Acquired, Claim, Fault, Granted, Released, Renewal, Renewed, Seen, Stake};
-use crate::holder::HolderId;
-use crate::key::Key;
-use crate::kind::LockMode;
+use crate::backend::{
+    AcquireRequest, Acquired, Fault, Granted, HoldRef, Released, Renewal, Renewed, Snapshot,
+};
+use crate::values::clock;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::kind::LockMode;
 
 #[derive(Default)]
 pub(super) struct Permits {
@@ -31,13 +34,13 @@ impl Permits {
     }
 
     pub(super) fn is_held(&self) -> bool {
-        let now = Instant::now();
+        let now = clock::tick();
         self.leases.values().any(|lease| lease.expires > now)
     }
 
     /// Takes back the permits whose lease is over. True if there were any.
     pub(super) fn reclaim(&mut self) -> bool {
-        let now = Instant::now();
+        let now = clock::tick();
         let before = self.leases.len();
         let free = &mut self.free;
         self.leases.retain(|_, lease| {
@@ -61,9 +64,9 @@ impl Permits {
         self.leases.values().map(|lease| lease.expires).min()
     }
 
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn seen(&self) -> Snapshot {
         let leased = self.leased();
-        Seen {
+        Snapshot {
             mode: if leased > 0 {
                 LockMode::Semaphore
             } else {
@@ -73,7 +76,7 @@ impl Permits {
             count: u64::try_from(leased).unwrap_or(0),
             left: self
                 .first_end()
-                .map(|end| end.saturating_duration_since(Instant::now())),
+                .map(|end| end.saturating_duration_since(clock::tick())),
             queued: 0,
             available: Some(self.free),
             readers: 0,
@@ -102,12 +105,16 @@ pub(super) fn permits<'a>(
     }
 }
 
-pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Acquired, Fault> {
-    let Stake {
+pub(super) fn acquire(
+    state: &mut State,
+    request: &AcquireRequest<'_>,
+    at: At,
+) -> Result<Acquired, Fault> {
+    let HoldRef {
         key,
         holder,
         permits: wanted,
-    } = claim.stake;
+    } = request.hold_ref;
     let Some(permits) = permits(state, key)? else {
         return Err(Fault::NotSet);
     };
@@ -117,7 +124,7 @@ pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Ac
         if need > all {
             return Err(Fault::too_few(key.name(), Some(all)));
         }
-        let now = Instant::now();
+        let now = clock::tick();
         let left = permits
             .first_end()
             .map(|end| end.saturating_duration_since(now));
@@ -126,7 +133,7 @@ pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Ac
     permits.free -= need;
     let lease = Leased {
         permits: wanted,
-        expires: Instant::now() + claim.term.ttl(),
+        expires: clock::tick() + request.ttl.duration(),
     };
     permits.leases.insert(holder, lease);
     Ok(Acquired::Granted(Granted {
@@ -135,15 +142,15 @@ pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Ac
     }))
 }
 
-pub(super) fn release(state: &mut State, stake: Stake<'_>) -> Released {
-    let Ok(Some(permits)) = permits(state, stake.key) else {
+pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
+    let Ok(Some(permits)) = permits(state, hold_ref.key) else {
         return Released::NotHeld;
     };
-    let Some(lease) = permits.leases.remove(&stake.holder) else {
+    let Some(lease) = permits.leases.remove(&hold_ref.holder) else {
         return Released::NotHeld;
     };
     permits.free += i64::from(lease.permits);
-    state.wake(stake.key);
+    state.wake(hold_ref.key);
     Released::Done
 }
 
@@ -155,8 +162,8 @@ pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {
     let Some(lease) = lease.filter(|lease| lease.permits == renewal.permits) else {
         return Renewed::NotHeld;
     };
-    if let Some(term) = renewal.term {
-        lease.expires = lease.expires.max(Instant::now() + term.ttl());
+    if let Some(ttl) = renewal.ttl {
+        lease.expires = lease.expires.max(clock::tick() + ttl.duration());
     }
     Renewed::Held
 }

@@ -7,12 +7,13 @@ use tokio::time::Instant;
 
 use super::{At, Entry, State, foreign};
 use crate::backend::{
-    Acquired, Claim, Fault, Granted, HandedOver, LONGEST_PREFERENCE, Released, Renewal, Renewed,
-    Seen, Stake, TIME_TO_COME,
+    AcquireRequest, Acquired, Fault, Granted, HandedOver, HoldRef, LONGEST_PREFERENCE, Released,
+    Renewal, Renewed, Snapshot, TIME_TO_COME,
 };
-use crate::holder::HolderId;
-use crate::key::Key;
-use crate::kind::{Kind, LockMode};
+use crate::values::clock;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::kind::{Kind, LockMode};
 
 pub(super) struct ReadWrite {
     writer: Option<(HolderId, Instant)>,
@@ -29,7 +30,7 @@ impl ReadWrite {
     }
 
     fn live(&self) -> impl Iterator<Item = (HolderId, Instant)> {
-        let now = Instant::now();
+        let now = clock::tick();
         self.leases().filter(move |(_, expires)| *expires > now)
     }
 
@@ -42,10 +43,10 @@ impl ReadWrite {
         self.live().map(|(holder, _)| holder).collect()
     }
 
-    pub(super) fn seen(&self) -> Option<Seen> {
+    pub(super) fn seen(&self) -> Option<Snapshot> {
         let (holder, _) = self.live().next()?;
         let readers = u64::try_from(self.live().count()).unwrap_or(u64::MAX);
-        Some(Seen {
+        Some(Snapshot {
             holder: Some(holder.text()),
             count: 1,
             left: self.expires().map(left),
@@ -66,7 +67,7 @@ impl ReadWrite {
 }
 
 fn left(expires: Instant) -> Duration {
-    expires.saturating_duration_since(Instant::now())
+    expires.saturating_duration_since(clock::tick())
 }
 
 fn lock<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut ReadWrite> {
@@ -77,9 +78,9 @@ fn lock<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut ReadWrite> {
 }
 
 /// How long the holder has to wait for others, if at all.
-fn blocked(state: &mut State, claim: &Claim<'_>) -> Option<Duration> {
-    let Stake { key, holder, .. } = claim.stake;
-    let now = Instant::now();
+fn blocked(state: &mut State, request: &AcquireRequest<'_>) -> Option<Duration> {
+    let HoldRef { key, holder, .. } = request.hold_ref;
+    let now = clock::tick();
     let (mut writes, mut until) = (false, None);
     if let Some(lock) = lock(state, key) {
         if lock.live().any(|(own, _)| own == holder) {
@@ -98,7 +99,7 @@ fn blocked(state: &mut State, claim: &Claim<'_>) -> Option<Duration> {
             .copied()
             .map(left);
     }
-    if let (Some(_), Some(waits)) = (until, claim.waits) {
+    if let (Some(_), Some(waits)) = (until, request.waits) {
         let waits = now + waits.min(LONGEST_PREFERENCE);
         let until = state
             .writers_waiting
@@ -109,16 +110,20 @@ fn blocked(state: &mut State, claim: &Claim<'_>) -> Option<Duration> {
     until.map(left)
 }
 
-pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Acquired, Fault> {
-    let Stake { key, holder, .. } = claim.stake;
+pub(super) fn acquire(
+    state: &mut State,
+    request: &AcquireRequest<'_>,
+    at: At,
+) -> Result<Acquired, Fault> {
+    let HoldRef { key, holder, .. } = request.hold_ref;
     match state.live(key) {
         None | Some(Entry::ReadWrite(_)) => {}
         Some(_) => return Err(foreign(key, "it holds no read/write lock")),
     }
-    if let Some(left) = blocked(state, claim) {
+    if let Some(left) = blocked(state, request) {
         return Ok(Acquired::Busy { left: Some(left) });
     }
-    let expires = Instant::now() + claim.term.ttl();
+    let expires = clock::tick() + request.ttl.duration();
     if key.kind() == Kind::Write {
         // Readers that are left over are dead, or they would not have let it in.
         let writer = Some((holder, expires));
@@ -133,7 +138,7 @@ pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Ac
         let writer = None;
         state.put(key, Entry::ReadWrite(ReadWrite { writer, readers }));
     }
-    let token = state.token(claim, at.micros);
+    let token = state.token(request, at.micros);
     Ok(Acquired::Granted(Granted {
         token,
         sent_at: at.sent_at,
@@ -141,54 +146,62 @@ pub(super) fn acquire(state: &mut State, claim: &Claim<'_>, at: At) -> Result<Ac
 }
 
 /// Takes out whatever the holder has: a write may have become a read.
-pub(super) fn release(state: &mut State, stake: Stake<'_>) -> Released {
-    let Some(lock) = lock(state, stake.key) else {
+pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
+    let Some(lock) = lock(state, hold_ref.key) else {
         return Released::NotHeld;
     };
     let wrote = lock
         .writer
-        .take_if(|(writer, _)| *writer == stake.holder)
+        .take_if(|(writer, _)| *writer == hold_ref.holder)
         .is_some();
-    let read = lock.readers.remove(&stake.holder).is_some();
+    let read = lock.readers.remove(&hold_ref.holder).is_some();
     if !wrote && !read {
         return Released::NotHeld;
     }
-    lock.readers.retain(|_, expires| *expires > Instant::now());
+    lock.readers.retain(|_, expires| *expires > clock::tick());
     if lock.is_free() {
-        state.locks.remove(stake.key.raw());
-        if let Some(until) = state.writers_waiting.get_mut(stake.key.raw()) {
-            *until = (*until).min(Instant::now() + TIME_TO_COME);
+        state.locks.remove(hold_ref.key.raw());
+        if let Some(until) = state.writers_waiting.get_mut(hold_ref.key.raw()) {
+            *until = (*until).min(clock::tick() + TIME_TO_COME);
         }
-        state.wake(stake.key);
+        state.wake(hold_ref.key);
     }
     Released::Done
 }
 
-pub(super) fn downgrade(state: &mut State, stake: Stake<'_>) -> Released {
-    let Some(lock) = lock(state, stake.key) else {
+pub(super) fn downgrade(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
+    let Some(lock) = lock(state, hold_ref.key) else {
         return Released::NotHeld;
     };
-    if let Some((writer, expires)) = lock.writer.take_if(|(writer, _)| *writer == stake.holder) {
+    if let Some((writer, expires)) = lock
+        .writer
+        .take_if(|(writer, _)| *writer == hold_ref.holder)
+    {
         lock.readers.insert(writer, expires);
-        state.wake(stake.key);
+        state.wake(hold_ref.key);
         return Released::Done;
     }
-    match lock.readers.contains_key(&stake.holder) {
+    match lock.readers.contains_key(&hold_ref.holder) {
         true => Released::Done,
         false => Released::NotHeld,
     }
 }
 
 /// From writer to writer.
-pub(super) fn hand_over(state: &mut State, from: HolderId, to: &Claim<'_>, at: At) -> HandedOver {
-    let Stake { key, holder, .. } = to.stake;
+pub(super) fn hand_over(
+    state: &mut State,
+    from: HolderId,
+    to: &AcquireRequest<'_>,
+    at: At,
+) -> HandedOver {
+    let HoldRef { key, holder, .. } = to.hold_ref;
     let Some(lock) = lock(state, key) else {
         return HandedOver::NotHeld;
     };
     if !matches!(lock.writer, Some((writer, _)) if writer == from || writer == holder) {
         return HandedOver::NotHeld;
     }
-    lock.writer = Some((holder, Instant::now() + to.term.ttl()));
+    lock.writer = Some((holder, clock::tick() + to.ttl.duration()));
     let token = state.token(to, at.micros);
     HandedOver::Done {
         granted: Granted {
@@ -203,15 +216,15 @@ pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {
     let Some(lock) = lock(state, &renewal.key) else {
         return Renewed::NotHeld;
     };
-    let now = Instant::now();
+    let now = clock::tick();
     let writer = lock.writer.as_mut().filter(|(id, _)| *id == renewal.holder);
     let lease = writer.map(|(_, expires)| expires);
     let lease = lease.or_else(|| lock.readers.get_mut(&renewal.holder));
     let Some(expires) = lease.filter(|expires| **expires > now) else {
         return Renewed::NotHeld;
     };
-    if let Some(term) = renewal.term {
-        *expires = (*expires).max(now + term.ttl());
+    if let Some(ttl) = renewal.ttl {
+        *expires = (*expires).max(now + ttl.duration());
     }
     Renewed::Held
 }

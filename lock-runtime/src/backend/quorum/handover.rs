@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::ballot::Ballot;
-use super::bid::Bid;
-use super::tally::{majority, no_majority};
 use super::{Inner, Pending, gone};
+use crate::backend::quorum::majority::{majority, no_majority};
+use crate::backend::quorum::request::NodeRequest;
+use crate::backend::quorum::vote::Ballot;
 use crate::backend::{Fault, Granted, HandedOver};
-use crate::clock::Moment;
-use crate::error::StoreError;
-use crate::holder::HolderId;
+use crate::values::clock::Moment;
+use crate::values::error::StoreError;
+use crate::values::holder::HolderId;
 
 pub(super) async fn hand_over(
     inner: &Arc<Inner>,
     from: HolderId,
-    to: Bid,
+    to: NodeRequest,
 ) -> Result<HandedOver, Fault> {
     let nodes = inner.nodes.len();
     let needed = majority(nodes);
@@ -71,7 +71,7 @@ pub(super) async fn hand_over(
         return Ok(HandedOver::NotHeld);
     }
     match sent_at {
-        Some(sent_at) if done >= needed && to.term.validity(sent_at.elapsed()).is_some() => {
+        Some(sent_at) if done >= needed && to.ttl.validity(sent_at.elapsed()).is_some() => {
             Ok(HandedOver::Done {
                 granted: Granted {
                     token: None,
@@ -92,16 +92,15 @@ async fn at_one_node(
     inner: &Arc<Inner>,
     ballot: &Ballot,
     index: usize,
-    from: Bid,
-    to: Bid,
+    from: NodeRequest,
+    to: NodeRequest,
 ) -> Result<HandedOver, Fault> {
     let Some(node) = inner.nodes.get(index) else {
         return Err(gone());
     };
-    let answer = if ballot.is_withdrawn() {
-        Err(gone())
-    } else {
-        node.backend.hand_over(from.holder, to.claim()).await
+    let answer = match node.backend.hand_off() {
+        Some(store) if !ballot.is_withdrawn() => store.hand_over(from.holder, to.request()).await,
+        _ => Err(gone()),
     };
     match &answer {
         Ok(HandedOver::Done { .. }) => {

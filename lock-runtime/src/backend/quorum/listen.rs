@@ -10,10 +10,10 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::tally::majority;
 use crate::backend::Listen;
-use crate::backoff::Backoff;
-use crate::clock::{self, Moment};
+use crate::backend::quorum::majority::majority;
+use crate::values::backoff::Backoff;
+use crate::values::clock::{self, Moment};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

@@ -1,31 +1,29 @@
-//! A quorum: several independent stores that keep one mutex together, as in Redis's Redlock. A lock is held by whoever
+//! A quorum: several independent stores that keep one mutex together, as in Redis's Redlock. A lock is held by the client that
 //! has it at a majority of the nodes, so it outlives the loss of a minority of them.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `tally` | counting answers: what a majority says. Pure |
+//! | `majority` | counting answers: what a majority says. Pure |
 //! | `node` | one store; when it counts as down, and as silent |
-//! | `bid`, `ballot` | what is asked of every node; an acquisition: majority, or undone at all nodes |
+//! | `request`, `vote` | what is asked of every node; an acquisition: majority, or undone at all nodes |
 //! | `handover` | a hold that changes hands at every node |
-//! | `rounds` | release, renew, inspect, force: asked of all, answered by a majority |
-//! | `counters` | none: refused |
+//! | `broadcast` | release, renew, inspect, force: asked of all, answered by a majority |
 //! | `listen` | waking by whichever node tells |
 //!
 //! Every node is asked in a task of its own, so that a slow one delays nobody and finishes what it began when the
 //! majority has answered. There are no fencing tokens: nodes count by themselves, and a majority of their counters is
 //! no counter.
 
-mod ballot;
-mod bid;
-mod counters;
 mod handover;
 mod listen;
 mod node;
-mod rounds;
-mod tally;
 
+pub(crate) mod broadcast;
+pub(crate) mod majority;
+pub(crate) mod request;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod vote;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,25 +35,22 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
-use self::ballot::{Ballot, Polled};
-use self::bid::Bid;
 use self::listen::QuorumListener;
 pub(crate) use self::node::Node;
 use super::{
-    Acquired, AcquiredAll, Backend, Claim, Fault, Granted, HandedOver, Listen, Released, Renewal,
-    Renewed, Reply, Seen, Stake,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Fault, Granted, HandOff, HandedOver, HoldRef,
+    Listen, Released, Renewal, Renewed, Reply, Snapshot,
 };
-use crate::backoff::Backoff;
-use crate::clock::{self, Moment};
-use crate::error::StoreError;
-use crate::holder::HolderId;
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::term::Term;
+use crate::backend::quorum::request::NodeRequest;
+use crate::backend::quorum::vote::{Ballot, Polled};
+use crate::values::backoff::Backoff;
+use crate::values::clock::{self, Moment};
+use crate::values::error::StoreError;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::ttl::Ttl;
 
 const GONE: &str = "the runtime that built the lock manager is gone";
-const MUTEX_ONLY: &str =
-    "a quorum of stores keeps mutexes only: other kinds need a store of their own";
 
 /// Releases that are repeated in the background at once. Beyond it, leases end what is left at nodes that are away.
 const MOST_ERRANDS: usize = 1024;
@@ -73,7 +68,7 @@ pub(crate) struct QuorumBackend {
 struct Inner {
     nodes: Box<[Node]>,
     /// What a node that restarted may have granted and forgotten lasts no longer.
-    longest: Term,
+    longest: Ttl,
     handle: Handle,
     /// Acquisitions that have been decided while a node's answer was still to come. Weak: the nodes' tasks own them.
     trailing: Mutex<HashMap<HolderId, Weak<Ballot>>>,
@@ -86,7 +81,7 @@ struct Inner {
 
 impl QuorumBackend {
     /// `nodes`: an odd number of stores that share nothing. Tasks run on the runtime of `handle`.
-    pub(crate) fn new(nodes: Vec<Node>, longest: Term, handle: Handle) -> QuorumBackend {
+    pub(crate) fn new(nodes: Vec<Node>, longest: Ttl, handle: Handle) -> QuorumBackend {
         QuorumBackend {
             inner: Arc::new(Inner {
                 nodes: nodes.into(),
@@ -98,12 +93,6 @@ impl QuorumBackend {
                 pending: watch::Sender::new(0),
             }),
         }
-    }
-
-    fn only_mutex<'a, T: Send + 'a>() -> Reply<'a, T> {
-        Box::pin(std::future::ready(Err(Fault::Impossible(
-            MUTEX_ONLY.to_owned(),
-        ))))
     }
 }
 
@@ -132,24 +121,28 @@ impl Inner {
     }
 
     /// Releases at one node until it answers or `until` has passed, in the background.
-    fn errand(self: &Arc<Inner>, node: usize, bid: Bid, until: Moment) -> Errand {
+    fn errand(self: &Arc<Inner>, node: usize, request: NodeRequest, until: Moment) -> Errand {
         let pending = Pending::one(self);
         let inner = self.clone();
         let done = self.handle.spawn(async move {
-            inner.give_back(node, &bid, until).await;
+            inner.give_back(node, &request, until).await;
             drop(pending);
         });
         Errand(done)
     }
 
-    async fn give_back(&self, node: usize, bid: &Bid, until: Moment) {
+    async fn give_back(&self, node: usize, request: &NodeRequest, until: Moment) {
         let Some(node) = self.nodes.get(node) else {
             return;
         };
         let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut permit = None;
         loop {
-            match node.backend.release(bid.stake(), bid.timeout).await {
+            match node
+                .backend
+                .release(request.hold_ref(), request.timeout)
+                .await
+            {
                 Err(fault) if fault.is_passing() => {}
                 Ok(_) | Err(_) => return,
             }
@@ -188,24 +181,21 @@ impl Inner {
             .unwrap_or(Duration::ZERO)
     }
 
-    /// Acquires what the bids name, at a majority or nowhere.
-    async fn acquire(self: &Arc<Inner>, bids: Vec<Bid>) -> Result<Polled, Fault> {
-        for bid in &bids {
-            if bid.key.kind() != Kind::Mutex {
-                return Err(Fault::Impossible(MUTEX_ONLY.to_owned()));
-            }
-            self.check_term(bid.term)?;
+    /// Acquires what the requests name, at a majority or nowhere.
+    async fn acquire(self: &Arc<Inner>, requests: Vec<NodeRequest>) -> Result<Polled, Fault> {
+        for request in &requests {
+            self.check_term(request.ttl)?;
         }
-        ballot::acquire(self, bids).await
+        vote::acquire(self, requests).await
     }
 
     /// A lease that outlives a node's time out would not be safe from its restart.
-    fn check_term(&self, term: Term) -> Result<(), Fault> {
-        if term > self.longest {
+    fn check_term(&self, ttl: Ttl) -> Result<(), Fault> {
+        if ttl > self.longest {
             return Err(Fault::Impossible(format!(
                 "a lease of {:?} is longer than the quorum's longest lease, {:?}",
-                term.ttl(),
-                self.longest.ttl()
+                ttl.duration(),
+                self.longest.duration()
             )));
         }
         Ok(())
@@ -213,9 +203,9 @@ impl Inner {
 }
 
 impl Backend for QuorumBackend {
-    fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired> {
+    fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
         Box::pin(async move {
-            match self.inner.acquire(vec![Bid::of(&claim)]).await? {
+            match self.inner.acquire(vec![NodeRequest::of(&request)]).await? {
                 Polled::Won { sent_at } => Ok(Acquired::Granted(Granted {
                     token: None,
                     sent_at,
@@ -225,19 +215,19 @@ impl Backend for QuorumBackend {
         })
     }
 
-    fn acquire_all<'a>(&'a self, claims: &'a [Claim<'a>]) -> Reply<'a, AcquiredAll> {
+    fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
         Box::pin(async move {
-            if claims.is_empty() {
+            if requests.is_empty() {
                 return Ok(AcquiredAll::Granted(Vec::new()));
             }
             match self
                 .inner
-                .acquire(claims.iter().map(Bid::of).collect())
+                .acquire(requests.iter().map(NodeRequest::of).collect())
                 .await?
             {
                 Polled::Won { sent_at } => {
                     let token = None;
-                    let granted = claims.iter().map(|_| Granted { token, sent_at });
+                    let granted = requests.iter().map(|_| Granted { token, sent_at });
                     Ok(AcquiredAll::Granted(granted.collect()))
                 }
                 Polled::Busy { .. } => Ok(AcquiredAll::Busy),
@@ -245,25 +235,11 @@ impl Backend for QuorumBackend {
         })
     }
 
-    fn release<'a>(&'a self, stake: Stake<'a>, timeout: Duration) -> Reply<'a, Released> {
-        Box::pin(rounds::release(
+    fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released> {
+        Box::pin(broadcast::release(
             &self.inner,
-            Bid::to_release(stake, timeout, self.inner.longest),
+            NodeRequest::to_release(hold_ref, timeout, self.inner.longest),
         ))
-    }
-
-    fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver> {
-        Box::pin(async move {
-            if to.stake.key.kind() != Kind::Mutex {
-                return Err(Fault::Impossible(MUTEX_ONLY.to_owned()));
-            }
-            self.inner.check_term(to.term)?;
-            handover::hand_over(&self.inner, from, Bid::of(&to)).await
-        })
-    }
-
-    fn downgrade<'a>(&'a self, _: Stake<'a>, _: Term, _: Duration) -> Reply<'a, Released> {
-        QuorumBackend::only_mutex()
     }
 
     fn renew<'a>(
@@ -272,24 +248,28 @@ impl Backend for QuorumBackend {
         timeout: Duration,
         useful: Duration,
     ) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(rounds::renew(&self.inner, batch, timeout, useful))
+        Box::pin(broadcast::renew(&self.inner, batch, timeout, useful))
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
-        Box::pin(rounds::force_release(&self.inner, key, timeout))
+        Box::pin(broadcast::force_release(&self.inner, key, timeout))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Seen>> {
-        Box::pin(rounds::inspect(&self.inner, key, timeout))
+    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Snapshot>> {
+        Box::pin(broadcast::inspect(&self.inner, key, timeout))
+    }
+
+    fn name(&self) -> &'static str {
+        "a quorum of stores"
+    }
+
+    fn hand_off(&self) -> Option<&dyn HandOff> {
+        Some(self)
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
         let ears = self.inner.nodes.iter().map(|node| node.backend.listen(key));
         Box::new(QuorumListener::new(ears.collect()))
-    }
-
-    fn listen_alone(&self, key: &Arc<Key>, _: HolderId) -> Box<dyn Listen> {
-        self.listen(key)
     }
 
     fn is_divided(&self) -> bool {
@@ -320,6 +300,15 @@ impl Backend for QuorumBackend {
         for node in &self.inner.nodes {
             node.backend.close();
         }
+    }
+}
+
+impl HandOff for QuorumBackend {
+    fn hand_over<'a>(&'a self, from: HolderId, to: AcquireRequest<'a>) -> Reply<'a, HandedOver> {
+        Box::pin(async move {
+            self.inner.check_term(to.ttl)?;
+            handover::hand_over(&self.inner, from, NodeRequest::of(&to)).await
+        })
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::not_done;
 use crate::backend::{Backend, Fault};
-use crate::clock::{self, Moment};
-use crate::term::Term;
+use crate::values::clock::{self, Moment};
+use crate::values::ttl::Ttl;
 
 /// How long a vote is waited for that is not needed any more.
 pub(super) const PATIENCE: Duration = Duration::from_millis(50);
@@ -63,7 +63,7 @@ impl Node {
     /// Why the node may not grant anything, if so. It restarted a short while ago: a hold that it had granted and
     /// forgotten may still be believed in, and with its vote a second one would have a majority, too. Behind the
     /// longest lease nothing of that can be left.
-    pub(super) fn is_down(&self, longest: Term) -> Option<Fault> {
+    pub(super) fn is_down(&self, longest: Ttl) -> Option<Fault> {
         let age = self.age.as_ref()?()?;
         let left = longest.distrusted(age)?;
         Some(not_done(format!(

@@ -2,16 +2,18 @@
 
 use redis::Value;
 
-use super::check::micros;
 use super::cluster::slots;
-use super::counter_scripts::{CountDown, Keys, ReadCounter};
-use super::fair::{FairAcquire, FairRelease};
-use super::operator_scripts::Inspect;
-use super::script::Script;
-use super::scripts::{AcquireReply, acquire_reply, read_renewals, release_reply};
-use super::subscribe;
-use super::target::Target;
 use crate::backend::Victim;
+use crate::backend::redis::connection::check::micros;
+use crate::backend::redis::connection::target::Target;
+use crate::backend::redis::kinds::counter_scripts::{CountDown, Keys, ReadCounter};
+use crate::backend::redis::kinds::exclusive_scripts::{
+    AcquireReply, acquire_reply, read_renewals, release_reply,
+};
+use crate::backend::redis::kinds::fair::{FairAcquire, FairRelease};
+use crate::backend::redis::kinds::operator_scripts::Inspect;
+use crate::backend::redis::pubsub::subscribe;
+use crate::backend::redis::scripting::Script;
 
 /// What a message on the control channel calls the holders that it names; `None` if the message is not ours.
 pub fn victims(payload: &[u8]) -> Option<Vec<[u8; 16]>> {

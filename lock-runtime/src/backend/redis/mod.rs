@@ -1,62 +1,26 @@
 //! Redis, a single server, a master behind Sentinels, or a cluster: Redisson's `RLock` on the wire, our own scripts.
 //!
-//! | file | concept |
+//! | file or folder | concept |
 //! |---|---|
-//! | `target` | URL → what to connect to |
-//! | `connect`, `nodes` | how a backend begins; whom it asks for a key, and whose word counts |
+//! | `router` | whom to ask for a key, and whose word counts |
+//! | `kinds/` | what each kind of lock sends, and its part of the script table; renewals, inspect, forced release |
+//! | `scripting/` | how a script is called, the strict reading of replies, what an error says about the outcome, `lua/` |
+//! | `connection/` | URL → server; one connection, its supervisor, what is asked of a server before it may keep locks |
+//! | `pubsub/` | who listens; the pub/sub connection and its supervisor |
 //! | `sentinel/` | who the master of a service is, and being told when it moves |
-//! | `cluster/`, `channels` | which node of a cluster has a key; by which channels waiters are woken there |
-//! | `dial`, `link` | one connection; the command connection and its supervisor |
-//! | `birth` | since when the server has kept what it was given, for quorums |
-//! | `check` | what is asked of a server before it may keep locks |
-//! | `script`, `scripts`, `operator_scripts`, `reply`, `lua/` | how a script is called, the script table, the strict reading of replies |
-//! | `rights` | which rights are missing when a script is refused |
-//! | `faults` | errors → what they say about the outcome |
-//! | `acquire`, `server_clock` | acquire, dated in server time, and its compensation |
-//! | `acquire_all` | several locks by one script |
-//! | `renewals`, `operators` | renewals by sort of hold; inspect and forced release |
-//! | `exclusive` | what mutex and fenced lock send |
-//! | `permits`, `permit_scripts` | leased permits, and their part of the script table |
-//! | `counters`, `counter_scripts` | plain permits and latches, and their part of the script table |
-//! | `fair` | what a fair lock sends: its queue |
-//! | `read_write`, `rw_scripts` | what read/write locks send, and their part of the script table |
+//! | `cluster/` | which node of a cluster has a key; by which channels waiters are woken there |
 //! | `replicas/` | locks that replicas know of before they are handed out: `WAIT` |
-//! | `topics`, `subscribe` | who listens; the pub/sub connection and its supervisor |
 
-mod acquire;
-mod acquire_all;
-mod birth;
-mod channels;
-mod check;
 mod cluster;
-mod connect;
-mod counter_scripts;
-mod counters;
-mod dial;
-mod exclusive;
-mod fair;
-mod faults;
+mod connection;
 #[cfg(fuzzing)]
 pub mod fuzz;
-mod link;
-mod nodes;
-mod operator_scripts;
-mod operators;
-mod permit_scripts;
-mod permits;
-mod read_write;
-mod renewals;
+mod kinds;
+mod pubsub;
 mod replicas;
-mod reply;
-mod rights;
-mod rw_scripts;
-mod script;
-mod scripts;
+mod router;
+mod scripting;
 mod sentinel;
-mod server_clock;
-mod subscribe;
-mod target;
-mod topics;
 
 #[cfg(test)]
 mod tests;
@@ -69,26 +33,25 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-pub(crate) use self::birth::{Birth, Roll};
-pub use self::channels::ClusterChannels;
-pub(crate) use self::connect::Settings;
-use self::link::Live;
-use self::nodes::Nodes;
+pub(crate) use self::connection::connect::Settings;
+use self::connection::link::Live;
+pub(crate) use self::connection::target::Target;
+pub(crate) use self::connection::uptime::{RunIds, Uptime};
+use self::kinds::{acquire, acquire_all, counters, exclusive, fair, permits, read_write};
+pub use self::pubsub::channels::ClusterChannels;
+use self::pubsub::topics::Topics;
 pub(crate) use self::replicas::Replicated;
-pub(crate) use self::target::Target;
-use self::topics::Topics;
+use self::router::Nodes;
 use super::{
-    Acquired, AcquiredAll, Backend, Claim, Fault, HandedOver, Listen, Released, Renewal, Renewed,
-    Reply, Seen, Stake,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Fault, HandOff, HandedOver, HoldRef,
+    Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
-use crate::clock::{self, Moment};
-use crate::holder::HolderId;
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::term::Term;
-
-/// Keys in one renewal: about 6 µs of the server's time each.
-const RENEW_BATCH: usize = 128;
+use crate::values::clock::{self, Moment};
+use crate::values::error::LockError;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::ttl::Ttl;
 
 /// On which the victims of forced releases are named, those of all namespaces: managers with different namespaces may
 /// have the same key, for the one's namespace can be the beginning of the other's name.
@@ -144,39 +107,41 @@ impl Inner {
             .await;
     }
 
-    /// Gives back what a stake names, on that connection.
+    /// Gives back what a holder has, on that connection.
     async fn release(
         &self,
         live: &Live,
-        stake: Stake<'_>,
+        hold_ref: HoldRef<'_>,
         now: Moment,
         deadline: Moment,
     ) -> Result<GaveBack, Fault> {
-        match stake.key.kind() {
+        match hold_ref.key.kind() {
             Kind::Mutex | Kind::Fenced => {
-                exclusive::release(self, live, stake, now, deadline).await
+                exclusive::release(self, live, hold_ref, now, deadline).await
             }
-            Kind::Permits => permits::release(self, live, stake, now, deadline).await,
-            Kind::Fair => fair::release(self, live, stake, now, deadline).await,
-            Kind::Read | Kind::Write => read_write::release(self, live, stake, now, deadline).await,
+            Kind::Permits => permits::release(self, live, hold_ref, now, deadline).await,
+            Kind::Fair => fair::release(self, live, hold_ref, now, deadline).await,
+            Kind::Read | Kind::Write => {
+                read_write::release(self, live, hold_ref, now, deadline).await
+            }
         }
     }
 }
 
 impl Backend for RedisBackend {
-    fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired> {
-        Box::pin(acquire::acquire(&self.inner, claim))
+    fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
+        Box::pin(acquire::acquire(&self.inner, request))
     }
 
-    fn acquire_all<'a>(&'a self, claims: &'a [Claim<'a>]) -> Reply<'a, AcquiredAll> {
-        Box::pin(acquire_all::acquire_all(&self.inner, claims))
+    fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
+        Box::pin(acquire_all::acquire_all(&self.inner, requests))
     }
 
-    fn release<'a>(&'a self, stake: Stake<'a>, timeout: Duration) -> Reply<'a, Released> {
+    fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released> {
         Box::pin(async move {
             let (inner, now) = (&self.inner, clock::now());
             let deadline = now + timeout;
-            match inner.give_back(stake, now, deadline).await? {
+            match inner.give_back(hold_ref, now, deadline).await? {
                 (GaveBack::Done, _) => Ok(Released::Done),
                 (GaveBack::NotHeld { .. }, from) => {
                     inner.vouch(Some(from), deadline).await?;
@@ -184,30 +149,6 @@ impl Backend for RedisBackend {
                 }
             }
         })
-    }
-
-    fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver> {
-        Box::pin(async move {
-            match to.stake.key.kind() {
-                // Readers come in beside each other: none of them hands over.
-                Kind::Mutex | Kind::Fenced | Kind::Read | Kind::Write => {
-                    exclusive::hand_over(&self.inner, from, to).await
-                }
-                // Nobody owns the turn at a semaphore, so nobody hands it over.
-                Kind::Permits => Ok(HandedOver::NotHeld),
-                // Its heir is the first in the store's queue.
-                Kind::Fair => Ok(HandedOver::NotHeld),
-            }
-        })
-    }
-
-    fn downgrade<'a>(
-        &'a self,
-        stake: Stake<'a>,
-        term: Term,
-        timeout: Duration,
-    ) -> Reply<'a, Released> {
-        Box::pin(read_write::downgrade(&self.inner, stake, term, timeout))
     }
 
     fn renew<'a>(
@@ -223,8 +164,36 @@ impl Backend for RedisBackend {
         Box::pin(self.inner.force_release(key, timeout))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Seen>> {
+    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Snapshot>> {
         Box::pin(self.inner.inspect(key, timeout))
+    }
+
+    fn name(&self) -> &'static str {
+        "Redis"
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        &Kind::ALL
+    }
+
+    /// In a cluster, the keys of one lock have to be in one slot.
+    fn check_key(&self, key: &Key) -> Result<(), LockError> {
+        match &self.inner.nodes {
+            Nodes::One(_) => Ok(()),
+            Nodes::Cluster(_) => key.check_one_slot(),
+        }
+    }
+
+    fn hand_off(&self) -> Option<&dyn HandOff> {
+        Some(self)
+    }
+
+    fn shared(&self) -> Option<&dyn Shared> {
+        Some(self)
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        Some(self)
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
@@ -233,10 +202,6 @@ impl Backend for RedisBackend {
 
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
         Box::new(self.inner.topics.listen(fair::own_channel(key, holder)))
-    }
-
-    fn renew_batch(&self) -> usize {
-        RENEW_BATCH
     }
 
     fn place(&self, key: &Key) -> usize {
@@ -259,6 +224,34 @@ impl Backend for RedisBackend {
 
     fn close(&self) {
         self.inner.close();
+    }
+}
+
+impl HandOff for RedisBackend {
+    fn hand_over<'a>(&'a self, from: HolderId, to: AcquireRequest<'a>) -> Reply<'a, HandedOver> {
+        Box::pin(async move {
+            match to.hold_ref.key.kind() {
+                // Readers come in beside each other: none of them hands over.
+                Kind::Mutex | Kind::Fenced | Kind::Read | Kind::Write => {
+                    exclusive::hand_over(&self.inner, from, to).await
+                }
+                // Nobody owns the turn at a semaphore, so nobody hands it over.
+                Kind::Permits => Ok(HandedOver::NotHeld),
+                // Its heir is the first in the store's queue.
+                Kind::Fair => Ok(HandedOver::NotHeld),
+            }
+        })
+    }
+}
+
+impl Shared for RedisBackend {
+    fn downgrade<'a>(
+        &'a self,
+        hold_ref: HoldRef<'a>,
+        ttl: Ttl,
+        timeout: Duration,
+    ) -> Reply<'a, Released> {
+        Box::pin(read_write::downgrade(&self.inner, hold_ref, ttl, timeout))
     }
 }
 

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::flaky::Mode;
 use super::{MS, Rig};
-use crate::error::LockError;
-use crate::manager::LockManager;
+use crate::api::manager::LockManager;
+use crate::values::error::LockError;
 
 #[tokio::test(start_paused = true)]
 async fn a_minority_that_is_away_or_silent_does_not_delay_an_acquisition() {

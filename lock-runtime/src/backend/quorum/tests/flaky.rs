@@ -9,13 +9,13 @@ use tokio::time::Instant;
 
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::{
-    Acquired, AcquiredAll, Backend, Claim, Counters, EventSink, Fault, HandedOver, Listen,
-    Released, Renewal, Renewed, Reply, Seen, Stake, Tally,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, EventSink, Fault, HandOff,
+    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
-use crate::error::StoreError;
-use crate::holder::HolderId;
-use crate::key::Key;
-use crate::term::Term;
+use crate::values::error::StoreError;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Mode {
@@ -29,6 +29,8 @@ pub(crate) enum Mode {
     Slow(Duration),
     /// As slow, but by chance, up to so long each.
     Jittery(Duration),
+    /// Up, but it renews one hold after the other, and takes so long for each.
+    Busy(Duration),
     /// Up, but every manager has another node nearest: so long for each step away.
     Crossed(Duration),
 }
@@ -47,6 +49,8 @@ pub(crate) enum Bug {
 #[derive(Debug, Default)]
 pub(crate) struct Switch {
     mode: Mutex<Mode>,
+    /// Held by the request that is being served, in [`Mode::Busy`].
+    served: tokio::sync::Mutex<()>,
     born: Mutex<Option<Instant>>,
     pub(crate) acquires: AtomicUsize,
     pub(crate) renewals: AtomicUsize,
@@ -109,7 +113,7 @@ impl Flaky {
 
     async fn way(&self, timeout: Duration) -> Result<(), Fault> {
         match self.switch.mode() {
-            Mode::Up => Ok(()),
+            Mode::Up | Mode::Busy(_) => Ok(()),
             Mode::Away => Err(Fault::NotDone(StoreError::new("away"))),
             Mode::Silent => {
                 tokio::time::sleep(timeout).await;
@@ -143,7 +147,7 @@ impl Flaky {
 /// The contract of an acquire: undone when it is dropped or unknown.
 struct Undo<'a> {
     store: Arc<MemoryBackend>,
-    stake: Stake<'a>,
+    hold_ref: HoldRef<'a>,
     armed: bool,
 }
 
@@ -152,54 +156,43 @@ impl Drop for Undo<'_> {
         if !self.armed {
             return;
         }
-        let (store, key) = (self.store.clone(), self.stake.key.clone());
-        let (holder, permits) = (self.stake.holder, self.stake.permits);
+        let (store, key) = (self.store.clone(), self.hold_ref.key.clone());
+        let (holder, permits) = (self.hold_ref.holder, self.hold_ref.permits);
         tokio::spawn(async move {
             let key = &key;
-            let stake = Stake {
+            let hold_ref = HoldRef {
                 key,
                 holder,
                 permits,
             };
-            let _ = store.release(stake, Duration::ZERO).await;
+            let _ = store.release(hold_ref, Duration::ZERO).await;
         });
     }
 }
 
 impl Backend for Flaky {
-    fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired> {
+    fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
         self.switch.acquires.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             let mut undo = Undo {
                 store: self.store.clone(),
-                stake: claim.stake,
+                hold_ref: request.hold_ref,
                 armed: true,
             };
-            let answer = self.passed(claim.timeout, self.store.acquire(claim)).await;
+            let answer = self
+                .passed(request.timeout, self.store.acquire(request))
+                .await;
             undo.armed = matches!(answer, Err(Fault::Unknown(_)));
             answer
         })
     }
 
-    fn acquire_all<'a>(&'a self, claims: &'a [Claim<'a>]) -> Reply<'a, AcquiredAll> {
-        self.passed(claims[0].timeout, self.store.acquire_all(claims))
+    fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
+        self.passed(requests[0].timeout, self.store.acquire_all(requests))
     }
 
-    fn release<'a>(&'a self, stake: Stake<'a>, timeout: Duration) -> Reply<'a, Released> {
-        self.passed(timeout, self.store.release(stake, timeout))
-    }
-
-    fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver> {
-        self.passed(to.timeout, self.store.hand_over(from, to))
-    }
-
-    fn downgrade<'a>(
-        &'a self,
-        stake: Stake<'a>,
-        term: Term,
-        timeout: Duration,
-    ) -> Reply<'a, Released> {
-        self.store.downgrade(stake, term, timeout)
+    fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released> {
+        self.passed(timeout, self.store.release(hold_ref, timeout))
     }
 
     fn renew<'a>(
@@ -210,15 +203,39 @@ impl Backend for Flaky {
     ) -> Reply<'a, Vec<Renewed>> {
         self.switch.renewals.fetch_add(1, Ordering::Relaxed);
         self.switch.bite(Bug::InCall);
-        self.passed(useful, self.store.renew(batch, timeout, useful))
+        let renewed = self.store.renew(batch, timeout, useful);
+        let (Mode::Busy(each), Ok(holds)) = (self.switch.mode(), u32::try_from(batch.len())) else {
+            return self.passed(useful, renewed);
+        };
+        Box::pin(async move {
+            let _served = self.switch.served.lock().await;
+            tokio::time::sleep(each * holds).await;
+            renewed.await
+        })
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
         self.passed(timeout, self.store.force_release(key, timeout))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Seen>> {
+    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Snapshot>> {
         self.passed(timeout, self.store.inspect(key, timeout))
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        self.store.kinds()
+    }
+
+    fn hand_off(&self) -> Option<&dyn HandOff> {
+        Some(self)
+    }
+
+    fn shared(&self) -> Option<&dyn Shared> {
+        self.store.shared()
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        self.store.counters()
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
@@ -234,10 +251,6 @@ impl Backend for Flaky {
         self.store.renew_batch()
     }
 
-    fn round_trip(&self, _: &Key) -> Duration {
-        Duration::ZERO
-    }
-
     fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         self.store.drained()
     }
@@ -247,36 +260,8 @@ impl Backend for Flaky {
     }
 }
 
-impl Counters for Flaky {
-    fn set<'a>(&'a self, tally: Tally<'a>, value: u64, timeout: Duration) -> Reply<'a, bool> {
-        self.store.set(tally, value, timeout)
-    }
-
-    fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()> {
-        self.store.limit(key, permits, timeout)
-    }
-
-    fn read<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, Option<i64>> {
-        self.store.read(tally, timeout)
-    }
-
-    fn add<'a>(&'a self, key: &'a Key, permits: i64, timeout: Duration) -> Reply<'a, ()> {
-        self.store.add(key, permits, timeout)
-    }
-
-    fn take<'a>(&'a self, key: &'a Key, permits: u32, timeout: Duration) -> Reply<'a, bool> {
-        self.store.take(key, permits, timeout)
-    }
-
-    fn count_down<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, u64> {
-        self.store.count_down(key, timeout)
-    }
-
-    fn delete<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, bool> {
-        self.store.delete(tally, timeout)
-    }
-
-    fn listen_to(&self, tally: Tally<'_>) -> Box<dyn Listen> {
-        self.store.listen_to(tally)
+impl HandOff for Flaky {
+    fn hand_over<'a>(&'a self, from: HolderId, to: AcquireRequest<'a>) -> Reply<'a, HandedOver> {
+        self.passed(to.timeout, self.store.hand_over(from, to))
     }
 }

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::flaky::Mode;
 use super::{LONGEST, MS, Rig};
-use crate::error::{LockError, LostReason};
-use crate::kind::LockMode;
+use crate::values::error::{LockError, LostReason};
+use crate::values::kind::LockMode;
 
 const LEASE: Duration = Duration::from_millis(3_000);
 

@@ -13,11 +13,11 @@ use tokio::runtime::Handle;
 
 use self::flaky::{Flaky, Switch};
 use super::{Node, QuorumBackend};
+use crate::api::manager::{LockManager, events_of};
 use crate::backend::memory::MemoryStore;
-use crate::manager::{LockManager, events_of};
-use crate::options::Options;
-use crate::term::Term;
-use crate::watchdog::Watch;
+use crate::renew::Watch;
+use crate::values::options::Options;
+use crate::values::ttl::Ttl;
 
 const MS: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(60);
@@ -53,7 +53,7 @@ impl Rig {
             let age = Arc::new(move || Some(switch.age()));
             Node::new(Arc::new(backend), format!("node {index}"), Some(age))
         });
-        let longest = Term::new(LONGEST, false).unwrap();
+        let longest = Ttl::new(LONGEST, false).unwrap();
         let backend = QuorumBackend::new(nodes.collect(), longest, Handle::current());
         LockManager::assemble(options, Arc::new(backend), watch)
     }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::flaky::Mode;
 use super::{MS, Rig};
-use crate::manager::LockManager;
+use crate::api::manager::LockManager;
 
 /// Every manager takes the lock so often; nobody is inside with another.
 async fn contend(rig: &Rig, managers: usize, tasks: usize, rounds: usize) {

@@ -4,26 +4,26 @@
 //! |---|---|
 //! | `url` | `redis-cluster://` → the nodes to begin with, login |
 //! | `slots` | what nodes say about who has which slots; what of it counts |
-//! | `detour` | MOVED, ASK, TRYAGAIN, CLUSTERDOWN |
+//! | `redirect` | MOVED, ASK, TRYAGAIN, CLUSTERDOWN |
 //! | `table` | slot → node, and the nodes that are known |
 //! | `refresh` | keeping the table true |
 //! | `renew` | renewals by slot |
-//! | `lanes` | by which a node's replicas are asked |
-//! | `ears`, `session`, `wire` | who listens where; the channels of one node; one pub/sub connection |
+//! | `wait_connections` | by which a node's replicas are asked |
+//! | `subscriptions`, `node_subscriber`, `pubsub_connection` | who listens where; the channels of one node; one pub/sub connection |
 //!
 //! The client's own cluster connection sends a request up to sixteen times, on connections of its choice. Here a
 //! request is sent once, on a known connection; only after a definite "not executed" does it go elsewhere.
 
-mod detour;
-mod ears;
-mod lanes;
+pub(crate) mod node_subscriber;
+pub(crate) mod pubsub_connection;
+pub(crate) mod redirect;
 mod refresh;
 mod renew;
-mod session;
 pub(super) mod slots;
+pub(crate) mod subscriptions;
 mod table;
 mod url;
-mod wire;
+pub(crate) mod wait_connections;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,23 +32,23 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-pub(super) use self::detour::Detour;
-use self::detour::Way;
-pub(super) use self::ears::Ears;
 use self::table::{Node, Table};
 pub(super) use self::url::{Seeds, parse};
-use super::channels::ClusterChannels;
-use super::check::Check;
-use super::link::{Link, Live, Member, Opened, Supervisor};
 use super::sentinel::Address;
-use super::server_clock::ServerClock;
-use super::target::Target;
 use super::{CLOSED, Settings};
 use crate::backend::Fault;
-use crate::backoff::Backoff;
-use crate::clock::{self, Moment};
-use crate::error::{LockError, StoreError};
-use crate::key;
+use crate::backend::kit::server_clock::ServerClock;
+pub(super) use crate::backend::redis::cluster::redirect::Redirect;
+use crate::backend::redis::cluster::redirect::RedirectKind;
+pub(super) use crate::backend::redis::cluster::subscriptions::Subscriptions;
+use crate::backend::redis::connection::check::Check;
+use crate::backend::redis::connection::link::{Link, Live, Member, Opened, Supervisor};
+use crate::backend::redis::connection::target::Target;
+use crate::backend::redis::pubsub::channels::ClusterChannels;
+use crate::values::backoff::Backoff;
+use crate::values::clock::{self, Moment};
+use crate::values::error::{LockError, StoreError};
+use crate::values::key;
 
 /// So many nodes may send a request on before there is a pause: two that name each other would keep it busy.
 const HOPS_AT_ONCE: u32 = 3;
@@ -60,7 +60,7 @@ pub(super) struct Cluster {
     settings: Settings,
     handle: Handle,
     table: Table,
-    /// Signalled by whoever has reason to doubt the table.
+    /// Signalled by callers that have reason to doubt the table.
     doubt: Arc<Notify>,
     closed: watch::Receiver<bool>,
 }
@@ -143,6 +143,7 @@ impl Cluster {
             checked: first.as_ref().map(|opened| opened.master.clone()),
             clock,
             suspicion: Arc::default(),
+            answers: Arc::default(),
             closed: self.closed.clone(),
             member: Some(Member {
                 address: node.address.clone(),
@@ -167,7 +168,7 @@ impl Cluster {
             strict: self.settings.strict,
             timeout: self.settings.call_timeout,
             handle: self.handle.clone(),
-            birth: None,
+            uptime: None,
             channels: self.settings.channels,
             slot: Some(Box::new(slot)),
         }
@@ -251,14 +252,14 @@ impl Cluster {
     /// `from` said if there is no time for it.
     pub(super) async fn follow(
         self: &Arc<Self>,
-        detour: Detour,
+        redirect: Redirect,
         from: &Live,
         slot: u16,
         deadline: Moment,
     ) -> Result<(Live, Moment), Fault> {
-        let Detour { way, fault } = detour;
+        let Redirect { kind, fault } = redirect;
         let hops = from.hops.saturating_add(1);
-        if hops > HOPS_AT_ONCE || matches!(way, Way::Again | Way::Down) {
+        if hops > HOPS_AT_ONCE || matches!(kind, RedirectKind::Again | RedirectKind::Down) {
             let pause = pause(hops);
             if (clock::now() + pause).has_reached(deadline) {
                 return Err(fault);
@@ -269,20 +270,20 @@ impl Cluster {
         if now.has_reached(deadline) {
             return Err(fault);
         }
-        let (mut live, now) = match way {
-            Way::Moved { slot, address } => {
+        let (mut live, now) = match kind {
+            RedirectKind::Moved { slot, address } => {
                 self.table.assign(slot, &named(address, from));
                 self.doubt();
                 self.route(slot, now, deadline).await?
             }
-            Way::Ask { address } => {
+            RedirectKind::Ask { address } => {
                 let node = self.table.node(&named(address, from));
                 let (mut live, now) = self.link(&node).get(now, deadline).await?;
                 live.asking = true;
                 (live, now)
             }
-            Way::Again => self.route(slot, now, deadline).await?,
-            Way::Down => {
+            RedirectKind::Again => self.route(slot, now, deadline).await?,
+            RedirectKind::Down => {
                 self.doubt();
                 self.route(slot, now, deadline).await?
             }
@@ -313,11 +314,11 @@ impl Cluster {
             let (mut live, _) = self.route(slot, now, deadline).await?;
             loop {
                 let published = live.clone().publish(verb, &channel, &payload).await;
-                let Some(detour) = published.as_ref().err().and_then(Detour::of) else {
+                let Some(redirect) = published.as_ref().err().and_then(Redirect::of) else {
                     published?;
                     break;
                 };
-                (live, _) = self.follow(detour, &live, slot, deadline).await?;
+                (live, _) = self.follow(redirect, &live, slot, deadline).await?;
             }
         }
         Ok(())

@@ -8,13 +8,15 @@ use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
 use super::super::sentinel::Address;
-use super::super::{dial, faults, script};
 use super::slots::{self, Before, View};
 use super::{Cluster, closed};
 use crate::backend::Fault;
-use crate::backoff::jittered;
-use crate::clock;
-use crate::error::StoreError;
+use crate::backend::redis::connection::dial;
+use crate::backend::redis::scripting;
+use crate::backend::redis::scripting::faults;
+use crate::values::backoff::jittered;
+use crate::values::clock;
+use crate::values::error::StoreError;
 
 /// While all is well, jittered.
 const SELDOM: Duration = Duration::from_secs(10);
@@ -172,7 +174,7 @@ impl Cluster {
             }
         };
         let question = redis::cmd("CLUSTER").arg("SLOTS").take();
-        let reply = match script::send(&mut connection, &question).await {
+        let reply = match scripting::send(&mut connection, &question).await {
             Ok(reply) => reply,
             Err(error) => return Err(of_refusal(faults::of_call(&error))),
         };
@@ -183,7 +185,7 @@ impl Cluster {
 /// Before the table is looked after again. Both are jittered.
 #[derive(Debug, PartialEq)]
 struct Pauses {
-    /// Whoever doubts.
+    /// Callers that doubt the table.
     least: Duration,
     /// Whether or not anybody doubts.
     longest: Duration,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::super::Inner;
-use super::super::renewals::{Part, Times, all, by_script};
 use super::Cluster;
+use crate::backend::redis::kinds::renewals::{Part, Times, all, by_script};
 use crate::backend::{Fault, Renewal, Renewed};
-use crate::clock;
-use crate::key::Key;
+use crate::values::clock;
+use crate::values::key::Key;
 
 impl Cluster {
     /// What becomes of one slot says nothing about the others. The answers are in the order of the batch.
@@ -62,15 +62,15 @@ impl Cluster {
         let (mut live, mut now) = self.route(slot, clock::now(), times.usual).await?;
         loop {
             let answer = inner.renew_on(&live, &items, now, times).await;
-            let Some(detour) = inner.detour(&answer) else {
+            let Some(redirect) = inner.redirect(&answer) else {
                 return answer;
             };
-            if detour.may_split() && items.len() > 1 {
+            if redirect.may_split() && items.len() > 1 {
                 let alone = part.iter().map(std::slice::from_ref);
                 let renewals = alone.map(|part| self.renew_part(inner, batch, part, times));
                 return one_each(all(renewals.collect()).await);
             }
-            (live, now) = self.follow(detour, &live, slot, times.usual).await?;
+            (live, now) = self.follow(redirect, &live, slot, times.usual).await?;
         }
     }
 }
@@ -104,9 +104,9 @@ fn put(answers: &mut [Renewed], part: &[usize], renewed: Vec<Renewed>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::holder::HolderIds;
-    use crate::kind::Kind;
-    use crate::name::LockName;
+    use crate::values::holder::HolderIds;
+    use crate::values::kind::Kind;
+    use crate::values::name::LockName;
 
     #[test]
     fn a_batch_is_cut_by_slot_and_by_script() {
@@ -115,7 +115,7 @@ mod tests {
             key: Arc::new(Key::new("", &LockName::from(name), kind).unwrap()),
             holder: ids.fresh(),
             permits: 1,
-            term: None,
+            ttl: None,
         };
         let batch = [
             renewal("{a}1", Kind::Mutex),
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn one_failure_says_nothing_about_the_others() {
-        let fault = || Fault::NotDone(crate::error::StoreError::new("x"));
+        let fault = || Fault::NotDone(crate::values::error::StoreError::new("x"));
         let some = one_each(vec![Ok(vec![Renewed::Held]), Err(fault())]).unwrap();
         assert_eq!(some, [Renewed::Held, Renewed::Unknown]);
         assert!(one_each(vec![Err(fault()), Err(fault())]).is_err());

@@ -6,7 +6,7 @@ use redis::Value;
 
 use super::super::sentinel::Address;
 use super::url;
-use crate::key::SLOTS;
+use crate::values::key::SLOTS;
 
 /// One node's view: which master has which slots.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::super::link::Link;
-use super::super::replicas::Lanes;
+use super::super::replicas::WaitQueue;
 use super::super::sentinel::Address;
 use crate::backend::Fault;
-use crate::clock::{self, Moment};
-use crate::key::SLOTS;
+use crate::backend::redis::connection::link::Link;
+use crate::values::clock::{self, Moment};
+use crate::values::key::SLOTS;
 
 /// A node without slots is forgotten after this: it may be one that is only being given some.
 const LINGER: Duration = Duration::from_secs(10);
@@ -21,33 +21,33 @@ pub(super) struct Node {
     pub(super) address: Address,
     pub(super) link: OnceLock<Arc<Link>>,
     /// By which its replicas are asked, once somebody needed it. They end with the node.
-    pub(super) lanes: OnceLock<Arc<Lanes>>,
+    pub(super) wait_queue: OnceLock<Arc<WaitQueue>>,
     /// Its connection ends when it becomes true.
     pub(super) dismissed: watch::Sender<bool>,
 }
 
-/// Written by whoever was told something by a node: the task that keeps it, and requests that were sent elsewhere.
+/// Written by all that were told something by a node: the task that keeps it, and requests that were sent elsewhere.
 pub(super) struct Table {
-    known: Mutex<Known>,
+    known: Mutex<KnownNodes>,
     /// Raised by each change.
     version: watch::Sender<u64>,
 }
 
-struct Known {
+struct KnownNodes {
     owners: Vec<Option<Arc<Node>>>,
-    /// When each was last named, by the slots or by a detour.
+    /// When each was last named, by the slots or by a redirect.
     nodes: HashMap<Address, (Arc<Node>, Moment)>,
     /// Why no node tells who has which slots, if time will not help.
     refusal: Option<Fault>,
 }
 
-impl Known {
+impl KnownNodes {
     fn node(&mut self, address: &Address, now: Moment) -> Arc<Node> {
         let entry = self.nodes.entry(address.clone()).or_insert_with(|| {
             let node = Node {
                 address: address.clone(),
                 link: OnceLock::new(),
-                lanes: OnceLock::new(),
+                wait_queue: OnceLock::new(),
                 dismissed: watch::Sender::new(false),
             };
             (Arc::new(node), now)
@@ -60,7 +60,7 @@ impl Known {
 impl Table {
     pub(super) fn new() -> Table {
         Table {
-            known: Mutex::new(Known {
+            known: Mutex::new(KnownNodes {
                 owners: vec![None; SLOTS],
                 nodes: HashMap::new(),
                 refusal: None,
@@ -190,7 +190,7 @@ impl Table {
         *self.version.borrow()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownNodes> {
         // No code of a stranger runs under this lock, and each change is whole before anything can fail.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

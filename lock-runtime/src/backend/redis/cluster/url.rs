@@ -5,8 +5,8 @@ use redis::{
 };
 
 use super::super::sentinel::Address;
-use super::super::target::{invalid, tcp_settings};
-use crate::error::LockError;
+use crate::backend::redis::connection::target::{invalid, tcp_settings};
+use crate::values::error::LockError;
 
 const PORT: u16 = 6_379;
 const EXAMPLE: &str = "the URL is malformed; it should look like \
@@ -14,7 +14,7 @@ const EXAMPLE: &str = "the URL is malformed; it should look like \
 
 /// How the nodes of a cluster are reached: from where the others are learnt, and with what login.
 #[derive(Clone)]
-pub(in super::super) struct Seeds {
+pub(crate) struct Seeds {
     pub(in super::super) hosts: Vec<Address>,
     login: RedisConnectionInfo,
     pub(in super::super) tls: bool,
@@ -82,7 +82,7 @@ fn host_and_port(text: &str) -> Result<Address, LockError> {
     }
 }
 
-/// As nodes are named here, whoever names them.
+/// As nodes are named here, whatever names them.
 pub(super) fn address(host: &str, port: u16) -> Address {
     format!("{host}:{port}").into()
 }

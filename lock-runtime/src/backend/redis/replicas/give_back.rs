@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::Inner;
-use super::super::acquire::{Pending, undo_pauses};
-use crate::backend::{Claim, Fault, Stake};
-use crate::clock::{self, Moment};
-use crate::holder::HolderId;
-use crate::key::Key;
+use crate::backend::redis::kinds::acquire::{Pending, undo_pauses};
+use crate::backend::{AcquireRequest, Fault, HoldRef};
+use crate::values::clock::{self, Moment};
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
 
 /// How long a caller waits for it. A server that answers at all has done so by then; else it goes on behind.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -19,16 +19,19 @@ const SLACK: Duration = Duration::from_secs(1);
 pub(super) struct GiveBack<'a> {
     inner: &'a Arc<Inner>,
     /// Empty once there is nothing to do.
-    claims: &'a [Claim<'a>],
+    requests: &'a [AcquireRequest<'a>],
 }
 
 impl<'a> GiveBack<'a> {
-    pub(super) fn unless_kept(inner: &'a Arc<Inner>, claims: &'a [Claim<'a>]) -> GiveBack<'a> {
-        GiveBack { inner, claims }
+    pub(super) fn unless_kept(
+        inner: &'a Arc<Inner>,
+        requests: &'a [AcquireRequest<'a>],
+    ) -> GiveBack<'a> {
+        GiveBack { inner, requests }
     }
 
     pub(super) fn keep(mut self) {
-        self.claims = &[];
+        self.requests = &[];
     }
 
     /// Gives it back, and waits a little until it is done.
@@ -39,18 +42,18 @@ impl<'a> GiveBack<'a> {
     }
 
     fn start(&mut self) -> Option<tokio::task::JoinHandle<()>> {
-        let claims = std::mem::take(&mut self.claims);
-        if claims.is_empty() {
+        let requests = std::mem::take(&mut self.requests);
+        if requests.is_empty() {
             return None;
         }
         let now = clock::now();
-        let grants: Vec<_> = claims
+        let grants: Vec<_> = requests
             .iter()
-            .map(|claim| Grant {
-                key: claim.stake.key.clone(),
-                holder: claim.stake.holder,
-                permits: claim.stake.permits,
-                over: now + claim.term.ttl() + SLACK,
+            .map(|request| Grant {
+                key: request.hold_ref.key.clone(),
+                holder: request.hold_ref.holder,
+                permits: request.hold_ref.permits,
+                over: now + request.ttl.duration() + SLACK,
             })
             .collect();
         let pending = Pending::one(self.inner);
@@ -93,12 +96,12 @@ impl Grant {
     async fn release_once(&self, inner: &Inner) -> Result<(), Fault> {
         let now = clock::now();
         let deadline = (now + inner.call_timeout).earlier(self.over);
-        let stake = Stake {
+        let hold_ref = HoldRef {
             key: &self.key,
             holder: self.holder,
             permits: self.permits,
         };
-        let (_, from) = inner.give_back(stake, now, deadline).await?;
+        let (_, from) = inner.give_back(hold_ref, now, deadline).await?;
         // What a deposed master forgets, the new one may still have.
         inner.vouch(Some(from), deadline).await
     }

@@ -3,29 +3,29 @@
 //! | file | concept |
 //! |---|---|
 //! | `routes` | whose replicas are asked about a key |
-//! | `lanes` | a few connections of their own for `WAIT` to each server, and whose questions go together |
-//! | `lane` | one of them: one `WAIT` at a time |
-//! | `mark` | holds that are written once more where they are |
+//! | `wait_queue` | a few connections of their own for `WAIT` to each server, and whose questions go together |
+//! | `wait_connection` | one of them: one `WAIT` at a time |
+//! | `touch` | holds that are written once more where they are |
 //! | `give_back` | what becomes of a lock that too few know of |
 //!
 //! `WAIT` blocks its connection, and vouches only for writes that went before it on that connection. But replication is
 //! one ordered stream: when the replicas have a write that was made *after* the acquire was answered, they have the
-//! acquire. So a lane marks the hold, which is to write it once more as it is, and waits for that.
+//! acquire. So the connection touches the hold, which is to write it once more as it is, and waits for that.
 //!
 //! That proves something only at the server that granted the lock, with nothing forgotten in between. Addresses, run
 //! ids and generations of connections each miss a case (a name that moved to another node, a master that was demoted
-//! and came back), so the mark is made only where the hold is, in one script: a server that has it, and whose replicas
+//! and came back), so the touch is made only where the hold is, in one script: a server that has it, and whose replicas
 //! have what was written there later, is the right one. It needs no key of its own, which would be missing in a slot
 //! that is being moved, and unlike what is published it is replicated by a node of a cluster, too.
 //!
 //! Of a renewal it proves too little: after a failover the new master has the hold, too, with the lease that it had
-//! before the old one renewed it. So the mark of a renewal extends the lease as well.
+//! before the old one renewed it. So the touch of a renewal extends the lease as well.
 
 mod give_back;
-mod lane;
-mod lanes;
-mod mark;
 mod routes;
+pub(crate) mod touch;
+pub(crate) mod wait_connection;
+pub(crate) mod wait_queue;
 
 use std::fmt;
 use std::pin::Pin;
@@ -35,20 +35,20 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use self::give_back::GiveBack;
-pub(super) use self::lane::Common;
-pub(super) use self::lanes::Lanes;
 use self::routes::Routes;
 use super::{RedisBackend, Settings, Target};
+pub(super) use crate::backend::redis::replicas::wait_connection::Common;
+pub(super) use crate::backend::redis::replicas::wait_queue::WaitQueue;
 use crate::backend::{
-    Acquired, AcquiredAll, Backend, Claim, Counters, EventSink, Fault, HandedOver, Listen,
-    Released, Renewal, Renewed, Reply, Seen, Stake, Tally,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, EventSink, Fault, HandOff,
+    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
-use crate::clock::{self, Moment};
-use crate::error::{LockError, StoreError};
-use crate::holder::HolderId;
-use crate::key::Key;
-use crate::replicas::Replicas;
-use crate::term::Term;
+use crate::values::clock::{self, Moment};
+use crate::values::error::{LockError, StoreError};
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::replicas::Replicas;
 
 /// A wait that is nearly over leaves the replicas this much all the same.
 const LEAST: Duration = Duration::from_millis(10);
@@ -85,28 +85,31 @@ impl Replicated {
     }
 
     /// Until when the replicas may confirm what was just granted.
-    fn deadline(&self, claim: &Claim<'_>) -> Moment {
+    fn deadline(&self, request: &AcquireRequest<'_>) -> Moment {
         let now = clock::now();
-        let deadline = now + claim.term.call_timeout(self.replicas.timeout());
-        match claim.waits {
-            Some(rest) => deadline.earlier((claim.asked_at + rest).later(now + LEAST)),
+        let deadline = now + request.ttl.call_timeout(self.replicas.timeout());
+        match request.waits {
+            Some(rest) => deadline.earlier((request.asked_at + rest).later(now + LEAST)),
             None => deadline,
         }
     }
 
     /// Waits for the replicas to have what was just granted; gives it back if too few have it in time, or if the
     /// caller leaves.
-    async fn confirm(&self, claims: &[Claim<'_>]) -> Result<(), Fault> {
-        let held = GiveBack::unless_kept(&self.backend.inner, claims);
-        let deadlines = claims.iter().map(|claim| self.deadline(claim));
-        let (Some(first), Some(deadline)) = (claims.first(), deadlines.reduce(Moment::earlier))
+    async fn confirm(&self, requests: &[AcquireRequest<'_>]) -> Result<(), Fault> {
+        let held = GiveBack::unless_kept(&self.backend.inner, requests);
+        let deadlines = requests.iter().map(|request| self.deadline(request));
+        let (Some(first), Some(deadline)) = (requests.first(), deadlines.reduce(Moment::earlier))
         else {
             held.keep();
             return Ok(());
         };
         // Several that were granted together are of one server.
-        let holds = claims.iter().map(|claim| hold(claim.stake)).collect();
-        let confirmed = match self.routes.ask(first.stake.key, holds, deadline) {
+        let holds = requests
+            .iter()
+            .map(|request| hold(request.hold_ref))
+            .collect();
+        let confirmed = match self.routes.ask(first.hold_ref.key, holds, deadline) {
             Ok(asked) => asked.answer().await,
             Err(fault) => Err(fault),
         };
@@ -127,31 +130,31 @@ impl Replicated {
         }
     }
 
-    async fn acquire(&self, claim: Claim<'_>) -> Result<Acquired, Fault> {
-        let acquired = self.backend.acquire(claim).await?;
-        // No await in between: whoever drops this future does so before the grant is known here, or while it is
+    async fn acquire(&self, request: AcquireRequest<'_>) -> Result<Acquired, Fault> {
+        let acquired = self.backend.acquire(request).await?;
+        // No await in between: a caller who drops this future does so before the grant is known here, or while it is
         // guarded.
         if matches!(acquired, Acquired::Granted(_)) {
-            self.confirm(&[claim]).await?;
+            self.confirm(&[request]).await?;
         }
         Ok(acquired)
     }
 
-    async fn acquire_all(&self, claims: &[Claim<'_>]) -> Result<AcquiredAll, Fault> {
-        let acquired = self.backend.acquire_all(claims).await?;
+    async fn acquire_all(&self, requests: &[AcquireRequest<'_>]) -> Result<AcquiredAll, Fault> {
+        let acquired = self.backend.acquire_all(requests).await?;
         if matches!(acquired, AcquiredAll::Granted(_)) {
-            self.confirm(claims).await?;
+            self.confirm(requests).await?;
         }
         Ok(acquired)
     }
 
-    async fn hand_over(&self, from: HolderId, to: Claim<'_>) -> Result<HandedOver, Fault> {
+    async fn hand_over(&self, from: HolderId, to: AcquireRequest<'_>) -> Result<HandedOver, Fault> {
         let handed_over = self.backend.hand_over(from, to).await?;
         if matches!(handed_over, HandedOver::Done { .. }) {
             // The old holder waits for this: it is told in time that it has released, whatever the replicas do.
             let half = to.timeout / 2;
             let waits = Some(to.waits.map_or(half, |rest| rest.min(half)));
-            let confirmed = self.confirm(&[Claim { waits, ..to }]).await;
+            let confirmed = self.confirm(&[AcquireRequest { waits, ..to }]).await;
             confirmed.map_err(|fault| match fault {
                 // Done and undone: the old holder has released, and the new one has nothing.
                 Fault::TooFew(_) => fault,
@@ -203,43 +206,30 @@ impl Replicated {
     }
 }
 
-/// What a lane asks for.
-fn hold(stake: Stake<'_>) -> Renewal {
+/// What a wait connection asks for.
+fn hold(hold_ref: HoldRef<'_>) -> Renewal {
     Renewal {
-        key: Arc::new(stake.key.clone()),
-        holder: stake.holder,
-        permits: stake.permits,
-        term: None,
+        key: Arc::new(hold_ref.key.clone()),
+        holder: hold_ref.holder,
+        permits: hold_ref.permits,
+        ttl: None,
     }
 }
 
 impl Backend for Replicated {
-    fn acquire<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, Acquired> {
-        Box::pin(self.acquire(claim))
+    fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
+        Box::pin(self.acquire(request))
     }
 
-    fn acquire_all<'a>(&'a self, claims: &'a [Claim<'a>]) -> Reply<'a, AcquiredAll> {
-        Box::pin(self.acquire_all(claims))
+    fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
+        Box::pin(self.acquire_all(requests))
     }
 
-    fn release<'a>(&'a self, stake: Stake<'a>, timeout: Duration) -> Reply<'a, Released> {
-        self.backend.release(stake, timeout)
-    }
-
-    fn hand_over<'a>(&'a self, from: HolderId, to: Claim<'a>) -> Reply<'a, HandedOver> {
-        Box::pin(self.hand_over(from, to))
+    fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released> {
+        self.backend.release(hold_ref, timeout)
     }
 
     /// Not confirmed: a replica that knows of the write alone keeps more people out, not fewer.
-    fn downgrade<'a>(
-        &'a self,
-        stake: Stake<'a>,
-        term: Term,
-        timeout: Duration,
-    ) -> Reply<'a, Released> {
-        self.backend.downgrade(stake, term, timeout)
-    }
-
     fn renew<'a>(
         &'a self,
         batch: &'a [Renewal],
@@ -253,8 +243,33 @@ impl Backend for Replicated {
         self.backend.force_release(key, timeout)
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Seen>> {
+    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Snapshot>> {
         self.backend.inspect(key, timeout)
+    }
+
+    fn name(&self) -> &'static str {
+        self.backend.name()
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        self.backend.kinds()
+    }
+
+    fn check_key(&self, key: &Key) -> Result<(), LockError> {
+        self.backend.check_key(key)
+    }
+
+    fn hand_off(&self) -> Option<&dyn HandOff> {
+        Some(self)
+    }
+
+    fn shared(&self) -> Option<&dyn Shared> {
+        self.backend.shared()
+    }
+
+    /// Counters name no holder: nothing of theirs could be given back.
+    fn counters(&self) -> Option<&dyn Counters> {
+        self.backend.counters()
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
@@ -286,38 +301,9 @@ impl Backend for Replicated {
     }
 }
 
-/// Counters name no holder: nothing of theirs could be given back.
-impl Counters for Replicated {
-    fn set<'a>(&'a self, tally: Tally<'a>, value: u64, timeout: Duration) -> Reply<'a, bool> {
-        self.backend.set(tally, value, timeout)
-    }
-
-    fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()> {
-        self.backend.limit(key, permits, timeout)
-    }
-
-    fn read<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, Option<i64>> {
-        self.backend.read(tally, timeout)
-    }
-
-    fn add<'a>(&'a self, key: &'a Key, permits: i64, timeout: Duration) -> Reply<'a, ()> {
-        self.backend.add(key, permits, timeout)
-    }
-
-    fn take<'a>(&'a self, key: &'a Key, permits: u32, timeout: Duration) -> Reply<'a, bool> {
-        self.backend.take(key, permits, timeout)
-    }
-
-    fn count_down<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, u64> {
-        self.backend.count_down(key, timeout)
-    }
-
-    fn delete<'a>(&'a self, tally: Tally<'a>, timeout: Duration) -> Reply<'a, bool> {
-        self.backend.delete(tally, timeout)
-    }
-
-    fn listen_to(&self, tally: Tally<'_>) -> Box<dyn Listen> {
-        self.backend.listen_to(tally)
+impl HandOff for Replicated {
+    fn hand_over<'a>(&'a self, from: HolderId, to: AcquireRequest<'a>) -> Reply<'a, HandedOver> {
+        Box::pin(self.hand_over(from, to))
     }
 }
 

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use super::super::Inner;
 use super::super::cluster::Cluster;
-use super::super::connect::CONNECT;
-use super::super::nodes::Nodes;
-use super::lane::Common;
-use super::lanes::{Asked, Lanes};
+use crate::backend::redis::connection::connect::CONNECT;
+use crate::backend::redis::replicas::wait_connection::Common;
+use crate::backend::redis::replicas::wait_queue::{Asked, WaitQueue};
+use crate::backend::redis::router::Nodes;
 use crate::backend::{Fault, Renewal};
-use crate::clock::{self, Moment};
-use crate::error::StoreError;
-use crate::key::Key;
-use crate::replicas::Replicas;
+use crate::values::clock::{self, Moment};
+use crate::values::error::StoreError;
+use crate::values::key::Key;
+use crate::values::replicas::Replicas;
 
 pub(super) enum Routes {
-    One(Arc<Lanes>),
+    One(Arc<WaitQueue>),
     Cluster(Arc<Cluster>, Arc<Common>),
 }
 
@@ -26,7 +26,12 @@ impl Routes {
             Nodes::One(_) => {
                 let closed = inner.closed.subscribe();
                 let target = inner.target.clone();
-                Routes::One(Lanes::start(target, &common(false), &inner.handle, &closed))
+                Routes::One(WaitQueue::start(
+                    target,
+                    &common(false),
+                    &inner.handle,
+                    &closed,
+                ))
             }
             Nodes::Cluster(cluster) => Routes::Cluster(cluster.clone(), common(true)),
         }
@@ -35,14 +40,14 @@ impl Routes {
     /// Finds out what would keep replicas from being asked. Of several servers, one that can be asked is enough, if
     /// none refuses.
     pub(super) async fn try_all(&self) -> Result<(), Fault> {
-        let lanes = match self {
-            Routes::One(lanes) => vec![lanes.clone()],
-            Routes::Cluster(cluster, common) => cluster.all_lanes(common),
+        let wait_queue = match self {
+            Routes::One(wait_queue) => vec![wait_queue.clone()],
+            Routes::Cluster(cluster, common) => cluster.all_wait_queues(common),
         };
         let deadline = clock::now() + CONNECT;
-        let asked: Vec<_> = lanes
+        let asked: Vec<_> = wait_queue
             .iter()
-            .map(|lanes| lanes.ask(Vec::new(), deadline))
+            .map(|wait_queue| wait_queue.ask(Vec::new(), deadline))
             .collect();
         let (mut there, mut away) = (false, None);
         for asked in asked {
@@ -60,7 +65,7 @@ impl Routes {
 
     /// Asks about holds that are all for `key`'s server.
     ///
-    /// In a cluster that is whoever has the slot by now, as is known here, which need not be the node that granted the
+    /// In a cluster that is the node that has the slot by now, as is known here, which need not be the node that granted the
     /// lock. If it is another one, it has the hold with all of its keys, or it refuses or does not know it, and nothing
     /// is confirmed. A node that is only being given the slot is not asked: what stands there is lost to all others if
     /// the slot's owner fails over, however many replicas of the node have it.
@@ -70,11 +75,11 @@ impl Routes {
         holds: Vec<Renewal>,
         deadline: Moment,
     ) -> Result<Asked, Fault> {
-        let lanes = match self {
-            Routes::One(lanes) => Some(lanes.clone()),
-            Routes::Cluster(cluster, common) => cluster.lanes(key.slot(), common),
+        let wait_queue = match self {
+            Routes::One(wait_queue) => Some(wait_queue.clone()),
+            Routes::Cluster(cluster, common) => cluster.wait_queue(key.slot(), common),
         };
         let nobody = || Fault::TooFew(StoreError::new("no node is known to have the lock's slot"));
-        Ok(lanes.ok_or_else(nobody)?.ask(holds, deadline))
+        Ok(wait_queue.ok_or_else(nobody)?.ask(holds, deadline))
     }
 }

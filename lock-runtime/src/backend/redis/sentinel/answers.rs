@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::Address;
 use super::ask::Answer;
 use crate::backend::Fault;
-use crate::clock::Moment;
-use crate::error::StoreError;
+use crate::values::clock::Moment;
+use crate::values::error::StoreError;
 
 /// Sentinels tell each other of a failover within two seconds. For so long, one that was heard of outranks a majority
 /// that has not heard of it; after it, the sentinels may have been set up anew and count from zero.
@@ -14,7 +14,7 @@ pub(super) const NEWS: Duration = Duration::from_secs(30);
 
 /// The newest master that was heard of.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct KnownMaster {
     pub(super) address: Address,
     pub(super) epoch: Option<u64>,
     pub(super) at: Moment,
@@ -59,7 +59,11 @@ impl Answers {
     }
 
     /// The address of the latest failover; of several, the one that most sentinels name.
-    pub(super) fn choose(self, service: &str, known: Option<&Known>) -> Result<Chosen, Fault> {
+    pub(super) fn choose(
+        self,
+        service: &str,
+        known: Option<&KnownMaster>,
+    ) -> Result<Chosen, Fault> {
         let votes = |address: &Address| {
             let same = self.named.iter().filter(|(_, other, _)| other == address);
             same.count()
@@ -125,7 +129,7 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
+    use crate::values::clock;
 
     fn answers(asked: usize, named: &[(&str, Option<u64>)]) -> Answers {
         let mut answers = Answers::new(asked);
@@ -139,8 +143,8 @@ mod tests {
         answers
     }
 
-    fn known(address: &str, epoch: u64) -> Known {
-        Known {
+    fn known(address: &str, epoch: u64) -> KnownMaster {
+        KnownMaster {
             address: address.into(),
             epoch: Some(epoch),
             at: clock::now(),

@@ -6,10 +6,12 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, RedisError};
 
-use super::super::{dial, faults, script};
 use super::{Address, Sentinels};
 use crate::backend::Fault;
-use crate::error::StoreError;
+use crate::backend::redis::connection::dial;
+use crate::backend::redis::scripting;
+use crate::backend::redis::scripting::faults;
+use crate::values::error::StoreError;
 
 /// What one sentinel says.
 #[derive(Clone, Debug)]
@@ -51,7 +53,7 @@ pub(super) async fn again(
         // First the epoch, then the address: a failover in between makes the epoch too low, never too high.
         let mut details = redis::cmd("SENTINEL");
         details.arg("MASTER").arg(&sentinels.service);
-        let epoch = match script::send(connection, &details).await {
+        let epoch = match scripting::send(connection, &details).await {
             Ok(reply) => epoch(reply),
             Err(error) if faults::is_from_server(&error) => None,
             Err(error) => return Err(error),
@@ -60,7 +62,7 @@ pub(super) async fn again(
         where_is_it
             .arg("GET-MASTER-ADDR-BY-NAME")
             .arg(&sentinels.service);
-        let reply = script::send(connection, &where_is_it).await?;
+        let reply = scripting::send(connection, &where_is_it).await?;
         let address: Option<(String, u16)> = redis::from_redis_value(reply)?;
         Ok::<_, RedisError>(Answer {
             address: address.map(|(host, port)| format!("{host}:{port}").into()),

@@ -27,11 +27,11 @@ use tokio::task::JoinSet;
 pub(super) use self::url::parse;
 pub(super) use self::watch::watch;
 
-use self::answers::{Answers, Known, NEWS};
-use super::target::tcp_settings;
+use self::answers::{Answers, KnownMaster, NEWS};
 use crate::backend::Fault;
-use crate::clock;
-use crate::error::StoreError;
+use crate::backend::redis::connection::target::tcp_settings;
+use crate::values::clock;
+use crate::values::error::StoreError;
 
 /// How long the slower sentinels are waited for once one has answered.
 const GRACE: Duration = Duration::from_millis(200);
@@ -40,7 +40,7 @@ const GRACE: Duration = Duration::from_millis(200);
 pub(super) type Address = Arc<str>;
 
 /// The sentinels of one service.
-pub(super) struct Sentinels {
+pub(crate) struct Sentinels {
     /// With the login that sentinels want, if any.
     pub(super) hosts: Vec<ConnectionInfo>,
     pub(super) service: String,
@@ -48,7 +48,7 @@ pub(super) struct Sentinels {
     pub(super) login: RedisConnectionInfo,
     pub(super) tls: bool,
     /// The newest master that was heard of. Written by every resolution and by the watchers.
-    known: channel::Sender<Option<Known>>,
+    known: channel::Sender<Option<KnownMaster>>,
 }
 
 /// What the sentinels say: whom to connect to.
@@ -143,7 +143,7 @@ impl Sentinels {
                 return false;
             }
             let moved = known.as_ref().is_none_or(|known| known.address != address);
-            *known = Some(Known {
+            *known = Some(KnownMaster {
                 address,
                 epoch,
                 at: clock::now(),
@@ -155,7 +155,7 @@ impl Sentinels {
     /// Resolves when another node than this one is known to be the master.
     pub(super) async fn superseded(&self, address: &str) {
         let mut known = self.known.subscribe();
-        let other = |known: &Option<Known>| {
+        let other = |known: &Option<KnownMaster>| {
             known
                 .as_ref()
                 .is_some_and(|known| *known.address != *address)

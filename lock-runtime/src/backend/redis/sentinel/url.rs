@@ -2,9 +2,9 @@
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
-use super::super::target::{invalid, tcp_settings};
 use super::Sentinels;
-use crate::error::LockError;
+use crate::backend::redis::connection::target::{invalid, tcp_settings};
+use crate::values::error::LockError;
 
 const PORT: u16 = 26_379;
 const EXAMPLE: &str = "the URL is malformed; it should look like \

@@ -9,12 +9,13 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::super::{dial, faults};
 use super::{Sentinels, ask};
 use crate::backend::Fault;
-use crate::backoff::Backoff;
-use crate::clock;
-use crate::error::StoreError;
+use crate::backend::redis::connection::dial;
+use crate::backend::redis::scripting::faults;
+use crate::values::backoff::Backoff;
+use crate::values::clock;
+use crate::values::error::StoreError;
 
 const SWITCH: &str = "+switch-master";
 /// How often a quiet sentinel is asked. It is a sign of life, too.

@@ -1,9 +1,9 @@
 //! The backend as the layers above see it.
 
 use super::*;
+use crate::backend::HandOff;
 use crate::backend::{Backend, HandedOver, Released, Renewal, Renewed, Victim};
-use crate::holder::HolderIds;
-use crate::victims::alias;
+use crate::values::holder::HolderIds;
 
 #[tokio::test]
 async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
@@ -12,22 +12,22 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
     let (ids, key) = (HolderIds::new(), key("order:1"));
     let (a, b, other) = (ids.fresh(), ids.fresh(), ids.fresh());
 
-    let first = granted(backend.acquire(claim(&key, a, 5_000)).await.unwrap());
-    let busy = backend.acquire(claim(&key, other, 5_000)).await.unwrap();
+    let first = granted(backend.acquire(request(&key, a, 5_000)).await.unwrap());
+    let busy = backend.acquire(request(&key, other, 5_000)).await.unwrap();
     assert!(matches!(busy, Acquired::Busy { left: Some(left) } if left <= Duration::from_secs(5)));
 
-    let term = Some(Term::new(Duration::from_secs(60), true).unwrap());
-    let batch = [(a, term), (a, None), (other, term)].map(|(holder, term)| Renewal {
+    let ttl = Some(Ttl::new(Duration::from_secs(60), true).unwrap());
+    let batch = [(a, ttl), (a, None), (other, ttl)].map(|(holder, ttl)| Renewal {
         key: key.clone(),
         holder,
         permits: 1,
-        term,
+        ttl,
     });
     let renewed = backend.renew(&batch, CALL, CALL).await.unwrap();
     assert_eq!(renewed, [Renewed::Held, Renewed::Held, Renewed::NotHeld]);
     assert!(server.integer("PTTL lock:order:1").await > 50_000);
 
-    let handed = backend.hand_over(a, claim(&key, b, 5_000)).await.unwrap();
+    let handed = backend.hand_over(a, request(&key, b, 5_000)).await.unwrap();
     let HandedOver::Done {
         granted: second,
         strangers,
@@ -42,16 +42,16 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
     let seen = backend.inspect(&key, CALL).await.unwrap().unwrap();
     assert_eq!((seen.holder, seen.count), (Some(b.text()), 1));
     assert_eq!(
-        backend.release(stake(&key, a), CALL).await.unwrap(),
+        backend.release(hold_ref(&key, a), CALL).await.unwrap(),
         Released::NotHeld
     );
     assert_eq!(
-        backend.release(stake(&key, b), CALL).await.unwrap(),
+        backend.release(hold_ref(&key, b), CALL).await.unwrap(),
         Released::Done
     );
     assert!(backend.inspect(&key, CALL).await.unwrap().is_none());
     assert!(matches!(
-        backend.hand_over(b, claim(&key, a, 5_000)).await.unwrap(),
+        backend.hand_over(b, request(&key, a, 5_000)).await.unwrap(),
         HandedOver::NotHeld
     ));
     assert_eq!(server.integer("EXISTS lock:order:1").await, 0);
@@ -65,13 +65,13 @@ async fn a_release_elsewhere_is_heard_and_a_forced_one_is_told_to_the_holder() {
     let (ids, key) = (HolderIds::new(), key("k"));
     let (mine, theirs) = (ids.fresh(), ids.fresh());
 
-    granted(there.acquire(claim(&key, theirs, 5_000)).await.unwrap());
+    granted(there.acquire(request(&key, theirs, 5_000)).await.unwrap());
     let mut listener = here.listen(&key);
     listener.ready().await;
-    there.release(stake(&key, theirs), CALL).await.unwrap();
+    there.release(hold_ref(&key, theirs), CALL).await.unwrap();
     listener.heard().await;
 
-    granted(here.acquire(claim(&key, mine, 5_000)).await.unwrap());
+    granted(here.acquire(request(&key, mine, 5_000)).await.unwrap());
     assert!(there.force_release(&key, CALL).await.unwrap());
     assert!(!there.force_release(&key, CALL).await.unwrap());
     listener.heard().await;
@@ -80,7 +80,7 @@ async fn a_release_elsewhere_is_heard_and_a_forced_one_is_told_to_the_holder() {
         let [Event::ForceReleased(Victim::Aliases(aliases))] = events.as_slice() else {
             return false;
         };
-        **aliases == [alias(mine, Kind::Mutex)].into()
+        **aliases == [mine.alias(Kind::Mutex)].into()
     })
     .await;
 }

@@ -5,12 +5,12 @@ use fastrand::Rng;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 
-use super::super::operator_scripts::ForceRelease;
-use super::super::scripts::*;
 use super::run;
 use super::scripts::{CHANNEL, FENCE, LOCK, QUEUE};
 use super::server::{self, Server};
 use crate::backend::Renewed;
+use crate::backend::redis::kinds::exclusive_scripts::*;
+use crate::backend::redis::kinds::operator_scripts::ForceRelease;
 
 const SEEDS: u64 = 10;
 const STEPS: usize = 300;
@@ -155,7 +155,7 @@ impl Run {
                 // Some of them are already late, and others will be when a copy of them arrives.
                 let time = redis::cmd("TIME");
                 let reply = server::run(&mut self.connection, time).await.unwrap();
-                let now = super::super::check::micros(&reply).unwrap();
+                let now = crate::backend::redis::connection::check::micros(&reply).unwrap();
                 let not_after = now + self.random.u64(..20_000) - 1_000;
                 Request::Acquire {
                     holder: format!("client:{}", self.holders),

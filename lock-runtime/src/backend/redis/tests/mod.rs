@@ -15,16 +15,16 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use self::server::Server;
-use super::script::{self, Script};
 use super::{ClusterChannels, RedisBackend, Settings, Target};
-use crate::backend::{Acquired, Claim, Event, Fault, Granted, Stake};
-use crate::clock;
-use crate::error::LockError;
-use crate::holder::HolderId;
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::name::LockName;
-use crate::term::Term;
+use crate::backend::redis::scripting::{self, Script};
+use crate::backend::{AcquireRequest, Acquired, Event, Fault, Granted, HoldRef};
+use crate::values::clock;
+use crate::values::error::LockError;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::name::LockName;
+use crate::values::ttl::Ttl;
 
 const CALL: Duration = Duration::from_secs(2);
 
@@ -34,7 +34,7 @@ fn settings() -> Settings {
         call_timeout: CALL,
         strict: false,
         lazy: false,
-        birth: None,
+        uptime: None,
         channels: ClusterChannels::default(),
     }
 }
@@ -44,7 +44,8 @@ async fn run<S: Script>(
     connection: &mut MultiplexedConnection,
     script: &S,
 ) -> Result<S::Reply, Fault> {
-    script::run(connection, script, script::Manner::PLAIN).await
+    crate::backend::redis::connection::rights::run(connection, script, scripting::Manner::PLAIN)
+        .await
 }
 
 /// Events in the order in which they came.
@@ -70,11 +71,11 @@ fn key(name: &str) -> Arc<Key> {
     Arc::new(Key::new("lock:", &LockName::from(name), Kind::Mutex).unwrap())
 }
 
-fn claim(key: &Key, holder: HolderId, lease_ms: u64) -> Claim<'_> {
-    let term = Term::new(Duration::from_millis(lease_ms), false).unwrap();
-    Claim {
-        stake: stake(key, holder),
-        term,
+fn request(key: &Key, holder: HolderId, lease_ms: u64) -> AcquireRequest<'_> {
+    let ttl = Ttl::new(Duration::from_millis(lease_ms), false).unwrap();
+    AcquireRequest {
+        hold_ref: hold_ref(key, holder),
+        ttl,
         fenced: true,
         waits: None,
         asked_at: clock::now(),
@@ -82,8 +83,8 @@ fn claim(key: &Key, holder: HolderId, lease_ms: u64) -> Claim<'_> {
     }
 }
 
-fn stake(key: &Key, holder: HolderId) -> Stake<'_> {
-    Stake {
+fn hold_ref(key: &Key, holder: HolderId) -> HoldRef<'_> {
+    HoldRef {
         key,
         holder,
         permits: 1,

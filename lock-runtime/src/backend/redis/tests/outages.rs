@@ -2,19 +2,19 @@
 
 use std::time::Instant;
 
-use super::super::acquire::Compensation;
-use super::super::scripts::{Acquire, AcquireReply};
 use super::*;
+use crate::backend::redis::kinds::acquire::Compensation;
+use crate::backend::redis::kinds::exclusive_scripts::{Acquire, AcquireReply};
 use crate::backend::{Backend, Fault, Released, Renewal, Renewed};
-use crate::clock;
-use crate::holder::HolderIds;
+use crate::values::clock;
+use crate::values::holder::HolderIds;
 
 const SHORT: Duration = Duration::from_millis(200);
 
-fn short(key: &Key, holder: HolderId) -> Claim<'_> {
-    Claim {
+fn short(key: &Key, holder: HolderId) -> AcquireRequest<'_> {
+    AcquireRequest {
         timeout: SHORT,
-        ..claim(key, holder, 60_000)
+        ..request(key, holder, 60_000)
     }
 }
 
@@ -34,16 +34,16 @@ async fn an_acquire_that_is_dropped_at_any_moment_leaves_no_lock() {
     let mut dropped = 0;
     for round in 0..300 {
         let holder = ids.fresh();
-        let mut acquire = backend.acquire(claim(&key, holder, 60_000));
+        let mut acquire = backend.acquire(request(&key, holder, 60_000));
         // Polled now and again at ever later moments of the request's way, then dropped.
-        let patience = Duration::from_micros(round * 3);
+        let pause = Duration::from_micros(round * 3);
         let started = Instant::now();
         let answer = loop {
             let polled =
                 std::future::poll_fn(|cx| std::task::Poll::Ready(acquire.as_mut().poll(cx)));
             match polled.await {
                 std::task::Poll::Ready(answer) => break Some(answer),
-                std::task::Poll::Pending if started.elapsed() >= patience => break None,
+                std::task::Poll::Pending if started.elapsed() >= pause => break None,
                 std::task::Poll::Pending => tokio::task::yield_now().await,
             }
         };
@@ -51,7 +51,7 @@ async fn an_acquire_that_is_dropped_at_any_moment_leaves_no_lock() {
         match answer {
             Some(answer) => {
                 granted(answer.unwrap());
-                backend.release(stake(&key, holder), CALL).await.unwrap();
+                backend.release(hold_ref(&key, holder), CALL).await.unwrap();
             }
             None => dropped += 1,
         }
@@ -67,8 +67,13 @@ async fn what_a_frozen_server_was_asked_is_undone_when_it_wakes() {
     let backend = connect(&server).await;
     let (ids, key) = (HolderIds::new(), key("k"));
     let before = ids.fresh();
-    granted(backend.acquire(claim(&key, before, 60_000)).await.unwrap());
-    backend.release(stake(&key, before), CALL).await.unwrap();
+    granted(
+        backend
+            .acquire(request(&key, before, 60_000))
+            .await
+            .unwrap(),
+    );
+    backend.release(hold_ref(&key, before), CALL).await.unwrap();
 
     server.signal("STOP");
     let frozen = ids.fresh();
@@ -98,7 +103,7 @@ async fn what_a_frozen_server_was_asked_is_undone_when_it_wakes() {
     })
     .await;
     assert_eq!(
-        backend.release(stake(&key, after), CALL).await.unwrap(),
+        backend.release(hold_ref(&key, after), CALL).await.unwrap(),
         Released::Done
     );
 }
@@ -154,7 +159,12 @@ async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
     backend.inner.link().clock().saw(1, clock::now());
     let holder = ids.fresh();
     let before = clock::now();
-    let held = granted(backend.acquire(claim(&key, holder, 60_000)).await.unwrap());
+    let held = granted(
+        backend
+            .acquire(request(&key, holder, 60_000))
+            .await
+            .unwrap(),
+    );
     assert!(held.sent_at.tick() >= before.tick());
     let again = backend
         .inner
@@ -197,8 +207,13 @@ async fn an_outage_is_over_as_soon_as_the_server_is_back_and_listeners_look_agai
     })
     .await;
     let holder = ids.fresh();
-    granted(backend.acquire(claim(&key, holder, 60_000)).await.unwrap());
-    backend.release(stake(&key, holder), CALL).await.unwrap();
+    granted(
+        backend
+            .acquire(request(&key, holder, 60_000))
+            .await
+            .unwrap(),
+    );
+    backend.release(hold_ref(&key, holder), CALL).await.unwrap();
     listener.heard().await;
 }
 
@@ -212,8 +227,13 @@ async fn a_cut_subscription_is_renewed_and_everybody_looks_again() {
     server.run("CLIENT KILL TYPE pubsub").await;
     listener.heard().await;
     let holder = ids.fresh();
-    granted(backend.acquire(claim(&key, holder, 60_000)).await.unwrap());
-    backend.release(stake(&key, holder), CALL).await.unwrap();
+    granted(
+        backend
+            .acquire(request(&key, holder, 60_000))
+            .await
+            .unwrap(),
+    );
+    backend.release(hold_ref(&key, holder), CALL).await.unwrap();
     listener.heard().await;
 }
 
@@ -225,10 +245,10 @@ async fn a_call_during_a_cut_is_unknown_and_the_next_one_works() {
     for _ in 0..5 {
         server.run("CLIENT KILL TYPE normal").await;
         let holder = ids.fresh();
-        match backend.acquire(claim(&key, holder, 60_000)).await {
+        match backend.acquire(request(&key, holder, 60_000)).await {
             Ok(acquired) => {
                 granted(acquired);
-                backend.release(stake(&key, holder), CALL).await.unwrap();
+                backend.release(hold_ref(&key, holder), CALL).await.unwrap();
             }
             Err(Fault::Unknown(_)) => drained(&backend).await,
             Err(other) => panic!("{other:?}"),
@@ -243,18 +263,23 @@ async fn renewals_are_answered_while_acquires_flood_the_connection() {
     let backend = connect(&server).await;
     let (ids, held) = (HolderIds::new(), key("held"));
     let holder = ids.fresh();
-    granted(backend.acquire(claim(&held, holder, 60_000)).await.unwrap());
+    granted(
+        backend
+            .acquire(request(&held, holder, 60_000))
+            .await
+            .unwrap(),
+    );
     let flood: Vec<_> = (0..8_000)
         .map(|number| {
             let (backend, holder) = (backend.clone(), ids.fresh());
             tokio::spawn(async move {
                 let key = key(&format!("flood:{number}"));
-                let claim = Claim {
+                let request = AcquireRequest {
                     timeout: Duration::from_secs(60),
-                    ..claim(&key, holder, 60_000)
+                    ..request(&key, holder, 60_000)
                 };
                 backend
-                    .acquire(claim)
+                    .acquire(request)
                     .await
                     .map(granted)
                     .map(|_| Instant::now())
@@ -262,12 +287,12 @@ async fn renewals_are_answered_while_acquires_flood_the_connection() {
         })
         .collect();
     tokio::task::yield_now().await;
-    let term = Some(Term::new(Duration::from_secs(60), true).unwrap());
+    let ttl = Some(Ttl::new(Duration::from_secs(60), true).unwrap());
     let batch = [Renewal {
         key: held.clone(),
         holder,
         permits: 1,
-        term,
+        ttl,
     }];
     let renewed = backend
         .renew(&batch, Duration::from_secs(60), Duration::from_secs(60))
@@ -331,7 +356,7 @@ fn a_backend_whose_runtime_is_gone_says_so() {
         .unwrap();
     second.block_on(async {
         let (ids, key) = (HolderIds::new(), key("k"));
-        let answer = backend.acquire(claim(&key, ids.fresh(), 60_000)).await;
+        let answer = backend.acquire(request(&key, ids.fresh(), 60_000)).await;
         assert!(
             matches!(answer, Err(Fault::Closed(why)) if why.contains("runtime")),
             "{answer:?}"

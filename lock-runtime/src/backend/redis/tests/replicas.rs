@@ -1,16 +1,16 @@
-//! A lane by itself: whose replicas it believes.
+//! A wait connection by itself: whose replicas it believes.
 
-use super::super::replicas::{Common, Lanes};
+use super::super::replicas::{Common, WaitQueue};
 use super::*;
 use crate::backend::{Backend, Fault, Renewal};
-use crate::holder::HolderIds;
-use crate::replicas::Replicas;
+use crate::values::holder::HolderIds;
+use crate::values::replicas::Replicas;
 
 struct Scene {
     master: Server,
     _replica: Server,
     backend: Arc<RedisBackend>,
-    lanes: Arc<Lanes>,
+    wait_queue: Arc<WaitQueue>,
     closed: tokio::sync::watch::Sender<bool>,
 }
 
@@ -27,12 +27,12 @@ async fn scene() -> Scene {
     let target = Arc::new(Target::parse(&master.url()).unwrap());
     let common = Common::new(Replicas::majority(), CALL, false);
     let closed = tokio::sync::watch::Sender::new(false);
-    let lanes = Lanes::start(target, &common, &Handle::current(), &closed.subscribe());
+    let wait_queue = WaitQueue::start(target, &common, &Handle::current(), &closed.subscribe());
     Scene {
         master,
         _replica: replica,
         backend,
-        lanes,
+        wait_queue,
         closed,
     }
 }
@@ -40,7 +40,7 @@ async fn scene() -> Scene {
 impl Scene {
     async fn confirmed(&self, holds: &[Renewal]) -> Result<(), String> {
         let deadline = clock::now() + CALL;
-        match self.lanes.ask(holds.to_vec(), deadline).answer().await {
+        match self.wait_queue.ask(holds.to_vec(), deadline).answer().await {
             Ok(()) => Ok(()),
             Err(Fault::TooFew(why)) => Err(why.to_string()),
             Err(other) => panic!("{other:?}"),
@@ -53,7 +53,7 @@ fn renewal(name: &str, holder: HolderId) -> Renewal {
         key: key(name),
         holder,
         permits: 1,
-        term: None,
+        ttl: None,
     }
 }
 
@@ -67,13 +67,13 @@ async fn replicas_of_a_server_that_does_not_have_the_lock_prove_nothing() {
     granted(
         scene
             .backend
-            .acquire(claim(&key("here"), here, 5_000))
+            .acquire(request(&key("here"), here, 5_000))
             .await
             .unwrap(),
     );
     granted(
         other
-            .acquire(claim(&key("there"), there, 5_000))
+            .acquire(request(&key("there"), there, 5_000))
             .await
             .unwrap(),
     );
@@ -101,7 +101,7 @@ async fn a_lane_that_was_cut_is_opened_anew_and_nobody_notices() {
     granted(
         scene
             .backend
-            .acquire(claim(&key("k"), holder, 60_000))
+            .acquire(request(&key("k"), holder, 60_000))
             .await
             .unwrap(),
     );
@@ -112,7 +112,7 @@ async fn a_lane_that_was_cut_is_opened_anew_and_nobody_notices() {
     scene.closed.send_replace(true);
     until("a closed one says so", async || {
         let confirmed = scene
-            .lanes
+            .wait_queue
             .ask(vec![renewal("k", holder)], clock::now() + CALL);
         matches!(confirmed.answer().await, Err(Fault::Closed(_)))
     })

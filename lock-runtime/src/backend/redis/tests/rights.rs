@@ -1,8 +1,9 @@
 //! What a server may refuse, and how that is told.
 
 use super::*;
+use crate::backend::HandOff;
 use crate::backend::{Backend, Fault};
-use crate::holder::HolderIds;
+use crate::values::holder::HolderIds;
 
 /// The least that a user needs under the default namespace: what the documentation says.
 const LEAST: &str = "-@all ~lock:* ~{lock:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~redisson_lock_token:* \
@@ -56,16 +57,16 @@ async fn the_documented_rights_are_enough_for_everything() {
     listener.ready().await;
     for _ in 0..2 {
         let (a, b) = (ids.fresh(), ids.fresh());
-        granted(backend.acquire(claim(&key, a, 5_000)).await.unwrap());
-        backend.hand_over(a, claim(&key, b, 5_000)).await.unwrap();
+        granted(backend.acquire(request(&key, a, 5_000)).await.unwrap());
+        backend.hand_over(a, request(&key, b, 5_000)).await.unwrap();
         assert!(backend.inspect(&key, CALL).await.unwrap().is_some());
-        backend.release(stake(&key, b), CALL).await.unwrap();
+        backend.release(hold_ref(&key, b), CALL).await.unwrap();
         listener.heard().await;
         server.run("SCRIPT FLUSH").await;
     }
     granted(
         backend
-            .acquire(claim(&key, ids.fresh(), 5_000))
+            .acquire(request(&key, ids.fresh(), 5_000))
             .await
             .unwrap(),
     );
@@ -114,8 +115,8 @@ async fn a_right_that_is_missing_is_named_at_connect() {
         let mut listener = backend.listen(&key);
         listener.ready().await;
         let holder = ids.fresh();
-        granted(backend.acquire(claim(&key, holder, 5_000)).await.unwrap());
-        backend.release(stake(&key, holder), CALL).await.unwrap();
+        granted(backend.acquire(request(&key, holder, 5_000)).await.unwrap());
+        backend.release(hold_ref(&key, holder), CALL).await.unwrap();
     }
 }
 
@@ -127,8 +128,8 @@ async fn a_release_that_could_not_publish_in_its_script_publishes_by_itself() {
     server.run("ACL LOG RESET").await;
     let (ids, key) = (HolderIds::new(), key("k"));
     let holder = ids.fresh();
-    granted(backend.acquire(claim(&key, holder, 5_000)).await.unwrap());
-    backend.release(stake(&key, holder), CALL).await.unwrap();
+    granted(backend.acquire(request(&key, holder, 5_000)).await.unwrap());
+    backend.release(hold_ref(&key, holder), CALL).await.unwrap();
     // It is refused as well, and the server writes down from where it came.
     until("the client tried by itself", async || {
         let log = format!("{:?}", server.run("ACL LOG").await);
@@ -156,7 +157,7 @@ async fn a_refused_login_is_denied() {
     let (backend, _) = connect_with(&url, lazy).await.unwrap();
     assert!(!format!("{backend:?}").contains("secret"));
     let (ids, key) = (HolderIds::new(), key("k"));
-    let answer = backend.acquire(claim(&key, ids.fresh(), 5_000)).await;
+    let answer = backend.acquire(request(&key, ids.fresh(), 5_000)).await;
     assert!(matches!(answer, Err(Fault::Denied(_))), "{answer:?}");
 }
 
@@ -181,7 +182,7 @@ async fn an_evicting_server_is_refused_when_strict() {
     .await
     .unwrap();
     let (ids, key) = (HolderIds::new(), key("k"));
-    let answer = backend.acquire(claim(&key, ids.fresh(), 5_000)).await;
+    let answer = backend.acquire(request(&key, ids.fresh(), 5_000)).await;
     assert!(matches!(answer, Err(Fault::Denied(why)) if why.to_string().contains("volatile-ttl")));
 }
 
@@ -197,9 +198,9 @@ async fn nobody_there_is_unavailable_at_once_but_not_when_lazy() {
     };
     let (backend, _) = connect_with(&server.url(), lazy).await.unwrap();
     let (ids, key) = (HolderIds::new(), key("k"));
-    let short = Claim {
+    let short = AcquireRequest {
         timeout: Duration::from_millis(100),
-        ..claim(&key, ids.fresh(), 5_000)
+        ..request(&key, ids.fresh(), 5_000)
     };
     let answer = backend.acquire(short).await;
     assert!(
@@ -208,7 +209,7 @@ async fn nobody_there_is_unavailable_at_once_but_not_when_lazy() {
     server.restart().await;
     granted(
         backend
-            .acquire(claim(&key, ids.fresh(), 5_000))
+            .acquire(request(&key, ids.fresh(), 5_000))
             .await
             .unwrap(),
     );
@@ -223,7 +224,7 @@ async fn the_check_leaves_nothing_but_a_fence() {
     };
     let keys: Vec<_> = keys
         .into_iter()
-        .filter_map(super::super::reply::text)
+        .filter_map(crate::backend::redis::scripting::reply::text)
         .collect();
     assert!(
         keys.iter().all(|key| key.starts_with("lock:fence:{")),
@@ -245,7 +246,7 @@ async fn a_unix_socket_and_another_database_work_as_well() {
     let (ids, key) = (HolderIds::new(), key("k"));
     granted(
         backend
-            .acquire(claim(&key, ids.fresh(), 5_000))
+            .acquire(request(&key, ids.fresh(), 5_000))
             .await
             .unwrap(),
     );

@@ -48,7 +48,8 @@ impl Server {
         while self.process.try_wait().unwrap().is_none() {
             if let Ok(mut connection) = self.try_connect().await
                 && let Ok(info) = run(&mut connection, redis::cmd("INFO").arg("server")).await
-                && super::super::reply::text(info).is_some_and(|info| info.contains(&own))
+                && crate::backend::redis::scripting::reply::text(info)
+                    .is_some_and(|info| info.contains(&own))
             {
                 return true;
             }
@@ -108,7 +109,7 @@ impl Server {
 
     /// The server's TIME in µs.
     pub(in super::super) async fn time(&self) -> u64 {
-        super::super::check::micros(&self.run("TIME").await).unwrap()
+        crate::backend::redis::connection::check::micros(&self.run("TIME").await).unwrap()
     }
 
     /// What is published on `channels` from now on: channel and payload.
@@ -123,7 +124,10 @@ impl Server {
             // The callback keeps its own connection open, for as long as somebody receives.
             let _kept = &kept;
             if push.kind == PushKind::Message {
-                let mut texts = push.data.into_iter().filter_map(super::super::reply::text);
+                let mut texts = push
+                    .data
+                    .into_iter()
+                    .filter_map(crate::backend::redis::scripting::reply::text);
                 if let (Some(channel), Some(payload)) = (texts.next(), texts.next()) {
                     let _ = sender.send((channel, payload));
                 }

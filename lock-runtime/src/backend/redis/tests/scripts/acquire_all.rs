@@ -1,8 +1,8 @@
 //! Several locks by one script.
 
 use super::*;
-use crate::backend::redis::acquire_all::{AcquireAll, AcquireAllReply};
-use crate::holder::{HolderId, HolderIds};
+use crate::backend::redis::kinds::acquire_all::{AcquireAll, AcquireAllReply};
+use crate::values::holder::{HolderId, HolderIds};
 
 const NAMES: [&str; 3] = ["{s}a", "{s}b", "c"];
 
@@ -22,10 +22,10 @@ impl Set {
 
     async fn ask(&self, bench: &Bench, not_after: u64) -> Result<AcquireAllReply, Fault> {
         let pairs = self.keys.iter().zip(&self.holders);
-        let claims: Vec<_> = pairs
-            .map(|(key, holder)| claim(key, *holder, LEASE))
+        let requests: Vec<_> = pairs
+            .map(|(key, holder)| request(key, *holder, LEASE))
             .collect();
-        bench.call(AcquireAll::new(&claims, not_after)).await
+        bench.call(AcquireAll::new(&requests, not_after)).await
     }
 
     async fn tokens(&self, bench: &Bench) -> Vec<u64> {
@@ -125,10 +125,10 @@ async fn a_write_that_is_refused_leaves_no_lock_behind() {
     for rules in ["-pexpire", "-hset", "-set", &not_the_last] {
         let mut limited = bench.user(&format!("allkeys +@all {rules}")).await;
         let pairs = set.keys.iter().zip(&set.holders);
-        let claims: Vec<_> = pairs
-            .map(|(key, holder)| claim(key, *holder, LEASE))
+        let requests: Vec<_> = pairs
+            .map(|(key, holder)| request(key, *holder, LEASE))
             .collect();
-        let refused = run(&mut limited, &AcquireAll::new(&claims, FAR)).await;
+        let refused = run(&mut limited, &AcquireAll::new(&requests, FAR)).await;
         assert!(refused.is_err(), "{rules}: {refused:?}");
         assert_eq!(set.held(&bench).await, 0, "{rules}");
     }

@@ -5,8 +5,8 @@
 use super::fair::{fair_acquire, fair_release, queue};
 use super::read_write::Names;
 use super::*;
-use crate::backend::redis::fair::FairReleaseReply;
-use crate::kind::LockMode;
+use crate::backend::redis::kinds::fair::FairReleaseReply;
+use crate::values::kind::LockMode;
 
 /// The commands that a script may run.
 const MOST: i64 = 1_100;

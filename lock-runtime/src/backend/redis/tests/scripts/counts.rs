@@ -3,8 +3,8 @@
 use super::fair::{fair_acquire, queue};
 use super::read_write::Names;
 use super::*;
-use crate::backend::redis::acquire_all::AcquireAll;
-use crate::holder::HolderIds;
+use crate::backend::redis::kinds::acquire_all::AcquireAll;
+use crate::values::holder::HolderIds;
 
 const JUNK: [&str; 9] = [
     "x",
@@ -41,13 +41,13 @@ fn what_runs<S: Script>(_: &S) -> &'static str {
 async fn a_count_that_is_none_is_foreign_to_every_operation() {
     let bench = Bench::new().await;
     let key = key("k");
-    let claims = [claim(&key, HolderIds::new().fresh(), LEASE)];
+    let requests = [request(&key, HolderIds::new().fresh(), LEASE)];
     for junk in JUNK {
         bench.run("DEL lock:k").await;
         bench.run(&format!("HSET lock:k uuid:7 {junk}")).await;
         let whys = [
             leaves(&bench, junk, acquire("a")).await,
-            leaves(&bench, junk, AcquireAll::new(&claims, FAR)).await,
+            leaves(&bench, junk, AcquireAll::new(&requests, FAR)).await,
             leaves(&bench, junk, fair_acquire("a", &queue())).await,
             leaves(&bench, junk, inspect()).await,
             leaves(&bench, junk, force()).await,

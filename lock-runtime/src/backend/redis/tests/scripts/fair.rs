@@ -3,7 +3,7 @@
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
-use crate::backend::redis::fair::{FairAcquire, FairRelease, FairReleaseReply};
+use crate::backend::redis::kinds::fair::{FairAcquire, FairRelease, FairReleaseReply};
 
 const TIMEOUTS: &str = "redisson_lock_timeout:{lock:k}";
 const OURS: [&str; 4] = [

@@ -17,12 +17,12 @@ use redis::{RedisError, Value};
 use super::server::{self, Server};
 use super::*;
 use crate::backend::redis::CONTROL;
-use crate::backend::redis::operator_scripts::*;
-use crate::backend::redis::renewals::{LOOK, MARK};
-use crate::backend::redis::reply;
-use crate::backend::redis::rw_scripts::*;
-use crate::backend::redis::script::{Script, Source};
-use crate::backend::redis::scripts::*;
+use crate::backend::redis::kinds::exclusive_scripts::*;
+use crate::backend::redis::kinds::operator_scripts::*;
+use crate::backend::redis::kinds::read_write_scripts::*;
+use crate::backend::redis::kinds::renewals::{LOOK, MARK};
+use crate::backend::redis::scripting::reply;
+use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::{Fault, Renewed};
 
 /// What the tests lock.

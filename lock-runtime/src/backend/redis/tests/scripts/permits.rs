@@ -1,8 +1,8 @@
 //! The scripts of semaphores: never more permits than there are, none lost, copies that change nothing.
 
 use super::*;
-use crate::backend::redis::counter_scripts::*;
-use crate::backend::redis::permit_scripts::*;
+use crate::backend::redis::kinds::counter_scripts::*;
+use crate::backend::redis::kinds::permit_scripts::*;
 
 const COUNT: &str = "lock:s";
 const LEASES: &str = "{lock:s}:timeout";

@@ -1,7 +1,7 @@
 //! Read/write locks: Redisson's shapes exactly, dead readers, second copies, and what is left alone.
 
 use super::*;
-use crate::kind::LockMode;
+use crate::values::kind::LockMode;
 
 const WAITS: &str = "lock:rw:waiting:{lock:k}";
 
@@ -529,7 +529,7 @@ async fn a_forced_release_ends_every_reader_and_names_each() {
 async fn names_with_braces_keep_their_readers_leases_beside_them() {
     let bench = Bench::new().await;
     let key = |name: &str| {
-        let name = crate::name::LockName::from(name);
+        let name = crate::values::name::LockName::from(name);
         Key::new("lock:", &name, Kind::Read).unwrap()
     };
     for name in ["a{b}c", "plain", "x:y"] {

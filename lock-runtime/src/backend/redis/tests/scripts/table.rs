@@ -2,10 +2,10 @@
 
 use super::fair::{fair_acquire, fair_release, queue};
 use super::*;
-use crate::backend::redis::acquire_all::{AcquireAll, AcquireAllReply};
-use crate::backend::redis::counter_scripts::{ReadCounter, TakePermitsReply};
-use crate::backend::redis::permit_scripts::RenewPermits;
-use crate::backend::redis::rights::{KEYED, Rights};
+use crate::backend::redis::connection::rights::{KEYED, Rights};
+use crate::backend::redis::kinds::acquire_all::{AcquireAll, AcquireAllReply};
+use crate::backend::redis::kinds::counter_scripts::{ReadCounter, TakePermitsReply};
+use crate::backend::redis::kinds::permit_scripts::RenewPermits;
 
 /// `before`: the fragments, each with its own header.
 fn check_fragments(script: &str, before: &str, own: &str, uses: &str) {
@@ -132,8 +132,12 @@ fn every_header_names_what_its_caller_sends() {
         2,
     );
     let key = key("k");
-    let claims = [claim(&key, crate::holder::HolderIds::new().fresh(), LEASE)];
-    check(&AcquireAll::new(&claims, 1), 1);
+    let requests = [request(
+        &key,
+        crate::values::holder::HolderIds::new().fresh(),
+        LEASE,
+    )];
+    check(&AcquireAll::new(&requests, 1), 1);
     check(&force(), 1);
     check(&fair_acquire("a", &queue()), 1);
     check(&fair_release("a", &queue()), 1);
@@ -170,7 +174,10 @@ fn every_header_names_what_its_caller_sends() {
 /// What a refused script may have lacked is asked for by these names.
 #[test]
 fn every_command_of_the_scripts_is_one_whose_rights_are_looked_up() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/backend/redis/lua");
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/src/backend/redis/scripting/lua"
+    );
     for folder in [folder.to_owned(), format!("{folder}/lib")] {
         for file in std::fs::read_dir(folder).unwrap() {
             let path = file.unwrap().path();
@@ -284,7 +291,11 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
     }
     let renewals = renewals(&[(LOCK, "a", 1), (LOCK, "b", 0)]);
     let key = key("k");
-    let claims = [claim(&key, crate::holder::HolderIds::new().fresh(), LEASE)];
+    let requests = [request(
+        &key,
+        crate::values::holder::HolderIds::new().fresh(),
+        LEASE,
+    )];
     for reply in replies {
         let said = format!("{reply:.200?}");
         // Whatever it is, nobody is told that they hold the lock.
@@ -293,7 +304,7 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
             !matches!(granted, Some(Ok(AcquireReply::Granted { .. }))),
             "{said}"
         );
-        let all = AcquireAll::new(&claims, 1).read(reply.clone());
+        let all = AcquireAll::new(&requests, 1).read(reply.clone());
         assert!(
             !matches!(all, Some(Ok(AcquireAllReply::Granted { .. }))),
             "{said}"

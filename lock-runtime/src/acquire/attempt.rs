@@ -1,0 +1,108 @@
+//! One request being served: what every step between the caller and the store needs of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::checked_request::{CheckedRequest, Deadline};
+use crate::acquire::contend::LastWords;
+use crate::backend::{Acquired, Fault, Granted};
+use crate::hold::core::Core;
+use crate::hold::handle::HoldHandle;
+use crate::hold::lifecycle::Counted;
+use crate::queue::Head;
+use crate::values::clock::Moment;
+use crate::values::error::{LockError, StoreError};
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+
+/// A request, the manager that it was made of, and when its caller gives up.
+pub(crate) struct Attempt {
+    pub(crate) core: Arc<Core>,
+    pub(crate) request: CheckedRequest,
+    pub(crate) deadline: Deadline,
+}
+
+impl Attempt {
+    /// The wait begins now.
+    pub(crate) fn new(core: Arc<Core>, request: CheckedRequest) -> Attempt {
+        let deadline = Deadline::new(request.wait);
+        Attempt {
+            core,
+            request,
+            deadline,
+        }
+    }
+
+    pub(crate) fn key(&self) -> &Arc<Key> {
+        &self.request.key
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.request.key.kind()
+    }
+
+    /// Asks the store once as `holder`. The count is to be kept until a grant counts as a guard: a shutdown in between
+    /// would leave the lock to its lease.
+    pub(crate) async fn ask_as(
+        &self,
+        holder: HolderId,
+        now: Moment,
+    ) -> (Counted, Result<Acquired, Fault>) {
+        let Attempt {
+            core,
+            request,
+            deadline,
+        } = self;
+        let asking = core.life.under_way.enter();
+        if let Some(why) = core.life.closed() {
+            return (asking, Err(Fault::Closed(why)));
+        }
+        let mut call = core.acquire_request(&request.key, holder, &request.hold_options, now);
+        call.timeout = deadline.cut(call.timeout, now);
+        call.waits = deadline.rest(request.wait, now);
+        let answer = core.backend.acquire(call).await;
+        (asking, answer)
+    }
+
+    /// What the store has granted, as a hold of this process. `head`: this process's turn at the key, if the hold owns
+    /// it.
+    pub(crate) fn admit(
+        &self,
+        head: Option<Head>,
+        holder: HolderId,
+        granted: Granted,
+    ) -> HoldHandle {
+        let (key, options) = (&self.request.key, self.request.hold_options);
+        HoldHandle::admit(&self.core, key, head, holder, options, granted)
+    }
+
+    /// The error of a caller who gives up while somebody else has the lock.
+    pub(crate) fn busy(&self, left: Option<Duration>) -> LockError {
+        self.request.busy(&self.deadline, left)
+    }
+
+    /// What a caller is told who never asked the store: what the one at the head last heard from it.
+    pub(crate) fn gave_up(&self, fault: Option<StoreError>) -> LockError {
+        match fault {
+            Some(source) => LockError::Unavailable {
+                name: self.key().name().to_owned(),
+                source,
+            },
+            None => self.busy(None),
+        }
+    }
+
+    pub(crate) fn error(&self, fault: Fault) -> LockError {
+        fault.into_error(self.key().name())
+    }
+
+    /// The error of a caller whose time is over: the last definite answer decides.
+    pub(crate) fn gives_up(&self, last: LastWords) -> LockError {
+        match (last.busy, last.fault) {
+            (Some(left), _) => self.busy(left),
+            (None, Some(fault)) => self.error(fault),
+            (None, None) => self.busy(None),
+        }
+    }
+}

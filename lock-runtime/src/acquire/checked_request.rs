@@ -1,0 +1,94 @@
+//! A checked request, and how long its caller is patient.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::observe;
+use crate::values::clock::{self, Moment};
+use crate::values::error::LockError;
+use crate::values::key::Key;
+use crate::values::options::HoldOptions;
+
+/// A call that is made near the deadline gets this much time all the same.
+pub(crate) const LEAST_CALL: Duration = Duration::from_millis(10);
+
+/// A checked request.
+#[derive(Clone, Debug)]
+pub(crate) struct CheckedRequest {
+    pub(crate) key: Arc<Key>,
+    pub(crate) hold_options: HoldOptions,
+    /// `None` waits for ever.
+    pub(crate) wait: Option<Duration>,
+    /// Whether an ancestor's hold is shared.
+    pub(crate) reentrant: bool,
+}
+
+/// When the caller came, and when it gives up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    pub(crate) since: Moment,
+    pub(crate) until: Option<Moment>,
+}
+
+impl Deadline {
+    pub(crate) fn new(wait: Option<Duration>) -> Deadline {
+        let since = clock::now();
+        Deadline {
+            since,
+            until: wait.map(|wait| since + wait),
+        }
+    }
+
+    pub(crate) fn is_over(self) -> bool {
+        self.is_over_at(clock::now())
+    }
+
+    /// As [`is_over`](Deadline::is_over), for a caller that has just read the clock.
+    pub(crate) fn is_over_at(self, now: Moment) -> bool {
+        self.until.is_some_and(|until| now.has_reached(until))
+    }
+
+    /// Resolves when it is over.
+    pub(crate) async fn over(self) {
+        match self.until {
+            Some(until) => clock::sleep_until(until).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Sleeps for `pause`, or until the wait ends.
+    pub(crate) async fn pause(self, pause: Duration) {
+        let end = clock::now() + pause;
+        clock::sleep_until(self.until.map_or(end, |until| until.earlier(end))).await;
+    }
+
+    /// How long the caller goes on waiting after this attempt; `None` if it does not wait.
+    pub(crate) fn rest(self, wait: Option<Duration>, now: Moment) -> Option<Duration> {
+        if wait == Some(Duration::ZERO) {
+            return None;
+        }
+        Some(self.until.map_or(Duration::MAX, |until| until - now))
+    }
+
+    /// How long a call may take: its own timeout, cut to what is left of a wait.
+    pub(crate) fn cut(self, timeout: Duration, now: Moment) -> Duration {
+        match self.until {
+            // A request that does not wait still makes its one call.
+            Some(until) if !now.has_reached(until) => timeout.min((until - now).max(LEAST_CALL)),
+            _ => timeout,
+        }
+    }
+}
+
+impl CheckedRequest {
+    /// The error of somebody who gives up.
+    pub(crate) fn busy(&self, deadline: &Deadline, left: Option<Duration>) -> LockError {
+        let waited = deadline.since.elapsed();
+        observe::busy(self.hold_options.label, waited);
+        LockError::Busy {
+            name: self.key.name().to_owned(),
+            waited,
+            retry_after: left,
+        }
+    }
+}

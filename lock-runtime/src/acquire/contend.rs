@@ -1,0 +1,151 @@
+//! The one way to wait for something in a store: ask, listen, sleep until a message, ask again.
+//!
+//! There is one deadline for all of it. Wake-up messages are hints: expiry, lost messages and failovers publish
+//! nothing, so a contender asks again once per [`CAP`] at the latest.
+
+use std::time::Duration;
+
+use crate::acquire::attempt::Attempt;
+use crate::backend::{Fault, Listen};
+use crate::queue;
+use crate::values::backoff::Backoff;
+use crate::values::clock::{self, Moment};
+use crate::values::error::LockError;
+
+/// How long a contender sleeps at most before it asks again, give or take a fifth.
+const CAP: Duration = Duration::from_secs(1);
+
+/// The pauses after a store that failed.
+pub(crate) fn pauses_after_faults() -> Backoff {
+    Backoff::new(Duration::from_millis(25), Duration::from_millis(500))
+}
+
+/// Until the lease's end or the cap.
+pub(crate) fn nap(left: Option<Duration>) -> Duration {
+    let cap = CAP.mul_f64(0.8 + fastrand::f64() * 0.4);
+    // A millisecond past the lease's end, or the store has not noticed it yet.
+    left.map_or(cap, |left| (left + Duration::from_millis(1)).min(cap))
+}
+
+/// What one question to the store gave.
+pub(crate) enum Asked<T> {
+    Granted(T),
+    /// What is left of the lease.
+    Busy(Option<Duration>),
+    Failed(Fault),
+}
+
+/// What a contender knows when its time is over.
+pub(crate) struct LastWords {
+    /// The last definite answer, and what was left of the lease then.
+    pub(crate) busy: Option<Option<Duration>>,
+    /// Why the last question has no answer.
+    pub(crate) fault: Option<Fault>,
+}
+
+/// A caller who waits for something in a store. Dropped, it gives up.
+pub(crate) trait Contender {
+    type Granted;
+
+    fn attempt(&self) -> &Attempt;
+
+    /// Asks the store once.
+    fn ask(&mut self, now: Moment) -> impl Future<Output = Asked<Self::Granted>> + Send;
+
+    /// Listens for what makes it worth while to ask again.
+    fn listen(&self) -> Box<dyn Listen>;
+
+    /// How long to sleep at most, given what was left of the lease.
+    fn nap(&self, left: Option<Duration>) -> Duration {
+        nap(left)
+    }
+
+    /// Counts the caller among those who wait, once the store has not granted the request.
+    ///
+    /// # Errors
+    /// [`LockError::TooManyWaiters`].
+    fn waits(&self) -> Result<(), LockError>;
+
+    /// Whether the store is asked again after this fault.
+    fn goes_on_after(&self, fault: &Fault) -> bool {
+        fault.is_passing()
+    }
+
+    fn error(&self, fault: Fault) -> LockError {
+        self.attempt().error(fault)
+    }
+
+    /// The error of a caller whose time is over.
+    fn gives_up(&self, last: LastWords) -> LockError {
+        self.attempt().gives_up(last)
+    }
+}
+
+/// Asks until the request is granted or its time is over. `first`: what came of the first question, which was asked
+/// already.
+pub(crate) async fn contend<C: Contender>(
+    contender: &mut C,
+    first: Asked<C::Granted>,
+) -> Result<C::Granted, LockError> {
+    let deadline = contender.attempt().deadline;
+    let mut outcome = first;
+    let mut listener: Option<Box<dyn Listen>> = None;
+    let mut pauses = pauses_after_faults();
+    let mut busy: Option<Option<Duration>> = None;
+    loop {
+        let fault = match outcome {
+            Asked::Granted(granted) => return Ok(granted),
+            Asked::Busy(left) => {
+                busy = Some(left);
+                pauses.reset();
+                None
+            }
+            Asked::Failed(fault) if !contender.goes_on_after(&fault) => {
+                return Err(contender.error(fault));
+            }
+            Asked::Failed(fault) => {
+                if matches!(fault, Fault::TooFew(_)) {
+                    // The lock was granted and given back: that somebody else has it is no reason any more. And the
+                    // contender may ask as another holder.
+                    (busy, listener) = (None, None);
+                }
+                Some(fault)
+            }
+        };
+        if deadline.is_over() {
+            return Err(contender.gives_up(LastWords { busy, fault }));
+        }
+        contender.waits()?;
+        let waiting = async {
+            match (&fault, &mut listener) {
+                (Some(_), _) => deadline.pause(pauses.pause()).await,
+                (None, None) => {
+                    // A release between the question and the subscription would be missed: ask again after it.
+                    let listener = listener.insert(contender.listen());
+                    tokio::select! {
+                        () = listener.ready() => {}
+                        () = deadline.pause(CAP) => {}
+                    }
+                }
+                (None, Some(listener)) => {
+                    tokio::select! {
+                        () = listener.heard() => {}
+                        () = deadline.pause(contender.nap(busy.flatten())) => {}
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = waiting => {}
+            () = contender.attempt().core.life.closing() => {
+                return Err(queue::closed(contender.attempt().key()));
+            }
+        }
+        let now = clock::now();
+        if deadline.is_over_at(now) {
+            // No further call: its answer would come too late. What was known last is the answer.
+            return Err(contender.gives_up(LastWords { busy, fault }));
+        }
+        outcome = contender.ask(now).await;
+    }
+}

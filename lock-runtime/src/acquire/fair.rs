@@ -1,0 +1,206 @@
+//! Waiting for a fair lock: every waiter has a place of its own in the store's queue, under one holder id, and keeps
+//! it by asking again. Deadlines, faults and pauses are those of any other wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::attempt::Attempt;
+use crate::acquire::contend::{Asked, Contender, contend, nap};
+use crate::backend::{Acquired, Fault, HoldRef, Listen, QUEUE_LIFE};
+use crate::hold::core::Core;
+use crate::hold::handle::HoldHandle;
+use crate::hold::lifecycle::Counted;
+use crate::queue::Waiting;
+use crate::release::undo;
+use crate::values::clock::{self, Moment};
+use crate::values::error::LockError;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+
+/// A waiter with others before it asks this often at the latest, give or take, or its place would be taken for deserted.
+const HEARTBEAT: Duration = Duration::from_millis(1_600);
+/// The first in the queue may be told that nothing is left of a lease which the store still keeps. It never asks
+/// more often than this without being woken.
+const SHORTEST_NAP: Duration = Duration::from_millis(50);
+/// How much later than we think, by its own clock and the call timeout aside, the server may still take a question.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// Acquires with a place in the store's queue.
+pub(crate) async fn acquire(attempt: &Attempt, now: Moment) -> Result<HoldHandle, LockError> {
+    let waiting = attempt.core.queues.join_store_queue(attempt.key())?;
+    let mut seat = FairSeat::new(attempt, Some(waiting));
+    let first = seat.ask(now).await;
+    contend(&mut seat, first).await
+}
+
+/// Asks the store once. `None` if others of this process wait for the lock.
+pub(crate) async fn try_acquire(attempt: &Attempt) -> Option<Asked<HoldHandle>> {
+    if !attempt.core.queues.store_queue_is_empty(attempt.key()) {
+        return None;
+    }
+    let mut seat = FairSeat::new(attempt, None);
+    Some(seat.ask(attempt.deadline.since).await)
+}
+
+/// A caller who asks for a fair lock, with what it has at the store.
+struct FairSeat<'a> {
+    attempt: &'a Attempt,
+    holder: HolderId,
+    first: bool,
+    /// The store may have a place in the queue, or even the lock, for this holder.
+    known: bool,
+    /// Until when a question that got no answer may still arrive. Set while one is under way: a caller who drops it does not
+    /// know the answer either.
+    loose_until: Option<Moment>,
+    /// Local caps and counts.
+    waiting: Option<Waiting>,
+    /// Keeps a shutdown waiting until the place is given back.
+    _leaving: Counted,
+}
+
+impl<'a> FairSeat<'a> {
+    fn new(attempt: &'a Attempt, waiting: Option<Waiting>) -> FairSeat<'a> {
+        FairSeat {
+            attempt,
+            holder: attempt.core.ids.fresh(),
+            first: false,
+            known: false,
+            loose_until: None,
+            waiting,
+            _leaving: attempt.core.life.background.enter(),
+        }
+    }
+
+    /// What it takes to undo what the store may have for this holder, in the background.
+    fn undoing(&self) -> (Arc<Core>, Arc<Key>, HolderId) {
+        let Attempt { core, request, .. } = self.attempt;
+        (core.clone(), request.key.clone(), self.holder)
+    }
+
+    /// A question without an answer may arrive after the hold that a later one was granted has ended, and take the
+    /// lock for nobody.
+    fn watch_for_strays(&self, handle: &HoldHandle) {
+        let Some(until) = self.loose_until else {
+            return;
+        };
+        let until = until + self.slack();
+        let (core, key, holder) = self.undoing();
+        let hold = Arc::downgrade(handle.hold());
+        let lease = handle.hold().ttl().duration();
+        self.attempt.core.life.spawn(async move {
+            clock::sleep_until(until).await;
+            // The store takes the question no more. A hold that is good, or whose key is kept for a while, is given back
+            // later than this.
+            if hold.upgrade().is_none_or(|hold| hold.is_given_back()) {
+                undo(&core, hold_ref(&key, holder), clock::now() + lease).await;
+            }
+        });
+    }
+
+    /// The estimate of the server's time is late by as much as the last answer was, a call timeout at most.
+    fn slack(&self) -> Duration {
+        SLACK + self.attempt.core.options.call_timeout
+    }
+}
+
+impl Contender for FairSeat<'_> {
+    type Granted = HoldHandle;
+
+    fn attempt(&self) -> &Attempt {
+        self.attempt
+    }
+
+    async fn ask(&mut self, now: Moment) -> Asked<HoldHandle> {
+        let Attempt {
+            core,
+            request,
+            deadline,
+        } = self.attempt;
+        let ttl = request.hold_options.ttl;
+        let timeout = ttl.call_timeout(core.options.call_timeout);
+        let arrives_until = now + deadline.cut(timeout, now);
+        let loose = self.loose_until;
+        self.loose_until = Some(loose.map_or(arrives_until, |until| until.later(arrives_until)));
+        let (_asking, answer) = self.attempt.ask_as(self.holder, now).await;
+        if !matches!(answer, Err(Fault::Unknown(_))) {
+            self.loose_until = loose;
+        }
+        match answer {
+            Ok(Acquired::Granted(granted)) => {
+                self.known = false;
+                self.waiting = None;
+                let handle = self.attempt.admit(None, self.holder, granted);
+                self.watch_for_strays(&handle);
+                Asked::Granted(handle)
+            }
+            Ok(Acquired::Queued { left, first }) => {
+                self.known = true;
+                self.first = first;
+                Asked::Busy(left)
+            }
+            Ok(Acquired::Busy { left }) => Asked::Busy(left),
+            Err(fault) => {
+                if matches!(fault, Fault::TooFew(_)) {
+                    // What gives it back may be repeated: who asks again is not to be undone by it.
+                    let waiting = self.waiting.take();
+                    *self = FairSeat::new(self.attempt, waiting);
+                }
+                if matches!(fault, Fault::Unknown(_)) {
+                    self.known = true;
+                }
+                Asked::Failed(fault)
+            }
+        }
+    }
+
+    fn listen(&self) -> Box<dyn Listen> {
+        let Attempt { core, request, .. } = self.attempt;
+        core.backend.listen_alone(&request.key, self.holder)
+    }
+
+    fn nap(&self, left: Option<Duration>) -> Duration {
+        if self.first {
+            nap(left).max(SHORTEST_NAP)
+        } else {
+            HEARTBEAT.mul_f64(0.8 + fastrand::f64() * 0.2)
+        }
+    }
+
+    /// Counted from the first question on.
+    fn waits(&self) -> Result<(), LockError> {
+        Ok(())
+    }
+}
+
+impl Drop for FairSeat<'_> {
+    /// Leaves the queue in the background. A place that cannot be given back is deserted soon.
+    fn drop(&mut self) {
+        if !self.known {
+            return;
+        }
+        let (core, key, holder) = self.undoing();
+        let loose_until = self.loose_until.map(|until| until + self.slack());
+        let lease = self
+            .attempt
+            .request
+            .hold_options
+            .ttl
+            .duration()
+            .max(QUEUE_LIFE);
+        self.attempt.core.life.spawn(async move {
+            undo(&core, hold_ref(&key, holder), clock::now() + lease).await;
+            if let Some(until) = loose_until {
+                clock::sleep_until(until).await;
+                undo(&core, hold_ref(&key, holder), clock::now() + lease).await;
+            }
+        });
+    }
+}
+
+fn hold_ref(key: &Key, holder: HolderId) -> HoldRef<'_> {
+    HoldRef {
+        key,
+        holder,
+        permits: 1,
+    }
+}

@@ -1,0 +1,225 @@
+//! Behind the other callers of this process, and then, at their head, to the store for all of them.
+
+use std::time::Duration;
+
+use crate::acquire::attempt::Attempt;
+use crate::acquire::contend::{Asked, Contender, contend};
+use crate::backend::{Acquired, Fault, Listen};
+use crate::hold::handle::HoldHandle;
+use crate::observe;
+use crate::queue::handoff_budget::HandoffBudget;
+use crate::queue::{self, Entry, Head, Turn, Waiter};
+use crate::values::clock::{self, Moment};
+use crate::values::error::{LockError, StoreError};
+use crate::values::kind::Kind;
+
+/// A head that was not heard of for this and the call timeout is not polled any more.
+const SILENCE: Duration = Duration::from_secs(3);
+/// A wait behind this process's own hold that lasts so long is worth a warning.
+const LONG_LOCAL_WAIT: Duration = Duration::from_secs(1);
+
+/// Queues behind the others of this process, then deals with the store for all of them.
+pub(crate) async fn acquire(attempt: &Attempt, mut now: Moment) -> Result<HoldHandle, LockError> {
+    loop {
+        let turn = match attempt.enter()? {
+            Entry::Head(head) => Turn::Head(head),
+            Entry::Queued(waiter) => {
+                let turn = attempt.wait_in_queue(waiter).await?;
+                now = clock::now();
+                turn
+            }
+        };
+        match turn {
+            Turn::Held(unclaimed) => {
+                if let Some(handle) = unclaimed.claim() {
+                    return Ok(handle);
+                }
+                // Lost before this caller was polled: it asks again.
+            }
+            Turn::Head(head) => return at_the_head(attempt, head, now).await,
+            // Said to readers alone.
+            Turn::Go => {}
+        }
+    }
+}
+
+/// Asks the store once, if nobody of this process is before the caller. `None` if somebody is.
+pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHandle>>, LockError> {
+    let (head, now) = match attempt.core.queues.try_enter(attempt.key()) {
+        Some(head) => (head, attempt.deadline.since),
+        None if attempt.kind().is_exclusive() => return Ok(None),
+        None => match short_queue(attempt).await? {
+            Some(head) => (head, clock::now()),
+            None => return Ok(None),
+        },
+    };
+    Ok(Some(HeadSeat::new(attempt, head).ask(now).await))
+}
+
+/// The turn of somebody who does not wait, at a key that may admit several: near, unless the one at the head has
+/// to wait itself.
+async fn short_queue(attempt: &Attempt) -> Result<Option<Head>, LockError> {
+    let turn = match attempt.enter()? {
+        Entry::Head(head) => return Ok(Some(head)),
+        Entry::Queued(waiter) => attempt.wait_in_queue(waiter).await,
+    };
+    match turn {
+        Ok(Turn::Head(head)) => Ok(Some(head)),
+        Ok(Turn::Held(_) | Turn::Go) | Err(LockError::Busy { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deals with the store for everybody in this process who wants the key.
+pub(crate) async fn at_the_head(
+    attempt: &Attempt,
+    head: Head,
+    mut now: Moment,
+) -> Result<HoldHandle, LockError> {
+    let round_trip = attempt.core.backend.round_trip(attempt.key());
+    let deadline = &attempt.deadline;
+    if let Some(pause) = head.budget(|budget| budget.pause(round_trip)).flatten() {
+        deadline.pause(pause).await;
+        now = clock::now();
+    }
+    // A caller who comes to the head when its time is over makes no call any more; one who does not wait makes one.
+    if deadline.is_over_at(now) && attempt.request.wait != Some(Duration::ZERO) {
+        return Err(attempt.gave_up(head.fault()));
+    }
+    let mut seat = HeadSeat::new(attempt, head);
+    match seat.ask(now).await {
+        Asked::Granted(handle) => Ok(handle),
+        // Boxed: the uncontended path, and the thousands that queue, need not carry its size.
+        first => Box::pin(seat.contend(first)).await,
+    }
+}
+
+impl Attempt {
+    /// Becomes the head of the local queue, or waits in it.
+    pub(crate) fn enter(&self) -> Result<Entry, LockError> {
+        self.core
+            .queues
+            .enter(self.key(), self.request.hold_options)
+    }
+
+    /// Waits in the local queue.
+    pub(crate) async fn wait_in_queue(&self, mut waiter: Waiter) -> Result<Turn, LockError> {
+        let deadline = &self.deadline;
+        let timeout = self.core.options.call_timeout;
+        let ends_before = |at: Moment| deadline.until.map_or(at, |until| until.earlier(at));
+        let warn_at = deadline.since + LONG_LOCAL_WAIT;
+        let mut timer = std::pin::pin!(clock::sleep_until(ends_before(warn_at)));
+        let mut warned = false;
+        loop {
+            tokio::select! {
+                biased;
+                turn = waiter.turn() => return turn.ok_or_else(|| queue::closed(self.key())),
+                () = timer.as_mut() => {}
+            }
+            if deadline.is_over() {
+                // The head waits for its first answer: it may be that the store is away, and then "busy" would be a lie.
+                if let Some(news) = waiter.first_news() {
+                    // A caller who does not wait at all still gets that one answer.
+                    let longer = match self.request.wait {
+                        Some(Duration::ZERO) => timeout,
+                        _ => Duration::ZERO,
+                    };
+                    tokio::select! {
+                        biased;
+                        turn = waiter.turn() => return turn.ok_or_else(|| queue::closed(self.key())),
+                        () = news => {}
+                        () = clock::sleep(longer) => {
+                            return Err(self.gave_up(Some(StoreError::new("no answer yet"))));
+                        }
+                    }
+                }
+                return Err(self.gave_up(waiter.fault()));
+            }
+            if !std::mem::replace(&mut warned, true)
+                && let Some(holder) = waiter.blocked_by()
+            {
+                let label = self.request.hold_options.label;
+                observe::long_local_wait(self.key().name(), label, holder);
+            }
+            waiter.look_at_head();
+            let next_look = clock::now() + timeout + SILENCE;
+            timer.as_mut().reset(ends_before(next_look).tick());
+        }
+    }
+}
+
+/// The head of a local queue, who deals with the store for everybody in this process who wants the key.
+pub(crate) struct HeadSeat<'a> {
+    attempt: &'a Attempt,
+    /// Gone once the lock was granted.
+    head: Option<Head>,
+}
+
+impl<'a> HeadSeat<'a> {
+    pub(crate) fn new(attempt: &'a Attempt, head: Head) -> HeadSeat<'a> {
+        HeadSeat {
+            attempt,
+            head: Some(head),
+        }
+    }
+
+    /// Waits after a first question that did not get the lock.
+    pub(crate) async fn contend(
+        mut self,
+        first: Asked<HoldHandle>,
+    ) -> Result<HoldHandle, LockError> {
+        contend(&mut self, first).await
+    }
+
+    fn note(&self, note: impl FnOnce(&Head)) {
+        if let Some(head) = &self.head {
+            note(head);
+        }
+    }
+}
+
+impl Contender for HeadSeat<'_> {
+    type Granted = HoldHandle;
+
+    fn attempt(&self) -> &Attempt {
+        self.attempt
+    }
+
+    async fn ask(&mut self, now: Moment) -> Asked<HoldHandle> {
+        let holder = self.attempt.core.ids.fresh();
+        match self.attempt.ask_as(holder, now).await {
+            (_asking, Ok(Acquired::Granted(granted))) => {
+                // Where the store may admit the next one as well, the turn goes on at once.
+                let mut head = self.head.take();
+                match self.attempt.kind() {
+                    Kind::Read => head.take().into_iter().for_each(Head::admit_all),
+                    kind => head = head.filter(|_| kind.is_exclusive()),
+                }
+                Asked::Granted(self.attempt.admit(head, holder, granted))
+            }
+            (_, Ok(Acquired::Busy { left } | Acquired::Queued { left, .. })) => {
+                self.note(|head| {
+                    head.heard_from_store(None);
+                    head.budget(HandoffBudget::saw_another);
+                });
+                Asked::Busy(left)
+            }
+            (_, Err(fault)) => {
+                if let Fault::NotDone(source) | Fault::TooFew(source) | Fault::Unknown(source) =
+                    &fault
+                {
+                    self.note(|head| head.heard_from_store(Some(source)));
+                }
+                Asked::Failed(fault)
+            }
+        }
+    }
+
+    fn listen(&self) -> Box<dyn Listen> {
+        self.attempt.core.backend.listen(self.attempt.key())
+    }
+
+    fn waits(&self) -> Result<(), LockError> {
+        self.head.as_ref().map_or(Ok(()), Head::waits)
+    }
+}

@@ -1,0 +1,128 @@
+//! From a request to a hold: re-enter, queue, ask the store, wait for a release, ask again.
+
+pub(crate) mod attempt;
+pub(crate) mod checked_request;
+pub(crate) mod contend;
+pub(crate) mod counter;
+pub(crate) mod fair;
+pub(crate) mod local;
+pub(crate) mod multi;
+pub(crate) mod reentry;
+pub(crate) mod shared;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::attempt::Attempt;
+use crate::acquire::checked_request::CheckedRequest;
+use crate::acquire::contend::Asked;
+use crate::acquire::reentry::{ancestor, enter_nested};
+use crate::hold::call_chain::Caller;
+use crate::hold::core::Core;
+use crate::hold::handle::HoldHandle;
+use crate::hold::state::Hold;
+use crate::observe;
+use crate::values::clock::{self, Moment};
+use crate::values::error::{LockError, LostReason};
+use crate::values::kind::Kind;
+
+/// Acquires within the request's wait.
+pub(crate) async fn acquire(
+    core: Arc<Core>,
+    request: CheckedRequest,
+    caller: Caller,
+) -> Result<HoldHandle, LockError> {
+    core.start_here()?;
+    let attempt = Attempt::new(core, request);
+    // Read anew after everything that may have taken time, and only there.
+    let mut now = attempt.deadline.since;
+    if let Some(ancestor) = ancestor(&attempt.core, &attempt.request, &caller)? {
+        let at_once = match ancestor.turn_now(attempt.kind()) {
+            Some(turn) => enter_nested(&attempt, &ancestor, turn)?,
+            None => None,
+        };
+        let handle = match at_once {
+            Some(handle) => Some(handle),
+            // Boxed: requests that are not nested need not carry its size.
+            None => Box::pin(reentry::acquire(&attempt, &caller)).await?,
+        };
+        if let Some(handle) = handle {
+            return Ok(handle.acquired_in(caller.frame()));
+        }
+        now = clock::now();
+    }
+    // After the re-entry: a body that a shutdown lets finish may still nest.
+    attempt.core.life.admit(attempt.key())?;
+    loop {
+        // Boxed: a mutex need not carry the size of the others.
+        let mut handle = match attempt.kind() {
+            Kind::Fair => Box::pin(fair::acquire(&attempt, now)).await?,
+            Kind::Read => Box::pin(shared::acquire(&attempt)).await?,
+            _ => local::acquire(&attempt, now).await?,
+        };
+        now = clock::now();
+        // Dropping the handle gives the lock back.
+        attempt.core.life.admit(attempt.key())?;
+        if came_too_late(handle.hold(), &attempt.request, now) {
+            if !attempt.deadline.is_over_at(now) {
+                continue;
+            }
+            // A hold that was lost before its caller saw it is no hold.
+            handle.hold().check()?;
+        }
+        handle.renew_from_now_on(attempt.request.hold_options.renewed);
+        return Ok(acquired(&attempt, handle, &caller));
+    }
+}
+
+/// Acquires at once or not at all. No I/O when this process holds the key or queues for it.
+pub(crate) async fn try_acquire(
+    core: Arc<Core>,
+    mut request: CheckedRequest,
+    caller: Caller,
+) -> Result<Option<HoldHandle>, LockError> {
+    core.start_here()?;
+    request.wait = Some(Duration::ZERO);
+    let attempt = Attempt::new(core, request);
+    while let Some(ancestor) = ancestor(&attempt.core, &attempt.request, &caller)? {
+        let Some(turn) = ancestor.turn_now(attempt.kind()) else {
+            return Ok(None);
+        };
+        if let Some(handle) = enter_nested(&attempt, &ancestor, turn)? {
+            return Ok(Some(handle.acquired_in(caller.frame())));
+        }
+    }
+    attempt.core.life.admit(attempt.key())?;
+    let asked = match attempt.kind() {
+        Kind::Fair => Box::pin(fair::try_acquire(&attempt)).await,
+        // Other readers of this process are not in its way.
+        Kind::Read => Some(Box::pin(shared::ask(&attempt)).await),
+        _ => local::try_acquire(&attempt).await?,
+    };
+    match asked {
+        Some(Asked::Granted(handle)) => {
+            attempt.core.life.admit(attempt.key())?;
+            // A hold that was lost before its caller saw it is no hold.
+            handle.hold().check()?;
+            Ok(Some(acquired(&attempt, handle, &caller)))
+        }
+        Some(Asked::Failed(fault)) => Err(attempt.error(fault)),
+        Some(Asked::Busy(_)) | None => Ok(None),
+    }
+}
+
+/// The hold goes to its caller.
+fn acquired(attempt: &Attempt, handle: HoldHandle, caller: &Caller) -> HoldHandle {
+    let label = attempt.request.hold_options.label;
+    observe::acquired(label, attempt.key().name(), attempt.deadline.since);
+    handle.acquired_in(caller.frame())
+}
+
+/// True if the hold has too little of its lease left, because this task was not run in time, or is lost already.
+/// Its `max_hold` does not count: a fresh one would be as short.
+pub(crate) fn came_too_late(hold: &Hold, request: &CheckedRequest, now: Moment) -> bool {
+    hold.deadline() - now < request.hold_options.ttl.least_useful()
+        || hold
+            .known_loss()
+            .is_some_and(|reason| reason != LostReason::MaxHold)
+}

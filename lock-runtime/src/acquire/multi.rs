@@ -1,0 +1,291 @@
+//! Taking a set of locks: by one script where that goes, else one by one in their order.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire;
+use crate::acquire::checked_request::{CheckedRequest, Deadline};
+use crate::acquire::reentry::ancestor;
+use crate::backend::{AcquireRequest, AcquiredAll, Fault};
+use crate::hold::call_chain::Caller;
+use crate::hold::core::Core;
+use crate::hold::group::{Handles, all_of};
+use crate::hold::handle::HoldHandle;
+use crate::observe;
+use crate::values::backoff::jittered;
+use crate::values::clock::{self, Moment};
+use crate::values::error::{LockError, StoreError};
+use crate::values::ttl::Ttl;
+
+/// One lock of a set, checked.
+pub(crate) type Member = (Arc<Core>, CheckedRequest);
+
+/// Before a set is tried again of which a part was lost while the rest was waited for.
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// What came of asking for the whole set.
+enum AtOnce {
+    Taken(Vec<HoldHandle>),
+    /// One of them is held, in the store or by this process.
+    Busy,
+    /// They are of several stores or of several slots, of kinds that do not go together, or held further out.
+    Apart,
+    Failed(Fault),
+}
+
+/// Acquires all of them before the deadline, which is for more than one try.
+pub(crate) async fn acquire(
+    members: &[Member],
+    deadline: &Deadline,
+    caller: Caller,
+) -> Result<Handles, LockError> {
+    loop {
+        let handles = match at_once(members, Some(deadline), &caller).await? {
+            AtOnce::Taken(handles) => handles,
+            AtOnce::Failed(fault) if !fault.is_passing() || deadline.is_over() => {
+                return Err(fault.into_error(first_name(members)));
+            }
+            // Taken one by one, they are asked for again for as long as there is time.
+            AtOnce::Busy | AtOnce::Apart | AtOnce::Failed(_) => {
+                one_by_one(members, deadline, &caller).await?
+            }
+        };
+        let now = clock::now();
+        // A set of which one was lost, or nearly so, while the rest was waited for is no set. How long an ancestor's
+        // hold lasts is not for its nested handles to say.
+        let mut set = handles.iter().zip(members);
+        let spoilt = set.any(|(handle, (_, request))| {
+            handle.hold().known_loss().is_some()
+                || !handle.is_nested() && acquire::came_too_late(handle.hold(), request, now)
+        });
+        if !spoilt {
+            return joined(handles, members);
+        }
+        if deadline.is_over_at(now) {
+            return intact(handles, members);
+        }
+        drop(handles);
+        deadline.pause(jittered(PAUSE)).await;
+    }
+}
+
+/// Acquires all of them if they are free now. `None` if one of them is not.
+pub(crate) async fn try_acquire(
+    members: &[Member],
+    caller: Caller,
+) -> Result<Option<Handles>, LockError> {
+    match at_once(members, None, &caller).await? {
+        AtOnce::Taken(handles) => return intact(handles, members).map(Some),
+        AtOnce::Busy => return Ok(None),
+        AtOnce::Failed(fault) => return Err(fault.into_error(first_name(members))),
+        AtOnce::Apart => {}
+    }
+    let Some(timeout) = members
+        .iter()
+        .map(|(core, _)| core.options.call_timeout)
+        .max()
+    else {
+        return Ok(None);
+    };
+    // One time for all of them: each call by itself may take as long.
+    let Ok(tried) = tokio::time::timeout(timeout, try_each(members, &caller)).await else {
+        return Err(LockError::Unavailable {
+            name: first_name(members).to_owned(),
+            source: StoreError::new(format!("no answer within {timeout:?}")),
+        });
+    };
+    tried?.map(|handles| intact(handles, members)).transpose()
+}
+
+async fn try_each(
+    members: &[Member],
+    caller: &Caller,
+) -> Result<Option<Vec<HoldHandle>>, LockError> {
+    let mut handles: Vec<HoldHandle> = Vec::with_capacity(members.len());
+    for (core, request) in members {
+        match acquire::try_acquire(core.clone(), unrenewed(request), caller.clone()).await? {
+            Some(handle) => handles.push(handle),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(handles))
+}
+
+/// A hold that was lost before its caller saw it is no hold.
+fn intact(handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockError> {
+    for handle in &handles {
+        handle.hold().check()?;
+    }
+    joined(handles, members)
+}
+
+/// The set is complete and goes to its caller: from here on the watchdog renews it.
+fn joined(mut handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockError> {
+    for (handle, (_, request)) in handles.iter_mut().zip(members) {
+        handle.renew_from_now_on(request.hold_options.renewed);
+    }
+    let none = || crate::values::options::config("one guard holds at least one lock");
+    Handles::joined(handles).ok_or_else(none)
+}
+
+/// The order for one lock of a set that is not complete yet. The caller does not have that lock, so only the caller's
+/// own future may renew it ([`keeping`]), and does so while it is polled.
+fn unrenewed(request: &CheckedRequest) -> CheckedRequest {
+    let mut request = request.clone();
+    request.hold_options.renewed = false;
+    request
+}
+
+fn first_name(members: &[Member]) -> &str {
+    members
+        .first()
+        .map_or("", |(_, request)| request.key.name())
+}
+
+/// Asks for the whole set by one script, if it is of mutexes of one store that nobody here deals with.
+async fn at_once(
+    members: &[Member],
+    deadline: Option<&Deadline>,
+    caller: &Caller,
+) -> Result<AtOnce, LockError> {
+    let [(core, first), others @ ..] = members else {
+        return Ok(AtOnce::Apart);
+    };
+    core.start_here()?;
+    let goes = |request: &CheckedRequest| {
+        request.key.kind().is_mutex() && matches!(ancestor(core, request, caller), Ok(None))
+    };
+    if others.is_empty()
+        || !others.iter().all(|(other, _)| Arc::ptr_eq(core, other))
+        || !members.iter().all(|(_, request)| goes(request))
+    {
+        return Ok(AtOnce::Apart);
+    }
+    // Until the grants count as guards: a shutdown in between would leave the locks to their leases.
+    let _asking = core.life.under_way.enter();
+    core.life.admit(&first.key)?;
+    let mut heads = Vec::with_capacity(members.len());
+    for (_, request) in members {
+        match core.queues.try_enter(&request.key) {
+            Some(head) => heads.push(head),
+            None => return Ok(AtOnce::Busy),
+        }
+    }
+    let since = clock::now();
+    let call = |request| {
+        let mut call = call_for(core, request, since);
+        if let Some(deadline) = deadline {
+            call.timeout = deadline.cut(call.timeout, since);
+            call.waits = deadline.rest(None, since);
+        }
+        call
+    };
+    let calls: Vec<AcquireRequest<'_>> = members.iter().map(|(_, request)| call(request)).collect();
+    let granted = match core.backend.acquire_all(&calls).await {
+        Ok(AcquiredAll::Granted(granted)) => granted,
+        Ok(AcquiredAll::Busy) => return Ok(AtOnce::Busy),
+        Ok(AcquiredAll::Apart) => return Ok(AtOnce::Apart),
+        Err(fault) => return Ok(AtOnce::Failed(fault)),
+    };
+    let mut handles: Vec<HoldHandle> = Vec::with_capacity(members.len());
+    for (((_, request), call), (head, granted)) in members
+        .iter()
+        .zip(&calls)
+        .zip(heads.into_iter().zip(granted))
+    {
+        let holder = call.hold_ref.holder;
+        let handle = HoldHandle::admit(
+            core,
+            &request.key,
+            Some(head),
+            holder,
+            request.hold_options,
+            granted,
+        );
+        handles.push(handle.acquired_in(caller.frame()));
+        observe::acquired(request.hold_options.label, request.key.name(), since);
+    }
+    core.life.admit(&first.key)?;
+    Ok(AtOnce::Taken(handles))
+}
+
+fn call_for<'a>(core: &Core, request: &'a CheckedRequest, now: Moment) -> AcquireRequest<'a> {
+    core.acquire_request(&request.key, core.ids.fresh(), &request.hold_options, now)
+}
+
+/// Takes them in their order, waiting for each as long as there is time. What was taken before is renewed meanwhile.
+async fn one_by_one(
+    members: &[Member],
+    deadline: &Deadline,
+    caller: &Caller,
+) -> Result<Vec<HoldHandle>, LockError> {
+    let mut handles: Vec<HoldHandle> = Vec::with_capacity(members.len());
+    for (core, request) in members {
+        let now = clock::now();
+        if deadline.is_over_at(now) {
+            // No further call: a request without a wait would take all of its time for each of them.
+            return Err(request.busy(deadline, None));
+        }
+        let rest = CheckedRequest {
+            wait: deadline.until.map(|until| until - now),
+            ..unrenewed(request)
+        };
+        let acquiring = acquire::acquire(core.clone(), rest, caller.clone());
+        let handle = keeping(&handles, acquiring).await?;
+        handles.push(handle);
+    }
+    // A fixed lease starts anew when the set is complete. One that does not is looked at by the caller.
+    let earlier = handles.len().saturating_sub(1);
+    let fixed = handles[..earlier].iter().zip(members);
+    let fixed = fixed.filter(|(_, (_, request))| !request.hold_options.renewed);
+    let _ = renew(fixed.map(|(handle, _)| handle)).await;
+    Ok(handles)
+}
+
+/// Renews what is held already, while something else is waited for. Nothing is renewed while nobody polls this.
+async fn keeping<T>(handles: &[HoldHandle], waiting: impl Future<Output = T>) -> T {
+    let hold_options = handles.iter().filter(|handle| handle.is_fixed());
+    let Some(shortest) = hold_options.map(|handle| handle.hold().ttl()).min() else {
+        return waiting.await;
+    };
+    tokio::select! {
+        biased;
+        done = waiting => done,
+        never = renew_always(handles, shortest) => match never {},
+    }
+}
+
+async fn renew_always(handles: &[HoldHandle], shortest: Ttl) -> Infallible {
+    let mut pause = shortest.cadence();
+    loop {
+        clock::sleep(pause).await;
+        // Repeated soon if the store did not answer. A lost one is looked at when the wait is over.
+        pause = match renew(handles.iter()).await {
+            Err(LockError::Unavailable { .. }) => shortest.retry_pause(),
+            _ => shortest.cadence(),
+        };
+    }
+}
+
+/// Extends the leases of those that the watchdog does not renew.
+async fn renew(handles: impl Iterator<Item = &HoldHandle>) -> Result<(), LockError> {
+    type Renewing<'a> = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send + 'a>>;
+    let fixed = handles.filter(|handle| handle.is_fixed());
+    let renewals = fixed.map(|handle| Box::pin(renew_one(handle)) as Renewing<'_>);
+    all_of(renewals.collect()).await
+}
+
+/// As the watchdog does, with a part of the lease as the limit: a lost answer must leave time for another request.
+async fn renew_one(handle: &HoldHandle) -> Result<(), LockError> {
+    let ttl = handle.hold().ttl();
+    let timeout = ttl.call_timeout(handle.core().options.call_timeout);
+    let late = |_| LockError::Unavailable {
+        name: handle.hold().key().name().to_owned(),
+        source: StoreError::new(format!("no answer to the renewal within {timeout:?}")),
+    };
+    tokio::time::timeout(timeout, handle.renew(ttl))
+        .await
+        .unwrap_or_else(|elapsed| Err(late(elapsed)))
+}

@@ -1,0 +1,119 @@
+//! Re-entry: a request under an ancestor's hold shares it, without a round trip.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::acquire::attempt::Attempt;
+use crate::acquire::checked_request::CheckedRequest;
+use crate::hold::call_chain::{Caller, Level};
+use crate::hold::core::Core;
+use crate::hold::handle::HoldHandle;
+use crate::values::error::LockError;
+use crate::values::kind::Kind;
+
+/// The nearest ancestor that holds the lock through this manager, if the request may share its hold.
+///
+/// # Errors
+/// [`LockError::Upgrade`] if it only reads and a write is wanted: the write would wait for its own chain.
+pub(crate) fn ancestor(
+    core: &Core,
+    request: &CheckedRequest,
+    caller: &Caller,
+) -> Result<Option<Arc<Level>>, LockError> {
+    if !request.reentrant {
+        return Ok(None);
+    }
+    let Some(frame) = caller.frame() else {
+        return Ok(None);
+    };
+    let key = &request.key;
+    let ancestor = frame.upward().find(|level| {
+        let hold = &level.hold;
+        core.ids.made(hold.holder()) && hold.key().is_of_one_lock_with(key)
+    });
+    // The hold of a write may have become one of a read.
+    let reads =
+        |level: &Arc<Level>| level.kind == Kind::Read || level.hold.key().kind() == Kind::Read;
+    if key.kind() == Kind::Write && ancestor.as_ref().is_some_and(reads) {
+        let name = key.name().to_owned();
+        return Err(LockError::Upgrade { name });
+    }
+    Ok(ancestor)
+}
+
+/// Shares the hold of an ancestor, after waiting for the turn under it. `None` if the request is nested in no hold of
+/// the lock any more: it was released meanwhile, or another task than the ancestor's polls the request now.
+pub(crate) async fn acquire(
+    attempt: &Attempt,
+    caller: &Caller,
+) -> Result<Option<HoldHandle>, LockError> {
+    let Attempt {
+        core,
+        request,
+        deadline,
+    } = attempt;
+    while let Some(level) = ancestor(core, request, caller)? {
+        let turn = tokio::select! {
+            biased;
+            // Looked at before every poll of the others.
+            () = until_stranger(attempt, caller, &level) => continue,
+            Some(turn) = level.turn(attempt.kind()) => turn,
+            () = level.hold.clone().over() => match level.hold.loss() {
+                Some(reason) if !level.hold.is_left() => {
+                    return Err(level.hold.lost_error(reason, false));
+                }
+                _ => continue,
+            },
+            () = deadline.over() => return Err(attempt.busy(None)),
+        };
+        if let Some(handle) = enter_nested(attempt, &level, turn)? {
+            return Ok(Some(handle));
+        }
+    }
+    Ok(None)
+}
+
+/// Resolves at the first poll at which the level is not the request's ancestor any more. The task that changes that polls
+/// the request anew.
+async fn until_stranger(attempt: &Attempt, caller: &Caller, level: &Arc<Level>) {
+    poll_fn(
+        |_| match ancestor(&attempt.core, &attempt.request, caller) {
+            Ok(Some(found)) if Arc::ptr_eq(&found, level) => Poll::Pending,
+            _ => Poll::Ready(()),
+        },
+    )
+    .await;
+}
+
+/// Shares the ancestor's hold in the turn under it. `None` if it is no ancestor any more.
+///
+/// # Errors
+/// [`LockError::Lost`] if the hold is lost.
+pub(crate) fn enter_nested(
+    attempt: &Attempt,
+    level: &Arc<Level>,
+    turn: OwnedSemaphorePermit,
+) -> Result<Option<HoldHandle>, LockError> {
+    let (kind, hold) = (attempt.kind(), &level.hold);
+    let Some(path) = level.path(turn) else {
+        return Ok(None);
+    };
+    let options = attempt.request.hold_options;
+    let Some(longer) = hold.share(options, kind)? else {
+        return Ok(None);
+    };
+    if longer {
+        attempt.core.watch.look_now(hold);
+    }
+    let (core, hold) = (attempt.core.clone(), hold.clone());
+    Ok(Some(HoldHandle::nested(
+        core,
+        hold,
+        kind,
+        options.renewed,
+        path,
+    )))
+}

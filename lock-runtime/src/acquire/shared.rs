@@ -1,0 +1,61 @@
+//! Read requests. The store admits readers together, so none of them owns this process's turn at the key: each asks
+//! for itself. Only while the key is busy do they queue, and one of them asks for all; when it is admitted, all go.
+
+use std::time::Duration;
+
+use crate::acquire::attempt::Attempt;
+use crate::acquire::contend::Asked;
+use crate::acquire::local::{HeadSeat, at_the_head};
+use crate::backend::Acquired;
+use crate::hold::handle::HoldHandle;
+use crate::queue::{Entry, Turn};
+use crate::values::clock;
+use crate::values::error::LockError;
+
+pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> {
+    let deadline = &attempt.deadline;
+    let at_once = attempt.request.wait == Some(Duration::ZERO);
+    loop {
+        // A queue says that the key was busy a moment ago: a caller who has the time waits for its head's answer.
+        let asked = if at_once || !attempt.core.queues.is_open(attempt.key()) {
+            match ask(attempt).await {
+                Asked::Granted(handle) => return Ok(handle),
+                Asked::Busy(left) if deadline.is_over() => return Err(attempt.busy(left)),
+                Asked::Failed(fault) if deadline.is_over() || !fault.is_passing() => {
+                    return Err(attempt.error(fault));
+                }
+                asked => Some(asked),
+            }
+        } else {
+            None
+        };
+        let head = match attempt.enter()? {
+            Entry::Head(head) => head,
+            Entry::Queued(waiter) => match attempt.wait_in_queue(waiter).await? {
+                Turn::Head(head) => return at_the_head(attempt, head, clock::now()).await,
+                // Holds of readers do not own the turn, and are not handed over.
+                Turn::Held(_) => continue,
+                Turn::Go if deadline.is_over() && !at_once => return Err(attempt.busy(None)),
+                Turn::Go => continue,
+            },
+        };
+        let Some(asked) = asked else {
+            return at_the_head(attempt, head, clock::now()).await;
+        };
+        if let Asked::Busy(_) = &asked {
+            head.heard_from_store(None);
+        }
+        return HeadSeat::new(attempt, head).contend(asked).await;
+    }
+}
+
+/// Asks the store once, even if others of this process do.
+pub(crate) async fn ask(attempt: &Attempt) -> Asked<HoldHandle> {
+    let holder = attempt.core.ids.fresh();
+    let (_asking, answer) = attempt.ask_as(holder, clock::now()).await;
+    match answer {
+        Ok(Acquired::Granted(granted)) => Asked::Granted(attempt.admit(None, holder, granted)),
+        Ok(Acquired::Busy { left } | Acquired::Queued { left, .. }) => Asked::Busy(left),
+        Err(fault) => Asked::Failed(fault),
+    }
+}

@@ -1,0 +1,234 @@
+//! Builds a manager: the options as a caller sets them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::manager::LockManager;
+use crate::backend::memory::{MemoryBackend, MemoryStore};
+use crate::values::error::LockError;
+use crate::values::options::Options;
+use crate::values::replicas::Replicas;
+
+/// Builds a [`LockManager`].
+///
+/// | option | default | trade-off |
+/// |---|---|---|
+/// | [`namespace`](Self::namespace) | `lock:` | `""` shares names with other clients, Redisson's among them |
+/// | [`lease`](Self::lease) | 30 s, renewed every third | shorter frees a crashed holder's keys sooner and renews more |
+/// | [`longest_lease`](Self::longest_lease) | 24 h; on a quorum 1 min | shorter brings a restarted node of a quorum back sooner |
+/// | [`wait`](Self::wait) | 10 s | shorter than the lease: after a holder's crash, default waiters give up before its lease ends |
+/// | [`fencing`](Self::fencing) | on | off saves one write per acquisition |
+/// | [`call_timeout`](Self::call_timeout) | 2 s, a sixth of the lease at most | shorter notices a dead server sooner, and mistakes a slow one for it, except in renewals |
+/// | [`max_waiters`](Self::max_waiters) | 100,000 | a cap on memory |
+/// | [`max_waiters_per_key`](Self::max_waiters_per_key) | 20,000 | a cap on the latency of a hot key |
+/// | [`shutdown_grace`](Self::shutdown_grace) | 10 s | longer lets more work end by itself |
+/// | [`replicas`](Self::replicas) | off | on hands out a lock only once replicas have it: a failover loses fewer, each acquisition takes longer |
+/// | [`strict`](Self::strict) | off | on refuses a server that may evict held locks, instead of warning |
+/// | `cluster_channels` | sharded | both: a message more per release, for fleets that use sharded and classic ones |
+/// | [`lazy`](Self::lazy) | off | on starts without a reachable server; the first call waits for it |
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until `connect` or `in_memory`"]
+pub struct LockManagerBuilder {
+    pub(crate) options: Options,
+    store: Option<MemoryStore>,
+}
+
+impl LockManagerBuilder {
+    /// What every key starts with, 256 bytes at most. Default `lock:`. With `""`, keys are bare names, as Redisson uses
+    /// them.
+    pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
+        self.options.namespace = namespace.as_ref().into();
+        self
+    }
+
+    /// The lease of requests that set none: 1 s to 24 h, default 30 s. It is the TTL of the key; holds are renewed
+    /// every third of it while they live.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.options.lease = lease;
+        self
+    }
+
+    /// The longest lease that requests may ask for, 50 ms to 24 h: beyond it, [`LockError::InvalidLease`]. Default:
+    /// 24 h; for a [`quorum`](Self::quorum) 1 min.
+    pub fn longest_lease(mut self, longest: Duration) -> Self {
+        self.options.longest_lease = Some(longest);
+        self
+    }
+
+    /// How long requests that set nothing else wait: default 10 s; zero tries once. One year at most.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.options.wait = Some(wait);
+        self
+    }
+
+    /// Whether exclusive holds carry a fencing token. Default on. Those of [`fenced`](LockManager::fenced) always do.
+    pub fn fencing(mut self, on: bool) -> Self {
+        self.options.fencing = on;
+        self
+    }
+
+    /// How long one call to the store may take: 10 ms to 60 s, default 2 s. Acquires also end after a sixth of
+    /// their lease. A renewal that takes longer than that is not given up: it is asked again, and a late answer counts.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.options.call_timeout = timeout;
+        self
+    }
+
+    /// How many callers may wait in this manager. Default 100,000; beyond it, [`LockError::TooManyWaiters`].
+    pub fn max_waiters(mut self, most: usize) -> Self {
+        self.options.max_waiters = most;
+        self
+    }
+
+    /// How many callers may wait for one key in this manager. Default 20,000.
+    pub fn max_waiters_per_key(mut self, most: usize) -> Self {
+        self.options.max_waiters_per_key = most;
+        self
+    }
+
+    /// How long [`shutdown`](LockManager::shutdown) lets holds end by themselves. Default 10 s.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.options.shutdown_grace = grace;
+        self
+    }
+
+    /// Whether a server whose settings can lose held locks (any `maxmemory-policy` but `noeviction`) is refused
+    /// with [`LockError::InvalidConfig`] instead of a warning. Default off.
+    pub fn strict(mut self, on: bool) -> Self {
+        self.options.strict = on;
+        self
+    }
+
+    /// Whether [`connect`](Self::connect) returns before a server was reached. Default off: it fails fast. With `true`,
+    /// a server that is too old, or refused by [`strict`](Self::strict), is told by the first call, as
+    /// [`LockError::Denied`].
+    pub fn lazy(mut self, on: bool) -> Self {
+        self.options.lazy = on;
+        self
+    }
+
+    /// By which channels waiters are woken in a Redis Cluster. Default [`ClusterChannels::Sharded`]; anywhere else it
+    /// has no effect. All clients that share locks have to use the same ones.
+    ///
+    /// [`ClusterChannels::Sharded`]: crate::ClusterChannels::Sharded
+    #[cfg(feature = "redis")]
+    pub fn cluster_channels(mut self, channels: crate::ClusterChannels) -> Self {
+        self.options.channels = channels;
+        self
+    }
+
+    /// How many replicas of the Redis master (in a cluster, of the one that has the lock's slot) must have a lock before
+    /// it is handed out. Default [`Replicas::off`].
+    ///
+    /// It makes the window smaller in which a failover loses a lock that was granted. By itself it does not close it:
+    /// the replica that is promoted may be one that did not confirm, and a master that is cut off from the others goes
+    /// on granting for as long as enough replicas are on its side. With [`renewals(true)`](Replicas::renewals) and under
+    /// conditions (`docs/guarantees.md`) it does; else [fencing tokens](crate::FencingToken) do, for kinds that have
+    /// them.
+    ///
+    /// It applies to every kind of lock and to leased permits, to hand-overs between local callers, and to renewals if
+    /// they are to be [confirmed](Replicas::renewals), too; not to releases, plain permits and latches. The waiting
+    /// goes by two connections of its own to each master, and holds up no other request.
+    ///
+    /// Refused by [`in_memory`](Self::in_memory), `memory://` and [`quorum`](Self::quorum).
+    pub fn replicas(mut self, replicas: Replicas) -> Self {
+        self.options.replicas = replicas;
+        self
+    }
+
+    /// The store of [`in_memory`](Self::in_memory), to share one between managers. Default: a new one.
+    pub fn memory_store(mut self, store: &MemoryStore) -> Self {
+        self.store = Some(store.clone());
+        self
+    }
+
+    /// Builds a manager on a memory store. Its background work belongs to the runtime this is called in, or of the
+    /// first request if there is none.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidLease`], [`LockError::InvalidConfig`].
+    pub fn in_memory(self) -> Result<LockManager, LockError> {
+        self.options.check()?;
+        self.options.replicas.refuse("a memory store has none")?;
+        let store = self.store.unwrap_or_default();
+        Ok(LockManager::build(self.options, |events| {
+            Arc::new(MemoryBackend::new(store, events))
+        }))
+    }
+
+    /// Connects to the store that `url` names:
+    ///
+    /// | URL | store |
+    /// |---|---|
+    /// | `redis://[user:password@]host[:port][/database]` | a Redis server, version 7.0 or later |
+    /// | `rediss://…` | the same by TLS; needs the feature `tls-rustls` |
+    /// | `unix:///path[?db=…&user=…&pass=…]`, `redis+unix://…` | the same by a unix socket |
+    /// | `redis-sentinel://[user:password@]host[:port],…/service[/database]` | the master that these Sentinels name; `?sentinel_user=…&sentinel_pass=…` is the sentinels' own login |
+    /// | `rediss-sentinel://…` | the same by TLS, to the sentinels and to the master |
+    /// | `redis-cluster://[user:password@]host[:port],…` | the Redis Cluster that one of these nodes is of |
+    /// | `rediss-cluster://…` | the same by TLS |
+    /// | `memory://` | a new memory store |
+    /// | `memory://name` | the memory store of that name in this process |
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O; then
+    /// [`LockError::Unavailable`] if the server does not answer each step within the call timeout, or 5 s if that is
+    /// less, [`LockError::Denied`] if it refuses the login or a command that locks need, and
+    /// [`LockError::InvalidConfig`] if it is older than 7.0, may evict locks where [`strict`](Self::strict) is on, or does
+    /// not fit the URL or [`replicas`](Self::replicas). [`LockError::InvalidConfig`] also without a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
+        self.options.check()?;
+        if let Some(name) = url.strip_prefix("memory://") {
+            let store = if name.is_empty() {
+                MemoryStore::new()
+            } else {
+                MemoryStore::named(name)
+            };
+            return LockManagerBuilder {
+                store: Some(store),
+                ..self
+            }
+            .in_memory();
+        }
+        self.connect_to_server(url).await
+    }
+
+    #[cfg(feature = "redis")]
+    async fn connect_to_server(self, url: &str) -> Result<LockManager, LockError> {
+        use crate::api::manager::events_of;
+        use crate::backend::Backend;
+        use crate::backend::redis::{RedisBackend, Replicated, Settings, Target};
+        use crate::renew::Watch;
+
+        let target = Target::parse(url)?;
+        let options = self.options;
+        let runtime = crate::hold::lifecycle::current_runtime()?;
+        let settings = Settings {
+            namespace: options.namespace.to_string(),
+            call_timeout: options.call_timeout,
+            strict: options.strict,
+            lazy: options.lazy,
+            uptime: None,
+            channels: options.channels,
+        };
+        let watch = Arc::new(Watch::default());
+        let events = events_of(&watch);
+        let backend: Arc<dyn Backend> = if options.replicas.is_on() {
+            Replicated::connect(target, settings, options.replicas, runtime, events).await?
+        } else {
+            RedisBackend::connect(target, settings, runtime, events).await?
+        };
+        Ok(LockManager::assemble(options, backend, watch))
+    }
+
+    #[cfg(not(feature = "redis"))]
+    async fn connect_to_server(self, url: &str) -> Result<LockManager, LockError> {
+        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+        Err(crate::values::options::config(format!(
+            "no store for `{scheme}:` URLs in this build: enable the feature `redis` of lock-runtime, or use `memory://`"
+        )))
+    }
+}

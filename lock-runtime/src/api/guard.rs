@@ -1,0 +1,176 @@
+//! The guard that a caller gets.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::task::coop;
+
+use crate::api::lease::{Lease, Lost, Member, members};
+use crate::hold::group::Handles;
+use crate::hold::handle::HoldHandle;
+use crate::protect::driver::Driver;
+use crate::protect::{Protect, Scope};
+use crate::values::error::LockError;
+use crate::values::fence::FencingToken;
+
+/// A held lock.
+///
+/// The hold is renewed in the background until the guard ends. [`release`](LockGuard::release) ends it and tells how
+/// that went; dropping the guard releases in the background. Check [`is_held`](LockGuard::is_held), wait for
+/// [`lost`](LockGuard::lost), or run the work in [`LockRequest::run`](crate::LockRequest::run), which does both.
+#[must_use = "a guard that is dropped at once protects nothing"]
+pub struct LockGuard {
+    pub(crate) handles: Handles,
+}
+
+impl LockGuard {
+    pub(crate) fn new(mut handles: Handles) -> LockGuard {
+        handles.are_in_hand();
+        LockGuard { handles }
+    }
+
+    /// The lock's name, without the namespace. Of several locks that are held as one: all names.
+    pub fn name(&self) -> &str {
+        self.handles.held().name()
+    }
+
+    /// The hold's fencing token. `None` for reads that are not nested in a write, permits, a write that became a read,
+    /// on a quorum, with [`fencing(false)`](crate::LockManagerBuilder::fencing) (but not for `fenced`), and for several
+    /// locks that are held as one: see [`members`](LockGuard::members).
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.handles.held().token()
+    }
+
+    /// Each lock with its own token: one, or those of [`LockManager::multi`](crate::LockManager::multi) in the order
+    /// in which they were taken.
+    pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
+        members(self.handles.held())
+    }
+
+    /// How many permits of a semaphore are held; 1 for a lock, and the sum for several that are held as one.
+    pub fn permits(&self) -> u32 {
+        let holds = self.handles.held().holds().iter();
+        holds.map(|hold| hold.permits()).sum()
+    }
+
+    /// True until the local deadline, or until a loss is known: as long as the store kept the key and its clock did not
+    /// step, nobody whom this hold excludes was admitted before. No I/O.
+    pub fn is_held(&self) -> bool {
+        self.handles.held().is_held()
+    }
+
+    /// How long the hold lasts if no further renewal is confirmed. Zero once it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.handles.held().remaining()
+    }
+
+    /// A view of the hold to hand around. It does not keep the lock.
+    pub fn lease(&self) -> Lease {
+        Lease::new(self.handles.held().clone(), self.handles.call_chain())
+    }
+
+    /// Resolves when the hold is lost; never after a normal release.
+    pub fn lost(&self) -> Lost {
+        Lost::new(self.handles.held().clone())
+    }
+
+    /// Resolves when the hold is over: lost or, by all of its sharers, released.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.handles.held().clone().over()
+    }
+
+    /// Extends the lease to `lease` from now, if that is longer than what is left. Needed only with
+    /// `auto_renew(false)`, or to get more slack than the lease gives.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidLease`], [`LockError::Lost`] if the hold is gone, [`LockError::Unavailable`] if the store
+    /// did not answer: the hold is then as it was, and a retry can help; [`LockError::Denied`],
+    /// [`LockError::ShuttingDown`]. Of several locks it stops at the first that fails; those before it are extended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the hold intact; the store may or may not have extended it.
+    pub async fn renew(&self, lease: Duration) -> Result<(), LockError> {
+        coop::consume_budget().await;
+        let check = |handle: &HoldHandle| handle.core().options.lease(self.name(), lease, false);
+        let hold_options: Vec<_> = self
+            .handles
+            .parts()
+            .iter()
+            .map(check)
+            .collect::<Result<_, _>>()?;
+        for (handle, ttl) in self.handles.parts().iter().zip(hold_options) {
+            handle.renew(ttl).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a write a read of the same lock, without a moment in between in which another writer could be admitted, and
+    /// lets other readers in. The guard has no fencing token any more, and a write under it is refused
+    /// ([`LockError::Upgrade`]). A guard that only reads is left as it is.
+    ///
+    /// If other guards of the same call chain still write under the hold, others are let in once the last of these has
+    /// ended or has become a read.
+    ///
+    /// The guard reads from the call on, before the future is polled. The future waits for the store's answer for the
+    /// call timeout at most; what is not confirmed by then is repeated in the background.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`] if the hold is lost; [`LockError::Unavailable`] if the store did not confirm in time, which
+    /// keeps other readers out for longer and harms nobody; [`LockError::Denied`]. [`LockError::InvalidConfig`] if it is
+    /// not a guard of one read/write lock: it is then left as it is.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not stop the downgrade.
+    pub fn downgrade(
+        &mut self,
+    ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
+        self.handles.downgrade()
+    }
+
+    /// Gives the lock back, and wakes the next waiter. If other guards of the same call chain share the hold, the lock
+    /// stays held until the last of them ends.
+    ///
+    /// Waits for the answer for the call timeout at most; what is not confirmed by then is repeated in the
+    /// background until the lease is over.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`] if the hold was lost before: somebody else may have been admitted while this guard lived.
+    /// [`LockError::Unavailable`] if the store did not confirm in time. [`LockError::Denied`],
+    /// [`LockError::ForeignKey`] and [`LockError::ShuttingDown`] if it cannot be given back: its lease ends it.
+    /// [`LockError::InvalidConfig`] outside a tokio runtime: it is then released in the background.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not stop the release.
+    pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
+        self.handles.release()
+    }
+
+    /// Runs `body` under this hold and then releases it: what [`run`](crate::LockRequest::run) does after it has
+    /// acquired. If the hold is lost, the body is dropped at its current `.await`.
+    ///
+    /// The future is a named type without a box, so that a layer or another future can contain it. The body is first
+    /// polled inside the hold's call chain: what it requests re-enters. The output tells the value and the loss; a
+    /// release that fails otherwise is logged.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body first and then releases in the background.
+    pub fn protect<F: Future>(self, body: F) -> Protect<F> {
+        Protect::new(Driver::new(self.handles), body)
+    }
+
+    /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the hold on to a
+    /// spawned task, `tokio::spawn(guard.scope(work))`: see [`Lease::scope`]. It does not watch for loss.
+    pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
+        Scope::new(self.handles.call_chain(), future)
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("name", &self.name())
+            .field("fencing_token", &self.fencing_token())
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,201 @@
+//! Count-down latches.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::counter::{Counter, turn};
+use crate::api::semaphore::check_count;
+use crate::backend::{CounterKind, Fault, Reply};
+use crate::hold::core::Core;
+use crate::queue::Turn;
+use crate::values::error::LockError;
+use crate::values::name::LockName;
+use crate::values::options::{check_wait, config};
+
+/// A count-down latch by its name: opens when so many events have happened, in whatever processes. Made by
+/// [`LockManager::latch`](crate::LockManager::latch); cheap to clone. On Redis it is Redisson's `RCountDownLatch`.
+///
+/// A latch that was never set is open, and so is one whose count was lost by the store.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = lock_runtime::LockManager::in_memory();
+/// let imported = locks.latch("import:done");
+/// imported.try_set_count(2).await?;
+/// imported.count_down().await?; // in each worker, when it has finished
+/// imported.count_down().await?;
+/// imported.opened().wait_forever().await?; // wherever somebody depends on it
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Latch {
+    core: Arc<Core>,
+    name: LockName,
+}
+
+impl Latch {
+    pub(crate) fn new(core: Arc<Core>, name: LockName) -> Latch {
+        Latch { core, name }
+    }
+
+    async fn counter(&self) -> Result<Counter<'_>, LockError> {
+        Counter::new(&self.core, &self.name, CounterKind::Latch).await
+    }
+
+    /// Closes the latch for so many events, if it is open. False if it was closed; its count is then as it was.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidName`], [`LockError::InvalidConfig`] for 0 or more than 10^12, [`LockError::ForeignKey`],
+    /// [`LockError::Unavailable`] (it may have been set or not), [`LockError::Denied`], [`LockError::ShuttingDown`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it set or not.
+    pub async fn try_set_count(&self, count: u64) -> Result<bool, LockError> {
+        let counter = self.counter().await?.admitted()?;
+        check_count("the count of a latch", count)?;
+        if count == 0 {
+            return Err(config("a latch waits for 1 event at least, not for 0"));
+        }
+        counter
+            .once(|counters, counter, timeout| counters.set(counter, count, timeout))
+            .await
+    }
+
+    /// How many events are still to come; 0 if the latch is open.
+    ///
+    /// # Errors
+    /// As [`try_set_count`](Latch::try_set_count).
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn count(&self) -> Result<u64, LockError> {
+        let counter = self.counter().await?;
+        let read = counter.once(|counters, counter, timeout| counters.read(counter, timeout));
+        Ok(u64::try_from(read.await?.unwrap_or(0)).unwrap_or(0))
+    }
+
+    /// Tells that one event has happened: how many are still to come. An open latch stays open.
+    ///
+    /// # Errors
+    /// As [`try_set_count`](Latch::try_set_count). After [`LockError::Unavailable`] it may have been counted or not:
+    /// it is sent once, for a second one could open the latch too early. A shutdown refuses it only when it is done.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it counted or not.
+    pub async fn count_down(&self) -> Result<u64, LockError> {
+        let counter = self.counter().await?;
+        counter
+            .once(|counters, counter, timeout| counters.count_down(counter.key, timeout))
+            .await
+    }
+
+    /// A request to wait until the latch is open: `latch.opened().await`, or with a wait of its own
+    /// `latch.opened().wait(..).await`.
+    pub fn opened(&self) -> LatchRequest {
+        LatchRequest {
+            latch: self.clone(),
+            wait: self.core.options.wait,
+        }
+    }
+
+    /// Opens the latch, whatever its count. False if it was open.
+    ///
+    /// # Errors
+    /// As [`try_set_count`](Latch::try_set_count).
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it done or not done.
+    pub async fn delete(&self) -> Result<bool, LockError> {
+        let counter = self.counter().await?;
+        counter
+            .once(|counters, counter, timeout| counters.delete(counter, timeout))
+            .await
+    }
+}
+
+/// A request to wait until a latch is open, made by [`Latch::opened`]. It waits when it is awaited.
+///
+/// It looks for itself about once a second, and after every reconnection: no lost message makes it hang. A latch that
+/// opens and is set again in between may be missed. However many callers of one process wait, one of them asks for all.
+///
+/// # Errors
+/// [`LockError::Busy`] if the latch was closed for the whole wait; while the store is away, it waits on, and says
+/// [`LockError::Unavailable`] in the end, if that was seen within the wait; [`LockError::TooManyWaiters`]; the others
+/// as [`Latch::try_set_count`].
+///
+/// # Cancel safety
+/// Changes nothing.
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is awaited"]
+pub struct LatchRequest {
+    latch: Latch,
+    wait: Option<Duration>,
+}
+
+impl LatchRequest {
+    /// Waits up to `wait`; zero asks once. Default: the manager's, 10 s. One year at most.
+    pub fn wait(mut self, wait: Duration) -> LatchRequest {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Waits for as long as it takes.
+    pub fn wait_forever(mut self) -> LatchRequest {
+        self.wait = None;
+        self
+    }
+
+    async fn wait_until_open(self) -> Result<(), LockError> {
+        let LatchRequest { latch, wait } = self;
+        let counter = latch.counter().await?.admitted()?;
+        check_wait(wait)?;
+        let attempt = counter.attempt(wait)?;
+        let (counters, reference) = (counter.counters, counter.reference());
+        let is_open = move |timeout| async move {
+            let count = counters.read(reference, timeout).await?;
+            Ok(count.is_none_or(|count| count <= 0))
+        };
+        if wait == Some(Duration::ZERO) {
+            // What the head last heard may be a second old.
+            let ask = |timeout| -> Reply<'_, bool> { Box::pin(is_open(timeout)) };
+            return counter.until(&attempt, None, ask, Fault::is_passing).await;
+        }
+        let head = match turn(&attempt).await? {
+            Turn::Head(head) => head,
+            Turn::Go => return Ok(()),
+            // Holds are handed over at locks only.
+            Turn::Held(_) => return Err(attempt.busy(None)),
+        };
+        let mut asked = head.so_far();
+        let ask = |timeout| -> Reply<'_, bool> {
+            asked = head.so_far();
+            Box::pin(is_open(timeout))
+        };
+        let until = counter.until(&attempt, Some(&head), ask, Fault::is_passing);
+        until.await?;
+        // Those who came after the question may have seen the latch being set before they did: they ask again.
+        head.admit_those(asked);
+        Ok(())
+    }
+}
+
+impl IntoFuture for LatchRequest {
+    type Output = Result<(), LockError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.wait_until_open())
+    }
+}
+
+impl fmt::Debug for Latch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latch")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! What a hold shows to those who do not own it.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::hold::call_chain::CallChain;
+use crate::hold::group::Held;
+use crate::protect::Scope;
+use crate::values::error::LostReason;
+use crate::values::fence::FencingToken;
+
+/// A read-only view of a hold: what [`run`](crate::LockRequest::run) and the attribute's `guard = …` hand to the
+/// body. Cheap to clone; it does not keep the lock.
+#[derive(Clone)]
+pub struct Lease {
+    held: Held,
+    call_chain: CallChain,
+}
+
+impl Lease {
+    pub(crate) fn new(held: Held, call_chain: CallChain) -> Lease {
+        Lease { held, call_chain }
+    }
+
+    /// The lock's name, without the namespace. Of several locks that are held as one: all names.
+    pub fn name(&self) -> &str {
+        self.held.name()
+    }
+
+    /// The hold's fencing token. `None` for reads that are not nested in a write, permits, a write that became a read,
+    /// on a quorum, with [`fencing(false)`](crate::LockManagerBuilder::fencing) (but not for `fenced`), and for several
+    /// locks that are held as one: see [`members`](Lease::members).
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.held.token()
+    }
+
+    /// Each lock with its own token: one, or those of [`LockManager::multi`](crate::LockManager::multi) in the order
+    /// in which they were taken.
+    pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
+        members(&self.held)
+    }
+
+    /// True until the local deadline, the release, or until a loss is known: as long as the store kept the key and its
+    /// clock did not step, nobody whom this hold excludes was admitted before. No I/O.
+    pub fn is_held(&self) -> bool {
+        self.held.is_held()
+    }
+
+    /// How long the hold lasts if no further renewal is confirmed. Zero once it is over.
+    pub fn remaining(&self) -> Duration {
+        self.held.remaining()
+    }
+
+    /// Resolves when the hold is lost; never after a normal release.
+    pub fn lost(&self) -> Lost {
+        Lost::new(self.held.clone())
+    }
+
+    /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the hold on to a
+    /// spawned task, `tokio::spawn(lease.scope(work))`, which then counts as nested in it. Other holds that this one
+    /// was acquired under are not passed on with it: `outer.scope(inner.scope(work))` passes both.
+    pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
+        Scope::new(self.call_chain.clone(), future)
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", &self.name())
+            .field("fencing_token", &self.fencing_token())
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One lock of those that a guard holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Member<'a> {
+    /// The lock's name, without the namespace.
+    pub name: &'a str,
+    /// Its fencing token, if this kind of lock has one.
+    pub fencing_token: Option<FencingToken>,
+}
+
+pub(crate) fn members(held: &Held) -> impl Iterator<Item = Member<'_>> {
+    held.holds().iter().map(|hold| Member {
+        name: hold.key().name(),
+        fencing_token: hold.token(),
+    })
+}
+
+/// The loss of a hold, as a signal: `lost.await`, `lost.wait().await`, `lost.is_lost()`.
+#[derive(Clone)]
+pub struct Lost {
+    held: Held,
+}
+
+impl Lost {
+    pub(crate) fn new(held: Held) -> Lost {
+        Lost { held }
+    }
+
+    /// True once the hold is lost. No I/O.
+    pub fn is_lost(&self) -> bool {
+        self.held.loss().is_some()
+    }
+
+    /// Resolves with the reason when the hold is lost; never after a normal release.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time.
+    pub async fn wait(&self) -> LostReason {
+        self.held.clone().over().await;
+        match self.held.loss() {
+            Some(reason) => reason,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl IntoFuture for Lost {
+    type Output = LostReason;
+    type IntoFuture = Pin<Box<dyn Future<Output = LostReason> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.wait().await })
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lost")
+            .field("is_lost", &self.is_lost())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,410 @@
+//! What the attribute's expansion calls. Not public API: it changes without notice.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+use tokio::task::coop;
+
+pub use crate::api::convert::{FromLockError, Skipped};
+pub use crate::api::guard::LockGuard;
+use crate::api::manager::LockManager;
+use crate::api::multi::MultiRequest;
+use crate::api::request::LockRequest;
+pub use crate::protect::driver::OnLost;
+use crate::protect::driver::{Body, BodyOrValue, Driver, polled_after_completion};
+pub use crate::values::error::LockError;
+pub use crate::values::name::{KeyPart, LockName};
+use crate::values::options::Overrides;
+use crate::values::ttl;
+
+/// Builds the escaped name that a key template describes.
+#[derive(Debug)]
+pub struct KeyBuilder {
+    name: LockName,
+}
+
+impl KeyBuilder {
+    /// Starts a name; the template is its label.
+    pub fn new(template: &'static str) -> KeyBuilder {
+        KeyBuilder {
+            name: LockName::from(String::with_capacity(64)).template(template),
+        }
+    }
+
+    /// Appends a part of the template.
+    #[must_use]
+    pub fn literal(self, text: &'static str) -> KeyBuilder {
+        KeyBuilder {
+            name: self.name.literal(text),
+        }
+    }
+
+    /// Appends a placeholder's value, escaped.
+    #[must_use]
+    pub fn part(self, value: &(impl KeyPart + ?Sized)) -> KeyBuilder {
+        KeyBuilder {
+            name: self.name.with(value),
+        }
+    }
+
+    /// The name. An empty value makes it invalid, which `enter` reports.
+    pub fn finish(self) -> LockName {
+        self.name
+    }
+}
+
+/// The attribute's options.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Call {
+    /// See [`LockRequest::wait`](crate::LockRequest::wait).
+    pub wait: Option<Duration>,
+    /// See [`LockRequest::lease`](crate::LockRequest::lease).
+    pub lease: Option<Duration>,
+    /// See [`LockRequest::auto_renew`](crate::LockRequest::auto_renew).
+    pub auto_renew: Option<bool>,
+    /// See [`LockRequest::max_hold`](crate::LockRequest::max_hold).
+    pub max_hold: Option<Duration>,
+    /// See [`LockRequest::label`](crate::LockRequest::label).
+    pub label: Option<&'static str>,
+    /// The key stays taken for at least this long, even if the body ends before.
+    pub min_hold: Option<Duration>,
+    /// The kind of lock.
+    pub mode: Mode,
+}
+
+/// The kind of lock that an annotated function takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// See [`LockManager::mutex`].
+    #[default]
+    Exclusive,
+    /// See [`LockManager::fair`].
+    Fair,
+    /// See [`LockManager::read`].
+    Read,
+    /// See [`LockManager::write`].
+    Write,
+}
+
+/// What an annotated function locks.
+#[derive(Clone, Debug)]
+pub enum Names {
+    /// `key = ..`
+    One(LockName),
+    /// `keys = ..`
+    Several(Vec<LockName>),
+}
+
+impl Names {
+    /// The names of `keys = ..`.
+    pub fn several<N: Into<LockName>>(names: impl IntoIterator<Item = N>) -> Names {
+        Names::Several(names.into_iter().map(Into::into).collect())
+    }
+}
+
+/// Acquires the locks of an annotated function. `None`: through the global manager.
+pub fn enter(
+    manager: Option<&LockManager>,
+    names: Names,
+    call: Call,
+) -> Enter<impl Future<Output = Result<LockGuard, LockError>> + Send + use<>> {
+    let acquiring = match names {
+        Names::One(name) => request(manager, name, &call).map(|request| Acquiring::One {
+            acquiring: request.acquire(),
+        }),
+        Names::Several(names) => several(manager, names, &call).map(|request| Acquiring::Several {
+            acquiring: Box::pin(request.acquire()),
+        }),
+    };
+    let (acquiring, refused) = match acquiring {
+        Ok(acquiring) => (Some(acquiring), None),
+        Err(error) => (None, Some(error)),
+    };
+    Enter {
+        acquiring,
+        refused,
+        min_hold: call.min_hold,
+    }
+}
+
+/// [`enter`], if `when` says so; `None`: the body runs without the lock.
+pub fn enter_when(
+    when: bool,
+    manager: Option<&LockManager>,
+    names: Names,
+    call: Call,
+) -> EnterWhen<impl Future<Output = Result<LockGuard, LockError>> + Send + use<>> {
+    EnterWhen {
+        entering: when.then(|| enter(manager, names, call)),
+    }
+}
+
+pin_project! {
+    /// The future of [`enter`]. Written by hand: an `async` block has its captures twice, and these are large.
+    #[must_use = "futures do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Enter<A> {
+        #[pin]
+        acquiring: Option<Acquiring<A>>,
+        refused: Option<LockError>,
+        min_hold: Option<Duration>,
+    }
+}
+
+pin_project! {
+    #[project = AcquiringNow]
+    enum Acquiring<A> {
+        One {
+            #[pin]
+            acquiring: A,
+        },
+        // Boxed: a function with one key need not carry its size.
+        Several {
+            acquiring: Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>,
+        },
+    }
+}
+
+impl<A: Future<Output = Result<LockGuard, LockError>>> Future for Acquiring<A> {
+    type Output = A::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<A::Output> {
+        match self.project() {
+            AcquiringNow::One { acquiring } => acquiring.poll(cx),
+            AcquiringNow::Several { acquiring } => acquiring.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<A> std::fmt::Debug for Acquiring<A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Acquiring")
+    }
+}
+
+impl<A: Future<Output = Result<LockGuard, LockError>>> Future for Enter<A> {
+    type Output = Result<LockGuard, LockError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let entered = match this.acquiring.as_pin_mut() {
+            Some(acquiring) => ready!(acquiring.poll(cx)),
+            None => {
+                ready!(coop::poll_proceed(cx)).made_progress();
+                match this.refused.take() {
+                    Some(error) => Err(error),
+                    // Only polled again after it was ready, which promises nothing.
+                    None => return Poll::Pending,
+                }
+            }
+        };
+        Poll::Ready(entered.map(|mut guard| {
+            if let Some(least) = *this.min_hold {
+                guard.handles.keep_for(least);
+            }
+            guard
+        }))
+    }
+}
+
+pin_project! {
+    /// The future of [`enter_when`].
+    #[must_use = "futures do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct EnterWhen<A> {
+        #[pin]
+        entering: Option<Enter<A>>,
+    }
+}
+
+impl<A: Future<Output = Result<LockGuard, LockError>>> Future for EnterWhen<A> {
+    type Output = Result<Option<LockGuard>, LockError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().entering.as_pin_mut() {
+            Some(entering) => entering.poll(cx).map_ok(Some),
+            None => Poll::Ready(Ok(None)),
+        }
+    }
+}
+
+fn request(
+    manager: Option<&LockManager>,
+    name: LockName,
+    call: &Call,
+) -> Result<LockRequest, LockError> {
+    if let Some(least) = call.min_hold
+        && !(ttl::MIN..=ttl::MAX).contains(&least)
+    {
+        let why = format!("`min_hold` lasts 50 ms to 24 h, not {least:?}");
+        return Err(LockError::InvalidConfig { why });
+    }
+    let global;
+    let manager = match manager {
+        Some(manager) => manager,
+        None => {
+            global = LockManager::global()?;
+            &global
+        }
+    };
+    let request = match call.mode {
+        Mode::Exclusive => manager.mutex(name),
+        Mode::Fair => manager.fair(name),
+        Mode::Read => manager.read(name),
+        Mode::Write => manager.write(name),
+    };
+    Ok(request.with(Overrides {
+        wait: call.wait.map(Some),
+        lease: call.lease,
+        auto_renew: call.auto_renew,
+        max_hold: call.max_hold,
+        label: call.label,
+    }))
+}
+
+fn several(
+    manager: Option<&LockManager>,
+    names: Vec<LockName>,
+    call: &Call,
+) -> Result<MultiRequest, LockError> {
+    let requests = names.into_iter().map(|name| request(manager, name, call));
+    Ok(MultiRequest::new(requests.collect::<Result<_, _>>()?))
+}
+
+/// A key given as an expression.
+pub fn name(key: impl Into<LockName>) -> LockName {
+    key.into()
+}
+
+/// Makes a function's return type `R` of an error. An alias, because an elided lifetime of `R` could not be inferred if
+/// the function's type were written out: it would be one of `fn`, which has no argument to borrow from.
+pub type Refuse<R> = fn(LockError) -> R;
+
+/// Calls a closure that is known to be called once: what its value borrows from its captures may leave it.
+pub fn call<T>(body: impl FnOnce() -> T) -> T {
+    body()
+}
+
+/// What `on_busy = skip` returns instead of the body's value.
+pub fn skip<T: Skipped>(error: LockError) -> T {
+    match error {
+        LockError::Busy { .. } => T::skipped(),
+        error => T::failed(error),
+    }
+}
+
+/// Runs the body of an annotated function under its guard, if there is one. `refuse` makes the value for a body that
+/// was dropped because the hold was lost.
+pub fn hold<F: Future>(
+    guard: impl Into<Option<LockGuard>>,
+    refuse: Refuse<F::Output>,
+    body: F,
+) -> Hold<F> {
+    Hold {
+        body: BodyOrValue::Body { body },
+        driver: guard.into().map(|guard| Driver::new(guard.handles)),
+        refuse,
+    }
+}
+
+pin_project! {
+    /// The future of [`hold`]. It is `Send` if the body is.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Hold<F: Future> {
+        // Before the driver: whatever drops this drops the body first, while the lock is still held.
+        #[pin]
+        body: BodyOrValue<F>,
+        #[pin]
+        driver: Option<Driver>,
+        refuse: Refuse<F::Output>,
+    }
+}
+
+impl<F: Future> Hold<F> {
+    /// Says what a loss does. Default: [`OnLost::Cancel`].
+    pub fn on_lost(mut self, on_lost: OnLost) -> Hold<F> {
+        if let Some(driver) = &mut self.driver {
+            driver.on_lost(on_lost);
+        }
+        self
+    }
+}
+
+impl<F: Future> Future for Hold<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let mut this = self.project();
+        let ended = ready!(poll_held(this.driver, cx, this.body.as_mut()));
+        Poll::Ready(match ended {
+            Ok(()) => this
+                .body
+                .take()
+                .unwrap_or_else(|| polled_after_completion()),
+            Err(error) => (this.refuse)(error),
+        })
+    }
+}
+
+/// Not generic, like [`Driver`]: what is generic is compiled for each annotated function.
+fn poll_held(
+    driver: Pin<&mut Option<Driver>>,
+    cx: &mut Context<'_>,
+    body: Pin<&mut (dyn Body + '_)>,
+) -> Poll<Result<(), LockError>> {
+    match driver.as_pin_mut() {
+        Some(driver) => driver.poll_value(cx, body),
+        None => body.poll(cx).map(Ok),
+    }
+}
+
+impl<F: Future> std::fmt::Debug for Hold<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hold").finish_non_exhaustive()
+    }
+}
+
+/// What the function of `on_busy = call(..)` returned is a future, or the value itself. `(&returned).kind()` tells,
+/// because method lookup tries [`KindLater`] one reference before [`KindNow`].
+#[derive(Debug)]
+pub struct Later;
+
+/// See [`Later`].
+#[derive(Debug)]
+pub struct Now;
+
+/// See [`Later`].
+pub trait KindLater {
+    /// For futures.
+    fn kind(&self) -> Later {
+        Later
+    }
+}
+
+impl<F: Future> KindLater for F {}
+
+/// See [`Later`].
+pub trait KindNow {
+    /// For everything else.
+    fn kind(&self) -> Now {
+        Now
+    }
+}
+
+impl<T> KindNow for &T {}
+
+impl Later {
+    /// The future itself.
+    pub fn answer<F: Future>(self, returned: F) -> F {
+        returned
+    }
+}
+
+impl Now {
+    /// A future that has the value already.
+    pub fn answer<T>(self, returned: T) -> std::future::Ready<T> {
+        std::future::ready(returned)
+    }
+}

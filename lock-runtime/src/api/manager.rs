@@ -1,0 +1,356 @@
+//! The front door.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::task::coop;
+
+use crate::api::builder::LockManagerBuilder;
+use crate::api::info::LockInfo;
+use crate::api::latch::Latch;
+use crate::api::multi::MultiRequest;
+use crate::api::plain_semaphore::PlainSemaphore;
+use crate::api::request::LockRequest;
+use crate::api::semaphore::Semaphore;
+use crate::backend::{Backend, EventSink};
+use crate::hold::core::Core;
+use crate::hold::lifecycle::current_runtime;
+use crate::renew::Watch;
+use crate::values::clock;
+use crate::values::error::{LockError, LostReason};
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::name::LockName;
+use crate::values::options::{Options, config};
+
+/// How long a shutdown waits for releases under way.
+const DRAIN: Duration = Duration::from_secs(2);
+/// How long it waits for those who hold a guard to answer to its loss.
+const REACTION: Duration = Duration::from_millis(250);
+
+static GLOBAL: OnceLock<LockManager> = OnceLock::new();
+
+/// Makes lock requests, and owns what they share: the connection, the watchdog, the local queues.
+///
+/// Cheap to clone; clones are the same manager. One per process and store is right: local waiters then share one
+/// queue per key. When the last clone and the last guard are gone, connections and tasks end.
+///
+/// Its background work belongs to the tokio runtime in which it was built. When that runtime is gone, calls answer
+/// [`LockError::ShuttingDown`] and holds are lost, for nobody renews them any more; the store keeps them to the end of
+/// their leases.
+///
+/// `Debug` shows counts only, however many locks are held.
+#[derive(Clone)]
+pub struct LockManager {
+    core: Arc<Core>,
+}
+
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core.fmt(f)
+    }
+}
+
+impl LockManager {
+    /// Connects with default options: see [`LockManagerBuilder::connect`] for the URLs and the errors.
+    ///
+    /// # Errors
+    /// As [`LockManagerBuilder::connect`].
+    pub async fn connect(url: &str) -> Result<LockManager, LockError> {
+        LockManager::builder().connect(url).await
+    }
+
+    /// A manager on a new memory store, with default options. Its background work belongs to the runtime this is called
+    /// in, or of the first request if there is none.
+    pub fn in_memory() -> LockManager {
+        let store = crate::MemoryStore::new();
+        LockManager::build(Options::default(), |events| {
+            Arc::new(crate::backend::memory::MemoryBackend::new(store, events))
+        })
+    }
+
+    /// A builder with default options.
+    pub fn builder() -> LockManagerBuilder {
+        LockManagerBuilder::default()
+    }
+
+    pub(crate) fn build(
+        options: Options,
+        backend: impl FnOnce(EventSink) -> Arc<dyn Backend>,
+    ) -> LockManager {
+        let watch = Arc::new(Watch::default());
+        let backend = backend(events_of(&watch));
+        LockManager::assemble(options, backend, watch)
+    }
+
+    pub(crate) fn assemble(
+        options: Options,
+        backend: Arc<dyn Backend>,
+        watch: Arc<Watch>,
+    ) -> LockManager {
+        let core = Core::new(backend, options, watch);
+        core.start();
+        LockManager { core }
+    }
+
+    /// A request for the exclusive, reentrant lock of that name.
+    pub fn mutex(&self, name: impl Into<LockName>) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into(), Kind::Mutex)
+    }
+
+    /// A request for the exclusive, reentrant lock of that name, whose fencing tokens are Redisson's: a counter of
+    /// its own for each name, which a Java service's `RFencedLock` shares. A name that is locked by
+    /// [`mutex`](LockManager::mutex) elsewhere excludes this one too, but does not raise its counter: use one kind
+    /// for a name everywhere.
+    ///
+    /// The counter has no expiry and starts again at 1 if the store loses it; prefer `mutex`, whose tokens are
+    /// clocked, where no Java service reads them.
+    pub fn fenced(&self, name: impl Into<LockName>) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into(), Kind::Fenced)
+    }
+
+    /// A request for several locks as one: all of them or none, without deadlock if it is asked for under no other lock.
+    /// The members may be of any kind and of any manager.
+    ///
+    /// ```
+    /// # use lock_runtime::{LockError, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// let (from, to) = (17, 4);
+    /// let accounts = [from, to].map(|id| locks.mutex(format!("account:{id}")));
+    /// let guard = locks.multi(accounts).acquire().await?;
+    /// for account in guard.members() {
+    ///     println!("{} with token {:?}", account.name, account.fencing_token);
+    /// }
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn multi(&self, members: impl IntoIterator<Item = LockRequest>) -> MultiRequest {
+        MultiRequest::new(members.into_iter().collect())
+    }
+
+    /// The semaphore of that name, whose permits are leased to their holders: see [`Semaphore`].
+    pub fn semaphore(&self, name: impl Into<LockName>) -> Semaphore {
+        Semaphore::new(self.core.clone(), name.into())
+    }
+
+    /// A request for the exclusive, reentrant lock of that name, which serves its waiters in the order in which they
+    /// asked the store, whatever their process. Redisson's `RFairLock`: use one kind for a name everywhere.
+    ///
+    /// Each waiter has its own place in a queue in the store, and asks again every 1.6 s at the latest to keep it: the
+    /// place of one that was killed is passed over after 5 s. A fair lock is not handed over inside a process, so each
+    /// change of hands costs a message and a round trip; prefer [`mutex`](LockManager::mutex) where order between
+    /// processes does not matter. [`try_acquire`](LockRequest::try_acquire) does not queue, and is refused while
+    /// others do.
+    pub fn fair(&self, name: impl Into<LockName>) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into(), Kind::Fair)
+    }
+
+    /// A request for the shared side of the read/write lock of that name: any number of readers hold it together,
+    /// and no writer beside them. It is Redisson's `RReadWriteLock`.
+    ///
+    /// A read hold has no fencing token. While a writer of this library waits, further readers of this library wait
+    /// behind it, so that a stream of readers does not keep it out: ask for a second read in the call chain of the
+    /// first ([`run`](LockRequest::run), [`scope`](crate::LockGuard::scope)), where it is a re-entry and never waits
+    /// for a writer. Nested in a write hold, a read shares that hold and shows its token; if it outlives the write,
+    /// the hold is downgraded, and the token is gone.
+    pub fn read(&self, name: impl Into<LockName>) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into(), Kind::Read)
+    }
+
+    /// A request for the exclusive side of the read/write lock of that name: reentrant, with a fencing token, as
+    /// [`mutex`](LockManager::mutex), and no reader beside it.
+    ///
+    /// It waits for the readers who are there, not for those who come later: while it waits, no further reader of
+    /// this library is admitted. Readers of other clients are. Nested in a read hold of the same lock it is refused
+    /// at once ([`LockError::Upgrade`]): ask for the write first, and for the read inside it.
+    pub fn write(&self, name: impl Into<LockName>) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into(), Kind::Write)
+    }
+
+    /// The semaphore of that name, whose permits have no holder: see [`PlainSemaphore`], and prefer
+    /// [`semaphore`](LockManager::semaphore).
+    pub fn plain_semaphore(&self, name: impl Into<LockName>) -> PlainSemaphore {
+        PlainSemaphore::new(self.core.clone(), name.into())
+    }
+
+    /// The count-down latch of that name: see [`Latch`].
+    pub fn latch(&self, name: impl Into<LockName>) -> Latch {
+        Latch::new(self.core.clone(), name.into())
+    }
+
+    /// Asks the store who holds the lock, or how many permits of a semaphore are leased, within the call timeout.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidName`], [`LockError::ForeignKey`], [`LockError::Unavailable`], [`LockError::Denied`],
+    /// [`LockError::ShuttingDown`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn inspect(&self, name: impl Into<LockName>) -> Result<LockInfo, LockError> {
+        let key = self.key(&name.into()).await?;
+        let seen = self
+            .core
+            .backend
+            .inspect(&key, self.core.options.call_timeout)
+            .await;
+        let seen = seen.map_err(|fault| fault.into_error(key.name()))?;
+        Ok(LockInfo::new(seen, self.core.queues.waiters(&key)))
+    }
+
+    /// Takes the lock away from its holder, and wakes a waiter, within the call timeout. True if it was held.
+    ///
+    /// A holder that uses this library is told at once ([`LostReason::ForceReleased`]), whatever its namespace; another
+    /// learns of it at its next renewal, as do readers beyond some 330. Each may act on the lock until then: that is
+    /// what force means.
+    ///
+    /// Of a semaphore, every leased permit is given back; true if there was one. Plain permits and a latch have no
+    /// holder to take them from: false, and nothing is changed.
+    ///
+    /// # Errors
+    /// As [`inspect`](LockManager::inspect). After [`LockError::Unavailable`] it may have happened or not, or to some of
+    /// many permits.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it done or not done.
+    pub async fn force_release(&self, name: impl Into<LockName>) -> Result<bool, LockError> {
+        let key = self.key(&name.into()).await?;
+        let timeout = self.core.options.call_timeout;
+        let released = self.core.backend.force_release(&key, timeout).await;
+        released.map_err(|fault| fault.into_error(key.name()))
+    }
+
+    async fn key(&self, name: &LockName) -> Result<Key, LockError> {
+        coop::consume_budget().await;
+        let key = self.core.key(name, Kind::Mutex)?;
+        self.core.start_here()?;
+        self.core.life.admit(&key)?;
+        Ok(key)
+    }
+
+    /// Ends the manager in order: admits nobody and sends waiters away ([`LockError::ShuttingDown`]); lets holds end
+    /// by themselves for the grace period, renewing them; then ends the rest as lost ([`LostReason::Shutdown`]),
+    /// which drops protected bodies; waits up to 2 s for these and for the releases under way; stops the watchdog.
+    ///
+    /// A guard that a caller holds by hand is lost after the grace period, too, but only its owner can drop it. The
+    /// shutdown gives the owner 250 ms to answer to [`lost`](crate::LockGuard::lost) and then waits no longer. A guard
+    /// that is dropped later still gives its key back in the background while the runtime lives. One that is not
+    /// dropped leaves its key to the lease.
+    ///
+    /// It does not wait for plain permits that are out, for they have no holder: until it is done, they can be given
+    /// back and latches counted down.
+    ///
+    /// What could not be given back by then ends with its lease. Calling it again, or from two places, is fine.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the shutdown where it is; calling it again goes on.
+    pub async fn shutdown(&self) {
+        if let Err(error) = current_runtime() {
+            panic!("{error}");
+        }
+        let core = &self.core;
+        if core.life.is_stopped() {
+            return;
+        }
+        core.life.close();
+        core.queues.close();
+        let grace = core.options.shutdown_grace;
+        let in_time = tokio::time::timeout(grace, core.life.holds_ended()).await;
+        let mut over_at = None;
+        if in_time.is_err() {
+            over_at = core.watch.lose_all(LostReason::Shutdown);
+        }
+        let drain_until = clock::now() + DRAIN;
+        let drained = async {
+            let _ = tokio::time::timeout(REACTION, core.life.in_hand.zero()).await;
+            core.life.settled().await;
+            core.backend.drained().await;
+        };
+        tokio::select! {
+            () = drained => {}
+            () = clock::sleep_until(drain_until) => {}
+        }
+        core.life.stop();
+        if core.life.in_hand.count() == 0 {
+            core.backend.close();
+            return;
+        }
+        // Guards that are dropped later are given back as long as their leases last.
+        let over_at = over_at.unwrap_or_else(|| clock::now() + core.options.lease);
+        let core = core.clone();
+        self.core.life.spawn_uncounted(async move {
+            let settled = async {
+                core.life.holds_ended().await;
+                core.life.settled().await;
+                core.backend.drained().await;
+            };
+            tokio::select! {
+                () = settled => {}
+                () = clock::sleep_until(over_at) => {}
+            }
+            core.backend.close();
+        });
+    }
+
+    /// Makes this the manager that the attribute uses when it names none. Once per process.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] if another one was installed before.
+    pub fn install_global(&self) -> Result<(), LockError> {
+        GLOBAL
+            .set(self.clone())
+            .map_err(|_| config("a global lock manager is installed already"))
+    }
+
+    /// The installed manager.
+    ///
+    /// # Errors
+    /// [`LockError::NotInstalled`].
+    pub fn global() -> Result<LockManager, LockError> {
+        GLOBAL.get().cloned().ok_or(LockError::NotInstalled)
+    }
+}
+
+/// Where a backend reports to. Weak: a backend's tasks do not keep the holds alive.
+pub(crate) fn events_of(watch: &Arc<Watch>) -> EventSink {
+    let watch = Arc::downgrade(watch);
+    Arc::new(move |event| {
+        if let Some(watch) = watch.upgrade() {
+            watch.hear(event);
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn debug_output_of_a_manager_is_short_and_names_no_key() {
+        let builder = LockManager::builder().namespace("secret:".repeat(30));
+        let locks = builder.in_memory().unwrap();
+        let mut guards = Vec::new();
+        for key in 0..10_000 {
+            let request = locks.mutex(format!("secret:{key}"));
+            guards.push(request.acquire().await.unwrap());
+        }
+        let waiters: Vec<_> = (0..100)
+            .map(|_| tokio::spawn(locks.mutex("secret:1").acquire()))
+            .collect();
+        while locks.core.queues.waiting() < waiters.len() {
+            tokio::task::yield_now().await;
+        }
+        let shown = format!("{locks:?}");
+        assert!(shown.len() < 200, "{} bytes: {shown}", shown.len());
+        assert!(!shown.contains("secret"), "{shown}");
+        assert!(shown.contains("holds: 10000") && shown.contains("waiters: 100"));
+        let request = format!("{:?}", locks.mutex("a"));
+        assert!(request.len() < 1_000, "{request}");
+        drop((guards, waiters));
+    }
+}

@@ -1,0 +1,16 @@
+//! What a caller touches.
+
+pub(crate) mod builder;
+pub(crate) mod convert;
+pub(crate) mod guard;
+pub(crate) mod info;
+pub(crate) mod latch;
+pub(crate) mod lease;
+pub(crate) mod macro_support;
+pub(crate) mod manager;
+pub(crate) mod multi;
+pub(crate) mod plain_semaphore;
+pub(crate) mod quorum;
+pub(crate) mod request;
+pub(crate) mod run;
+pub(crate) mod semaphore;

@@ -1,0 +1,213 @@
+//! Several locks as one: all or none, in an order that cannot deadlock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::coop;
+
+use crate::acquire::checked_request::Deadline;
+use crate::acquire::multi::{self, Member};
+use crate::api::guard::LockGuard;
+use crate::api::lease::Lease;
+use crate::api::request::LockRequest;
+use crate::api::run::{Run, ValueOrLoss};
+use crate::hold::call_chain::Caller;
+use crate::protect::Outcome;
+use crate::values::error::LockError;
+use crate::values::kind::Kind;
+use crate::values::options::{check_wait, config};
+
+/// As many as one script takes in well under a millisecond.
+const MOST: usize = 128;
+
+/// A request for several locks as one: made by [`LockManager::multi`](crate::LockManager::multi).
+///
+/// Either all of them are had or none. They are taken in the order of their keys, not in that of the list, so two
+/// requests for the same locks cannot deadlock. A set that is asked for while another lock is held is outside that
+/// order. Locks of one key in different stores are taken in the order given: give it the same way everywhere.
+///
+/// A free set of mutexes of one store is taken by one script, in one round trip. Otherwise the locks are taken one
+/// by one; while the future waits for the next one, it renews those that it has already, fixed leases too. If nobody
+/// polls it any more, they end with their leases, and it takes them again when it is polled.
+///
+/// A lock that is named twice is taken once, on the terms of its first request; permits of one semaphore may be named
+/// once only. One [`LockGuard`] holds all of them, with one fencing token per [member](LockGuard::members); it is lost
+/// as soon as one of them is lost.
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is acquired or run"]
+pub struct MultiRequest {
+    members: Vec<LockRequest>,
+    wait: Option<Option<Duration>>,
+}
+
+fn names(members: &[Member]) -> String {
+    let names: Vec<_> = members
+        .iter()
+        .map(|(_, request)| request.key.name())
+        .collect();
+    names.join(", ")
+}
+
+impl MultiRequest {
+    pub(crate) fn new(members: Vec<LockRequest>) -> MultiRequest {
+        MultiRequest {
+            members,
+            wait: None,
+        }
+    }
+
+    /// Waits up to `wait` for all of the locks together; zero tries once. Default: the longest wait of the members.
+    pub fn wait(mut self, wait: Duration) -> MultiRequest {
+        self.wait = Some(Some(wait));
+        self
+    }
+
+    /// Waits for the locks for as long as it takes.
+    pub fn wait_forever(mut self) -> MultiRequest {
+        self.wait = Some(None);
+        self
+    }
+
+    /// Whether busy locks are waited for: true unless the wait is zero.
+    pub fn waits(&self) -> bool {
+        match self.wait {
+            Some(wait) => wait != Some(Duration::ZERO),
+            None => self.members.iter().any(LockRequest::waits),
+        }
+    }
+
+    /// Checks everything, before any I/O, and puts the members in order.
+    fn members(self) -> Result<(Vec<Member>, Option<Duration>), LockError> {
+        let mut members: Vec<Member> = Vec::with_capacity(self.members.len());
+        for request in self.members {
+            let (core, request) = request.into_checked()?;
+            let same_name = |(other, known): &&Member| {
+                Arc::ptr_eq(&core, other) && known.key.raw() == request.key.raw()
+            };
+            match members.iter().find(same_name) {
+                None => members.push((core, request)),
+                Some((_, known)) if known.key == request.key => {
+                    if known.key.kind() == Kind::Permits {
+                        let name = request.key.name();
+                        let why = format!(
+                            "permits of `{name}` are asked for twice: ask for them together"
+                        );
+                        return Err(config(why));
+                    }
+                }
+                Some(_) => {
+                    let name = request.key.name();
+                    let why = format!("`{name}` is asked for twice, as locks of two kinds");
+                    return Err(config(why));
+                }
+            }
+        }
+        // Stable: of equal keys the first one given comes first.
+        members.sort_by(|(_, a), (_, b)| a.key.raw().cmp(b.key.raw()));
+        if members.is_empty() || members.len() > MOST {
+            let count = members.len();
+            return Err(config(format!(
+                "one guard holds 1 to {MOST} locks, not {count}"
+            )));
+        }
+        // Longer than any duration: for ever.
+        let longest = |(_, request): &Member| request.wait.unwrap_or(Duration::MAX);
+        let wait = match self.wait {
+            Some(wait) => wait,
+            None => members
+                .iter()
+                .map(longest)
+                .max()
+                .filter(|wait| *wait != Duration::MAX),
+        };
+        check_wait(wait)?;
+        Ok((members, wait))
+    }
+
+    /// Acquires all of the locks within the wait.
+    ///
+    /// # Errors
+    /// As [`LockRequest::acquire`]; the error names the lock that was not had, or all of them if none was waited for.
+    /// [`LockError::InvalidConfig`] for an empty list, more than 128 locks, one name as locks of two kinds, or permits of
+    /// one semaphore named twice.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives back what was acquired, and what the store may have granted meanwhile.
+    pub fn acquire(self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static {
+        let caller = Caller::now();
+        let members = self.members();
+        async move {
+            coop::consume_budget().await;
+            let (members, wait) = members?;
+            if wait == Some(Duration::ZERO) {
+                return match multi::try_acquire(&members, caller).await? {
+                    Some(handles) => Ok(LockGuard::new(handles)),
+                    None => Err(LockError::Busy {
+                        name: names(&members),
+                        waited: Duration::ZERO,
+                        retry_after: None,
+                    }),
+                };
+            }
+            let handles = multi::acquire(&members, &Deadline::new(wait), caller).await?;
+            Ok(LockGuard::new(handles))
+        }
+    }
+
+    /// Acquires the locks if all of them are free now, without waiting for any: within the call timeout (with
+    /// `replicas` longer, as [`LockRequest::try_acquire`]), and without I/O if this process itself holds one of them or
+    /// queues for it. A set that one script can take is taken as a whole or not touched; any other is taken lock by
+    /// lock, and given back if one of them is busy.
+    ///
+    /// # Errors
+    /// As [`acquire`](MultiRequest::acquire), but if one of them is held: `Ok(None)`.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](MultiRequest::acquire).
+    pub fn try_acquire(
+        self,
+    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static {
+        let caller = Caller::now();
+        let members = self.members();
+        async move {
+            coop::consume_budget().await;
+            let (members, _) = members?;
+            let handles = multi::try_acquire(&members, caller).await?;
+            Ok(handles.map(LockGuard::new))
+        }
+    }
+
+    /// Acquires the locks, runs `body` under all of them, and releases: see [`LockRequest::run`].
+    ///
+    /// # Errors
+    /// As [`acquire`](MultiRequest::acquire), and [`LockError::Lost`] if the body was dropped because one of the
+    /// locks was lost.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body first and then releases in the background.
+    pub fn run<F, Fut>(self, body: F) -> impl Future<Output = Result<Fut::Output, LockError>>
+    where
+        F: FnOnce(Lease) -> Fut,
+        Fut: Future,
+    {
+        ValueOrLoss::new(self.run_outcome(body))
+    }
+
+    /// As [`run`](MultiRequest::run), and tells both the value and the loss: see [`LockRequest::run_outcome`].
+    ///
+    /// # Errors
+    /// As [`acquire`](MultiRequest::acquire). A loss during the body is in the [`Outcome`].
+    ///
+    /// # Cancel safety
+    /// As [`run`](MultiRequest::run).
+    pub fn run_outcome<F, Fut>(
+        self,
+        body: F,
+    ) -> impl Future<Output = Result<Outcome<Fut::Output>, LockError>>
+    where
+        F: FnOnce(Lease) -> Fut,
+        Fut: Future,
+    {
+        Run::new(self.acquire(), body)
+    }
+}

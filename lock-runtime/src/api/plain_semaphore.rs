@@ -1,0 +1,261 @@
+//! Plain semaphores: permits without a holder.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::acquire::counter::{Counter, turn};
+use crate::api::semaphore::Semaphore;
+use crate::backend::{CounterKind, Fault, Reply};
+use crate::hold::core::Core;
+use crate::queue::Turn;
+use crate::values::error::LockError;
+use crate::values::key::Key;
+use crate::values::name::LockName;
+use crate::values::options::{check_permits, check_wait};
+
+/// A semaphore whose permits have no holder and no lease: Redisson's `RSemaphore`, to share one with Java. Made by
+/// [`LockManager::plain_semaphore`](crate::LockManager::plain_semaphore); cheap to clone.
+///
+/// **A crashed process's permits are gone**: nobody knows that it had them, and somebody has to
+/// [add](PlainSemaphore::add_permits) them again. A shutdown does not know of them either: it lets them be given back
+/// until it is done, and does not wait for that. For new code use [`Semaphore`], whose permits are leased.
+#[derive(Clone)]
+pub struct PlainSemaphore {
+    core: Arc<Core>,
+    name: LockName,
+    /// What both kinds can do.
+    both: Semaphore,
+}
+
+impl PlainSemaphore {
+    pub(crate) fn new(core: Arc<Core>, name: LockName) -> PlainSemaphore {
+        let both = Semaphore::new(core.clone(), name.clone());
+        PlainSemaphore { core, name, both }
+    }
+
+    /// As [`Semaphore::try_set_permits`].
+    ///
+    /// # Errors
+    /// As [`Semaphore::try_set_permits`].
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::try_set_permits`].
+    pub async fn try_set_permits(&self, permits: u64) -> Result<bool, LockError> {
+        self.both.try_set_permits(permits).await
+    }
+
+    /// As [`Semaphore::available`].
+    ///
+    /// # Errors
+    /// As [`Semaphore::available`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn available(&self) -> Result<i64, LockError> {
+        self.both.available().await
+    }
+
+    /// As [`Semaphore::add_permits`].
+    ///
+    /// # Errors
+    /// As [`Semaphore::add_permits`].
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::add_permits`].
+    pub async fn add_permits(&self, permits: i64) -> Result<(), LockError> {
+        self.both.add_permits(permits).await
+    }
+
+    /// As [`Semaphore::delete`].
+    ///
+    /// # Errors
+    /// As [`Semaphore::delete`].
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::delete`].
+    pub async fn delete(&self) -> Result<bool, LockError> {
+        self.both.delete().await
+    }
+
+    /// A request for so many permits, 1 to 1,000, all or none. Callers of one process are served in the order in which
+    /// they asked.
+    pub fn permits(&self, permits: u32) -> PlainRequest {
+        PlainRequest {
+            core: self.core.clone(),
+            name: self.name.clone(),
+            permits,
+            wait: self.core.options.wait,
+        }
+    }
+
+    /// Gives so many permits back, 1 to 1,000. The caller must have them: nobody checks.
+    ///
+    /// # Errors
+    /// As [`Semaphore::add_permits`]: after [`LockError::Unavailable`] they may have been given back or not.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it done or not done.
+    pub async fn release(&self, permits: u32) -> Result<(), LockError> {
+        check_permits(permits)?;
+        self.add_permits(i64::from(permits)).await
+    }
+}
+
+/// A request for permits without a holder, made by [`PlainSemaphore::permits`]. Sent by
+/// [`acquire`](PlainRequest::acquire) or [`try_acquire`](PlainRequest::try_acquire).
+#[derive(Clone)]
+#[must_use = "a request does nothing until it is acquired"]
+pub struct PlainRequest {
+    core: Arc<Core>,
+    name: LockName,
+    permits: u32,
+    wait: Option<Duration>,
+}
+
+impl PlainRequest {
+    /// Waits up to `wait` for the permits; zero tries once. Default: the manager's, 10 s. One year at most.
+    pub fn wait(mut self, wait: Duration) -> PlainRequest {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Waits for the permits for as long as it takes.
+    pub fn wait_forever(mut self) -> PlainRequest {
+        self.wait = None;
+        self
+    }
+
+    /// Takes the permits if they are free now.
+    ///
+    /// # Errors
+    /// As [`acquire`](PlainRequest::acquire), but permits that are not free are `Ok(false)`.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](PlainRequest::acquire).
+    pub async fn try_acquire(self) -> Result<bool, LockError> {
+        match self.wait(Duration::ZERO).acquire().await {
+            Ok(()) => Ok(true),
+            Err(LockError::Busy { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the permits within the wait. Nothing gives them back but [`PlainSemaphore::release`].
+    ///
+    /// # Errors
+    /// [`LockError::Busy`]; [`LockError::InvalidConfig`] for 0 permits or more than 1,000; [`LockError::NotSet`] if none were ever set;
+    /// [`LockError::Unavailable`] if the store did not answer: then **nobody knows whether the permits were taken**, and
+    /// it is not tried again; [`LockError::TooManyWaiters`]; the others as [`Semaphore::try_set_permits`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the queue, and gives back what the store says it has granted. If the store's answer
+    /// is lost as well, they stay taken. Keeping the future without polling it may keep permits from others for as
+    /// long: they have no lease that could end.
+    pub async fn acquire(self) -> Result<(), LockError> {
+        let PlainRequest {
+            core,
+            name,
+            permits,
+            wait,
+        } = self;
+        let counter = Counter::new(&core, &name, CounterKind::Semaphore)
+            .await?
+            .admitted()?;
+        check_permits(permits)?;
+        check_wait(wait)?;
+        let attempt = counter.attempt(wait)?;
+        let head = match turn(&attempt).await? {
+            Turn::Head(head) => head,
+            // Holds are handed over at locks only, and only readers and those at a latch go together.
+            Turn::Held(_) | Turn::Go => return Err(attempt.busy(None)),
+        };
+        let ask = |timeout| -> Reply<'_, bool> {
+            Box::pin(take(core.clone(), counter.key.clone(), permits, timeout))
+        };
+        let not_done = |fault: &Fault| matches!(fault, Fault::NotDone(_));
+        counter.until(&attempt, Some(&head), ask, not_done).await
+    }
+}
+
+impl fmt::Debug for PlainRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlainRequest")
+            .field("name", &self.name)
+            .field("permits", &self.permits)
+            .field("wait", &self.wait)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Permits that were granted to a caller who has not seen them yet.
+struct Granted {
+    core: Arc<Core>,
+    key: Arc<Key>,
+    permits: u32,
+    seen: bool,
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        if self.seen {
+            return;
+        }
+        let (core, key, permits) = (self.core.clone(), self.key.clone(), self.permits);
+        self.core.life.spawn(async move {
+            let timeout = core.options.call_timeout;
+            let Some(counters) = core.backend.counters() else {
+                return;
+            };
+            if let Err(fault) = counters.add(&key, i64::from(permits), timeout).await {
+                tracing::warn!(%fault, permits, "plain permits of a caller who left were not given back");
+            }
+        });
+    }
+}
+
+/// Asks once. The manager drives the call, so that a caller who leaves meanwhile loses no permits.
+async fn take(
+    core: Arc<Core>,
+    key: Arc<Key>,
+    permits: u32,
+    timeout: Duration,
+) -> Result<bool, Fault> {
+    let (tell, told) = oneshot::channel();
+    let asked = core.clone();
+    core.life.spawn(async move {
+        let Some(counters) = asked.backend.counters() else {
+            return;
+        };
+        let taken = counters.take(&key, permits, timeout).await;
+        let granted = taken.map(|taken| {
+            taken.then(|| Granted {
+                core: asked.clone(),
+                key: key.clone(),
+                permits,
+                seen: false,
+            })
+        });
+        // Dropped with the channel if nobody listens any more, which gives the permits back.
+        let _ = tell.send(granted);
+    });
+    match told.await {
+        Ok(Ok(Some(mut granted))) => {
+            granted.seen = true;
+            Ok(true)
+        }
+        Ok(Ok(None)) => Ok(false),
+        Ok(Err(fault)) => Err(fault),
+        Err(_) => Err(Fault::Closed("the runtime of the lock manager is gone")),
+    }
+}
+
+impl fmt::Debug for PlainSemaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlainSemaphore")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,242 @@
+//! A request for a lock: what to take, how long to wait, how long to hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::coop;
+
+use crate::acquire;
+use crate::acquire::checked_request::CheckedRequest;
+use crate::api::guard::LockGuard;
+use crate::api::lease::Lease;
+use crate::api::run::{Run, ValueOrLoss};
+use crate::hold::call_chain::Caller;
+use crate::hold::core::Core;
+use crate::hold::group::Handles;
+use crate::protect::Outcome;
+use crate::values::error::LockError;
+use crate::values::kind::Kind;
+use crate::values::name::LockName;
+use crate::values::options::{Overrides, check_permits, check_wait};
+
+/// A request for a lock, exclusive and reentrant, made by [`LockManager::mutex`](crate::LockManager::mutex), or for
+/// permits of a semaphore, made by [`Semaphore::permits`](crate::Semaphore::permits), which never re-enters. Sent by
+/// [`acquire`](LockRequest::acquire), [`try_acquire`](LockRequest::try_acquire) or [`run`](LockRequest::run).
+///
+/// # Re-entry
+/// A request re-enters when an *ancestor* in the same call chain holds the same lock: it was made inside
+/// [`run`](LockRequest::run), an annotated function, or [`scope`](LockGuard::scope), in the same task. A re-entry is
+/// local, shares the hold, and may lengthen the lease but never shorten it; the outer `max_hold` wins. Two nested
+/// requests of one hold take turns. A guard taken by hand is an ancestor only inside its `scope`: asking for the same
+/// lock beside it waits for it. The chain is captured when the method is called: a future that was made outside and
+/// is polled inside a hold counts as it was made.
+///
+/// A body may move to another task, for example by `spawn` after a `timeout(&mut future)`: its requests re-enter
+/// there. A request that leaves the body for another task does not, nor does one that stays behind. Outside of tasks,
+/// as in `block_on`, the thread decides instead of the task.
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is acquired or run"]
+pub struct LockRequest {
+    core: Arc<Core>,
+    name: LockName,
+    kind: Kind,
+    reentrant: bool,
+    permits: u32,
+    overrides: Overrides,
+}
+
+impl LockRequest {
+    pub(crate) fn new(core: Arc<Core>, name: LockName, kind: Kind) -> LockRequest {
+        let label = name.label();
+        LockRequest {
+            core,
+            name,
+            kind,
+            reentrant: true,
+            permits: 1,
+            overrides: Overrides {
+                label,
+                ..Overrides::default()
+            },
+        }
+    }
+
+    /// A request for so many permits of a semaphore, all or none.
+    pub(crate) fn permits(core: Arc<Core>, name: LockName, permits: u32) -> LockRequest {
+        LockRequest {
+            permits,
+            ..LockRequest::new(core, name, Kind::Permits)
+        }
+    }
+
+    pub(crate) fn with(mut self, overrides: Overrides) -> LockRequest {
+        let label = overrides.label.or(self.overrides.label);
+        self.overrides = Overrides { label, ..overrides };
+        self
+    }
+
+    /// Waits up to `wait` for the lock; zero tries once. Default: the manager's, 10 s. One year at most.
+    pub fn wait(mut self, wait: Duration) -> LockRequest {
+        self.overrides.wait = Some(Some(wait));
+        self
+    }
+
+    /// Waits for the lock for as long as it takes.
+    pub fn wait_forever(mut self) -> LockRequest {
+        self.overrides.wait = Some(None);
+        self
+    }
+
+    /// The lease: the TTL of the key, 50 ms to 24 h, from 1 s up if renewed. Default: the manager's, 30 s.
+    pub fn lease(mut self, lease: Duration) -> LockRequest {
+        self.overrides.lease = Some(lease);
+        self
+    }
+
+    /// Whether the hold is renewed while it lives. Default true. With `false` the lease is fixed, as in Redisson's
+    /// `tryLock(wait, lease)`: when it is over, the hold is lost and a protected body is cancelled.
+    pub fn auto_renew(mut self, on: bool) -> LockRequest {
+        self.overrides.auto_renew = Some(on);
+        self
+    }
+
+    /// Ends the hold after `longest`, from 50 ms up, renewed or not:
+    /// [`LostReason::MaxHold`](crate::LostReason::MaxHold). Default: none.
+    pub fn max_hold(mut self, longest: Duration) -> LockRequest {
+        self.overrides.max_hold = Some(longest);
+        self
+    }
+
+    /// Whether a request under a hold of the same lock in its own call chain shares that hold. Default true. With
+    /// `false` every request contends with all holds, as with a lock of another process: nested in a hold of the same
+    /// lock it waits in vain, and is [`LockError::Busy`] when its wait is over. In the store there is no difference.
+    pub fn reentrant(mut self, on: bool) -> LockRequest {
+        self.reentrant = on;
+        self
+    }
+
+    /// What logs and metrics call this lock. Default: the template of a `key!` name.
+    pub fn label(mut self, label: &'static str) -> LockRequest {
+        self.overrides.label = Some(label);
+        self
+    }
+
+    /// Whether a busy lock is waited for: true unless the wait, the manager's if the request sets none, is zero.
+    pub fn waits(&self) -> bool {
+        self.overrides.wait.unwrap_or(self.core.options.wait) != Some(Duration::ZERO)
+    }
+
+    /// The request as one of several.
+    pub(crate) fn into_checked(self) -> Result<(Arc<Core>, CheckedRequest), LockError> {
+        let request = self.checked()?;
+        Ok((self.core, request))
+    }
+
+    /// Checks everything, before any I/O.
+    fn checked(&self) -> Result<CheckedRequest, LockError> {
+        let options = &self.core.options;
+        self.core.check_kind(self.kind)?;
+        let key = self.core.key(&self.name, self.kind)?;
+        let mut hold_options = self.overrides.hold_options(key.name(), options)?;
+        // A kind that is chosen for its tokens has them, whatever the manager does with the others.
+        hold_options.fenced |= self.kind == Kind::Fenced;
+        if self.kind == Kind::Permits {
+            check_permits(self.permits)?;
+            hold_options.permits = self.permits;
+            // Several hold at once: a token would order nobody.
+            hold_options.fenced = false;
+        }
+        // Readers hold together: no number could tell the later from the earlier.
+        hold_options.fenced &= self.kind != Kind::Read;
+        let wait = self.overrides.wait.unwrap_or(options.wait);
+        check_wait(wait)?;
+        Ok(CheckedRequest {
+            key: Arc::new(key),
+            hold_options,
+            wait,
+            reentrant: self.reentrant && self.kind.is_reentrant(),
+        })
+    }
+
+    /// Acquires the lock within the wait.
+    ///
+    /// # Errors
+    /// [`LockError::Busy`] if somebody held it for the whole wait, [`LockError::Unavailable`] if the store never
+    /// answered, [`LockError::Lost`] if an ancestor's hold of the same lock is lost; the others say what is wrong, also
+    /// that there is no tokio runtime ([`LockError::InvalidConfig`]).
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the queue and gives back what the store may have granted meanwhile. Keeping it
+    /// without polling it costs others one lease at most: a lock that it was given meanwhile is not renewed.
+    pub fn acquire(self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static {
+        let caller = Caller::now();
+        let request = self.checked();
+        async move {
+            coop::consume_budget().await;
+            let handle = acquire::acquire(self.core, request?, caller).await?;
+            Ok(LockGuard::new(Handles::one(handle)))
+        }
+    }
+
+    /// Acquires the lock if it is free now: one call to the store, bounded by the call timeout, and none if this
+    /// process itself holds the lock, asks for it or is just giving it back (after dropping a guard, for a moment).
+    ///
+    /// With [`replicas`](crate::LockManagerBuilder::replicas), their confirmation comes on top (`within`, a sixth of the
+    /// lease at most), and up to 250 ms for giving back if it fails. On a quorum it is one call to each node. Permits of
+    /// a semaphore may first wait for another request of this process, as long again.
+    ///
+    /// # Errors
+    /// As [`acquire`](LockRequest::acquire), but a lock that is held is `Ok(None)`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives back what the store may have granted meanwhile.
+    pub fn try_acquire(
+        self,
+    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static {
+        let caller = Caller::now();
+        let request = self.checked();
+        async move {
+            coop::consume_budget().await;
+            let handle = acquire::try_acquire(self.core, request?, caller).await?;
+            Ok(handle.map(|handle| LockGuard::new(Handles::one(handle))))
+        }
+    }
+
+    /// Acquires the lock, runs `body` under it, and releases.
+    ///
+    /// If the hold is lost, the body is dropped at its current `.await` and the error says why. Loss is checked
+    /// before every poll of the body. Dropping stops neither spawned tasks nor a statement that was already sent. A
+    /// body that completed counts: a release that fails afterwards is logged, not returned.
+    ///
+    /// # Errors
+    /// As [`acquire`](LockRequest::acquire), and [`LockError::Lost`] if the body was dropped.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body first and then releases in the background.
+    pub fn run<F, Fut>(self, body: F) -> impl Future<Output = Result<Fut::Output, LockError>>
+    where
+        F: FnOnce(Lease) -> Fut,
+        Fut: Future,
+    {
+        ValueOrLoss::new(self.run_outcome(body))
+    }
+
+    /// As [`run`](LockRequest::run), and tells both the value and the loss: for callers who must know that the lock
+    /// was lost although the body had just completed.
+    ///
+    /// # Errors
+    /// As [`acquire`](LockRequest::acquire). A loss during the body is in the [`Outcome`].
+    ///
+    /// # Cancel safety
+    /// As [`run`](LockRequest::run).
+    pub fn run_outcome<F, Fut>(
+        self,
+        body: F,
+    ) -> impl Future<Output = Result<Outcome<Fut::Output>, LockError>>
+    where
+        F: FnOnce(Lease) -> Fut,
+        Fut: Future,
+    {
+        Run::new(self.acquire(), body)
+    }
+}

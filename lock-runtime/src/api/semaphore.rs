@@ -1,0 +1,161 @@
+//! Semaphores whose permits are leased.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::acquire::counter::Counter;
+use crate::api::request::LockRequest;
+use crate::backend::CounterKind;
+use crate::hold::core::Core;
+use crate::values::error::LockError;
+use crate::values::name::LockName;
+use crate::values::options::config;
+
+/// What a counter holds at most: a double tells it from its neighbours, and sums do not overflow.
+const MOST_IN_ALL: u64 = 1_000_000_000_000;
+
+pub(crate) fn check_count(what: &str, count: u64) -> Result<(), LockError> {
+    if count <= MOST_IN_ALL {
+        return Ok(());
+    }
+    Err(config(format!(
+        "{what} is {MOST_IN_ALL} at most, not {count}"
+    )))
+}
+
+/// A semaphore by its name: so many permits for all processes together. Made by
+/// [`LockManager::semaphore`](crate::LockManager::semaphore); cheap to clone; holds nothing itself.
+///
+/// Permits are *leased*: a guard's permits are renewed while it lives, come back when it is released or dropped, and
+/// come back by themselves when a crashed holder's lease is over. This is the semaphore for new code; on Redis it is
+/// Redisson's `RPermitExpirableSemaphore`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = lock_runtime::LockManager::in_memory();
+/// let uploads = locks.semaphore("uploads");
+/// uploads.try_set_permits(10).await?; // the first process sets it up, the others find it
+///
+/// let two = uploads.permits(2).acquire().await?;
+/// assert_eq!((two.permits(), uploads.available().await?), (2, 8));
+/// drop(two); // or: two.release().await?
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Semaphore {
+    core: Arc<Core>,
+    name: LockName,
+}
+
+impl Semaphore {
+    pub(crate) fn new(core: Arc<Core>, name: LockName) -> Semaphore {
+        Semaphore { core, name }
+    }
+
+    async fn counter(&self) -> Result<Counter<'_>, LockError> {
+        Counter::new(&self.core, &self.name, CounterKind::Semaphore).await
+    }
+
+    /// A request for so many permits, 1 to 1,000, all or none: waited for, leased, renewed and run under like a lock,
+    /// with the same defaults.
+    ///
+    /// Callers of one process are served in the order in which they asked, so a request for many permits is not
+    /// overtaken by later ones for few; between processes there is no order. Requests never re-enter: two of one call
+    /// chain take two sets, and wait for each other if there are too few. The guards carry no fencing token.
+    ///
+    /// Acquiring fails, at once or while it waits, with [`LockError::InvalidConfig`] if the semaphore has fewer permits
+    /// in all than the request wants, and with [`LockError::NotSet`] if they were never set or the store lost them.
+    pub fn permits(&self, permits: u32) -> LockRequest {
+        LockRequest::permits(self.core.clone(), self.name.clone(), permits)
+    }
+
+    /// Sets how many permits there are, if that is not set yet. False if it was; the number is then as it was.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidName`], [`LockError::InvalidConfig`] for more than 10^12,
+    /// [`LockError::ForeignKey`], [`LockError::Unavailable`] (it may have been set or not: ask again),
+    /// [`LockError::Denied`], [`LockError::ShuttingDown`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it set or not.
+    pub async fn try_set_permits(&self, permits: u64) -> Result<bool, LockError> {
+        let counter = self.counter().await?.admitted()?;
+        check_count("the number of permits", permits)?;
+        counter
+            .once(|counters, counter, timeout| counters.set(counter, permits, timeout))
+            .await
+    }
+
+    /// Makes it `permits` in all, for a semaphore that is set as for one that is not: as many as are not leased become
+    /// free. Holders keep theirs; if that is more than there are now, the number of free permits is below zero until
+    /// enough of them came back. Redisson's `setPermits`.
+    ///
+    /// # Errors
+    /// As [`try_set_permits`](Semaphore::try_set_permits).
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it set or not.
+    pub async fn set_permits(&self, permits: u64) -> Result<(), LockError> {
+        let counter = self.counter().await?.admitted()?;
+        check_count("the number of permits", permits)?;
+        counter
+            .once(|counters, counter, timeout| counters.limit(counter.key, permits, timeout))
+            .await
+    }
+
+    /// How many permits are free now, those of crashed holders included whose lease is over. Below zero if more were
+    /// taken away than were free; 0 if none were ever set.
+    ///
+    /// # Errors
+    /// As [`try_set_permits`](Semaphore::try_set_permits).
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn available(&self) -> Result<i64, LockError> {
+        let counter = self.counter().await?;
+        let read = counter.once(|counters, counter, timeout| counters.read(counter, timeout));
+        Ok(read.await?.unwrap_or(0))
+    }
+
+    /// Adds permits, or takes some away with a number below zero: holders keep theirs, and fewer come back.
+    ///
+    /// # Errors
+    /// As [`try_set_permits`](Semaphore::try_set_permits), and [`LockError::NotSet`] if no permits were set.
+    /// After [`LockError::Unavailable`] they may have been added or not; it is not tried twice. A shutdown refuses it
+    /// only when it is done: bodies that it lets finish can still give back.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it done or not done.
+    pub async fn add_permits(&self, permits: i64) -> Result<(), LockError> {
+        let counter = self.counter().await?;
+        check_count("a change of permits", permits.unsigned_abs())?;
+        counter
+            .once(|counters, counter, timeout| counters.add(counter.key, permits, timeout))
+            .await
+    }
+
+    /// Deletes the semaphore. False if there was none. Holders learn of it at their next renewal, waiters at their
+    /// next look; [`force_release`](crate::LockManager::force_release) before it tells holders at once.
+    ///
+    /// # Errors
+    /// As [`try_set_permits`](Semaphore::try_set_permits).
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave it done or not done.
+    pub async fn delete(&self) -> Result<bool, LockError> {
+        let counter = self.counter().await?;
+        counter
+            .once(|counters, counter, timeout| counters.delete(counter, timeout))
+            .await
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

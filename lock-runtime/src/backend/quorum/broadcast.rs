@@ -1,0 +1,235 @@
+//! What is asked of all nodes and answered by a majority: release, renew, force, inspect.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::{Inner, Node, Pending, gone};
+use crate::backend::quorum::majority::{self, Confirmations, majority, no_majority};
+use crate::backend::quorum::request::NodeRequest;
+use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot};
+use crate::values::key::Key;
+use crate::values::ttl::Ttl;
+
+/// The answers of one question to all nodes, as they come.
+struct Round<T> {
+    inner: Arc<Inner>,
+    answers: mpsc::UnboundedReceiver<(usize, Result<T, Fault>)>,
+    /// Those that have not answered.
+    open: usize,
+    faults: Vec<(String, Fault)>,
+}
+
+impl<T: Send + 'static> Round<T> {
+    /// Asks every node, each in a task of its own that runs to its end.
+    fn ask<F>(inner: &Arc<Inner>, question: impl Fn(Arc<Inner>, usize) -> F) -> Round<T>
+    where
+        F: Future<Output = Result<T, Fault>> + Send + 'static,
+    {
+        let (told, answers) = mpsc::unbounded_channel();
+        let nodes = inner.nodes.len();
+        for node in 0..nodes {
+            let told = told.clone();
+            let answer = question(inner.clone(), node);
+            inner.handle.spawn(async move {
+                let _ = told.send((node, answer.await));
+            });
+        }
+        Round {
+            inner: inner.clone(),
+            answers,
+            open: nodes,
+            faults: Vec::new(),
+        }
+    }
+
+    /// The next answer that is one; `None` when there are no more.
+    async fn next(&mut self) -> Option<T> {
+        while self.open > 0 {
+            self.open -= 1;
+            let (node, answer) = match self.answers.recv().await {
+                Some((node, answer)) => (self.inner.nodes.get(node), answer),
+                None => (None, Err(gone())),
+            };
+            match answer {
+                Ok(answer) => return Some(answer),
+                Err(fault) => {
+                    let shown = node.map(|node| node.shown.clone());
+                    self.faults.push((shown.unwrap_or_default(), fault));
+                }
+            }
+        }
+        None
+    }
+
+    fn no_majority(&self) -> Fault {
+        no_majority(self.inner.nodes.len(), &self.faults)
+    }
+}
+
+fn node(inner: &Inner, index: usize) -> Result<&Node, Fault> {
+    inner.nodes.get(index).ok_or_else(gone)
+}
+
+/// Nodes that could not be told of a release, and whether the others have decided it. Until then the caller that asked for it
+/// asks all of them again.
+#[derive(Default)]
+struct Untold {
+    decided: bool,
+    nodes: Vec<usize>,
+}
+
+/// Free is what a majority says is not held by this holder any more. The others are told in the background.
+pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<Released, Fault> {
+    let needed = majority(inner.nodes.len());
+    inner.cut_off(request.holder);
+    let untold: Arc<Mutex<Untold>> = Arc::default();
+    let mut round = Round::ask(inner, |inner, index| {
+        let (request, untold) = (request.clone(), untold.clone());
+        // Counted until this node has answered, too: a shutdown closes the connections after what is pending.
+        let pending = Pending::one(&inner);
+        async move {
+            let _pending = pending;
+            let answer = node(&inner, index)?
+                .backend
+                .release(request.hold_ref(), request.timeout)
+                .await;
+            if answer.as_ref().is_err_and(Fault::is_passing) {
+                let mut untold = untold.lock().unwrap_or_else(PoisonError::into_inner);
+                if untold.decided {
+                    let over = request.over();
+                    inner.errand(index, request, over);
+                } else {
+                    untold.nodes.push(index);
+                }
+            }
+            answer
+        }
+    });
+    let (mut done, mut not_held) = (0, 0);
+    while done < needed && not_held < needed {
+        match round.next().await {
+            Some(Released::Done) => done += 1,
+            Some(Released::NotHeld) => not_held += 1,
+            None => break,
+        }
+    }
+    if done + not_held < needed {
+        return Err(round.no_majority());
+    }
+    let untold = {
+        let mut untold = untold.lock().unwrap_or_else(PoisonError::into_inner);
+        untold.decided = true;
+        std::mem::take(&mut untold.nodes)
+    };
+    for index in untold {
+        inner.errand(index, request.clone(), request.over());
+    }
+    Ok(if not_held >= needed {
+        Released::NotHeld
+    } else {
+        Released::Done
+    })
+}
+
+/// Never re-creates: a node extends what it has.
+pub(super) async fn renew(
+    inner: &Arc<Inner>,
+    batch: &[Renewal],
+    timeout: Duration,
+    useful: Duration,
+) -> Result<Vec<Renewed>, Fault> {
+    let nodes = inner.nodes.len();
+    let ttls = || batch.iter().filter_map(|item| item.ttl);
+    for ttl in ttls() {
+        inner.check_term(ttl)?;
+    }
+    let shortest = ttls().min();
+    let timeout = shortest.map_or(timeout, |ttl: Ttl| ttl.node_timeout(timeout));
+    let batch: Arc<[Renewal]> = batch.into();
+    let mut round = Round::ask(inner, |inner, index| {
+        let batch = batch.clone();
+        async move {
+            let backend = &node(&inner, index)?.backend;
+            backend.renew(&batch, timeout, useful).await
+        }
+    });
+    let mut items = vec![Confirmations::default(); batch.len()];
+    let mut answered = 0;
+    while items
+        .iter()
+        .any(|item| item.verdict(nodes) == Renewed::Unknown)
+    {
+        let Some(answers) = round.next().await else {
+            break;
+        };
+        answered += 1;
+        for (item, answer) in items.iter_mut().zip(answers) {
+            item.add(answer);
+        }
+    }
+    if answered < majority(nodes) && !batch.is_empty() {
+        return Err(round.no_majority());
+    }
+    Ok(items.iter().map(|item| item.verdict(nodes)).collect())
+}
+
+/// True if a majority had it, or may have had it.
+pub(super) async fn force_release(
+    inner: &Arc<Inner>,
+    key: &Key,
+    timeout: Duration,
+) -> Result<bool, Fault> {
+    let needed = majority(inner.nodes.len());
+    let mut round = Round::ask(inner, |inner, index| {
+        let key = key.clone();
+        async move {
+            node(&inner, index)?
+                .backend
+                .force_release(&key, timeout)
+                .await
+        }
+    });
+    let (mut held, mut free) = (0, 0);
+    while held < needed && free < needed {
+        match round.next().await {
+            Some(true) => held += 1,
+            Some(false) => free += 1,
+            None => break,
+        }
+    }
+    if held + free < needed {
+        return Err(round.no_majority());
+    }
+    Ok(held > 0 && free < needed)
+}
+
+/// What a majority of the nodes sees.
+pub(super) async fn inspect(
+    inner: &Arc<Inner>,
+    key: &Key,
+    timeout: Duration,
+) -> Result<Option<Snapshot>, Fault> {
+    let nodes = inner.nodes.len();
+    let mut round = Round::ask(inner, |inner, index| {
+        let key = key.clone();
+        async move { node(&inner, index)?.backend.inspect(&key, timeout).await }
+    });
+    let mut seen: Vec<Option<Snapshot>> = Vec::with_capacity(nodes);
+    loop {
+        let free = seen.iter().filter(|seen| seen.is_none()).count();
+        // What holds against every node that is silent holds whatever it will say.
+        if free >= majority(nodes) {
+            return Ok(None);
+        }
+        if let Some(holder) = majority::holder(nodes, 0, &seen) {
+            return Ok(Some(holder));
+        }
+        match round.next().await {
+            Some(answer) => seen.push(answer),
+            None if seen.len() < majority(nodes) => return Err(round.no_majority()),
+            None => return Ok(majority::holder(nodes, nodes - seen.len(), &seen)),
+        }
+    }
+}

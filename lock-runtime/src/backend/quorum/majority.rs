@@ -1,0 +1,207 @@
+//! Counting the answers of the nodes. Pure.
+
+use std::time::Duration;
+
+use crate::backend::{Fault, Renewed, Snapshot};
+use crate::values::error::StoreError;
+
+/// How many of so many nodes are more than half.
+pub(super) fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// The fault of a round that too many nodes gave no answer in.
+pub(super) fn no_majority(nodes: usize, faults: &[(String, Fault)]) -> Fault {
+    let permanent = || faults.iter().filter(|(_, fault)| !fault.is_passing());
+    if permanent().count() >= majority(nodes)
+        && let Some((_, fault)) = permanent().next()
+    {
+        return fault.clone();
+    }
+    let mut text = format!("{} of {nodes} quorum nodes failed", faults.len());
+    for (node, fault) in faults {
+        text.push_str("; ");
+        text.push_str(node);
+        text.push_str(": ");
+        text.push_str(&fault.to_string());
+    }
+    let source = StoreError::new(text);
+    let unknown = faults
+        .iter()
+        .any(|(_, fault)| matches!(fault, Fault::Unknown(_)));
+    if unknown {
+        Fault::Unknown(source)
+    } else {
+        Fault::NotDone(source)
+    }
+}
+
+/// The answers to an acquisition.
+#[derive(Debug, Default)]
+pub(super) struct Votes {
+    pub(super) granted: usize,
+    /// What is left of each lease that is in the way.
+    pub(super) busy: Vec<Option<Duration>>,
+    pub(super) faults: Vec<(String, Fault)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// A majority granted it.
+    Won,
+    /// No majority can grant it any more.
+    Lost,
+    Open,
+}
+
+impl Votes {
+    pub(super) fn verdict(&self, nodes: usize) -> Verdict {
+        let needed = majority(nodes);
+        if self.granted >= needed {
+            Verdict::Won
+        } else if self.busy.len() + self.faults.len() > nodes - needed {
+            Verdict::Lost
+        } else {
+            Verdict::Open
+        }
+    }
+
+    /// What a lost vote means: enough leases are in the way, or too many nodes are away.
+    pub(super) fn conclusion(mut self, nodes: usize) -> Result<Option<Duration>, Fault> {
+        let needed = majority(nodes);
+        if self.faults.len() > nodes - needed {
+            return Err(no_majority(nodes, &self.faults));
+        }
+        // When so many of the leases are over as would have made a majority; one without an end is over last.
+        self.busy.sort_by_key(|left| left.unwrap_or(Duration::MAX));
+        let missing = needed.saturating_sub(self.granted);
+        Ok(missing
+            .checked_sub(1)
+            .and_then(|index| self.busy.get(index).or(self.busy.last()).copied())
+            .flatten())
+    }
+}
+
+/// What the nodes say about one hold in a renewal.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Confirmations {
+    pub(super) held: usize,
+    pub(super) refused: usize,
+}
+
+impl Confirmations {
+    pub(super) fn add(&mut self, answer: Renewed) {
+        match answer {
+            Renewed::Held => self.held += 1,
+            Renewed::NotHeld => self.refused += 1,
+            Renewed::Unknown => {}
+        }
+    }
+
+    /// A majority decides either way; fewer of both say nothing.
+    pub(super) fn verdict(self, nodes: usize) -> Renewed {
+        let needed = majority(nodes);
+        if self.held >= needed {
+            Renewed::Held
+        } else if self.refused >= needed {
+            Renewed::NotHeld
+        } else {
+            Renewed::Unknown
+        }
+    }
+}
+
+/// Who holds a lock by what the nodes saw: somebody whom a majority names, or would if the `silent` ones did as well.
+pub(super) fn holder(nodes: usize, silent: usize, seen: &[Option<Snapshot>]) -> Option<Snapshot> {
+    let needed = majority(nodes);
+    let mut seen: Vec<&Snapshot> = seen.iter().flatten().collect();
+    // The longest lease first: the last one that a majority needs says when there is none any more.
+    seen.sort_by_key(|seen| std::cmp::Reverse(seen.left.unwrap_or(Duration::MAX)));
+    seen.iter().find_map(|first| {
+        let same = || seen.iter().filter(|other| other.holder == first.holder);
+        let count = same().count();
+        if count + silent < needed {
+            return None;
+        }
+        let left = same().nth(count.min(needed) - 1).and_then(|seen| seen.left);
+        Some(Snapshot {
+            left,
+            ..Snapshot::clone(first)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn votes(granted: usize, busy: &[u32], faults: usize) -> Votes {
+        let fault = || (String::from("n"), Fault::NotDone(StoreError::new("away")));
+        Votes {
+            granted,
+            busy: busy.iter().map(|left| Some(*left * SECOND)).collect(),
+            faults: (0..faults).map(|_| fault()).collect(),
+        }
+    }
+
+    #[test]
+    fn half_is_no_majority() {
+        assert_eq!([1, 3, 5, 7].map(majority), [1, 2, 3, 4]);
+        assert_eq!([2, 4].map(majority), [2, 3]);
+    }
+
+    #[test]
+    fn a_vote_is_decided_as_soon_as_the_rest_cannot_change_it() {
+        assert_eq!(votes(2, &[], 0).verdict(3), Verdict::Won);
+        assert_eq!(votes(1, &[1], 0).verdict(3), Verdict::Open);
+        assert_eq!(votes(1, &[1], 1).verdict(3), Verdict::Lost);
+        assert_eq!(votes(0, &[1, 1], 0).verdict(3), Verdict::Lost);
+        assert_eq!(votes(2, &[1, 1], 0).verdict(5), Verdict::Open);
+        assert_eq!(votes(3, &[1, 1], 0).verdict(5), Verdict::Won);
+    }
+
+    #[test]
+    fn a_lost_vote_is_busy_until_enough_leases_are_over() {
+        assert_eq!(
+            votes(0, &[9, 4, 7], 0).conclusion(3).unwrap(),
+            Some(7 * SECOND)
+        );
+        assert_eq!(
+            votes(1, &[9, 4], 0).conclusion(3).unwrap(),
+            Some(4 * SECOND)
+        );
+        assert_eq!(votes(1, &[4], 1).conclusion(3).unwrap(), Some(4 * SECOND));
+        let mut endless = votes(0, &[3], 0);
+        endless.busy.extend([None, None]);
+        assert_eq!(endless.conclusion(3).unwrap(), None);
+        assert!(votes(1, &[], 2).conclusion(3).is_err());
+    }
+
+    #[test]
+    fn a_refusal_for_good_by_a_majority_is_one() {
+        let denied = || (String::new(), Fault::Denied(StoreError::new("no")));
+        let away = || (String::from("b"), Fault::NotDone(StoreError::new("away")));
+        let unknown = || (String::from("c"), Fault::Unknown(StoreError::new("silent")));
+        assert!(matches!(
+            no_majority(3, &[denied(), denied()]),
+            Fault::Denied(_)
+        ));
+        let passing = no_majority(3, &[denied(), away()]);
+        assert!(matches!(passing, Fault::NotDone(_)), "it can come back");
+        assert!(matches!(
+            no_majority(3, &[away(), unknown()]),
+            Fault::Unknown(_)
+        ));
+    }
+
+    #[test]
+    fn a_renewal_needs_a_majority_of_either_answer() {
+        let say = |held, refused| Confirmations { held, refused }.verdict(5);
+        assert_eq!(say(3, 2), Renewed::Held);
+        assert_eq!(say(2, 3), Renewed::NotHeld);
+        assert_eq!(say(2, 2), Renewed::Unknown);
+        assert_eq!(say(0, 0), Renewed::Unknown);
+    }
+}

@@ -1,0 +1,87 @@
+//! What is asked of every node: an acquire request that its tasks can own.
+
+use std::time::Duration;
+
+use crate::backend::{AcquireRequest, HoldRef};
+use crate::values::clock::{self, Moment};
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::ttl::Ttl;
+
+#[derive(Clone, Debug)]
+pub(super) struct NodeRequest {
+    pub(super) key: Key,
+    pub(super) holder: HolderId,
+    pub(super) ttl: Ttl,
+    pub(super) waits: Option<Duration>,
+    pub(super) asked_at: Moment,
+    /// For one call to one node.
+    pub(super) timeout: Duration,
+    /// When the caller expects an answer.
+    pub(super) deadline: Moment,
+}
+
+impl NodeRequest {
+    pub(super) fn of(request: &AcquireRequest<'_>) -> NodeRequest {
+        NodeRequest {
+            key: request.hold_ref.key.clone(),
+            holder: request.hold_ref.holder,
+            ttl: request.ttl,
+            waits: request.waits,
+            asked_at: request.asked_at,
+            timeout: request.ttl.node_timeout(request.timeout),
+            deadline: request.asked_at + request.timeout,
+        }
+    }
+
+    /// A hold that is given back. How long its lease is, is not known: the longest at most.
+    pub(super) fn to_release(
+        hold_ref: HoldRef<'_>,
+        timeout: Duration,
+        longest: Ttl,
+    ) -> NodeRequest {
+        let asked_at = clock::now();
+        NodeRequest {
+            key: hold_ref.key.clone(),
+            holder: hold_ref.holder,
+            ttl: longest,
+            waits: None,
+            asked_at,
+            timeout,
+            deadline: asked_at + timeout,
+        }
+    }
+
+    /// The same, of another holder.
+    pub(super) fn by(&self, holder: HolderId) -> NodeRequest {
+        NodeRequest {
+            holder,
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn hold_ref(&self) -> HoldRef<'_> {
+        HoldRef {
+            key: &self.key,
+            holder: self.holder,
+            permits: 1,
+        }
+    }
+
+    pub(super) fn request(&self) -> AcquireRequest<'_> {
+        AcquireRequest {
+            hold_ref: self.hold_ref(),
+            ttl: self.ttl,
+            fenced: false,
+            waits: self.waits,
+            asked_at: self.asked_at,
+            timeout: self.timeout,
+        }
+    }
+
+    /// When the lease has ended by itself, had a node granted it at the last moment.
+    pub(super) fn over(&self) -> Moment {
+        const SLACK: Duration = Duration::from_secs(1);
+        self.asked_at + self.timeout + self.ttl.duration() + SLACK
+    }
+}

@@ -1,0 +1,305 @@
+//! An acquisition: every node is asked at once; a majority grants it, or it is undone everywhere.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::node::PATIENCE;
+use super::{Inner, Pending, gone, not_done};
+use crate::backend::quorum::majority::{Verdict, Votes};
+use crate::backend::quorum::request::NodeRequest;
+use crate::backend::{AcquireRequest, Acquired, AcquiredAll, Fault};
+use crate::values::clock::{self, Moment};
+
+/// What came of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Polled {
+    /// `sent_at`: before the first of the requests that made the majority.
+    Won {
+        sent_at: Moment,
+    },
+    Busy {
+        left: Option<Duration>,
+    },
+}
+
+/// What the tasks of one acquisition, or of one hand-over, share with the caller that started it.
+pub(super) struct Ballot {
+    requests: Vec<NodeRequest>,
+    ledger: Mutex<Ledger>,
+    withdrawn: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Ledger {
+    withdrawn: bool,
+    granted: Vec<usize>,
+}
+
+impl Ballot {
+    pub(super) fn new(requests: Vec<NodeRequest>) -> Arc<Ballot> {
+        Arc::new(Ballot {
+            requests,
+            ledger: Mutex::default(),
+            withdrawn: watch::Sender::new(false),
+        })
+    }
+
+    // Nothing panics while it is locked, so a poisoned ledger is still whole.
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a node's grant. False if it is not wanted any more: then the task that got it gives it back.
+    pub(super) fn keep(&self, node: usize) -> bool {
+        let mut ledger = self.ledger();
+        if !ledger.withdrawn {
+            ledger.granted.push(node);
+        }
+        !ledger.withdrawn
+    }
+
+    pub(super) fn is_withdrawn(&self) -> bool {
+        self.ledger().withdrawn
+    }
+
+    /// From here on no grant is entered. Returns the nodes whose grants were.
+    pub(super) fn withdraw(&self) -> Vec<usize> {
+        let granted = {
+            let mut ledger = self.ledger();
+            ledger.withdrawn = true;
+            std::mem::take(&mut ledger.granted)
+        };
+        self.withdrawn.send_replace(true);
+        granted
+    }
+
+    async fn until_withdrawn(&self) {
+        // The sender is in `self`: no error.
+        let mut withdrawn = self.withdrawn.subscribe();
+        let _ = withdrawn.wait_for(|withdrawn| *withdrawn).await;
+    }
+}
+
+type Vote = Result<Polled, Fault>;
+
+/// An acquisition under way: withdrawn when it is dropped.
+struct Poll {
+    inner: Arc<Inner>,
+    ballot: Arc<Ballot>,
+    answers: mpsc::UnboundedReceiver<(usize, Vote)>,
+    votes: Votes,
+    /// The nodes whose votes are still to come.
+    open: Vec<usize>,
+    sent_at: Option<Moment>,
+    decided: bool,
+}
+
+impl Poll {
+    fn open(inner: &Arc<Inner>, requests: Vec<NodeRequest>) -> Poll {
+        let ballot = Ballot::new(requests);
+        let (told, answers) = mpsc::unbounded_channel();
+        for node in 0..inner.nodes.len() {
+            let (inner, ballot, told) = (inner.clone(), ballot.clone(), told.clone());
+            // Counted from here on: a vote that is withdrawn while it is asked for is given back only by its task, and a
+            // shutdown must not close the connections before.
+            let pending = Pending::one(&inner);
+            inner.handle.clone().spawn(async move {
+                let vote = vote(&inner, &ballot, node).await;
+                drop(pending);
+                if let Some(vote) = vote {
+                    let _ = told.send((node, vote));
+                }
+            });
+        }
+        Poll {
+            inner: inner.clone(),
+            ballot,
+            answers,
+            votes: Votes::default(),
+            open: (0..inner.nodes.len()).collect(),
+            sent_at: None,
+            decided: false,
+        }
+    }
+
+    /// Takes in one answer. False if none will come any more.
+    async fn hear(&mut self) -> bool {
+        let Some((node, vote)) = self.answers.recv().await else {
+            return false;
+        };
+        self.open.retain(|open| *open != node);
+        match vote {
+            Ok(Polled::Won { sent_at }) => {
+                self.votes.granted += 1;
+                let first = self.sent_at.map_or(sent_at, |first| first.earlier(sent_at));
+                self.sent_at = Some(first);
+            }
+            Ok(Polled::Busy { left }) => self.votes.busy.push(left),
+            Err(fault) => {
+                let shown = self.inner.nodes.get(node).map(|node| node.shown.clone());
+                self.votes.faults.push((shown.unwrap_or_default(), fault));
+            }
+        }
+        true
+    }
+
+    /// Waits until the vote is decided.
+    async fn decide(&mut self) -> Verdict {
+        let nodes = self.inner.nodes.len();
+        loop {
+            let verdict = self.votes.verdict(nodes);
+            if verdict != Verdict::Open {
+                return verdict;
+            }
+            if !self.hear().await {
+                for _ in self.open.drain(..) {
+                    self.votes.faults.push((String::new(), gone()));
+                }
+            }
+        }
+    }
+
+    /// Gives the nodes that are only a little behind the time to be counted, so that a hold has as many votes as it
+    /// can. The others go on by themselves: one that has stopped answering does not delay every acquisition.
+    async fn wait_for_the_others(&mut self, took: Duration) {
+        const LEAST: Duration = Duration::from_millis(1);
+        let others = async { while self.expects_more() && self.hear().await {} };
+        let _ = tokio::time::timeout(took.clamp(LEAST, PATIENCE), others).await;
+    }
+
+    fn expects_more(&self) -> bool {
+        let mut open = self.open.iter().filter_map(|at| self.inner.nodes.get(*at));
+        open.any(|node| !node.is_silent())
+    }
+
+    /// Undoes what was granted and stops what is under way. The errands go on when their handles are dropped.
+    fn withdraw(&mut self) -> Vec<super::Errand> {
+        self.decided = true;
+        let nodes = self.ballot.withdraw();
+        let requests = &self.ballot.requests;
+        nodes
+            .into_iter()
+            .flat_map(|node| requests.iter().map(move |request| (node, request)))
+            .map(|(node, request)| self.inner.errand(node, request.clone(), request.over()))
+            .collect()
+    }
+}
+
+impl Drop for Poll {
+    fn drop(&mut self) {
+        if !self.decided {
+            drop(self.withdraw());
+        }
+    }
+}
+
+pub(super) async fn acquire(
+    inner: &Arc<Inner>,
+    requests: Vec<NodeRequest>,
+) -> Result<Polled, Fault> {
+    let nodes = inner.nodes.len();
+    // Several have one lease together: the shortest.
+    let Some(shortest) = requests.iter().min_by_key(|request| request.ttl).cloned() else {
+        return Err(not_done("nothing was asked for"));
+    };
+    let mut poll = Poll::open(inner, requests);
+    if poll.decide().await == Verdict::Won {
+        if !poll.open.is_empty() {
+            let took = shortest.asked_at.elapsed();
+            poll.wait_for_the_others(took).await;
+        }
+        if let Some(sent_at) = poll.sent_at
+            && shortest.ttl.validity(sent_at.elapsed()).is_some()
+        {
+            inner.splits.store(0, Ordering::Relaxed);
+            if !poll.open.is_empty() {
+                for request in &poll.ballot.requests {
+                    inner.goes_on(request.holder, &poll.ballot);
+                }
+            }
+            poll.decided = true;
+            return Ok(Polled::Won { sent_at });
+        }
+        undone(poll.withdraw(), &shortest).await;
+        return Err(not_done(
+            "a majority of the quorum granted the lock when its lease was nearly over",
+        ));
+    }
+    let votes = std::mem::take(&mut poll.votes);
+    // Until it is undone, our own votes would be in the way of the next attempt.
+    undone(poll.withdraw(), &shortest).await;
+    if votes.granted == 0 {
+        inner.splits.store(0, Ordering::Relaxed);
+    } else if shortest.waits.is_some() {
+        let end = clock::now() + inner.split_pause(&shortest.key);
+        clock::sleep_until(end.earlier(shortest.deadline)).await;
+    }
+    votes.conclusion(nodes).map(|left| Polled::Busy { left })
+}
+
+async fn undone(errands: Vec<super::Errand>, request: &NodeRequest) {
+    for errand in errands {
+        errand
+            .done(request.deadline.remaining().min(request.timeout))
+            .await;
+    }
+}
+
+/// Asks one node. `None` if nobody wants to know any more.
+async fn vote(inner: &Arc<Inner>, ballot: &Ballot, index: usize) -> Option<Vote> {
+    let node = inner.nodes.get(index)?;
+    if ballot.is_withdrawn() {
+        return None;
+    }
+    if let Some(fault) = node.is_down(inner.longest) {
+        return Some(Err(fault));
+    }
+    let requests: Vec<AcquireRequest<'_>> =
+        ballot.requests.iter().map(NodeRequest::request).collect();
+    node.is_asked();
+    let vote = tokio::select! {
+        biased;
+        vote = ask(node, &requests) => vote,
+        // A node's own cancel safety undoes what it may have granted.
+        () = ballot.until_withdrawn() => return None,
+    };
+    if !matches!(&vote, Err(fault) if fault.is_passing()) {
+        node.has_answered();
+    }
+    if !matches!(vote, Ok(Polled::Won { .. })) {
+        return Some(vote);
+    }
+    // The request may have waited for a connection, and found the node empty behind it.
+    let down = node.is_down(inner.longest);
+    if down.is_none() && ballot.keep(index) {
+        return Some(vote);
+    }
+    for request in &ballot.requests {
+        inner.errand(index, request.clone(), request.over());
+    }
+    down.map(Err)
+}
+
+async fn ask(node: &super::Node, requests: &[AcquireRequest<'_>]) -> Vote {
+    if let [request] = requests {
+        return match node.backend.acquire(*request).await? {
+            Acquired::Granted(granted) => Ok(Polled::Won {
+                sent_at: granted.sent_at,
+            }),
+            Acquired::Busy { left } | Acquired::Queued { left, .. } => Ok(Polled::Busy { left }),
+        };
+    }
+    match node.backend.acquire_all(requests).await? {
+        AcquiredAll::Granted(granted) => {
+            let first = granted.iter().map(|granted| granted.sent_at);
+            let first = first.reduce(Moment::earlier);
+            let sent_at = first.ok_or_else(|| not_done("nothing was asked for"))?;
+            Ok(Polled::Won { sent_at })
+        }
+        AcquiredAll::Busy => Ok(Polled::Busy { left: None }),
+        AcquiredAll::Apart => Err(not_done("the node cannot have all of them at once")),
+    }
+}

@@ -1,0 +1,207 @@
+//! One pub/sub connection to a node: what the server says of channels without being asked, and answers that belong to
+//! their questions all the same.
+//!
+//! A node that loses a slot ends the sharded subscriptions there with the very word that answers SUNSUBSCRIBE, and the
+//! client takes it for the answer to whatever is under way. So each batch of commands ends with a question whose
+//! answer is its own: if that is not the last answer, another word came in between, and the batch is sent again, once
+//! all that is still on its way has arrived. Subscribing and unsubscribing twice is as good as once.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, PushInfo, PushKind, Value};
+use tokio::sync::{Notify, watch};
+
+use super::super::CONTROL;
+use crate::backend::redis::connection::dial;
+use crate::backend::redis::connection::target::Target;
+use crate::backend::redis::pubsub::subscribe::{deliver, within};
+use crate::backend::redis::pubsub::topics::Topics;
+use crate::backend::redis::scripting::faults;
+use crate::backend::{EventSink, Fault};
+use crate::values::error::StoreError;
+
+/// How often a batch is sent before the connection is given up.
+const ATTEMPTS: usize = 5;
+
+pub(super) struct PubsubConnection {
+    pub(super) connection: MultiplexedConnection,
+    timeout: Duration,
+    /// Numbers the batches.
+    batches: u64,
+    pub(super) heard: Arc<Heard>,
+}
+
+/// What the server has said. Written by the connection's task.
+#[derive(Default)]
+pub(super) struct Heard {
+    pub(super) cut: Notify,
+    /// The server has ended subscriptions by itself: look into [`take_dropped`](Heard::take_dropped).
+    pub(super) dropped: Notify,
+    ends: Mutex<Ends>,
+    /// How often the control channel was subscribed to: these words come in the order of the answers.
+    marks: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Ends {
+    /// The subscriptions whose end was asked for.
+    asked: HashSet<Vec<u8>>,
+    dropped: Vec<Vec<u8>>,
+}
+
+impl Heard {
+    /// The channels whose subscriptions the server has ended by itself since the last call.
+    pub(super) fn take_dropped(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.ends().dropped)
+    }
+
+    fn hear(&self, push: &PushInfo) {
+        let Some(Value::BulkString(channel)) = push.data.first() else {
+            return;
+        };
+        if push.kind == PushKind::Subscribe && channel == CONTROL.as_bytes() {
+            self.marks.send_modify(|marks| *marks += 1);
+        }
+        if push.kind == PushKind::SUnsubscribe {
+            let mut ends = self.ends();
+            if !ends.asked.remove(channel) {
+                ends.dropped.push(channel.clone());
+                drop(ends);
+                self.dropped.notify_one();
+            }
+        }
+    }
+
+    fn ends(&self) -> MutexGuard<'_, Ends> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PubsubConnection {
+    /// What is published goes to the topics and the events.
+    pub(super) async fn open(
+        target: &Target,
+        timeout: Duration,
+        topics: Arc<Topics>,
+        events: EventSink,
+    ) -> Result<PubsubConnection, Fault> {
+        let heard = Arc::new(Heard::default());
+        let hearing = heard.clone();
+        let on_push = move |push: PushInfo| match push.kind {
+            PushKind::Message | PushKind::SMessage => deliver(&push, &topics, &events),
+            PushKind::Disconnection => hearing.cut.notify_one(),
+            _ => hearing.hear(&push),
+        };
+        let dialed = dial::open(target, timeout, on_push).await?;
+        Ok(PubsubConnection {
+            connection: dialed.connection,
+            timeout,
+            batches: 0,
+            heard,
+        })
+    }
+
+    pub(super) async fn hear_control(&mut self) -> Result<(), Fault> {
+        within(self.timeout, self.connection.subscribe(CONTROL)).await
+    }
+
+    /// One command for each channel, for those of one command have to be in one slot.
+    pub(super) async fn send(
+        &mut self,
+        verb: &str,
+        channels: &[Arc<str>],
+    ) -> Result<Vec<Result<(), Fault>>, Fault> {
+        if channels.is_empty() {
+            return Ok(Vec::new());
+        }
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                self.catch_up().await?;
+            }
+            if let Some(answers) = self.try_send(verb, channels).await? {
+                return Ok(answers);
+            }
+        }
+        Err(foreign())
+    }
+
+    /// `None` if another word came between the answers.
+    async fn try_send(
+        &mut self,
+        verb: &str,
+        channels: &[Arc<str>],
+    ) -> Result<Option<Vec<Result<(), Fault>>>, Fault> {
+        let names = channels.iter().map(|channel| channel.as_bytes());
+        let ends = verb == "SUNSUBSCRIBE";
+        if ends {
+            self.heard.ends().asked.extend(names.clone().map(Vec::from));
+        }
+        self.batches += 1;
+        let last = format!("batch {}", self.batches);
+        let mut pipeline = Pipeline::new();
+        for name in names.clone() {
+            pipeline.cmd(verb).arg(name);
+        }
+        pipeline.cmd("PING").arg(&last);
+        let count = pipeline.len();
+        let sending = self.connection.send_packed_commands(&pipeline, 0, count);
+        let mut replies = within(self.timeout, sending).await?;
+        if ends {
+            // What a node refused that had lost the slot before: no answer will take it out.
+            let mut heard = self.heard.ends();
+            for name in names.clone() {
+                heard.asked.remove(name);
+            }
+        }
+        if !replies.pop().is_some_and(|reply| is_last(&reply, &last)) {
+            return Ok(None);
+        }
+        let answers = names.zip(replies).map(|(name, reply)| match reply {
+            Value::ServerError(error) => Ok(Err(faults::of_call(&error.into()))),
+            Value::Push { data, .. } if is_of(&data, name) => Ok(Ok(())),
+            _ => Err(foreign()),
+        });
+        answers.collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Waits until everything has arrived that is on its way: then no answer is outstanding.
+    async fn catch_up(&mut self) -> Result<(), Fault> {
+        let mut marks = self.heard.marks.subscribe();
+        if *marks.borrow_and_update() == 0 {
+            // The control channel is refused to this user: nothing else would be told apart from what came late.
+            return Err(foreign());
+        }
+        // Whatever it is that comes as the answer: only the mark counts.
+        if let Err(fault @ Fault::Unknown(_)) = self.hear_control().await {
+            return Err(fault);
+        }
+        match tokio::time::timeout(self.timeout, marks.changed()).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(foreign()),
+        }
+    }
+}
+
+/// A user who may not PING is told so.
+fn is_last(reply: &Value, last: &str) -> bool {
+    match reply {
+        Value::BulkString(text) => text == last.as_bytes(),
+        Value::ServerError(error) => {
+            matches!(faults::of_call(&error.clone().into()), Fault::Denied(_))
+        }
+        _ => false,
+    }
+}
+
+fn is_of(data: &[Value], channel: &[u8]) -> bool {
+    matches!(data.first(), Some(Value::BulkString(name)) if name == channel)
+}
+
+fn foreign() -> Fault {
+    Fault::Unknown(StoreError::new(
+        "an answer does not belong to its question: slots are leaving the node",
+    ))
+}

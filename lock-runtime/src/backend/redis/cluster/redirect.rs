@@ -1,0 +1,127 @@
+//! What a node of a cluster answers when a request is not for it: certainly not executed, and where to go instead.
+
+use super::super::sentinel::Address;
+use super::url;
+use crate::backend::Fault;
+
+/// Why, and where to.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Redirect {
+    pub(super) kind: RedirectKind,
+    pub(in super::super) fault: Fault,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RedirectKind {
+    /// The slot is another node's.
+    Moved { slot: u16, address: Address },
+    /// The slot is being moved there, and what was asked for is there already, or nowhere yet.
+    Ask { address: Address },
+    /// The slot is being moved, and the keys are not all in one place.
+    Again,
+    /// The cluster is not in order: a failover, perhaps.
+    Down,
+}
+
+impl Redirect {
+    pub(in super::super) fn of(fault: &Fault) -> Option<Redirect> {
+        let Fault::NotDone(source) = fault else {
+            return None;
+        };
+        let kind = read(&source.to_string())?;
+        Some(Redirect {
+            kind,
+            fault: fault.clone(),
+        })
+    }
+
+    /// The keys of the request cannot be had together now, each by itself perhaps.
+    pub(in super::super) fn splits(&self) -> bool {
+        self.kind == RedirectKind::Again
+    }
+
+    /// Waits for the slot's move instead of asking in the middle of it: for scripts that look at keys which they could not
+    /// name, and which may not be where the others are.
+    pub(in super::super) fn without_asking(mut self) -> Redirect {
+        if matches!(self.kind, RedirectKind::Ask { .. }) {
+            self.kind = RedirectKind::Again;
+        }
+        self
+    }
+
+    /// As [`splits`](Redirect::splits), or will be found to be.
+    pub(in super::super) fn may_split(&self) -> bool {
+        matches!(self.kind, RedirectKind::Again | RedirectKind::Ask { .. })
+    }
+}
+
+fn read(text: &str) -> Option<RedirectKind> {
+    let mut words = text.split_whitespace();
+    let place = |words: &mut std::str::SplitWhitespace<'_>| {
+        let slot: u16 = words.next()?.parse().ok()?;
+        let address = words.next()?;
+        // Told to be named by a name, and has none.
+        let address = match address.strip_prefix('?') {
+            Some(port) if port.starts_with(':') => port,
+            _ => address,
+        };
+        url::split(address)?;
+        Some((slot, Address::from(address)))
+    };
+    match words.next()? {
+        "MOVED" => place(&mut words).map(|(slot, address)| RedirectKind::Moved { slot, address }),
+        "ASK" => place(&mut words).map(|(_, address)| RedirectKind::Ask { address }),
+        "TRYAGAIN" => Some(RedirectKind::Again),
+        "CLUSTERDOWN" => Some(RedirectKind::Down),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn detours_are_read() {
+        let address: Address = "127.0.0.1:6381".into();
+        let moved = RedirectKind::Moved {
+            slot: 3_999,
+            address: address.clone(),
+        };
+        assert_eq!(read("MOVED 3999 127.0.0.1:6381"), Some(moved));
+        let ask = RedirectKind::Ask { address };
+        assert_eq!(read("ASK 3999 127.0.0.1:6381"), Some(ask));
+        assert_eq!(
+            read("TRYAGAIN Multiple keys request during rehashing of slot"),
+            Some(RedirectKind::Again)
+        );
+        assert_eq!(
+            read("CLUSTERDOWN The cluster is down"),
+            Some(RedirectKind::Down)
+        );
+    }
+
+    #[test]
+    fn a_node_without_a_name_is_read_as_such() {
+        let moved = read("MOVED 1 :6381");
+        assert!(
+            matches!(&moved, Some(RedirectKind::Moved { address, .. }) if &**address == ":6381")
+        );
+        assert_eq!(read("MOVED 1 ?:6381"), moved);
+    }
+
+    #[test]
+    fn anything_else_is_no_detour() {
+        for text in [
+            "",
+            "MOVED",
+            "MOVED x a:1",
+            "MOVED 1",
+            "MOVED 1 a",
+            "ASK 1 a:x",
+            "ERR MOVED 1 a:1",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Who listens where: each channel on the node that has its slot, wherever that is by now.
+//!
+//! Classic channels, too: a message of theirs reaches every node, but only a node's own listeners are counted there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::super::sentinel::Address;
+use super::Cluster;
+use crate::backend::EventSink;
+use crate::backend::redis::cluster::node_subscriber::{Command, NodeSubscriber, Note};
+use crate::backend::redis::pubsub::topics::Topics;
+use crate::values::backoff::Backoff;
+use crate::values::clock::{self, Moment};
+use crate::values::key;
+
+/// Before a channel is tried again that its node does not want: the table is being brought up to date.
+const RETRY: Duration = Duration::from_millis(100);
+/// The same, doubled each time, where that brings nothing new.
+const LATEST_RETRY: Duration = Duration::from_secs(2);
+
+/// The task that sends channels to the sessions of nodes.
+pub(in super::super) struct Subscriptions {
+    pub(in super::super) cluster: Arc<Cluster>,
+    pub(in super::super) topics: Arc<Topics>,
+    /// The channel on which victims of a forced release are named: a classic one, heard on every connection.
+    pub(in super::super) events: EventSink,
+    /// Set true once the first connection has begun, or could not.
+    pub(in super::super) tried: watch::Sender<bool>,
+    pub(in super::super) closed: watch::Receiver<bool>,
+}
+
+struct KnownChannel {
+    commands: mpsc::UnboundedSender<Command>,
+    /// `None` while it connects for the first time.
+    up: Option<bool>,
+}
+
+struct Switchboard<'a> {
+    subscriptions: &'a Subscriptions,
+    notes: mpsc::UnboundedSender<Note>,
+    sessions: HashMap<Address, KnownChannel>,
+    homes: HashMap<Arc<str>, Address>,
+    /// Channels that no node wants at the moment.
+    homeless: Vec<Arc<str>>,
+    retry: Option<Moment>,
+    /// From the last try to the next.
+    pauses: Backoff,
+    tried_at: Moment,
+}
+
+impl Subscriptions {
+    pub(in super::super) async fn run(self) {
+        let mut closed = self.closed.clone();
+        tokio::select! {
+            // An error means that the backend is gone: the same.
+            _ = closed.wait_for(|closed| *closed) => {}
+            () = self.keep() => {}
+        }
+        self.topics.unreachable();
+    }
+
+    async fn keep(&self) {
+        let (notes, mut heard) = mpsc::unbounded_channel();
+        let mut changed = self.cluster.table.changes();
+        let mut board = Switchboard {
+            subscriptions: self,
+            notes,
+            sessions: HashMap::new(),
+            homes: HashMap::new(),
+            homeless: Vec::new(),
+            retry: None,
+            pauses: Backoff::new(RETRY, LATEST_RETRY),
+            tried_at: clock::now(),
+        };
+        loop {
+            let (ended, next_idle) = self.topics.take_idle();
+            board.end(&ended);
+            for channel in self.topics.take_fresh() {
+                board.settle(channel, false);
+            }
+            board.settle_again();
+            board.hear_control();
+            let far = clock::now() + Duration::from_secs(3_600);
+            let wake = [next_idle, board.retry].into_iter().flatten();
+            let wake = wake.fold(far, Moment::earlier);
+            tokio::select! {
+                () = self.topics.changed.notified() => {}
+                _ = changed.changed() => board.move_house(),
+                Some(note) = heard.recv() => {
+                    board.note(note);
+                    while let Ok(note) = heard.try_recv() {
+                        board.note(note);
+                    }
+                }
+                () = clock::sleep_until(wake) => {}
+            }
+        }
+    }
+}
+
+impl Switchboard<'_> {
+    /// To the node that has its slot. `renewed`: the listeners may have missed something.
+    fn settle(&mut self, channel: Arc<str>, renewed: bool) {
+        let slot = key::slot(channel.as_bytes());
+        let Some(node) = self.subscriptions.cluster.table.owner(slot) else {
+            self.is_homeless(channel);
+            return;
+        };
+        self.homes.insert(channel.clone(), node.address.clone());
+        let subscriber = self.subscriber(&node.address);
+        // An error means that the backend is closing.
+        let _ = subscriber.commands.send(Command::Join { channel, renewed });
+    }
+
+    fn is_homeless(&mut self, channel: Arc<str>) {
+        self.subscriptions
+            .topics
+            .deaf(std::slice::from_ref(&channel));
+        self.subscriptions.cluster.doubt();
+        self.homeless.push(channel);
+        if self.retry.is_none() {
+            if self.tried_at.elapsed() > LATEST_RETRY {
+                self.pauses.reset();
+            }
+            self.retry = Some(clock::now() + self.pauses.pause());
+        }
+    }
+
+    fn settle_again(&mut self) {
+        if self.retry.is_some_and(|retry| retry.has_passed()) {
+            (self.retry, self.tried_at) = (None, clock::now());
+            for channel in std::mem::take(&mut self.homeless) {
+                self.settle(channel, true);
+            }
+        }
+    }
+
+    fn end(&mut self, channels: &[Arc<str>]) {
+        for channel in channels {
+            self.homeless.retain(|homeless| homeless != channel);
+            if let Some(home) = self.homes.remove(channel) {
+                self.leave(&home, channel.clone());
+            }
+        }
+    }
+
+    fn leave(&self, home: &Address, channel: Arc<str>) {
+        if let Some(subscriber) = self.sessions.get(home) {
+            let _ = subscriber.commands.send(Command::Leave { channel });
+        }
+    }
+
+    /// Slots have moved, and with them their channels.
+    fn move_house(&mut self) {
+        let table = &self.subscriptions.cluster.table;
+        let mut moved = std::mem::take(&mut self.homeless);
+        self.retry = None;
+        self.pauses.reset();
+        for (channel, home) in &self.homes {
+            let owner = table.owner(key::slot(channel.as_bytes()));
+            if owner.is_some_and(|owner| owner.address != *home) {
+                moved.push(channel.clone());
+            }
+        }
+        for channel in moved {
+            if let Some(home) = self.homes.remove(&channel) {
+                self.leave(&home, channel.clone());
+            }
+            self.settle(channel, true);
+        }
+        let masters = table.masters();
+        let homes = &self.homes;
+        // Without orders to come, a subscriber ends.
+        self.sessions.retain(|address, _| {
+            masters.iter().any(|node| node.address == *address)
+                || homes.values().any(|home| home == address)
+        });
+    }
+
+    fn note(&mut self, note: Note) {
+        match note {
+            Note::Up { address } => self.is_up(&address, true),
+            Note::Down { address } => self.is_up(&address, false),
+            Note::Refused { address, channel } => {
+                // It may have another home by now.
+                if self.homes.get(&channel) == Some(&address) {
+                    self.homes.remove(&channel);
+                    self.is_homeless(channel);
+                }
+            }
+        }
+    }
+
+    fn is_up(&mut self, address: &Address, up: bool) {
+        self.subscriptions.tried.send_replace(true);
+        if let Some(subscriber) = self.sessions.get_mut(address) {
+            subscriber.up = Some(up);
+        }
+        if !up {
+            self.subscriptions.cluster.doubt();
+        }
+    }
+
+    /// At least one subscriber hears the control channel, if any node is there.
+    fn hear_control(&mut self) {
+        let is_heard = |subscriber: &KnownChannel| subscriber.up != Some(false);
+        if self.sessions.values().any(is_heard) {
+            return;
+        }
+        let mut masters = self.subscriptions.cluster.table.masters();
+        fastrand::shuffle(&mut masters);
+        let fresh = |address: &Address| !self.sessions.contains_key(address);
+        if let Some(node) = masters.iter().find(|node| fresh(&node.address)) {
+            let address = node.address.clone();
+            self.subscriber(&address);
+        }
+    }
+
+    fn subscriber(&mut self, address: &Address) -> &KnownChannel {
+        self.sessions.entry(address.clone()).or_insert_with(|| {
+            let (sender, commands) = mpsc::unbounded_channel();
+            let cluster = &self.subscriptions.cluster;
+            let subscriber = NodeSubscriber {
+                target: cluster.target(address),
+                address: address.clone(),
+                topics: self.subscriptions.topics.clone(),
+                events: self.subscriptions.events.clone(),
+                channels: cluster.channels(),
+                timeout: cluster.settings.call_timeout,
+                notes: self.notes.clone(),
+            };
+            let mut closed = self.subscriptions.closed.clone();
+            cluster.handle.spawn(async move {
+                tokio::select! {
+                    _ = closed.wait_for(|closed| *closed) => {}
+                    () = subscriber.run(commands) => {}
+                }
+            });
+            KnownChannel {
+                commands: sender,
+                up: None,
+            }
+        })
+    }
+}

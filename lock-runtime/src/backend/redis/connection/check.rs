@@ -1,0 +1,359 @@
+//! What is asked of a server before it may keep locks: old enough a version is refused, a policy that evicts held
+//! locks is reported, and one whole life of a lock proves that the ACL lets every script run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{InfoDict, Value};
+use tokio::runtime::Handle;
+use uuid::Uuid;
+
+use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::redis::cluster::Redirect;
+use crate::backend::redis::connection::rights;
+use crate::backend::redis::connection::uptime::Uptime;
+use crate::backend::redis::kinds::exclusive_scripts::{
+    Acquire, AcquireReply, HandOver, HandOverReply, Release, ReleaseReply, Renew,
+};
+use crate::backend::redis::pubsub::channels::ClusterChannels;
+use crate::backend::redis::scripting::faults;
+use crate::backend::redis::scripting::{self, Manner, Script};
+use crate::backend::{Fault, Renewed};
+use crate::values::clock;
+use crate::values::error::{LockError, StoreError};
+use crate::values::holder::HolderIds;
+use crate::values::key::{self, Key};
+use crate::values::kind::Kind;
+use crate::values::name::LockName;
+
+/// Should the check be interrupted, its key is gone after this.
+const LEASE: Duration = Duration::from_secs(2);
+
+pub(crate) struct Check {
+    pub(crate) namespace: String,
+    /// Refuse what is otherwise only warned of.
+    pub(crate) strict: bool,
+    /// For each of its requests.
+    pub(crate) timeout: Duration,
+    /// Where connections live.
+    pub(crate) handle: Handle,
+    /// Where to note since when the server runs.
+    pub(crate) uptime: Option<Arc<Uptime>>,
+    /// What scripts publish by.
+    pub(crate) channels: ClusterChannels,
+    /// Of a node of a cluster: names a slot that it has, if it has any.
+    pub(crate) slot: Option<Box<dyn Fn() -> Option<u16> + Send + Sync>>,
+}
+
+/// Why a server may not keep locks, or not now.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    Config(String),
+    Fault(Fault),
+}
+
+impl Refusal {
+    /// For callers that come before the check could be made.
+    pub(crate) fn into_fault(self) -> Fault {
+        match self {
+            Refusal::Config(why) => Fault::Denied(StoreError::new(why)),
+            Refusal::Fault(fault) => fault,
+        }
+    }
+
+    pub(crate) fn into_error(self, server: &str) -> LockError {
+        match self {
+            Refusal::Config(why) => LockError::InvalidConfig { why },
+            Refusal::Fault(fault) => fault.into_error(server),
+        }
+    }
+}
+
+impl Check {
+    /// On every new connection, before it is used.
+    pub(crate) async fn look_at_birth(
+        &self,
+        connection: &MultiplexedConnection,
+    ) -> Result<(), Fault> {
+        match &self.uptime {
+            Some(uptime) => uptime.look(&mut connection.clone(), self.timeout).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) async fn run(
+        &self,
+        connection: &MultiplexedConnection,
+        clock: &ServerClock,
+    ) -> Result<(), Refusal> {
+        let mut connection = connection.clone();
+        self.ask_info(&mut connection).await?;
+        let tag = match &self.slot {
+            None => 0,
+            Some(slot) => match slot() {
+                Some(slot) => key::tag_of(slot),
+                // It is only being given some: what it allows, its first requests will tell.
+                None => return Ok(()),
+            },
+        };
+        match self.live_once(&mut connection, clock, tag).await {
+            // The slot is just being moved: as above.
+            Err(Refusal::Fault(fault)) if Redirect::of(&fault).is_some() => Ok(()),
+            checked => checked,
+        }
+    }
+
+    async fn ask_info(&self, connection: &mut MultiplexedConnection) -> Result<(), Refusal> {
+        let info = redis::cmd("INFO");
+        let reply = match tokio::time::timeout(self.timeout, scripting::send(connection, &info))
+            .await
+        {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(error)) => {
+                return match faults::of_call(&error) {
+                    Fault::Denied(reason) => {
+                        tracing::warn!(
+                            %reason,
+                            "the lock store does not show its version and its maxmemory policy (INFO): \
+                             make sure that it is Redis 7.0 or newer and that the policy is noeviction"
+                        );
+                        Ok(())
+                    }
+                    fault => Err(Refusal::Fault(fault)),
+                };
+            }
+            Err(_) => return Err(Refusal::Fault(self.no_answer("INFO"))),
+        };
+        let text = match reply {
+            Value::VerbatimString { text, .. } => text,
+            Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            _ => return Err(Refusal::Fault(faults::malformed("INFO"))),
+        };
+        self.judge(&InfoDict::new(&text))
+    }
+
+    fn judge(&self, info: &InfoDict) -> Result<(), Refusal> {
+        let version: String = info.get("redis_version").unwrap_or_default();
+        let major = version
+            .split('.')
+            .next()
+            .and_then(|major| major.parse::<u32>().ok());
+        if major.is_some_and(|major| major < 7) {
+            return Err(Refusal::Config(format!(
+                "the lock store is Redis {version}; 7.0 or newer is needed"
+            )));
+        }
+        if self.slot.is_none() && info.get::<u8>("cluster_enabled") == Some(1) {
+            tracing::warn!(
+                "the lock store is a node of a Redis Cluster: only keys of its own slots can be locked; \
+                 use `redis-cluster://`"
+            );
+        }
+        let policy: String = info.get("maxmemory_policy").unwrap_or_default();
+        if !policy.is_empty() && policy != "noeviction" {
+            let why = format!(
+                "the lock store's maxmemory-policy is `{policy}`: it may evict locks that are held, \
+                 and then two holders work at once; set it to `noeviction`"
+            );
+            if self.strict {
+                return Err(Refusal::Config(why));
+            }
+            tracing::warn!("{why}");
+        }
+        Ok(())
+    }
+
+    /// Acquire, renew, hand over, release, on a key of its own.
+    async fn live_once(
+        &self,
+        connection: &mut MultiplexedConnection,
+        clock: &ServerClock,
+        tag: u32,
+    ) -> Result<(), Refusal> {
+        // A name of its own, in one slot for all: every check raises the same fence key.
+        let name = LockName::from(format!("connect-check:{{{tag}}}:{}", Uuid::new_v4()));
+        let key = Key::new(&self.namespace, &name, Kind::Mutex)
+            .map_err(|error| Refusal::Config(format!("the namespace cannot be used: {error}")))?;
+        let (lock, fence) = (key.raw(), key.fence());
+        let channel = crate::backend::redis::channel(&key);
+        let ids = HolderIds::new();
+        let (from, to) = (ids.fresh().text(), ids.fresh().text());
+        let lease = u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
+
+        let sent_at = clock::now();
+        let acquire = Acquire {
+            lock,
+            fence: Some(&fence),
+            holder: &from,
+            lease,
+            not_after: clock.not_after(sent_at, sent_at + self.timeout),
+            counted: false,
+        };
+        match self.call(connection, &acquire).await? {
+            AcquireReply::Granted { time, .. } => clock.saw(time, sent_at),
+            AcquireReply::Busy { .. } | AcquireReply::Queued { .. } => {
+                return Err(self.senseless("acquire"));
+            }
+            AcquireReply::Stale { .. } => {
+                let why = "the lock store's clock jumped";
+                return Err(Refusal::Fault(Fault::NotDone(StoreError::new(why))));
+            }
+        }
+        let renew = Renew {
+            items: &[(lock, from.clone(), lease.cast_signed())],
+        };
+        if self.call(connection, &renew).await? != [Renewed::Held] {
+            return Err(self.senseless("renew"));
+        }
+        let hand_over = HandOver {
+            lock,
+            fence: Some(&fence),
+            from: &from,
+            to: &to,
+            lease,
+            channel: &channel,
+            counted: false,
+        };
+        match self.call(connection, &hand_over).await? {
+            HandOverReply::Done { subscribers, .. } => {
+                if subscribers.is_none() {
+                    tracing::warn!(
+                        "the lock store does not show how many listen to a channel (PUBSUB NUMSUB, in a cluster PUBSUB \
+                         SHARDNUMSUB): this process stands back for others more often"
+                    );
+                }
+            }
+            HandOverReply::NotHeld => return Err(self.senseless("handover")),
+        }
+        match self
+            .call(
+                connection,
+                &Release {
+                    lock,
+                    holder: &to,
+                    channel: &channel,
+                },
+            )
+            .await?
+        {
+            ReleaseReply::Done => Ok(()),
+            ReleaseReply::Unpublished => {
+                tracing::warn!(
+                    "the lock store refuses PUBLISH on lock channels (in a cluster SPUBLISH): waiters of other processes \
+                     will not be woken by a release, but look again about once a second"
+                );
+                Ok(())
+            }
+            ReleaseReply::NotHeld { .. } => Err(self.senseless("release")),
+        }
+    }
+
+    async fn call<S: Script>(
+        &self,
+        connection: &mut MultiplexedConnection,
+        script: &S,
+    ) -> Result<S::Reply, Refusal> {
+        let name = S::source().name;
+        let manner = Manner {
+            channels: self.channels,
+            asking: false,
+        };
+        let run = rights::run(connection, script, manner);
+        let fault = match tokio::time::timeout(self.timeout, run).await {
+            Ok(Ok(reply)) => return Ok(reply),
+            Ok(Err(Fault::Denied(source))) => {
+                Fault::Denied(StoreError::new(format!("the script `{name}`: {source}")))
+            }
+            Ok(Err(fault)) => fault,
+            Err(_) => self.no_answer(name),
+        };
+        Err(Refusal::Fault(fault))
+    }
+
+    fn no_answer(&self, what: &str) -> Fault {
+        Fault::NotDone(StoreError::new(format!(
+            "no answer to {what} within {:?}",
+            self.timeout
+        )))
+    }
+
+    /// Nobody else knows the check's key.
+    fn senseless(&self, script: &str) -> Refusal {
+        Refusal::Fault(Fault::NotDone(StoreError::new(format!(
+            "the lock store did not keep a new lock until the script `{script}` asked for it"
+        ))))
+    }
+}
+
+/// A TIME reply in µs.
+pub(crate) fn micros(reply: &Value) -> Option<u64> {
+    let Value::Array(parts) = reply else {
+        return None;
+    };
+    let [seconds, micros] = parts.as_slice() else {
+        return None;
+    };
+    let number = |value: &Value| match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?.parse::<u64>().ok(),
+        _ => None,
+    };
+    number(seconds)?
+        .checked_mul(1_000_000)?
+        .checked_add(number(micros)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(strict: bool, info: &str) -> Result<(), Refusal> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let check = Check {
+            namespace: "lock:".to_owned(),
+            strict,
+            timeout: Duration::from_secs(1),
+            handle: runtime.handle().clone(),
+            uptime: None,
+            channels: ClusterChannels::Classic,
+            slot: None,
+        };
+        check.judge(&InfoDict::new(info))
+    }
+
+    #[test]
+    fn versions_before_seven_are_refused_by_name() {
+        let refused = judged(false, "redis_version:6.2.14\r\n");
+        assert!(matches!(refused, Err(Refusal::Config(why)) if why.contains("6.2.14")));
+        assert!(judged(false, "redis_version:7.0.15\r\n").is_ok());
+        assert!(judged(false, "redis_version:8.0.0\r\nvalkey_version:9.0.0\r\n").is_ok());
+        assert!(judged(false, "").is_ok(), "a proxy that shows nothing");
+    }
+
+    #[test]
+    fn an_evicting_policy_is_refused_only_when_strict() {
+        for policy in ["allkeys-lru", "volatile-ttl", "volatile-lru"] {
+            let info = format!("redis_version:7.2.0\r\nmaxmemory_policy:{policy}\r\n");
+            assert!(judged(false, &info).is_ok());
+            assert!(
+                matches!(judged(true, &info), Err(Refusal::Config(why)) if why.contains(policy))
+            );
+        }
+        assert!(judged(true, "maxmemory_policy:noeviction\r\n").is_ok());
+    }
+
+    #[test]
+    fn a_time_reply_is_read_strictly() {
+        let bulk = |text: &str| Value::BulkString(text.into());
+        let time = Value::Array(vec![bulk("1795248594"), bulk("129926")]);
+        assert_eq!(micros(&time), Some(1_795_248_594_129_926));
+        assert_eq!(micros(&Value::Array(vec![bulk("1")])), None);
+        assert_eq!(micros(&Value::Nil), None);
+        assert_eq!(
+            micros(&Value::Array(vec![bulk("99999999999999999999"), bulk("0")])),
+            None
+        );
+    }
+}

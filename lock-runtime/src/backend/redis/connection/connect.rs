@@ -1,0 +1,197 @@
+//! How a backend begins: the first connection and its check, and the tasks that keep all connections alive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use super::check;
+use super::link::{Link, Opened, Supervisor};
+use super::target::Target;
+use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::redis::cluster::{Cluster, Seeds, Subscriptions};
+use crate::backend::redis::connection::uptime::Uptime;
+use crate::backend::redis::pubsub::channels::ClusterChannels;
+use crate::backend::redis::pubsub::subscribe::Subscriber;
+use crate::backend::redis::pubsub::topics::Topics;
+use crate::backend::redis::router::Nodes;
+use crate::backend::redis::{GONE, Inner, RedisBackend, sentinel};
+use crate::backend::{EventSink, Fault};
+use crate::values::clock;
+use crate::values::error::{LockError, StoreError};
+
+/// Connecting and checking, all in all.
+pub(crate) const CONNECT: Duration = Duration::from_secs(5);
+
+/// How a backend uses its server.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// What all keys start with.
+    pub(crate) namespace: String,
+    /// For connecting, for checks, and for what is done in the background.
+    pub(crate) call_timeout: Duration,
+    /// Refuse a server that may evict held locks, instead of warning.
+    pub(crate) strict: bool,
+    /// Connect in the background; what is wrong with the server is told by the first call.
+    pub(crate) lazy: bool,
+    /// Where to note the server's restarts, for a quorum that needs to know of them.
+    pub(crate) uptime: Option<Arc<Uptime>>,
+    /// By which channels waiters are woken in a cluster.
+    pub(crate) channels: ClusterChannels,
+}
+
+impl RedisBackend {
+    /// Connects on the runtime of `handle`, where the backend's tasks live, and checks the server. With
+    /// `settings.lazy`, only starts to do so.
+    pub(crate) async fn connect(
+        target: Target,
+        settings: Settings,
+        handle: Handle,
+        events: EventSink,
+    ) -> Result<Arc<RedisBackend>, LockError> {
+        #[cfg(feature = "tls-rustls")]
+        if target.is_tls() {
+            // An error means that the program has already chosen a provider: its choice stands.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        if let Some(seeds) = target.seeds() {
+            let seeds = seeds.clone();
+            return RedisBackend::connect_to_cluster(target, seeds, settings, handle, events).await;
+        }
+        let target = Arc::new(target);
+        let clock = Arc::new(ServerClock::default());
+        let check = check::Check {
+            namespace: settings.namespace.clone(),
+            strict: settings.strict,
+            timeout: settings.call_timeout,
+            handle: handle.clone(),
+            uptime: settings.uptime.clone(),
+            channels: ClusterChannels::Classic,
+            slot: None,
+        };
+        let (first, check) = if settings.lazy {
+            (None, check)
+        } else {
+            let (server, clock) = (target.clone(), clock.clone());
+            // On the runtime of the handle, for the connection is driven by a task where it was opened.
+            let opening = handle.spawn(async move {
+                let opened = Opened::checked(&server, &check, &clock).await?;
+                Ok::<_, LockError>((opened, check))
+            });
+            let (opened, check) = in_time(opening, target.shown()).await?;
+            (Some(opened), check)
+        };
+
+        let closed = watch::Sender::new(false);
+        let checked = first.as_ref().map(|opened| opened.master.clone());
+        let supervisor = Supervisor {
+            target: target.clone(),
+            check,
+            checked,
+            clock,
+            suspicion: Arc::new(Notify::new()),
+            answers: Arc::default(),
+            closed: closed.subscribe(),
+            member: None,
+        };
+        let link = Link::start(supervisor, first);
+        let topics = Arc::new(Topics::default());
+        let (tried, mut first_try) = watch::channel(false);
+        let subscriber = Subscriber {
+            target: target.clone(),
+            topics: topics.clone(),
+            events,
+            timeout: settings.call_timeout,
+            tried,
+            closed: closed.subscribe(),
+        };
+        handle.spawn(subscriber.run());
+        if let Some(sentinels) = target.sentinels() {
+            let (sentinels, timeout) = (sentinels.clone(), settings.call_timeout);
+            handle.spawn(sentinel::watch(sentinels, timeout, closed.subscribe()));
+        }
+        if !settings.lazy {
+            // So that a forced release right after the first acquire is heard. Not needed to hold locks.
+            let tried = first_try.wait_for(|tried| *tried);
+            let _ = tokio::time::timeout(settings.call_timeout, tried).await;
+        }
+        let inner = Arc::new(Inner {
+            target,
+            call_timeout: settings.call_timeout,
+            handle,
+            nodes: Nodes::One(link),
+            topics,
+            pending: watch::Sender::new(0),
+            closed,
+        });
+        Ok(Arc::new(RedisBackend { inner }))
+    }
+
+    async fn connect_to_cluster(
+        target: Target,
+        seeds: Arc<Seeds>,
+        settings: Settings,
+        handle: Handle,
+        events: EventSink,
+    ) -> Result<Arc<RedisBackend>, LockError> {
+        let closed = watch::Sender::new(false);
+        let (call_timeout, lazy) = (settings.call_timeout, settings.lazy);
+        let cluster = Cluster::new(
+            seeds,
+            target.shown(),
+            settings,
+            handle.clone(),
+            closed.subscribe(),
+        );
+        if !lazy {
+            // On the runtime of the handle, as above.
+            let until = clock::now() + CONNECT.mul_f64(0.9);
+            let opening = handle.spawn(cluster.clone().connect(until));
+            in_time(opening, target.shown()).await?;
+        }
+        handle.spawn(cluster.clone().keep_table());
+        let topics = Arc::new(Topics::default());
+        let (tried, mut first_try) = watch::channel(false);
+        let subscriptions = Subscriptions {
+            cluster: cluster.clone(),
+            topics: topics.clone(),
+            events,
+            tried,
+            closed: closed.subscribe(),
+        };
+        handle.spawn(subscriptions.run());
+        if !lazy {
+            let tried = first_try.wait_for(|tried| *tried);
+            let _ = tokio::time::timeout(call_timeout, tried).await;
+        }
+        let inner = Arc::new(Inner {
+            target: Arc::new(target),
+            call_timeout,
+            handle,
+            nodes: Nodes::Cluster(cluster),
+            topics,
+            pending: watch::Sender::new(0),
+            closed,
+        });
+        Ok(Arc::new(RedisBackend { inner }))
+    }
+}
+
+/// What a task on the manager's runtime opens, or why it could not.
+async fn in_time<T>(
+    opening: JoinHandle<Result<T, LockError>>,
+    server: &str,
+) -> Result<T, LockError> {
+    let stop = opening.abort_handle();
+    match tokio::time::timeout(CONNECT, opening).await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(_)) => Err(Fault::Closed(GONE).into_error(server)),
+        Err(_) => {
+            stop.abort();
+            let fault = Fault::NotDone(StoreError::new(format!("no answer in {CONNECT:?}")));
+            Err(fault.into_error(server))
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Opening one connection, and how to behave when another is opened after it was cut.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, PushInfo, Value};
+
+use super::target::{Place, Target};
+use crate::backend::Fault;
+use crate::backend::redis::scripting;
+use crate::backend::redis::scripting::faults;
+use crate::backend::redis::sentinel::{Address, Named, Sentinels};
+use crate::values::backoff::Backoff;
+use crate::values::clock;
+use crate::values::error::StoreError;
+
+/// A connection that lived so long is replaced at once.
+pub(crate) const STABLE: Duration = Duration::from_secs(1);
+
+/// Commands that may be queued in one connection. Below it nobody waits for a place, so the queue stays in order
+/// of calling; the limit on acquires keeps room for renewals and releases.
+const QUEUE: usize = 4096;
+
+/// A connection, and to whom.
+pub(crate) struct Dialed {
+    pub(crate) connection: MultiplexedConnection,
+    /// The master that the sentinels named; `None` where the URL names the server itself.
+    pub(crate) master: Option<Address>,
+}
+
+/// Connects and logs in, each step within `timeout`. Must run on the runtime that drives the connection.
+///
+/// `on_push` is called by the connection's own task: it must not block. One of the pushes is the client's
+/// `Disconnection`.
+pub(crate) async fn open(
+    target: &Target,
+    timeout: Duration,
+    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+) -> Result<Dialed, Fault> {
+    match target.place() {
+        Place::Fixed(info) => Ok(Dialed {
+            connection: connect(ConnectionInfo::clone(info), timeout, on_push).await?,
+            master: None,
+        }),
+        Place::Cluster(_) | Place::Nowhere => Err(Fault::NotDone(StoreError::new(
+            "the cluster names no such node",
+        ))),
+        Place::Sentinel(sentinels) => {
+            let named = sentinels.resolve(timeout).await?;
+            let opened = async {
+                let mut connection = connect(named.info.clone(), timeout, on_push).await?;
+                ask_role(&mut connection, timeout).await?;
+                Ok(connection)
+            };
+            let connection = opened
+                .await
+                .map_err(|fault| of_master(fault, sentinels, &named))?;
+            sentinels.confirmed(&named);
+            let master = Some(named.address);
+            Ok(Dialed { connection, master })
+        }
+    }
+}
+
+/// Says which node it was, and who named it.
+fn of_master(fault: Fault, sentinels: &Sentinels, named: &Named) -> Fault {
+    let explained = |source: StoreError| {
+        let (address, by, service) = (&named.address, &named.by, &sentinels.service);
+        StoreError::new(format!(
+            "the master {address} of the service `{service}` ({by}): {source}"
+        ))
+    };
+    match fault {
+        Fault::NotDone(source) | Fault::Unknown(source) => Fault::NotDone(explained(source)),
+        Fault::Denied(source) => Fault::Denied(explained(source)),
+        fault => fault,
+    }
+}
+
+/// Whether a connection is still good: the server answers, and behind sentinels says that it is a master.
+pub(crate) async fn sign_of_life(
+    connection: &mut MultiplexedConnection,
+    target: &Target,
+    timeout: Duration,
+) -> Result<(), Fault> {
+    if target.sentinels().is_some() {
+        return ask_role(connection, timeout).await;
+    }
+    match tokio::time::timeout(timeout, scripting::send(connection, &redis::cmd("PING"))).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) if faults::is_from_server(&error) => Ok(()),
+        Ok(Err(error)) => Err(faults::of_call(&error)),
+        Err(_) => Err(silent()),
+    }
+}
+
+/// By HELLO, which every user may send; ROLE needs a right of its own.
+async fn ask_role(connection: &mut MultiplexedConnection, timeout: Duration) -> Result<(), Fault> {
+    let hello = redis::cmd("HELLO");
+    let asked = tokio::time::timeout(timeout, scripting::send(connection, &hello));
+    let reply = match asked.await {
+        Ok(Ok(reply)) => reply,
+        // It answers, and cannot tell now: scripts find out for themselves.
+        Ok(Err(error)) if faults::is_from_server(&error) => return Ok(()),
+        Ok(Err(error)) => return Err(faults::of_call(&error)),
+        Err(_) => return Err(silent()),
+    };
+    match role(&reply) {
+        Some(role) if role != b"master" => Err(Fault::NotDone(StoreError::new(format!(
+            "it is no master but a {}",
+            String::from_utf8_lossy(role)
+        )))),
+        _ => Ok(()),
+    }
+}
+
+fn role(hello: &Value) -> Option<&[u8]> {
+    let text = |value: &'_ Value| matches!(value, Value::BulkString(name) if name == b"role");
+    let Value::Map(fields) = hello else {
+        return None;
+    };
+    match fields.iter().find(|(name, _)| text(name)) {
+        Some((_, Value::BulkString(role))) => Some(role),
+        _ => None,
+    }
+}
+
+pub(crate) fn silent() -> Fault {
+    Fault::Unknown(StoreError::new("the server gives no sign of life"))
+}
+
+/// Connects to one server.
+pub(crate) async fn connect(
+    info: ConnectionInfo,
+    timeout: Duration,
+    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+) -> Result<MultiplexedConnection, Fault> {
+    let tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+    let fault = |error: &redis::RedisError| faults::of_connecting(error, tls);
+    let client = Client::open(info).map_err(|error| fault(&error))?;
+    // Every call has its own timeout, so the connection needs none.
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(QUEUE)
+        .set_push_sender(move |push| {
+            on_push(push);
+            Ok::<(), ()>(())
+        });
+    match tokio::time::timeout(
+        timeout,
+        client.get_multiplexed_async_connection_with_config(&config),
+    )
+    .await
+    {
+        Ok(Ok(connection)) => Ok(connection),
+        Ok(Err(error)) => Err(fault(&error)),
+        Err(_) => Err(Fault::NotDone(StoreError::new(format!(
+            "no connection within {timeout:?}"
+        )))),
+    }
+}
+
+/// The pauses between two attempts to connect.
+pub(crate) fn pauses() -> Backoff {
+    Backoff::new(Duration::from_millis(50), Duration::from_millis(750))
+}
+
+/// Sleeps before the next attempt; wakes early when the master has moved.
+pub(crate) async fn pause(pauses: &mut Backoff, target: &Target) {
+    let pause = pauses.pause();
+    match target.sentinels() {
+        None => clock::sleep(pause).await,
+        Some(sentinels) => sentinels.pause(pause).await,
+    }
+}
+
+/// One outage: a warning at its beginning, a word at its end.
+#[derive(Debug)]
+pub(crate) struct Outage {
+    what: &'static str,
+    since: Option<tokio::time::Instant>,
+}
+
+impl Outage {
+    pub(crate) fn new(what: &'static str) -> Outage {
+        Outage { what, since: None }
+    }
+
+    pub(crate) fn is_on(&mut self, target: &Target, fault: &Fault) {
+        if self.since.is_none() {
+            self.since = Some(clock::tick());
+            tracing::warn!(server = target.shown(), reason = %fault, "{} lost; reconnecting", self.what);
+        }
+    }
+
+    pub(crate) fn is_over(&mut self, target: &Target) {
+        if let Some(since) = self.since.take() {
+            tracing::info!(server = target.shown(), after = ?since.elapsed(), "{} restored", self.what);
+        }
+    }
+}

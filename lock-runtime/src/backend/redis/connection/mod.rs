@@ -1,0 +1,10 @@
+//! From a URL to a connection that may be used, and keeping it.
+
+pub(crate) mod acquire_limit;
+pub(crate) mod check;
+pub(crate) mod connect;
+pub(crate) mod dial;
+pub(crate) mod link;
+pub(crate) mod rights;
+pub(crate) mod target;
+pub(crate) mod uptime;

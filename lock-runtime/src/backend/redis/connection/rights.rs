@@ -1,0 +1,114 @@
+//! Which rights a user lacks whose script was refused: a server does not name the key, Redis 7.0 not even the command.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
+
+use crate::backend::Fault;
+use crate::backend::redis::scripting::reply::Items;
+use crate::backend::redis::scripting::{self, Manner, Script, Source, source};
+use crate::values::error::StoreError;
+
+/// The refusal is known already: its explanation may not take much of the caller's time.
+const LONGEST: Duration = Duration::from_millis(500);
+
+/// The commands of the scripts that have their key in the first place. Others are TIME, which the script asks about by
+/// itself, and PUBLISH and PUBSUB, without which scripts go on.
+pub(crate) const KEYED: [&str; 26] = [
+    "DEL", "GET", "HDEL", "HEXISTS", "HGET", "HGETALL", "HLEN", "HSCAN", "HSET", "INCRBY",
+    "LINDEX", "LLEN", "LPOP", "LPOS", "LRANGE", "LREM", "PEXPIRE", "PTTL", "RPUSH", "SET", "ZADD",
+    "ZCARD", "ZCOUNT", "ZRANGE", "ZREM", "ZSCORE",
+];
+
+/// Runs a script on one connection. Has no timeout of its own. A refusal names the rights that are missing.
+pub(crate) async fn run<S: Script>(
+    connection: &mut MultiplexedConnection,
+    script: &S,
+    manner: Manner,
+) -> Result<S::Reply, Fault> {
+    match scripting::call(connection, script, manner).await {
+        Err(Fault::Denied(why)) => {
+            // Boxed: it is rare, and the future of every call would have to hold it.
+            let explained = Box::pin(explained(connection, script, manner, why));
+            Err(Fault::Denied(explained.await))
+        }
+        answer => answer,
+    }
+}
+
+/// Why the server refused `refused`, with the rights that are missing, if it tells.
+async fn explained<S: Script>(
+    connection: &mut MultiplexedConnection,
+    refused: &S,
+    manner: Manner,
+    why: StoreError,
+) -> StoreError {
+    let rights = Rights::of(refused);
+    let asked = scripting::call(
+        connection,
+        &rights,
+        Manner {
+            asking: false,
+            ..manner
+        },
+    );
+    match tokio::time::timeout(LONGEST, asked).await {
+        Ok(Ok(missing)) if !missing.is_empty() => {
+            StoreError::new(format!("{why}; missing rights: {}", missing.join(" ")))
+        }
+        _ => why,
+    }
+}
+
+pub(crate) struct Rights {
+    keys: Vec<Vec<u8>>,
+    commands: Vec<&'static str>,
+}
+
+impl Rights {
+    pub(crate) fn of<S: Script>(refused: &S) -> Rights {
+        let mut command = Cmd::new();
+        refused.write(&mut command);
+        let keys = command.args_iter().take(refused.keys());
+        let keys = keys.filter_map(|key| match key {
+            redis::Arg::Simple(key) => Some(key.to_vec()),
+            _ => None,
+        });
+        let keys = keys.collect();
+        let text = S::source().text;
+        let in_text = |command: &&&str| text.contains(&format!("'{command}'"));
+        let commands = KEYED.iter().filter(in_text).copied().collect();
+        Rights { keys, commands }
+    }
+}
+
+impl Script for Rights {
+    type Reply = Vec<String>;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = ["", "how_many_keys, key..., command..."];
+
+    fn source() -> &'static Source {
+        source!("rights", "no-writes", [])
+    }
+
+    fn keys(&self) -> usize {
+        0
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        command
+            .arg(self.keys.len())
+            .arg(&self.keys)
+            .arg(&self.commands);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<Vec<String>, Fault>> {
+        let mut items = Items::of(reply)?;
+        let mut missing = Vec::new();
+        while let Some(right) = items.words() {
+            missing.push(right);
+        }
+        items.end(Ok(missing))
+    }
+}

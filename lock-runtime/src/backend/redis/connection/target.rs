@@ -1,0 +1,331 @@
+//! URL → what to connect to. Everything wrong with a URL is found here, before any I/O.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+
+use crate::backend::redis::cluster::{self, Seeds};
+use crate::backend::redis::sentinel::{self, Sentinels};
+use crate::values::error::LockError;
+
+const SCHEMES: &str = "`redis://`, `rediss://`, `redis+unix://` (or `unix://`), \
+    `redis-sentinel://`, `rediss-sentinel://`, `redis-cluster://`, `rediss-cluster://` and `memory://`";
+
+/// A server that a URL names. `Debug` and [`shown`](Target::shown) leave out user and password.
+#[derive(Clone)]
+pub(crate) struct Target {
+    place: Place,
+    shown: String,
+}
+
+/// Where the server is.
+#[derive(Clone)]
+pub(crate) enum Place {
+    Fixed(Box<ConnectionInfo>),
+    /// Wherever the sentinels say, at the time of asking.
+    Sentinel(Arc<Sentinels>),
+    /// Several, each for some of the keys.
+    Cluster(Arc<Seeds>),
+    /// A node of a cluster whose name makes no sense.
+    Nowhere,
+}
+
+impl Target {
+    /// Reads a URL. The errors never repeat it: it may hold a password.
+    pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Err(invalid(format!(
+                "the URL has no scheme; there are {SCHEMES}"
+            )));
+        };
+        let scheme = scheme.to_ascii_lowercase();
+        match scheme.as_str() {
+            "redis" | "redis+unix" | "unix" => {}
+            "redis-sentinel" => return Target::behind_sentinels(rest, &scheme, false),
+            "rediss" if cfg!(feature = "tls-rustls") => {}
+            "rediss-sentinel" if cfg!(feature = "tls-rustls") => {
+                return Target::behind_sentinels(rest, &scheme, true);
+            }
+            "rediss-cluster" if cfg!(feature = "tls-rustls") => {
+                return Target::of_cluster(rest, &scheme, true);
+            }
+            "rediss" | "rediss-sentinel" | "rediss-cluster" => {
+                return Err(invalid(format!(
+                    "`{scheme}://` needs the cargo feature `tls-rustls` of `lock-runtime`"
+                )));
+            }
+            "redis-cluster" => return Target::of_cluster(rest, &scheme, false),
+            _ => {
+                return Err(invalid(format!(
+                    "an unknown URL scheme; there are {SCHEMES}"
+                )));
+            }
+        }
+        let unix = matches!(scheme.as_str(), "redis+unix" | "unix");
+        let Some(parsed) = redis::parse_redis_url(url) else {
+            return Err(invalid(format!(
+                "the URL is malformed; it should look like `{}`",
+                example(unix)
+            )));
+        };
+        if parsed.fragment().is_some() {
+            return Err(invalid(
+                "a URL takes no fragment; in particular, TLS certificates are always verified",
+            ));
+        }
+        let known: &[&str] = if unix {
+            &["db", "user", "pass", "protocol"]
+        } else {
+            &["protocol"]
+        };
+        for (option, value) in parsed.query_pairs() {
+            if !known.contains(&option.as_ref()) {
+                return Err(invalid(format!(
+                    "the URL takes these options: {known:?}; it has another one"
+                )));
+            }
+            if option == "protocol" && !matches!(value.as_ref(), "3" | "resp3") {
+                return Err(invalid(
+                    "only RESP3 is spoken: leave `protocol` out of the URL",
+                ));
+            }
+        }
+        let info = parsed.into_connection_info().map_err(|error| {
+            // The client's own messages hold no part of the URL.
+            invalid(format!(
+                "{error}; a URL should look like `{}`",
+                example(unix)
+            ))
+        })?;
+        Target::new(info, &scheme)
+    }
+
+    fn new(info: ConnectionInfo, scheme: &str) -> Result<Target, LockError> {
+        let db = info.redis_settings().db();
+        if !(0..=i64::from(i32::MAX)).contains(&db) {
+            return Err(invalid("the database number is negative or too large"));
+        }
+        let shown = match info.addr() {
+            ConnectionAddr::Unix(path) => format!("{scheme}://{}?db={db}", path.display()),
+            address => format!("{scheme}://{address}/{db}"),
+        };
+        let redis = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_skip_set_lib_name();
+        let info = info
+            .set_redis_settings(redis)
+            .set_tcp_settings(tcp_settings());
+        let place = Place::Fixed(Box::new(info));
+        Ok(Target { place, shown })
+    }
+
+    fn behind_sentinels(rest: &str, scheme: &str, tls: bool) -> Result<Target, LockError> {
+        let sentinels = sentinel::parse(rest, tls)?;
+        let hosts: Vec<_> = (0..sentinels.hosts.len())
+            .map(|index| sentinels.host(index))
+            .collect();
+        let shown = format!(
+            "{scheme}://{}/{}/{}",
+            hosts.join(","),
+            sentinels.service,
+            sentinels.login.db()
+        );
+        let place = Place::Sentinel(Arc::new(sentinels));
+        Ok(Target { place, shown })
+    }
+
+    fn of_cluster(rest: &str, scheme: &str, tls: bool) -> Result<Target, LockError> {
+        let seeds = cluster::parse(rest, tls)?;
+        let shown = format!("{scheme}://{}", seeds.hosts.join(","));
+        let place = Place::Cluster(Arc::new(seeds));
+        Ok(Target { place, shown })
+    }
+
+    /// One node of a cluster.
+    pub(crate) fn node(info: Option<ConnectionInfo>, address: &str, tls: bool) -> Target {
+        let scheme = if tls { "rediss" } else { "redis" };
+        Target {
+            place: info.map_or(Place::Nowhere, |info| Place::Fixed(Box::new(info))),
+            shown: format!("{scheme}://{address}"),
+        }
+    }
+
+    pub(crate) fn seeds(&self) -> Option<&Arc<Seeds>> {
+        match &self.place {
+            Place::Cluster(seeds) => Some(seeds),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Resolves when the sentinels name another master than this one.
+    pub(crate) async fn superseded(&self, master: &Option<sentinel::Address>) {
+        match (&self.place, master) {
+            (Place::Sentinel(sentinels), Some(master)) => sentinels.superseded(master).await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        match &self.place {
+            Place::Sentinel(sentinels) => Some(sentinels),
+            _ => None,
+        }
+    }
+
+    /// The address without user and password.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        match &self.place {
+            Place::Fixed(info) => matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
+            Place::Sentinel(sentinels) => sentinels.tls,
+            Place::Cluster(seeds) => seeds.tls,
+            Place::Nowhere => false,
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Target").field(&self.shown).finish()
+    }
+}
+
+/// Scripts are small and somebody waits for each: no Nagle. A silent peer is noticed by the kernel, too.
+pub(crate) fn tcp_settings() -> TcpSettings {
+    const IDLE: Duration = Duration::from_secs(10);
+    const INTERVAL: Duration = Duration::from_secs(5);
+    let settings = TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(TcpKeepalive::new().with_time(IDLE).with_interval(INTERVAL));
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(Duration::from_secs(10));
+    settings
+}
+
+fn example(unix: bool) -> &'static str {
+    if unix {
+        "redis+unix:///run/redis.sock?db=0&user=name&pass=secret"
+    } else {
+        "redis://user:password@host:6379/0"
+    }
+}
+
+pub(crate) fn invalid(why: impl Into<String>) -> LockError {
+    LockError::InvalidConfig { why: why.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(url: &str) -> String {
+        Target::parse(url).unwrap().shown().to_owned()
+    }
+
+    fn refusal(url: &str) -> String {
+        match Target::parse(url) {
+            Err(error @ LockError::InvalidConfig { .. }) => error.to_string(),
+            other => panic!("{url}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn hosts_ports_databases_and_sockets_are_read() {
+        assert_eq!(shown("redis://127.0.0.1/"), "redis://127.0.0.1:6379/0");
+        assert_eq!(shown("redis://host:7000/3"), "redis://host:7000/3");
+        assert_eq!(shown("redis://[::1]:7000"), "redis://::1:7000/0");
+        assert_eq!(
+            shown("unix:///run/redis.sock?db=2"),
+            "unix:///run/redis.sock?db=2"
+        );
+        assert_eq!(
+            shown("redis+unix:///run/redis.sock"),
+            "redis+unix:///run/redis.sock?db=0"
+        );
+        let target = Target::parse("redis://me:p%40ss@host/1").unwrap();
+        let Place::Fixed(info) = target.place() else {
+            panic!()
+        };
+        let settings = info.redis_settings();
+        assert_eq!(settings.username(), Some("me"));
+        assert_eq!(settings.password(), Some("p@ss"));
+        assert_eq!(settings.db(), 1);
+    }
+
+    #[test]
+    fn sentinels_and_their_service_are_shown_without_logins() {
+        let url = "redis-sentinel://me:hunter2@a,b:7/mine/2?sentinel_pass=hunter2";
+        let target = Target::parse(url).unwrap();
+        assert_eq!(target.shown(), "redis-sentinel://a:26379,b:7/mine/2");
+        assert!(!format!("{target:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn passwords_are_neither_shown_nor_debugged_nor_in_errors() {
+        let target = Target::parse("redis://me:hunter2@host/1").unwrap();
+        assert!(!format!("{target:?} {}", target.shown()).contains("hunter2"));
+        let target = Target::parse("unix:///s?user=me&pass=hunter2").unwrap();
+        assert!(!format!("{target:?} {}", target.shown()).contains("hunter2"));
+        for bad in [
+            "redis://me:hunter2@host/x",
+            "redis://me:hunter2@host:99999/",
+            "redis://me:hunter2@host/?hunter2=1",
+            "rediss://me:hunter2@host/#insecure",
+            "hunter2://host",
+            "hunter2",
+        ] {
+            assert!(!refusal(bad).contains("hunter2"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn malformed_urls_are_refused() {
+        for bad in [
+            "",
+            "localhost:6379",
+            "redis://",
+            "redis://host:port",
+            "redis://host/-1",
+            "redis://host/1/2",
+            "redis://0.0.0.0/",
+            "redis://host/?db=1",
+            "redis://host/?protocol=resp2",
+            "unix://relative",
+            "http://host/",
+        ] {
+            refusal(bad);
+        }
+    }
+
+    #[test]
+    fn a_cluster_is_shown_without_its_login() {
+        let target = Target::parse("redis-cluster://me:hunter2@a,b:7").unwrap();
+        assert_eq!(target.shown(), "redis-cluster://a:6379,b:7");
+        assert!(target.seeds().is_some() && !format!("{target:?}").contains("hunter2"));
+    }
+
+    #[cfg(not(feature = "tls-rustls"))]
+    #[test]
+    fn tls_names_the_feature_that_it_needs() {
+        assert!(refusal("rediss://host/").contains("tls-rustls"));
+    }
+
+    #[cfg(feature = "tls-rustls")]
+    #[test]
+    fn certificates_are_always_verified() {
+        assert!(Target::parse("rediss://host/").unwrap().is_tls());
+        assert!(refusal("rediss://host/#insecure").contains("verified"));
+    }
+}

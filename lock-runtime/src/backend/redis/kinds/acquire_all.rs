@@ -1,0 +1,209 @@
+//! Several mutexes by one script: all of them or none.
+
+use std::sync::Arc;
+
+use redis::{Cmd, Value};
+
+use super::acquire::Undo;
+use crate::backend::redis::router::Admission;
+use crate::backend::redis::scripting::reply::{Items, foreign};
+use crate::backend::redis::scripting::{Script, Source, source};
+use crate::backend::redis::{Inner, Nodes};
+use crate::backend::{AcquireRequest, AcquiredAll, Fault, Granted};
+use crate::values::clock::{self, Moment};
+use crate::values::error::StoreError;
+use crate::values::fence::FencingToken;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+
+pub(crate) async fn acquire_all(
+    inner: &Arc<Inner>,
+    requests: &[AcquireRequest<'_>],
+) -> Result<AcquiredAll, Fault> {
+    let Some(timeout) = requests.iter().map(|request| request.timeout).min() else {
+        return Ok(AcquiredAll::Granted(Vec::new()));
+    };
+    let asked_at = clock::now();
+    let deadline = asked_at + timeout;
+    let Some(key) = one_slot(inner, requests) else {
+        return Ok(AcquiredAll::Apart);
+    };
+    let mut at = inner.admit(key, asked_at, deadline).await?;
+    loop {
+        let reply = attempt(inner, &at, requests, deadline).await;
+        match inner.redirect(&reply) {
+            None => return reply,
+            // While the slot moves, its keys are not all in one place.
+            Some(redirect) if redirect.may_split() => return Ok(AcquiredAll::Apart),
+            Some(redirect) => at = inner.admit_elsewhere(redirect, at, key, deadline).await?,
+        }
+    }
+}
+
+/// One of the keys, if one node can have them all in one script.
+fn one_slot<'a>(inner: &Inner, requests: &[AcquireRequest<'a>]) -> Option<&'a Key> {
+    let mut keys = requests.iter().map(|request| request.hold_ref.key);
+    let first = keys.next()?;
+    match &inner.nodes {
+        Nodes::One(_) => Some(first),
+        Nodes::Cluster(_) => {
+            let slot = first.slot();
+            keys.all(|key| key.slot() == slot).then_some(first)
+        }
+    }
+}
+
+async fn attempt(
+    inner: &Arc<Inner>,
+    at: &Admission,
+    requests: &[AcquireRequest<'_>],
+    deadline: Moment,
+) -> Result<AcquiredAll, Fault> {
+    let (live, sent_at) = (&at.live, at.sent_at);
+    let not_after = live.clock().not_after(sent_at, deadline);
+    let script = AcquireAll::new(requests, not_after);
+    // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates each of them.
+    let undo: Vec<Undo<'_>> = requests
+        .iter()
+        .map(|request| Undo::armed(inner, live, request, not_after, deadline))
+        .collect();
+    let reply = live.call(&script, sent_at, deadline).await;
+    if !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
+        undo.into_iter().for_each(Undo::disarm);
+    }
+    match reply? {
+        AcquireAllReply::Granted { tokens, time } => {
+            live.clock().saw(time, sent_at);
+            let granted = tokens.into_iter().map(|token| Granted { token, sent_at });
+            Ok(AcquiredAll::Granted(granted.collect()))
+        }
+        AcquireAllReply::Busy { time } => {
+            live.clock().saw(time, sent_at);
+            Ok(AcquiredAll::Busy)
+        }
+        AcquireAllReply::Stale { time } => {
+            live.clock().saw(time, sent_at);
+            Err(Fault::NotDone(StoreError::new(
+                "the request reached the lock store too late",
+            )))
+        }
+    }
+}
+
+pub(crate) struct AcquireAll<'a> {
+    /// Of the server's TIME, in µs.
+    not_after: u64,
+    items: Vec<Item<'a>>,
+}
+
+struct Item<'a> {
+    lock: &'a str,
+    /// Its fence key, and how that counts.
+    fence: Option<(String, &'static str)>,
+    holder: String,
+    lease: u64,
+}
+
+impl<'a> AcquireAll<'a> {
+    pub(crate) fn new(requests: &'a [AcquireRequest<'a>], not_after: u64) -> AcquireAll<'a> {
+        let item = |request: &'a AcquireRequest<'a>| {
+            let key = request.hold_ref.key;
+            let counts = if key.kind() == Kind::Fenced {
+                "by one"
+            } else {
+                "by the clock"
+            };
+            Item {
+                lock: key.raw(),
+                fence: request.fenced.then(|| (key.fence(), counts)),
+                holder: request.hold_ref.holder.text(),
+                lease: request.ttl.millis(),
+            }
+        };
+        AcquireAll {
+            not_after,
+            items: requests.iter().map(item).collect(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum AcquireAllReply {
+    Granted {
+        tokens: Vec<Option<FencingToken>>,
+        time: u64,
+    },
+    Busy {
+        time: u64,
+    },
+    Stale {
+        time: u64,
+    },
+}
+
+impl Script for AcquireAll<'_> {
+    type Reply = AcquireAllReply;
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2] = [
+        "(lock, fence?)...",
+        "not_after_us, (holder, lease_ms, how the fence counts?)...",
+    ];
+
+    fn source() -> &'static Source {
+        source!(
+            "acquire_all",
+            [
+                "digits", "range", "dated", "refusal", "fence", "lease", "holder"
+            ]
+        )
+    }
+
+    fn keys(&self) -> usize {
+        let fenced = self.items.iter().filter(|item| item.fence.is_some());
+        self.items.len() + fenced.count()
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        for item in &self.items {
+            command.arg(item.lock);
+            command.arg(item.fence.as_ref().map(|(key, _)| key.as_str()));
+        }
+        command.arg(self.not_after);
+        for item in &self.items {
+            let counts = item.fence.as_ref().map_or("", |(_, counts)| counts);
+            command.arg(&item.holder).arg(item.lease).arg(counts);
+        }
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<AcquireAllReply, Fault>> {
+        let mut items = Items::of(reply)?;
+        let reply = match items.text()?.as_str() {
+            "OK" => {
+                let time = items.digits()?;
+                let mut tokens = Vec::with_capacity(self.items.len());
+                for item in &self.items {
+                    let token = items.token()?;
+                    if token.is_some() != item.fence.is_some() {
+                        return None;
+                    }
+                    tokens.push(token);
+                }
+                AcquireAllReply::Granted { tokens, time }
+            }
+            "BUSY" => AcquireAllReply::Busy {
+                time: items.digits()?,
+            },
+            "STALE" => AcquireAllReply::Stale {
+                time: items.digits()?,
+            },
+            "FOREIGN" => {
+                let index = usize::try_from(items.integer()?).ok()?.checked_sub(1)?;
+                let item = self.items.get(index)?;
+                let fence = item.fence.as_ref().map(|(key, _)| key.as_str());
+                return foreign(items, &[("lock", Some(item.lock)), ("fence", fence)]);
+            }
+            _ => return None,
+        };
+        items.end(Ok(reply))
+    }
+}

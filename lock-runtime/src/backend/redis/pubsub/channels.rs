@@ -1,0 +1,30 @@
+//! By which channels waiters are woken in a cluster.
+
+/// How a release wakes waiters in a Redis Cluster.
+///
+/// A sharded message stays within the node that has the lock's slot; a classic one goes to every node of the cluster.
+/// A client that listens to the one sort does not hear the other: waiters whose holders publish by the other sort look for
+/// themselves about once a second. So all clients that share locks have to use the same, or [`Both`].
+///
+/// [`Both`]: ClusterChannels::Both
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ClusterChannels {
+    /// `SPUBLISH` and `SSUBSCRIBE`: as Redisson from 3.22 on, by its default.
+    #[default]
+    Sharded,
+    /// `PUBLISH` and `SUBSCRIBE`: as older Redisson, and newer with sharded subscriptions turned off.
+    Classic,
+    /// Publishes and listens both ways: for fleets that have clients of both sorts.
+    Both,
+}
+
+impl ClusterChannels {
+    pub(crate) fn are_sharded(self) -> bool {
+        self != ClusterChannels::Classic
+    }
+
+    pub(crate) fn are_classic(self) -> bool {
+        self != ClusterChannels::Sharded
+    }
+}

@@ -1,0 +1,344 @@
+//! The one pub/sub connection of a backend: the channels of the locks that somebody waits for, and the control
+//! channel, on which the victims of forced releases are named.
+//!
+//! A connection of its own, so that a flood of messages never delays a renewal's reply, and so that the server can
+//! cut a slow subscriber without cutting the commands. It speaks RESP3: messages reach the topics in the callback
+//! of the connection's task and are counted there, so no queue can grow.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{PushInfo, PushKind, Value};
+use tokio::sync::{Notify, watch};
+
+use super::topics::Topics;
+use crate::backend::redis::CONTROL;
+use crate::backend::redis::connection::dial::{self, Outage, STABLE};
+use crate::backend::redis::connection::target::Target;
+use crate::backend::redis::scripting::faults;
+use crate::backend::redis::sentinel::Address;
+use crate::backend::{Event, EventSink, Fault, Victim};
+use crate::values::clock;
+use crate::values::error::StoreError;
+
+/// How often a quiet connection is asked for a sign of life.
+pub(crate) const PING_EVERY: Duration = Duration::from_secs(10);
+/// What a message that names holders begins with.
+const NAMES: &[u8] = b"holders:";
+/// Channels in one SUBSCRIBE.
+const BATCH: usize = 512;
+
+/// The task that keeps the subscriptions alive.
+pub(crate) struct Subscriber {
+    pub(crate) target: Arc<Target>,
+    pub(crate) topics: Arc<Topics>,
+    pub(crate) events: EventSink,
+    /// For each request.
+    pub(crate) timeout: Duration,
+    /// Set true once the first attempt has ended, well or not.
+    pub(crate) tried: watch::Sender<bool>,
+    pub(crate) closed: watch::Receiver<bool>,
+}
+
+impl Subscriber {
+    pub(crate) async fn run(self) {
+        let mut closed = self.closed.clone();
+        tokio::select! {
+            // An error means that the backend is gone: the same.
+            _ = closed.wait_for(|closed| *closed) => {}
+            () = self.keep_alive() => {}
+        }
+        self.topics.unreachable();
+    }
+
+    async fn keep_alive(&self) {
+        let mut outage = Outage::new("the subscription to the lock store is");
+        let mut pauses = dial::pauses();
+        let mut refusals = Refusals::default();
+        let mut renewed = false;
+        loop {
+            let fault = match self.connect().await {
+                Ok((connection, master, cut)) => {
+                    let mut session = Session {
+                        subscriber: self,
+                        connection,
+                        master,
+                        refusals: &mut refusals,
+                    };
+                    match session.begin(renewed).await {
+                        Ok(()) => {
+                            self.tried.send_replace(true);
+                            outage.is_over(&self.target);
+                            let since = clock::now();
+                            let fault = session.serve(&cut).await;
+                            // A server that accepts and cuts at once is not to be asked without a pause.
+                            if since.elapsed() > STABLE {
+                                pauses.reset();
+                            }
+                            fault
+                        }
+                        Err(fault) => fault,
+                    }
+                }
+                Err(fault) => fault,
+            };
+            // The listeners have been deaf, or will have been, when the next session begins.
+            renewed = true;
+            self.topics.unreachable();
+            self.tried.send_replace(true);
+            outage.is_on(&self.target, &fault);
+            dial::pause(&mut pauses, &self.target).await;
+        }
+    }
+
+    async fn connect(
+        &self,
+    ) -> Result<(MultiplexedConnection, Option<Address>, Arc<Notify>), Fault> {
+        let cut = Arc::new(Notify::new());
+        let (signal, topics) = (cut.clone(), self.topics.clone());
+        let events = self.events.clone();
+        let dialed = dial::open(&self.target, self.timeout, move |push| match push.kind {
+            PushKind::Message => deliver(&push, &topics, &events),
+            PushKind::Disconnection => signal.notify_one(),
+            _ => {}
+        })
+        .await?;
+        Ok((dialed.connection, dialed.master, cut))
+    }
+}
+
+/// Runs on the connection's task: it only counts.
+pub(crate) fn deliver(push: &PushInfo, topics: &Topics, events: &EventSink) {
+    let [Value::BulkString(channel), Value::BulkString(payload)] = push.data.as_slice() else {
+        return;
+    };
+    let Ok(channel) = std::str::from_utf8(channel) else {
+        return;
+    };
+    if channel != CONTROL {
+        topics.heard(channel);
+    } else if let Some(victim) = victim(payload) {
+        events(Event::ForceReleased(victim));
+    }
+}
+
+/// Holders in one message at most: what the script fragment `tell` puts into one.
+const MOST_NAMED: usize = 256;
+
+/// `holders:` and the alias of each holder in 32 hex digits. Anything else on the control channel is not ours; it is
+/// refused by its length before a byte of it is read, for others may publish there what they like.
+pub(crate) fn victim(payload: &[u8]) -> Option<Victim> {
+    const DIGITS: usize = 32;
+    let length = payload.len().checked_sub(NAMES.len())?;
+    if !length.is_multiple_of(DIGITS) || !(1..=MOST_NAMED).contains(&(length / DIGITS)) {
+        return None;
+    }
+    let alias = |digits: &[u8]| {
+        let digits = std::str::from_utf8(digits).ok()?;
+        let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let number = u128::from_str_radix(digits, 16).ok()?;
+        plain.then(|| number.to_be_bytes())
+    };
+    let names = payload.strip_prefix(NAMES)?;
+    let aliases: Option<HashSet<_>> = names.chunks(DIGITS).map(alias).collect();
+    Some(Victim::Aliases(Arc::new(aliases?)))
+}
+
+/// Warned once of each, however many channels and connections it concerns.
+#[derive(Default)]
+pub(crate) struct Refusals {
+    locks: bool,
+    control: bool,
+}
+
+impl Refusals {
+    pub(crate) fn of_control(&mut self, reason: &StoreError) {
+        if !std::mem::replace(&mut self.control, true) {
+            tracing::warn!(
+                %reason,
+                channel = CONTROL,
+                "the lock store refuses the control channel: holders learn of a forced release only at their next renewal"
+            );
+        }
+    }
+
+    pub(crate) fn of_locks(&mut self, channel: &str, reason: &StoreError) {
+        if !std::mem::replace(&mut self.locks, true) {
+            tracing::warn!(
+                %reason,
+                channel,
+                "the lock store refuses lock channels: waiters are not woken by releases of other processes, but look \
+                 again about once a second"
+            );
+        }
+    }
+}
+
+/// One connection's life.
+struct Session<'a> {
+    subscriber: &'a Subscriber,
+    connection: MultiplexedConnection,
+    /// Only the master's messages are heard of in time.
+    master: Option<Address>,
+    refusals: &'a mut Refusals,
+}
+
+impl Session<'_> {
+    async fn begin(&mut self, renewed: bool) -> Result<(), Fault> {
+        let subscriber = self.subscriber;
+        let channels = subscriber.topics.reachable();
+        match self.subscribe(&[CONTROL.into()]).await {
+            Ok(()) => {}
+            Err(Fault::Denied(reason)) => self.refusals.of_control(&reason),
+            Err(fault) => return Err(fault),
+        }
+        self.open(&channels, renewed).await
+    }
+
+    async fn serve(&mut self, cut: &Notify) -> Fault {
+        match self.serve_until_fault(cut).await {
+            Ok(never) => match never {},
+            Err(fault) => fault,
+        }
+    }
+
+    async fn serve_until_fault(&mut self, cut: &Notify) -> Result<std::convert::Infallible, Fault> {
+        let topics = &self.subscriber.topics;
+        let mut next_ping = clock::now() + PING_EVERY;
+        loop {
+            let (ended, next_idle) = topics.take_idle();
+            for batch in ended.chunks(BATCH) {
+                self.unsubscribe(batch).await?;
+            }
+            let fresh = topics.take_fresh();
+            self.open(&fresh, false).await?;
+            let wake = next_idle.map_or(next_ping, |idle| idle.earlier(next_ping));
+            tokio::select! {
+                () = cut.notified() => {
+                    return Err(Fault::Unknown(StoreError::new("the connection was cut")));
+                }
+                () = self.subscriber.target.superseded(&self.master) => {
+                    return Err(Fault::Unknown(StoreError::new("the master has moved")));
+                }
+                () = topics.changed.notified() => {}
+                () = clock::sleep_until(wake) => {
+                    if next_ping.has_passed() {
+                        self.ping().await?;
+                        next_ping = clock::now() + PING_EVERY;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Subscribes and tells the listeners. Channels that are refused stay deaf.
+    async fn open(&mut self, channels: &[Arc<str>], renewed: bool) -> Result<(), Fault> {
+        let topics = &self.subscriber.topics;
+        for batch in channels.chunks(BATCH) {
+            match self.subscribe(batch).await {
+                Ok(()) => topics.opened(batch, renewed),
+                // One channel that is refused refuses its whole batch.
+                Err(Fault::Denied(_)) => {
+                    for channel in batch {
+                        self.open_alone(channel, renewed).await?;
+                    }
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
+    }
+
+    async fn open_alone(&mut self, channel: &Arc<str>, renewed: bool) -> Result<(), Fault> {
+        let topics = &self.subscriber.topics;
+        let one = std::slice::from_ref(channel);
+        match self.subscribe(one).await {
+            Ok(()) => topics.opened(one, renewed),
+            Err(Fault::Denied(reason)) => {
+                topics.refused(channel);
+                self.refusals.of_locks(channel, &reason);
+            }
+            Err(fault) => return Err(fault),
+        }
+        Ok(())
+    }
+
+    async fn subscribe(&mut self, channels: &[Arc<str>]) -> Result<(), Fault> {
+        let names: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
+        within(self.subscriber.timeout, self.connection.subscribe(names)).await
+    }
+
+    async fn unsubscribe(&mut self, channels: &[Arc<str>]) -> Result<(), Fault> {
+        let names: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
+        within(self.subscriber.timeout, self.connection.unsubscribe(names)).await
+    }
+
+    async fn ping(&mut self) -> Result<(), Fault> {
+        let Subscriber {
+            target, timeout, ..
+        } = self.subscriber;
+        dial::sign_of_life(&mut self.connection, target, *timeout).await
+    }
+}
+
+pub(crate) async fn within<T>(
+    timeout: Duration,
+    request: impl Future<Output = redis::RedisResult<T>>,
+) -> Result<T, Fault> {
+    match tokio::time::timeout(timeout, request).await {
+        Ok(Ok(reply)) => Ok(reply),
+        Ok(Err(error)) => Err(faults::of_call(&error)),
+        Err(_) => Err(Fault::Unknown(StoreError::new(format!(
+            "no answer within {timeout:?}"
+        )))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(payload: &str) -> Option<Arc<HashSet<[u8; 16]>>> {
+        match victim(payload.as_bytes())? {
+            Victim::Aliases(aliases) => Some(aliases),
+            Victim::Id(_) => panic!("an id is never sent"),
+        }
+    }
+
+    #[test]
+    fn holders_are_named_by_thirty_two_hex_digits_each() {
+        let (one, other) = ("0f".repeat(16), "Ab".repeat(16));
+        assert_eq!(
+            *named(&format!("holders:{one}")).unwrap(),
+            [[0x0f; 16]].into()
+        );
+        let two = named(&format!("holders:{one}{other}")).unwrap();
+        assert_eq!(*two, [[0x0f; 16], [0xab; 16]].into());
+        for bad in [
+            "",
+            "0",
+            "holders:",
+            "holders:1",
+            &one,
+            &format!("permits:{one}"),
+            &format!("holders:{}", &one[1..]),
+            &format!("holders:{one}0"),
+            &format!("holders:{}", "+1".repeat(16)),
+            &format!("holders:{}", "g".repeat(32)),
+        ] {
+            assert!(named(bad).is_none(), "{bad}");
+        }
+        assert!(victim(&[0xff; 40]).is_none());
+    }
+
+    #[test]
+    fn a_message_that_our_script_cannot_have_sent_is_refused_by_its_length() {
+        let names = |count| format!("holders:{}", "0".repeat(32 * count));
+        assert!(named(&names(MOST_NAMED)).is_some());
+        for count in [MOST_NAMED + 1, 900_000] {
+            assert!(named(&names(count)).is_none(), "{count}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Who listens to which channel: shared, reference-counted topics with a counter, so that nothing is missed
+//! between two looks.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use crate::backend::Listen;
+use crate::sync::{Mutex, MutexGuard};
+use crate::values::clock::{self, Moment};
+
+/// How long a channel stays subscribed after its last listener went: the next waiter on a hot key is near.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// The channels that somebody listens to. Callers add and remove listeners; the subscriber's task opens and
+/// closes the channels at the server; the connection's task counts messages.
+#[derive(Debug, Default)]
+pub(crate) struct Topics {
+    table: Mutex<Table>,
+    /// Signalled by callers: there is something to subscribe to, or a first channel lingers.
+    pub(crate) changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    topics: HashMap<Arc<str>, Topic>,
+    /// Not yet subscribed.
+    fresh: Vec<Arc<str>>,
+    /// Without listeners, each once, and when to look at it.
+    idle: VecDeque<(Moment, Arc<str>)>,
+    unreachable: bool,
+}
+
+#[derive(Debug)]
+struct Topic {
+    signal: watch::Sender<Signal>,
+    listeners: usize,
+    idle_since: Moment,
+    /// True while it is in `Table::idle`.
+    lingers: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Signal {
+    /// Raised by every message and by every renewed subscription.
+    count: u64,
+    ear: Ear,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ear {
+    Opening,
+    Open,
+    /// Not subscribed; should that change, the count is raised.
+    Deaf,
+}
+
+impl Topics {
+    pub(crate) fn listen(self: &Arc<Self>, channel: String) -> Listener {
+        let channel: Arc<str> = channel.into();
+        let mut table = self.table();
+        let table = &mut *table;
+        let topic = table.topics.entry(channel.clone()).or_insert_with(|| {
+            table.fresh.push(channel.clone());
+            self.changed.notify_one();
+            let ear = if table.unreachable {
+                Ear::Deaf
+            } else {
+                Ear::Opening
+            };
+            Topic {
+                signal: watch::Sender::new(Signal { count: 0, ear }),
+                listeners: 0,
+                idle_since: clock::now(),
+                lingers: false,
+            }
+        });
+        topic.listeners += 1;
+        let signal = topic.signal.subscribe();
+        let seen = signal.borrow().count;
+        Listener {
+            topics: self.clone(),
+            channel,
+            signal,
+            seen,
+        }
+    }
+
+    /// True if this process hears what is published on `channel`.
+    pub(crate) fn is_open(&self, channel: &str) -> bool {
+        self.table()
+            .topics
+            .get(channel)
+            .is_some_and(|topic| topic.signal.borrow().ear == Ear::Open)
+    }
+
+    /// A message came in.
+    pub(crate) fn heard(&self, channel: &str) {
+        if let Some(topic) = self.table().topics.get(channel) {
+            topic.signal.send_modify(|signal| signal.count += 1);
+        }
+    }
+
+    /// There is a new connection: what is to be subscribed to. Listeners that come from now on are fresh.
+    pub(crate) fn reachable(&self) -> Vec<Arc<str>> {
+        let mut table = self.table();
+        table.unreachable = false;
+        table.fresh.clear();
+        table.topics.keys().cloned().collect()
+    }
+
+    /// There is no connection: nobody is to wait for one before they look for themselves.
+    pub(crate) fn unreachable(&self) {
+        let mut table = self.table();
+        table.unreachable = true;
+        for topic in table.topics.values() {
+            topic.signal.send_modify(|signal| signal.ear = Ear::Deaf);
+        }
+    }
+
+    /// What was asked for since the last call.
+    pub(crate) fn take_fresh(&self) -> Vec<Arc<str>> {
+        std::mem::take(&mut self.table().fresh)
+    }
+
+    /// These channels are subscribed to. After a time of deafness everybody must look again.
+    pub(crate) fn opened(&self, channels: &[Arc<str>], renewed: bool) {
+        let table = self.table();
+        for topic in channels
+            .iter()
+            .filter_map(|channel| table.topics.get(channel))
+        {
+            topic.signal.send_modify(|signal| {
+                if renewed || signal.ear == Ear::Deaf {
+                    signal.count += 1;
+                }
+                signal.ear = Ear::Open;
+            });
+        }
+    }
+
+    /// These channels are not subscribed to at the moment: nobody is to wait for that before they look for themselves.
+    pub(crate) fn deaf(&self, channels: &[Arc<str>]) {
+        for channel in channels {
+            self.refused(channel);
+        }
+    }
+
+    /// The server refuses this channel.
+    pub(crate) fn refused(&self, channel: &str) {
+        if let Some(topic) = self.table().topics.get(channel) {
+            topic.signal.send_modify(|signal| signal.ear = Ear::Deaf);
+        }
+    }
+
+    /// Forgets the channels that lingered long enough; a listener that comes from now on makes a new topic, whose
+    /// subscription is sent after the end of this one. Also says when to look again.
+    pub(crate) fn take_idle(&self) -> (Vec<Arc<str>>, Option<Moment>) {
+        let mut table = self.table();
+        let table = &mut *table;
+        let mut ended = Vec::new();
+        while let Some((when, _)) = table.idle.front() {
+            if !when.has_passed() {
+                return (ended, Some(*when));
+            }
+            let Some((_, channel)) = table.idle.pop_front() else {
+                break;
+            };
+            let Some(topic) = table.topics.get_mut(&channel) else {
+                continue;
+            };
+            let until = topic.idle_since + LINGER;
+            if topic.listeners > 0 {
+                topic.lingers = false;
+            } else if !until.has_passed() {
+                table.idle.push_back((until, channel));
+            } else {
+                table.topics.remove(&channel);
+                ended.push(channel);
+            }
+        }
+        (ended, None)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // No code of a stranger runs under this lock, and each change is whole before anything can fail.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One listener of one channel.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    topics: Arc<Topics>,
+    channel: Arc<str>,
+    signal: watch::Receiver<Signal>,
+    /// The count at the last look.
+    seen: u64,
+}
+
+impl Listen for Listener {
+    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            // An error means that the topic is gone: nothing will be heard.
+            let _ = self
+                .signal
+                .wait_for(|signal| signal.ear != Ear::Opening)
+                .await;
+        })
+    }
+
+    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            let seen = self.seen;
+            let heard = self.signal.wait_for(|signal| signal.count != seen).await;
+            match heard.map(|signal| signal.count).ok() {
+                Some(count) => self.seen = count,
+                // The topic lives as long as its listeners; without it there is nothing to hear.
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut table = self.topics.table();
+        let table = &mut *table;
+        let Some(topic) = table.topics.get_mut(&self.channel) else {
+            return;
+        };
+        topic.listeners -= 1;
+        if topic.listeners > 0 {
+            return;
+        }
+        topic.idle_since = clock::now();
+        if !topic.lingers {
+            topic.lingers = true;
+            if table.idle.is_empty() {
+                self.topics.changed.notify_one();
+            }
+            table
+                .idle
+                .push_back((topic.idle_since + LINGER, self.channel.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod models;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio_test_shim::is_pending;
+
+    /// Polls once.
+    mod tokio_test_shim {
+        use std::future::Future;
+        use std::pin::pin;
+        use std::task::{Context, Waker};
+
+        pub(crate) fn is_pending(future: impl Future) -> bool {
+            pin!(future)
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        }
+    }
+
+    fn open(topics: &Arc<Topics>) {
+        let channels = topics.take_fresh();
+        topics.opened(&channels, false);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_missed_between_two_looks_and_nothing_is_heard_twice() {
+        let topics = Arc::new(Topics::default());
+        let mut listener = topics.listen("c".to_owned());
+        assert!(is_pending(listener.ready()));
+        open(&topics);
+        assert!(!is_pending(listener.ready()));
+        assert!(is_pending(listener.heard()));
+        topics.heard("c");
+        topics.heard("c");
+        listener.heard().await;
+        assert!(
+            is_pending(listener.heard()),
+            "several messages are one hint"
+        );
+        topics.heard("other");
+        assert!(is_pending(listener.heard()));
+        let mut second = topics.listen("c".to_owned());
+        assert!(is_pending(second.heard()), "what came before is not news");
+        assert!(!is_pending(second.ready()));
+    }
+
+    #[tokio::test]
+    async fn a_renewed_subscription_wakes_everybody() {
+        let topics = Arc::new(Topics::default());
+        let mut listener = topics.listen("c".to_owned());
+        open(&topics);
+        topics.unreachable();
+        assert!(
+            !is_pending(listener.ready()),
+            "nobody waits for a connection"
+        );
+        let mut second = topics.listen("d".to_owned());
+        assert!(!is_pending(second.ready()));
+        let mut again = topics.reachable();
+        again.sort();
+        assert_eq!(again.concat(), "cd");
+        assert!(topics.take_fresh().is_empty(), "it is among those already");
+        topics.opened(&again, true);
+        listener.heard().await;
+        second.heard().await;
+        assert!(topics.is_open("c"));
+    }
+
+    #[tokio::test]
+    async fn a_refused_channel_keeps_nobody_waiting() {
+        let topics = Arc::new(Topics::default());
+        let mut listener = topics.listen("c".to_owned());
+        topics.refused("c");
+        assert!(!is_pending(listener.ready()));
+        assert!(is_pending(listener.heard()));
+        assert!(!topics.is_open("c"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_channel_lingers_and_churn_adds_no_work() {
+        let topics = Arc::new(Topics::default());
+        for _ in 0..100 {
+            drop(topics.listen("c".to_owned()));
+        }
+        assert_eq!(topics.take_fresh().len(), 1);
+        let (ended, next) = topics.take_idle();
+        assert!(ended.is_empty() && next.is_some());
+        tokio::time::advance(LINGER / 2).await;
+        drop(topics.listen("c".to_owned()));
+        tokio::time::advance(LINGER / 2).await;
+        assert!(topics.take_idle().0.is_empty(), "used a second ago");
+        let listener = topics.listen("c".to_owned());
+        tokio::time::advance(LINGER * 2).await;
+        let (ended, next) = topics.take_idle();
+        assert!(ended.is_empty() && next.is_none(), "in use");
+        drop(listener);
+        tokio::time::advance(LINGER * 2).await;
+        assert_eq!(topics.take_idle().0.concat(), "c");
+        assert!(topics.table().topics.is_empty());
+    }
+}

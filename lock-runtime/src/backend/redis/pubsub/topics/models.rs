@@ -1,0 +1,121 @@
+//! Models of the topics: no message is missed and no listener left without its channel, in whatever order callers, the
+//! subscriber and the connection get the lock. A model that waits for ever is a failure.
+
+use std::sync::Arc;
+
+use shuttle::future::block_on;
+use shuttle::thread;
+
+use super::{LINGER, Topics};
+use crate::backend::Listen;
+use crate::values::clock;
+
+/// The subscriber: what was asked for is subscribed to.
+fn subscribes(topics: &Arc<Topics>) {
+    let fresh = topics.take_fresh();
+    topics.opened(&fresh, false);
+}
+
+#[test]
+fn a_message_that_comes_once_the_channel_is_open_is_heard() {
+    shuttle::check_random(
+        || {
+            let topics = Arc::new(Topics::default());
+            let mut listener = topics.listen("c".to_owned());
+            let connection = {
+                let topics = topics.clone();
+                thread::spawn(move || {
+                    subscribes(&topics);
+                    topics.heard("c");
+                })
+            };
+            let other = {
+                let topics = topics.clone();
+                thread::spawn(move || drop(topics.listen("c".to_owned())))
+            };
+            block_on(listener.ready());
+            block_on(listener.heard());
+            connection.join().unwrap();
+            other.join().unwrap();
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn messages_that_a_lost_connection_swallowed_are_made_up_for() {
+    shuttle::check_random(
+        || {
+            let topics = Arc::new(Topics::default());
+            let mut listener = topics.listen("c".to_owned());
+            subscribes(&topics);
+            let connection = {
+                let topics = topics.clone();
+                thread::spawn(move || {
+                    topics.unreachable();
+                    // Whatever is published now, nobody hears.
+                    let again = topics.reachable();
+                    topics.opened(&again, true);
+                })
+            };
+            let comes = {
+                let topics = topics.clone();
+                thread::spawn(move || topics.listen("d".to_owned()))
+            };
+            block_on(listener.ready());
+            block_on(listener.heard());
+            connection.join().unwrap();
+            let mut late = comes.join().unwrap();
+            subscribes(&topics);
+            block_on(late.ready());
+            assert!(topics.is_open("c") && topics.is_open("d"));
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn a_listener_that_comes_while_its_channel_is_being_closed_has_it_opened_again() {
+    shuttle::check_random(
+        || {
+            let topics = Arc::new(Topics::default());
+            let first = topics.listen("c".to_owned());
+            subscribes(&topics);
+            drop(first);
+            clock::suspend(LINGER);
+            let comes = {
+                let topics = topics.clone();
+                thread::spawn(move || topics.listen("c".to_owned()))
+            };
+            let goes = {
+                let topics = topics.clone();
+                thread::spawn(move || drop(topics.listen("c".to_owned())))
+            };
+            // The end of the old subscription is sent before the new one.
+            let (ended, _) = topics.take_idle();
+            let mut listener = comes.join().unwrap();
+            goes.join().unwrap();
+            let fresh = topics.take_fresh();
+            if !ended.is_empty() {
+                assert_eq!(
+                    fresh.concat(),
+                    "c",
+                    "it listens to a channel that is closed"
+                );
+            }
+            topics.opened(&fresh, false);
+            block_on(listener.ready());
+            topics.heard("c");
+            block_on(listener.heard());
+            drop(listener);
+            clock::suspend(LINGER);
+            assert_eq!(
+                topics.take_idle().0.concat(),
+                "c",
+                "it is closed in the end"
+            );
+            assert!(topics.table().topics.is_empty());
+        },
+        1_000,
+    );
+}

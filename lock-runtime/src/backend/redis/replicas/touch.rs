@@ -1,0 +1,123 @@
+//! Touches: each hold is written once more as it is, by the scripts that renew, where it still is. Those with a TTL are
+//! extended to it as well.
+
+use redis::aio::MultiplexedConnection;
+
+use super::super::cluster::Redirect;
+use crate::backend::redis::connection::rights;
+use crate::backend::redis::kinds::exclusive_scripts::Renew;
+use crate::backend::redis::kinds::permit_scripts::RenewPermits;
+use crate::backend::redis::kinds::read_write_scripts::ReadRenew;
+use crate::backend::redis::kinds::renewals::{self, Part, RenewalKind, all, by_script};
+use crate::backend::redis::kinds::{exclusive, permits, read_write};
+use crate::backend::redis::scripting::Manner;
+use crate::backend::{Fault, Renewal, Renewed};
+use crate::values::key::Key;
+
+/// What became of one.
+#[derive(Clone, Debug)]
+pub(super) enum Touch {
+    Made,
+    /// The server does not have the hold.
+    NotHeld,
+    /// The node of a cluster does not answer for the key.
+    Refused(Fault),
+}
+
+/// Touches the holds that are at this server. The answers are in their order.
+///
+/// `clustered`: a script has keys of one slot only, and what a node does not answer for says nothing about the rest.
+pub(super) async fn touch(
+    connection: &MultiplexedConnection,
+    holds: &[Renewal],
+    clustered: bool,
+) -> Result<Vec<Touch>, Fault> {
+    let slot = |key: &Key| if clustered { key.slot() } else { 0 };
+    let mut touches = vec![Touch::NotHeld; holds.len()];
+    let parts = by_script(holds, slot).into_iter();
+    let mut parts: Vec<_> = parts.flat_map(|part| cut(holds, part)).collect();
+    while !parts.is_empty() {
+        let marking = parts
+            .iter()
+            .map(|part| -> Part<'_> { Box::pin(mark_part(connection.clone(), holds, part)) });
+        let answered = all(marking.collect()).await;
+        let mut again = Vec::new();
+        for (part, answered) in parts.into_iter().zip(answered) {
+            let redirect = answered.as_ref().err().and_then(Redirect::of);
+            match (answered, redirect.filter(|_| clustered)) {
+                (Ok(answers), _) => {
+                    for (at, answer) in part.into_iter().zip(answers) {
+                        if answer == Renewed::Held {
+                            touches[at] = Touch::Made;
+                        }
+                    }
+                }
+                // The slot is moving, and some of the keys may still be here.
+                (Err(_), Some(redirect)) if redirect.may_split() && part.len() > 1 => {
+                    again.extend(part.into_iter().map(|at| vec![at]));
+                }
+                (Err(fault), Some(_)) => {
+                    for at in part {
+                        touches[at] = Touch::Refused(fault.clone());
+                    }
+                }
+                (Err(fault), None) => return Err(fault),
+            }
+        }
+        parts = again;
+    }
+    Ok(touches)
+}
+
+/// Not more permits in one script than a renewal has.
+fn cut(holds: &[Renewal], part: Vec<usize>) -> Vec<Vec<usize>> {
+    let items: Vec<_> = part.iter().filter_map(|&at| holds.get(at)).collect();
+    if items
+        .iter()
+        .any(|item| RenewalKind::of(item.key.kind()) != RenewalKind::Permits)
+    {
+        return vec![part];
+    }
+    let mut rest = part.into_iter();
+    let parts = permits::parts(&items).into_iter();
+    parts
+        .map(|part| rest.by_ref().take(part.len()).collect())
+        .collect()
+}
+
+/// Those of one script.
+async fn mark_part(
+    mut connection: MultiplexedConnection,
+    holds: &[Renewal],
+    part: &[usize],
+) -> Result<Vec<Renewed>, Fault> {
+    let items = part.iter().filter_map(|&at| holds.get(at));
+    let kind = items
+        .clone()
+        .next()
+        .map(|item| RenewalKind::of(item.key.kind()));
+    match kind {
+        None => Ok(Vec::new()),
+        Some(RenewalKind::Others) => {
+            let items = items.map(|item| exclusive::entry(item, renewals::mark(item)));
+            let items: Vec<_> = items.collect();
+            rights::run(&mut connection, &Renew { items: &items }, Manner::PLAIN).await
+        }
+        Some(RenewalKind::Reads) => {
+            let items = items.map(|item| read_write::entry(item, renewals::mark(item)));
+            let items: Vec<_> = items.collect();
+            let script = ReadRenew { items: &items };
+            rights::run(&mut connection, &script, Manner::PLAIN).await
+        }
+        // They are taken and given back together: one stands for all, unless they are extended.
+        Some(RenewalKind::Permits) => {
+            let items = items.map(|item| {
+                let permits = item.ttl.map_or(1, |_| item.permits);
+                permits::entry(item, permits, renewals::mark(item))
+            });
+            let items: Vec<_> = items.collect();
+            let script = RenewPermits { items: &items };
+            rights::run(&mut connection, &script, Manner::PLAIN).await
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! One connection that waits for replicas, for all who asked while it was busy.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{InfoDict, PushKind, Value};
+use tokio::sync::Notify;
+
+use super::super::sentinel::Address;
+use crate::backend::redis::connection::dial;
+use crate::backend::redis::connection::target::Target;
+use crate::backend::redis::replicas::touch::{Touch, touch};
+use crate::backend::redis::replicas::wait_queue::Request;
+use crate::backend::redis::scripting;
+use crate::backend::redis::scripting::faults;
+use crate::backend::{Fault, Renewal};
+use crate::values::clock::{self, Moment};
+use crate::values::error::StoreError;
+use crate::values::replicas::Replicas;
+
+/// A server ends a `WAIT` late by the period of its housekeeping: so much earlier it is to end.
+const LATE: Duration = Duration::from_millis(150);
+/// Requests whose time ends so soon after a `WAIT` are not worth another one.
+const SOON: Duration = Duration::from_millis(20);
+
+/// What all connections of a manager have in common, to whichever server they lead.
+pub(in super::super) struct Common {
+    pub(super) replicas: Replicas,
+    pub(super) timeout: Duration,
+    /// Whether the servers are nodes of a cluster.
+    pub(super) clustered: bool,
+    /// The most replicas that a server had when a connection to it was opened. Of all nodes of a cluster together: a replica
+    /// that was just promoted has few of its own, and needs as many as the master before it.
+    connected: AtomicU32,
+    warned: AtomicBool,
+}
+
+impl Common {
+    pub(in super::super) fn new(
+        replicas: Replicas,
+        timeout: Duration,
+        clustered: bool,
+    ) -> Arc<Common> {
+        Arc::new(Common {
+            replicas,
+            timeout,
+            clustered,
+            connected: AtomicU32::new(0),
+            warned: AtomicBool::new(false),
+        })
+    }
+
+    fn need(&self) -> u32 {
+        self.replicas
+            .needed_of(self.connected.load(Ordering::Relaxed))
+    }
+}
+
+/// What the connections to one server have in common.
+pub(super) struct WaitSettings {
+    target: Arc<Target>,
+    common: Arc<Common>,
+    /// How many replicas had everything when a `WAIT` was last answered, and how many were needed.
+    last: Mutex<Option<(u32, u32)>>,
+}
+
+/// An open connection.
+struct Open {
+    connection: MultiplexedConnection,
+    cut: Arc<Notify>,
+    master: Option<Address>,
+}
+
+impl WaitSettings {
+    pub(super) fn new(target: Arc<Target>, common: Arc<Common>) -> WaitSettings {
+        WaitSettings {
+            target,
+            common,
+            last: Mutex::new(None),
+        }
+    }
+
+    /// For somebody whose time is over before a `WAIT` is.
+    pub(super) fn late(&self) -> Fault {
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let when_last_asked = match last {
+            Some((confirmed, need)) if confirmed < need => format!(
+                "; when they were last asked, {confirmed} of {need} replicas had what there was"
+            ),
+            _ => String::new(),
+        };
+        Fault::TooFew(StoreError::new(format!(
+            "no answer in time to whether replicas have the lock{when_last_asked}"
+        )))
+    }
+
+    /// Connects, counts the replicas, and tries what will be asked.
+    async fn open(&self) -> Result<Open, Fault> {
+        let cut = Arc::new(Notify::new());
+        let signal = cut.clone();
+        let timeout = self.common.timeout;
+        let dialed = dial::open(&self.target, timeout, move |push| {
+            if push.kind == PushKind::Disconnection {
+                signal.notify_one();
+            }
+        })
+        .await?;
+        let open = Open {
+            connection: dialed.connection,
+            cut,
+            master: dialed.master,
+        };
+        let asked = async {
+            self.count(&open.connection).await?;
+            open.wait(0, 1).await
+        };
+        match tokio::time::timeout(timeout, asked).await {
+            Ok(Ok(_)) => Ok(open),
+            Ok(Err(Fault::Denied(source))) => Err(Fault::Denied(StoreError::new(format!(
+                "`replicas` needs the command WAIT: {source}"
+            )))),
+            Ok(Err(fault)) => Err(fault),
+            Err(_) => Err(Fault::NotDone(StoreError::new(format!(
+                "no answer to WAIT within {timeout:?}"
+            )))),
+        }
+    }
+
+    async fn count(&self, connection: &MultiplexedConnection) -> Result<(), Fault> {
+        let info = redis::cmd("INFO").arg("replication").arg("cluster").take();
+        let reply = scripting::send(&mut connection.clone(), &info).await;
+        let text = match reply {
+            Ok(Value::VerbatimString { text, .. }) => text,
+            Ok(Value::BulkString(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+            Ok(_) => return Err(faults::malformed("INFO")),
+            Err(error) => match faults::of_call(&error) {
+                Fault::Denied(source) if self.common.replicas.counts() => {
+                    return Err(Fault::Denied(StoreError::new(format!(
+                        "`Replicas::majority` counts replicas by INFO; without it, use `at_least`: {source}"
+                    ))));
+                }
+                Fault::Denied(_) => return Ok(()),
+                fault => return Err(fault),
+            },
+        };
+        let info = InfoDict::new(&text);
+        let common = &self.common;
+        if info.get::<u8>("cluster_enabled") == Some(1) && !common.clustered {
+            return Err(Fault::Impossible(
+                "`replicas` follows the slots of a Redis Cluster, of which the server is a node: use `redis-cluster://`"
+                    .to_owned(),
+            ));
+        }
+        let connected = info.get("connected_slaves").unwrap_or(0);
+        common.connected.fetch_max(connected, Ordering::Relaxed);
+        let needed = common.need();
+        if connected < needed && !common.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                server = self.target.shown(),
+                connected,
+                needed,
+                "fewer replicas are connected than have to confirm a lock: no lock is handed out until there are more"
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Open {
+    /// Waits until `need` replicas have everything that was written on this connection. How many have.
+    async fn wait(&self, need: u32, millis: u64) -> Result<u32, Fault> {
+        let wait = redis::cmd("WAIT").arg(need).arg(millis).take();
+        let reply = scripting::send(&mut self.connection.clone(), &wait).await;
+        let confirmed = match reply.map_err(|error| faults::of_call(&error))? {
+            Value::Int(number) => u32::try_from(number).ok(),
+            _ => None,
+        };
+        confirmed.ok_or_else(|| faults::malformed("WAIT"))
+    }
+}
+
+fn too_few(confirmed: u32, need: u32) -> Fault {
+    Fault::TooFew(StoreError::new(format!(
+        "only {confirmed} of {need} replicas confirmed the lock in time"
+    )))
+}
+
+/// What one `WAIT` told.
+struct Told {
+    /// Of each of the holds.
+    touches: Vec<Touch>,
+    confirmed: u32,
+    need: u32,
+}
+
+pub(super) struct WaitConnection {
+    settings: Arc<WaitSettings>,
+    open: Option<Open>,
+}
+
+impl WaitConnection {
+    pub(super) fn new(settings: Arc<WaitSettings>) -> WaitConnection {
+        WaitConnection {
+            settings,
+            open: None,
+        }
+    }
+
+    /// Until the connection is of no use any more; for ever if there is none.
+    pub(super) async fn closed(&mut self) {
+        match &self.open {
+            Some(open) => {
+                tokio::select! {
+                    () = open.cut.notified() => {}
+                    () = self.settings.target.superseded(&open.master) => {}
+                }
+                self.open = None;
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Answers the requests, after one `WAIT` for all of them or several.
+    pub(super) async fn serve(&mut self, mut requests: Vec<Request>) {
+        // A connection that was open before may lead to a server that is the master no more.
+        let mut fresh = false;
+        loop {
+            requests.retain(Request::is_wanted);
+            if requests.is_empty() {
+                return;
+            }
+            if self.open.is_none() {
+                fresh = true;
+            }
+            let told = self.ask(&requests).await;
+            if told.is_err() {
+                self.open = None;
+            }
+            match told {
+                Ok((told, asked_until)) => {
+                    requests = self.settle(requests, &told, asked_until, fresh);
+                    // Who left meanwhile may have given back what was not found.
+                    requests.retain(Request::is_wanted);
+                    let is_missing = |touch: &Touch| matches!(touch, Touch::NotHeld);
+                    if !fresh && told.touches.iter().any(is_missing) && !requests.is_empty() {
+                        self.open = None;
+                    }
+                }
+                Err(fault) if fresh => {
+                    for request in requests {
+                        request.answer(Err(fault.clone()));
+                    }
+                    return;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Answers whom it can. The others are to be asked about again.
+    fn settle(
+        &self,
+        requests: Vec<Request>,
+        told: &Told,
+        asked_until: Moment,
+        fresh: bool,
+    ) -> Vec<Request> {
+        let (confirmed, need) = (told.confirmed, told.need);
+        let mut touches = told.touches.iter();
+        let mut left = Vec::new();
+        for request in requests {
+            let of_it: Vec<&Touch> = touches.by_ref().take(request.holds.len()).collect();
+            let refusal = of_it.iter().find_map(|touch| match touch {
+                Touch::Refused(fault) => Some(fault),
+                _ => None,
+            });
+            let answer = if let Some(fault) = refusal {
+                Err(Fault::TooFew(StoreError::new(format!(
+                    "the lock is not where replicas were to be asked: {fault}"
+                ))))
+            } else if of_it.iter().any(|touch| matches!(touch, Touch::NotHeld)) {
+                if !fresh {
+                    left.push(request);
+                    continue;
+                }
+                Err(Fault::TooFew(StoreError::new(
+                    "the lock is not at the server whose replicas are asked",
+                )))
+            } else if confirmed >= need || of_it.is_empty() {
+                Ok(())
+            } else if request.deadline - asked_until > SOON {
+                // Somebody else's shorter time ended this one.
+                left.push(request);
+                continue;
+            } else {
+                Err(too_few(confirmed, need))
+            };
+            request.answer(answer);
+        }
+        left
+    }
+
+    /// Once, about all of them; also, until when the first of them wanted to know.
+    async fn ask(&mut self, requests: &[Request]) -> Result<(Told, Moment), Fault> {
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => self.settings.open().await?,
+        };
+        let open = self.open.insert(open);
+        let now = clock::now();
+        let deadlines = requests.iter().map(|request| request.deadline);
+        let until = deadlines.reduce(Moment::earlier).unwrap_or(now);
+        let time = until - now;
+        let time = time - LATE.min(time / 2);
+        // Zero would be for ever.
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
+        let holds: Vec<Renewal> = requests
+            .iter()
+            .flat_map(|request| request.holds.iter().cloned())
+            .collect();
+        let common = &self.settings.common;
+        // Once for all: another connection may count more replicas meanwhile.
+        let need = common.need();
+        let asked = async {
+            let touches = touch(&open.connection, &holds, common.clustered).await?;
+            // Only now: a script that had to be loaded first would be behind a `WAIT` that did not wait for it.
+            let made = touches.iter().any(|touch| matches!(touch, Touch::Made));
+            let confirmed = match made {
+                true => Some(open.wait(need, millis).await?),
+                false => None,
+            };
+            Ok::<_, Fault>((touches, confirmed))
+        };
+        let silent = || Fault::Unknown(StoreError::new("no answer to WAIT"));
+        let (touches, confirmed) = tokio::select! {
+            told = tokio::time::timeout(time + common.timeout, asked) => {
+                told.unwrap_or_else(|_| Err(silent()))?
+            }
+            () = self.settings.target.superseded(&open.master) => {
+                return Err(Fault::Unknown(StoreError::new("the master has moved")));
+            }
+        };
+        if let Some(confirmed) = confirmed {
+            let last = self.settings.last.lock();
+            *last.unwrap_or_else(PoisonError::into_inner) = Some((confirmed, need));
+        }
+        let told = Told {
+            touches,
+            confirmed: confirmed.unwrap_or(0),
+            need,
+        };
+        Ok((told, until))
+    }
+}

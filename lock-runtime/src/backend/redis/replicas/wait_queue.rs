@@ -1,0 +1,140 @@
+//! The connections for `WAIT`, and the queue before them: who comes while all are busy is asked about together with the others.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
+
+use super::super::{CLOSED, GONE};
+use crate::backend::redis::connection::target::Target;
+use crate::backend::redis::replicas::wait_connection::{Common, WaitConnection, WaitSettings};
+use crate::backend::{Fault, Renewal};
+use crate::values::clock::Moment;
+
+/// One is on its way while another fills; more would only wait for the same replicas.
+const CONNECTIONS: usize = 2;
+/// Holds that one `WAIT` is for: a few µs of the server's time each.
+const TOGETHER: usize = 128;
+
+/// What somebody wants to be sure of.
+pub(super) struct Request {
+    pub(super) holds: Vec<Renewal>,
+    pub(super) deadline: Moment,
+    answer: oneshot::Sender<Result<(), Fault>>,
+}
+
+impl Request {
+    /// False if the caller is gone.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+
+    pub(super) fn answer(self, answer: Result<(), Fault>) {
+        let _ = self.answer.send(answer);
+    }
+}
+
+type Queue = Arc<Mutex<mpsc::UnboundedReceiver<Request>>>;
+
+/// The queue to one server, and the connections that it is worked off by.
+pub(in super::super) struct WaitQueue {
+    // As long as the callers that wait: those are bounded where they come from.
+    queue: mpsc::UnboundedSender<Request>,
+    settings: Arc<WaitSettings>,
+    closed: watch::Receiver<bool>,
+}
+
+impl WaitQueue {
+    /// The connections end when `closed` becomes true or is gone, and when this is dropped.
+    pub(in super::super) fn start(
+        target: Arc<Target>,
+        common: &Arc<Common>,
+        handle: &Handle,
+        closed: &watch::Receiver<bool>,
+    ) -> Arc<WaitQueue> {
+        let settings = Arc::new(WaitSettings::new(target, common.clone()));
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let queue = Arc::new(Mutex::new(receiver));
+        for _ in 0..CONNECTIONS {
+            let connection = WaitConnection::new(settings.clone());
+            handle.spawn(run(connection, queue.clone(), closed.clone()));
+        }
+        Arc::new(WaitQueue {
+            queue: sender,
+            settings,
+            closed: closed.clone(),
+        })
+    }
+
+    /// Whether enough replicas have all of the holds. About no holds, it is whether replicas can be asked at all.
+    pub(in super::super) fn ask(self: &Arc<Self>, holds: Vec<Renewal>, deadline: Moment) -> Asked {
+        let (answer, answered) = oneshot::channel();
+        // Without connections, the answer's other end is dropped with the request.
+        let _ = self.queue.send(Request {
+            holds,
+            deadline,
+            answer,
+        });
+        Asked {
+            wait_queue: self.clone(),
+            answered,
+            deadline,
+        }
+    }
+
+    fn ended(&self) -> Fault {
+        Fault::Closed(if *self.closed.borrow() { CLOSED } else { GONE })
+    }
+}
+
+/// A question under way. Dropped, it is as if nobody had asked.
+pub(in super::super) struct Asked {
+    wait_queue: Arc<WaitQueue>,
+    answered: oneshot::Receiver<Result<(), Fault>>,
+    deadline: Moment,
+}
+
+impl Asked {
+    pub(in super::super) async fn answer(self) -> Result<(), Fault> {
+        match tokio::time::timeout_at(self.deadline.tick(), self.answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(self.wait_queue.ended()),
+            Err(_) => Err(self.wait_queue.settings.late()),
+        }
+    }
+}
+
+async fn run(mut connection: WaitConnection, queue: Queue, mut closed: watch::Receiver<bool>) {
+    let serving = async {
+        loop {
+            let requests = tokio::select! {
+                requests = next(&queue) => requests,
+                () = connection.closed() => continue,
+            };
+            match requests {
+                Some(requests) => connection.serve(requests).await,
+                None => return,
+            }
+        }
+    };
+    tokio::select! {
+        // An error means that the backend is gone: the same.
+        _ = closed.wait_for(|closed| *closed) => {}
+        () = serving => {}
+    }
+}
+
+/// Waits for a request, and takes with it what else is there. `None` when there will be none any more.
+async fn next(queue: &Queue) -> Option<Vec<Request>> {
+    let mut queue = queue.lock().await;
+    let first = queue.recv().await?;
+    let mut holds = first.holds.len();
+    let mut requests = vec![first];
+    while holds < TOGETHER
+        && let Ok(request) = queue.try_recv()
+    {
+        holds += request.holds.len();
+        requests.push(request);
+    }
+    Some(requests)
+}

@@ -1,0 +1,228 @@
+//! Whom to ask for a key, and whose word counts.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::cluster::{Cluster, Redirect};
+use super::{CONTROL, GaveBack, Inner};
+use crate::backend::redis::connection::link::{Link, Live};
+use crate::backend::redis::scripting;
+use crate::backend::{Fault, HoldRef};
+use crate::values::clock::{self, Moment};
+use crate::values::error::StoreError;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+
+/// Whom to ask for a key.
+#[derive(Debug)]
+pub(super) enum Nodes {
+    One(Arc<Link>),
+    Cluster(Arc<Cluster>),
+}
+
+/// A connection on which to acquire.
+pub(super) struct Admission {
+    pub(super) live: Live,
+    /// When its permit was given.
+    pub(super) sent_at: Moment,
+    /// Of that connection. `None` once its request is over, while another is made for the same lock.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Nodes {
+    /// The one connection that there is at this moment, if there can be only one.
+    pub(super) fn live(&self) -> Option<Live> {
+        match self {
+            Nodes::One(link) => link.live(),
+            Nodes::Cluster(_) => None,
+        }
+    }
+}
+
+impl Inner {
+    /// The one connection of a single server.
+    #[cfg(test)]
+    pub(super) fn link(&self) -> &Arc<Link> {
+        match &self.nodes {
+            Nodes::One(link) => link,
+            Nodes::Cluster(_) => panic!("a cluster has many"),
+        }
+    }
+
+    /// The connection to the node that has the key, waiting for it until `deadline`, and what time it is then: `now`, if
+    /// there was one.
+    pub(super) async fn route(
+        &self,
+        key: &Key,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<(Live, Moment), Fault> {
+        match &self.nodes {
+            Nodes::One(link) => link.get(now, deadline).await,
+            // Boxed, so that no other future has to hold it.
+            Nodes::Cluster(cluster) => Box::pin(cluster.route(key.slot(), now, deadline)).await,
+        }
+    }
+
+    /// Whether a node of a cluster has refused because it was not the one to ask, so that nothing was executed.
+    pub(super) fn redirect<T>(&self, answer: &Result<T, Fault>) -> Option<Redirect> {
+        match (&self.nodes, answer) {
+            (Nodes::Cluster(_), Err(fault)) => Redirect::of(fault),
+            _ => None,
+        }
+    }
+
+    /// Whom to ask instead of `from`, and what time it is then: what is sent now is another request.
+    pub(super) async fn follow(
+        &self,
+        redirect: Redirect,
+        from: &Live,
+        key: &Key,
+        deadline: Moment,
+    ) -> Result<(Live, Moment), Fault> {
+        let redirect = match key.kind() {
+            // The timeout keys of other readers are known to the script alone. Where they have not arrived, their owners
+            // would count as dead.
+            Kind::Read | Kind::Write => redirect.without_asking(),
+            _ => redirect,
+        };
+        match &self.nodes {
+            Nodes::One(link) => link.get(clock::now(), deadline).await,
+            Nodes::Cluster(cluster) => {
+                Box::pin(cluster.follow(redirect, from, key.slot(), deadline)).await
+            }
+        }
+    }
+
+    /// As [`route`](Inner::route), for a request that acquires: with a permit of that connection. The wait for it is no
+    /// part of the lease.
+    pub(super) async fn admit(
+        &self,
+        key: &Key,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<Admission, Fault> {
+        let routed = self.route(key, now, deadline).await?;
+        self.admitted(routed, key, deadline).await
+    }
+
+    /// As [`follow`](Inner::follow), for a request that acquires. The permit that it has goes back first.
+    pub(super) async fn admit_elsewhere(
+        &self,
+        redirect: Redirect,
+        from: Admission,
+        key: &Key,
+        deadline: Moment,
+    ) -> Result<Admission, Fault> {
+        let Admission { live, permit, .. } = from;
+        drop(permit);
+        let routed = self.follow(redirect, &live, key, deadline).await?;
+        self.admitted(routed, key, deadline).await
+    }
+
+    async fn admitted(
+        &self,
+        routed: (Live, Moment),
+        key: &Key,
+        deadline: Moment,
+    ) -> Result<Admission, Fault> {
+        let (mut live, mut now) = routed;
+        loop {
+            if let Some((permit, sent_at)) = live.permit(now, deadline).await? {
+                return Ok(Admission {
+                    live,
+                    sent_at,
+                    permit: Some(permit),
+                });
+            }
+            // The connection was given up meanwhile.
+            (live, now) = self.route(key, clock::now(), deadline).await?;
+        }
+    }
+
+    /// Asks the node that has the key.
+    pub(super) async fn call<S: scripting::Script>(
+        &self,
+        key: &Key,
+        script: &S,
+        timeout: Duration,
+    ) -> Result<S::Reply, Fault> {
+        let asked_at = clock::now();
+        let deadline = asked_at + timeout;
+        let (mut live, mut now) = self.route(key, asked_at, deadline).await?;
+        loop {
+            let answer = live.call(script, now, deadline).await;
+            let Some(redirect) = self.redirect(&answer) else {
+                return answer;
+            };
+            (live, now) = self.follow(redirect, &live, key, deadline).await?;
+        }
+    }
+
+    /// Gives back what a holder has, and says who took it.
+    pub(super) async fn give_back(
+        &self,
+        hold_ref: HoldRef<'_>,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<(GaveBack, Live), Fault> {
+        let (mut live, mut now) = self.route(hold_ref.key, now, deadline).await?;
+        loop {
+            let answer = self.release(&live, hold_ref, now, deadline).await;
+            let Some(redirect) = self.redirect(&answer) else {
+                return Ok((answer?, live));
+            };
+            (live, now) = self.follow(redirect, &live, hold_ref.key, deadline).await?;
+        }
+    }
+
+    /// Publishes what a script could not. In the background, once: a message is a hint.
+    pub(super) fn publish(&self, channel: String, payload: String) {
+        let everywhere = channel == CONTROL;
+        let published: Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>> = match &self.nodes {
+            Nodes::One(link) => {
+                let Some(live) = link.live() else { return };
+                Box::pin(async move { live.publish("PUBLISH", &channel, &payload).await })
+            }
+            Nodes::Cluster(cluster) => {
+                Box::pin(cluster.clone().publish(channel, payload, everywhere))
+            }
+        };
+        let timeout = self.call_timeout;
+        self.handle.spawn(async move {
+            if let Ok(Err(fault)) = tokio::time::timeout(timeout, published).await {
+                tracing::debug!(reason = %fault, "a release could not be published");
+            }
+        });
+    }
+
+    /// An answer that ends a hold has to come from the master: one that was deposed, or came back empty, does not know
+    /// it. Asks the sentinels, where there are any; where none answers, the node's own word counts.
+    pub(super) async fn vouch(&self, from: Option<Live>, deadline: Moment) -> Result<(), Fault> {
+        let Some(sentinels) = self.target.sentinels() else {
+            return Ok(());
+        };
+        let Nodes::One(link) = &self.nodes else {
+            return Ok(());
+        };
+        let asked = sentinels.resolve(deadline.remaining()).await;
+        let same_connection = match (&from, link.live()) {
+            (Some(from), Some(live)) => from.is_one_with(&live),
+            _ => false,
+        };
+        let same_node = match (&from, &asked) {
+            (Some(from), Ok(named)) => from.master() == Some(&named.address),
+            _ => asked.is_err(),
+        };
+        if same_connection && same_node {
+            return Ok(());
+        }
+        link.suspect();
+        Err(Fault::Unknown(StoreError::new(
+            "a node that may not be the master any more does not know the holder",
+        )))
+    }
+}

@@ -1,0 +1,226 @@
+//! A client or server error → a [`Fault`]: did it certainly not happen, may it have, is it refused for good?
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use redis::{ErrorKind, RedisError};
+
+use crate::backend::Fault;
+use crate::values::error::StoreError;
+
+/// Error texts are for people: longer ones are cut.
+const LONGEST: usize = 300;
+
+/// The error of a request that was handed to the connection.
+pub(crate) fn of_call(error: &RedisError) -> Fault {
+    if let Some(code) = server_code(error) {
+        let detail = error.detail().unwrap_or_default();
+        return of_reply(code, detail);
+    }
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => Fault::Denied(shortened(&error.to_string())),
+        // A reply that makes no sense says nothing about what the server did.
+        _ => Fault::Unknown(shortened(&error.to_string())),
+    }
+}
+
+/// The error of an attempt to connect: whatever it was, no request has been sent.
+pub(crate) fn of_connecting(error: &RedisError, tls: bool) -> Fault {
+    let text = error.to_string();
+    match error.kind() {
+        ErrorKind::AuthenticationFailed if is_temporary_refusal(&text) => {
+            Fault::NotDone(shortened(&text))
+        }
+        ErrorKind::AuthenticationFailed => Fault::Denied(shortened(&text)),
+        ErrorKind::RESP3NotSupported => Fault::Denied(StoreError::new(
+            "the server does not speak RESP3: Redis 7.0 or newer is needed",
+        )),
+        ErrorKind::Io if tls && is_tls_failure(error) => {
+            Fault::Denied(shortened(&format!("TLS: {text}")))
+        }
+        _ => match of_call(error) {
+            Fault::Unknown(source) => Fault::NotDone(source),
+            fault => fault,
+        },
+    }
+}
+
+/// The error of a reply, by its code and the rest of its text.
+///
+/// A server error is a definite no-op: the scripts check everything before their first write. One exception: in a slot that
+/// leaves its node, what a script has just deleted, or what has left already, is an error to look at.
+pub(crate) fn of_reply(code: &str, detail: &str) -> Fault {
+    let source = shortened(&format!("{code} {}", without_arguments(detail)));
+    if code == "ERR" && detail.contains("attempted to access a non local key") {
+        return Fault::Unknown(source);
+    }
+    let denied = match code {
+        "NOAUTH" | "WRONGPASS" | "NOPERM" => true,
+        "ERR" => [
+            // Redis 7.0, then 7.2 and later and its forks.
+            "The user executing the script",
+            "ACL failure in script",
+            "unknown command",
+            "Error compiling script",
+            "invalid password",
+            "Client sent AUTH, but no password is set",
+        ]
+        .iter()
+        .any(|text| detail.contains(text)),
+        _ => false,
+    };
+    if denied {
+        Fault::Denied(source)
+    } else {
+        Fault::NotDone(source)
+    }
+}
+
+/// The error text inside a reply that is no error itself.
+pub(crate) fn of_text(text: &str) -> Fault {
+    let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
+    of_reply(code, detail)
+}
+
+/// True if the server says that it is no master, or not any more.
+pub(crate) fn is_demotion(fault: &Fault) -> bool {
+    let Fault::NotDone(source) = fault else {
+        return false;
+    };
+    let text = source.to_string();
+    text.starts_with("READONLY") || text.starts_with("MASTERDOWN")
+}
+
+/// A reply that no script of ours gives.
+pub(crate) fn malformed(script: &str) -> Fault {
+    Fault::Unknown(StoreError::new(format!(
+        "the server gave a malformed reply to `{script}`"
+    )))
+}
+
+pub(crate) fn is_noscript(error: &RedisError) -> bool {
+    server_code(error) == Some("NOSCRIPT")
+}
+
+/// True if the user may not send the command. What a script may not do is another error.
+pub(crate) fn is_no_right(error: &RedisError) -> bool {
+    server_code(error) == Some("NOPERM")
+}
+
+/// True if the server answered, and with an error.
+pub(crate) fn is_from_server(error: &RedisError) -> bool {
+    server_code(error).is_some()
+}
+
+fn server_code(error: &RedisError) -> Option<&str> {
+    match error.kind() {
+        ErrorKind::Server(_) | ErrorKind::Extension => error.code(),
+        _ => None,
+    }
+}
+
+/// A server error that answers HELLO is reported as a failed login, this one included.
+fn is_temporary_refusal(text: &str) -> bool {
+    ["LOADING", "max number of clients", "MASTERDOWN"]
+        .iter()
+        .any(|reason| text.contains(reason))
+}
+
+/// rustls reports a bad certificate as invalid data. The client hands its cause on inside an `Arc`.
+fn is_tls_failure(error: &RedisError) -> bool {
+    let source = error.source();
+    let cause = source.and_then(|source| source.downcast_ref::<Arc<dyn Error + Send + Sync>>());
+    cause
+        .and_then(|cause| cause.downcast_ref::<io::Error>())
+        .is_some_and(|cause| cause.kind() == io::ErrorKind::InvalidData)
+}
+
+/// The server repeats a refused command's arguments, and ours hold the holder's id.
+fn without_arguments(detail: &str) -> &str {
+    detail
+        .find(", with args beginning with")
+        .map_or(detail, |end| &detail[..end])
+}
+
+fn shortened(text: &str) -> StoreError {
+    let clean: String = text
+        .chars()
+        .filter(|character| !character.is_control())
+        .take(LONGEST)
+        .collect();
+    StoreError::new(clean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(code: &str, detail: &str) -> RedisError {
+        redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))
+    }
+
+    #[test]
+    fn passing_server_errors_are_definite_no_ops() {
+        for code in [
+            "LOADING",
+            "MASTERDOWN",
+            "NOREPLICAS",
+            "CLUSTERDOWN",
+            "TRYAGAIN",
+            "MOVED",
+            "ASK",
+            "BUSY",
+            "READONLY",
+            "OOM",
+            "MISCONF",
+        ] {
+            let fault = of_call(&server(code, "something"));
+            assert!(matches!(&fault, Fault::NotDone(text) if text.to_string().contains(code)));
+        }
+        assert!(matches!(
+            of_text("ERR max number of clients reached"),
+            Fault::NotDone(_)
+        ));
+    }
+
+    #[test]
+    fn logins_and_rights_are_refused_for_good() {
+        for text in [
+            "NOAUTH Authentication required.",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "NOPERM this user has no permissions to access one of the keys used as arguments",
+            "ERR The user executing the script can't run this command or subcommand script: 1f",
+            "ERR ACL failure in script: User app has no permissions to run the 'hset' command",
+            "ERR unknown command 'EVALSHA', with args beginning with: 'abc' ",
+        ] {
+            assert!(matches!(of_text(text), Fault::Denied(_)), "{text}");
+        }
+    }
+
+    #[test]
+    fn cut_connections_and_timeouts_are_unknown_but_not_while_connecting() {
+        let cut = RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(matches!(of_call(&cut), Fault::Unknown(_)));
+        assert!(matches!(of_connecting(&cut, false), Fault::NotDone(_)));
+        let parse = RedisError::from((ErrorKind::Parse, "garbage"));
+        assert!(matches!(of_call(&parse), Fault::Unknown(_)));
+    }
+
+    #[test]
+    fn only_a_bad_certificate_is_refused_for_good() {
+        let bad = || RedisError::from(io::Error::from(io::ErrorKind::InvalidData));
+        assert!(matches!(of_connecting(&bad(), true), Fault::Denied(_)));
+        assert!(matches!(of_connecting(&bad(), false), Fault::NotDone(_)));
+    }
+
+    #[test]
+    fn error_texts_are_short_and_hold_no_arguments() {
+        let fault = of_text("ERR unknown command 'x', with args beginning with: 'secret-holder' ");
+        assert!(!format!("{fault:?}").contains("secret-holder"));
+        let Fault::NotDone(long) = of_text(&"x\r\n".repeat(10_000)) else {
+            panic!()
+        };
+        assert!(long.to_string().len() <= LONGEST);
+    }
+}

@@ -1,0 +1,240 @@
+//! How a script is called: by its hash, and by its text where the server does not know it.
+
+use std::sync::OnceLock;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, Value};
+
+use crate::backend::Fault;
+use crate::backend::redis::pubsub::channels::ClusterChannels;
+
+pub(crate) mod faults;
+pub(crate) mod reply;
+
+/// The text of a script and the hash that the server knows it by.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) name: &'static str,
+    pub(crate) text: &'static str,
+    hash: OnceLock<String>,
+    /// As it is for sharded channels, and for both sorts.
+    sharded: OnceLock<Form>,
+    both: OnceLock<Form>,
+}
+
+#[derive(Debug)]
+struct Form {
+    text: String,
+    hash: String,
+}
+
+impl Source {
+    pub(crate) const fn new(name: &'static str, text: &'static str) -> Source {
+        Source {
+            name,
+            text,
+            hash: OnceLock::new(),
+            sharded: OnceLock::new(),
+            both: OnceLock::new(),
+        }
+    }
+
+    fn hash(&self, channels: ClusterChannels) -> &str {
+        match self.form(channels) {
+            Some(form) => &form.hash,
+            None => self.hash.get_or_init(|| hash_of(self.text)),
+        }
+    }
+
+    /// The text with the fragments that know about channels in the form for `channels`.
+    pub(crate) fn text(&self, channels: ClusterChannels) -> &str {
+        match self.form(channels) {
+            Some(form) => &form.text,
+            None => self.text,
+        }
+    }
+
+    fn form(&self, channels: ClusterChannels) -> Option<&Form> {
+        let (form, publish, listeners) = match channels {
+            ClusterChannels::Classic => return None,
+            ClusterChannels::Sharded => (
+                &self.sharded,
+                include_str!("lua/lib/sharded/publish.lua"),
+                include_str!("lua/lib/sharded/listeners.lua"),
+            ),
+            ClusterChannels::Both => (
+                &self.both,
+                include_str!("lua/lib/both/publish.lua"),
+                include_str!("lua/lib/both/listeners.lua"),
+            ),
+        };
+        Some(form.get_or_init(|| {
+            let text = self
+                .text
+                .replace(include_str!("lua/lib/publish.lua"), publish)
+                .replace(include_str!("lua/lib/listeners.lua"), listeners);
+            let hash = hash_of(&text);
+            Form { text, hash }
+        }))
+    }
+}
+
+fn hash_of(text: &str) -> String {
+    sha1_smol::Sha1::from(text).digest().to_string()
+}
+
+/// The [`Source`] of `lua/NAME.lua` with the fragments of `lua/lib` that it uses before it, joined at compile time.
+///
+/// The flags must be on the very first line of the whole, so they are named here, too; a test compares both with the
+/// script's header.
+macro_rules! source {
+    ($name:literal, [$($fragment:literal),*]) => {
+        source!(@join "#!lua\n", $name, [$($fragment),*])
+    };
+    ($name:literal, $flags:literal, [$($fragment:literal),*]) => {
+        source!(@join concat!("#!lua flags=", $flags, "\n"), $name, [$($fragment),*])
+    };
+    (@join $first:expr, $name:literal, [$($fragment:literal),*]) => {{
+        static SOURCE: Source = Source::new(
+            $name,
+            concat!(
+                $first,
+                $(include_str!(concat!(
+                    env!("CARGO_MANIFEST_DIR"),
+                    "/src/backend/redis/scripting/lua/lib/",
+                    $fragment,
+                    ".lua"
+                )),)*
+                include_str!(concat!(
+                    env!("CARGO_MANIFEST_DIR"),
+                    "/src/backend/redis/scripting/lua/",
+                    $name,
+                    ".lua"
+                )),
+            ),
+        );
+        &SOURCE
+    }};
+}
+pub(crate) use source;
+
+/// One call of one script.
+pub(crate) trait Script {
+    type Reply;
+
+    /// `KEYS` and `ARGV` as the script's header names them.
+    #[cfg(test)]
+    const SHAPE: [&'static str; 2];
+
+    fn source() -> &'static Source;
+
+    /// How many of what [`write`](Script::write) appends are keys.
+    fn keys(&self) -> usize;
+
+    /// Appends the keys, then the arguments.
+    fn write(&self, command: &mut Cmd);
+
+    /// `None` if the reply is malformed.
+    fn read(&self, reply: Value) -> Option<Result<Self::Reply, Fault>>;
+}
+
+/// How scripts are sent on one connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub(crate) channels: ClusterChannels,
+    /// Each is preceded by ASKING.
+    pub(crate) asking: bool,
+}
+
+impl Manner {
+    /// As one server by itself takes them.
+    pub(crate) const PLAIN: Manner = Manner {
+        channels: ClusterChannels::Classic,
+        asking: false,
+    };
+}
+
+/// Runs a script on one connection, without a timeout and without an explanation of a refusal.
+///
+/// EVALSHA; where the server does not know the script, load it and try again; where loading is refused, EVAL.
+/// Each of these is sent only after the one before was answered, so there is never a second copy under way.
+pub(crate) async fn call<S: Script>(
+    connection: &mut MultiplexedConnection,
+    script: &S,
+    manner: Manner,
+) -> Result<S::Reply, Fault> {
+    let source = S::source();
+    let by_hash = source.hash(manner.channels);
+    let mut answer = ask(connection, &command(script, "EVALSHA", by_hash), manner).await;
+    if answer.as_ref().is_err_and(faults::is_noscript) {
+        let text = source.text(manner.channels);
+        let load = redis::cmd("SCRIPT").arg("LOAD").arg(text).take();
+        answer = match send(connection, &load).await {
+            Ok(_) => ask(connection, &command(script, "EVALSHA", by_hash), manner).await,
+            Err(refused) if faults::is_from_server(&refused) => {
+                let whole = ask(connection, &command(script, "EVAL", text), manner).await;
+                // One of the two is enough, and the other one is what users are told to allow.
+                whole.map_err(|error| {
+                    if faults::is_no_right(&error) {
+                        refused
+                    } else {
+                        error
+                    }
+                })
+            }
+            Err(error) => Err(error),
+        };
+    }
+    match answer {
+        Ok(reply) => script
+            .read(reply)
+            .unwrap_or_else(|| Err(faults::malformed(source.name))),
+        Err(error) => Err(faults::of_call(&error)),
+    }
+}
+
+async fn ask(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+    manner: Manner,
+) -> Result<Value, RedisError> {
+    if manner.asking {
+        // Boxed: it is rare, and the future of every call would have to hold it.
+        return Box::pin(send_asking(connection, command)).await;
+    }
+    send(connection, command).await
+}
+
+/// In one message to the connection's task: ASKING counts for the next command only, whoever sends it.
+async fn send_asking(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+) -> Result<Value, RedisError> {
+    let mut pipeline = redis::Pipeline::with_capacity(2);
+    pipeline.cmd("ASKING").add_command(command.clone());
+    let mut replies = connection.send_packed_commands(&pipeline, 0, 2).await?;
+    match (replies.pop(), replies.pop()) {
+        // Without ASKING, the node does not serve the slot: that is why, and not what it says of the script.
+        (Some(Value::ServerError(_)), Some(Value::ServerError(refused))) => Err(refused.into()),
+        (Some(Value::ServerError(error)), _) => Err(error.into()),
+        (Some(reply), Some(_)) => Ok(reply),
+        _ => Err((redis::ErrorKind::Client, "a pipeline lacks a reply").into()),
+    }
+}
+
+pub(crate) async fn send(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+) -> Result<Value, RedisError> {
+    match connection.send_packed_command(command).await? {
+        Value::ServerError(error) => Err(error.into()),
+        reply => Ok(reply),
+    }
+}
+
+fn command<S: Script>(script: &S, verb: &str, body: &str) -> Cmd {
+    let mut command = Cmd::with_capacity(16, 256);
+    command.arg(verb).arg(body).arg(script.keys());
+    script.write(&mut command);
+    command
+}

@@ -1,0 +1,206 @@
+//! Reads script replies strictly: whatever is not exactly as promised is malformed.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::backend::Fault;
+use crate::values::decimal;
+use crate::values::fence::FencingToken;
+use crate::values::key::FENCE_PREFIX;
+
+/// Takes the items of an array reply one after the other.
+pub(crate) struct Items(std::vec::IntoIter<Value>);
+
+impl Items {
+    pub(crate) fn of(reply: Value) -> Option<Items> {
+        match reply {
+            Value::Array(items) => Some(Items(items.into_iter())),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn text(&mut self) -> Option<String> {
+        text(self.0.next()?)
+    }
+
+    /// Text for people, which may quote what others have written.
+    pub(crate) fn words(&mut self) -> Option<String> {
+        let Value::BulkString(bytes) = self.0.next()? else {
+            return None;
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        Some(text.replace(char::is_control, "\u{fffd}"))
+    }
+
+    pub(crate) fn value(&mut self) -> Option<Value> {
+        self.0.next()
+    }
+
+    pub(crate) fn integer(&mut self) -> Option<i64> {
+        match self.0.next()? {
+            Value::Int(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// A number that left Lua as text, because Lua would have rounded it.
+    pub(crate) fn digits(&mut self) -> Option<u64> {
+        match self.0.next()? {
+            Value::BulkString(bytes) => decimal::parse(&bytes),
+            _ => None,
+        }
+    }
+
+    /// A token, or nothing where none was wanted.
+    #[expect(
+        clippy::option_option,
+        reason = "outside: well-formed; inside: a token was wanted"
+    )]
+    pub(crate) fn token(&mut self) -> Option<Option<FencingToken>> {
+        let number = match self.0.next()? {
+            Value::BulkString(bytes) if bytes.is_empty() => return Some(None),
+            Value::BulkString(bytes) => decimal::parse(&bytes)?,
+            _ => return None,
+        };
+        FencingToken::checked(number).map(Some)
+    }
+
+    /// What PTTL answered: none without an expiry.
+    #[expect(
+        clippy::option_option,
+        reason = "outside: well-formed; inside: there is an expiry"
+    )]
+    pub(crate) fn expiry(&mut self) -> Option<Option<Duration>> {
+        match self.integer()? {
+            -1 => Some(None),
+            // It expired between two commands of the script's caller.
+            -2 => Some(Some(Duration::ZERO)),
+            millis => Some(Some(Duration::from_millis(u64::try_from(millis).ok()?))),
+        }
+    }
+
+    /// Channel and payload of each message that a script could not publish: the rest of its reply. A channel that is no
+    /// text has a name that others wrote: nobody of ours listens there.
+    pub(crate) fn messages(&mut self) -> Option<Vec<(String, String)>> {
+        let mut messages = Vec::new();
+        while let Some(channel) = self.value() {
+            let payload = self.text()?;
+            match channel {
+                Value::BulkString(channel) => {
+                    messages.extend(
+                        String::from_utf8(channel)
+                            .ok()
+                            .map(|channel| (channel, payload)),
+                    );
+                }
+                _ => return None,
+            }
+        }
+        Some(messages)
+    }
+
+    /// Well-formed only if nothing is left.
+    pub(crate) fn end<T>(mut self, value: T) -> Option<T> {
+        self.0.next().is_none().then_some(value)
+    }
+}
+
+pub(crate) fn text(value: Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        Value::Okay => Some("OK".to_owned()),
+        _ => None,
+    }
+}
+
+/// The rest of a `{'FOREIGN', …}` reply, with the keys by what scripts call them.
+pub(crate) fn foreign<T>(
+    mut items: Items,
+    keys: &[(&str, Option<&str>)],
+) -> Option<Result<T, Fault>> {
+    let which = items.text()?;
+    let key = keys.iter().find(|(name, _)| *name == which)?.1?;
+    let mut why = items.words()?;
+    if which == "fence" {
+        why.push_str(&mend(key));
+    }
+    let key = key.to_owned();
+    items.end(Err(Fault::Foreign { key, why }))
+}
+
+/// What to do about a fence that holds no token.
+fn mend(fence: &str) -> String {
+    if fence.starts_with(FENCE_PREFIX) {
+        format!(
+            "; no lock of its slot that has tokens can be had until it is mended: `DEL {fence}` does, tokens then go on \
+             from the server's clock"
+        )
+    } else {
+        format!(
+            "; the lock cannot be had until it is mended: `SET {fence}` to the last token that was given, or a greater one"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(values: Vec<Value>) -> Items {
+        Items::of(Value::Array(values)).unwrap()
+    }
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    #[test]
+    fn sixteen_digits_are_read_exactly() {
+        let token = items(vec![bulk("1795248594129927")])
+            .token()
+            .unwrap()
+            .unwrap();
+        assert_eq!(token.get(), 1_795_248_594_129_927);
+        assert_eq!(items(vec![bulk("")]).token(), Some(None));
+    }
+
+    #[test]
+    fn malformed_items_are_none_and_never_a_panic() {
+        for bad in [
+            "-1",
+            "+1",
+            "1e3",
+            " 1",
+            "9007199254740992",
+            "99999999999999999999",
+            "1.5",
+        ] {
+            assert_eq!(items(vec![bulk(bad)]).token(), None, "{bad}");
+        }
+        assert_eq!(items(vec![Value::Nil]).text(), None);
+        assert_eq!(items(vec![Value::BulkString(vec![0xff])]).text(), None);
+        assert_eq!(items(vec![]).integer(), None);
+        assert_eq!(items(vec![Value::Int(-3)]).expiry(), None);
+        assert_eq!(
+            items(vec![Value::Int(1)]).end(()),
+            None,
+            "something is left over"
+        );
+        assert!(Items::of(Value::Int(1)).is_none());
+    }
+
+    #[test]
+    fn expiries_are_pttls() {
+        assert_eq!(items(vec![Value::Int(-1)]).expiry(), Some(None));
+        assert_eq!(
+            items(vec![Value::Int(-2)]).expiry(),
+            Some(Some(Duration::ZERO))
+        );
+        assert_eq!(
+            items(vec![Value::Int(7)]).expiry(),
+            Some(Some(Duration::from_millis(7)))
+        );
+    }
+}

@@ -1,0 +1,307 @@
+//! Who is nested in whom. A nested request re-enters a lock only when an ancestor in its own call chain holds it.
+//!
+//! Each body that runs under a guard has a [`Frame`], as each call has one on a thread's stack. A task-local names
+//! the frame of the body that is being polled. A frame belongs to the task that polls its body: if another task goes
+//! on with the body, the body gets a new frame there, and the old one counts no more. So a request that was made in
+//! a body is nested only in the task that polls the body. A request that was made inside a hold and then spawned is a
+//! stranger, and so is one that stayed behind when its body was spawned.
+//!
+//! Around a body are the frames that its guard was acquired in, if they belong to the same task. Otherwise they are
+//! those of the code that polls the body.
+
+use std::fmt;
+use std::iter::successors;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, ThreadId};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task;
+
+use crate::hold::state::Hold;
+use crate::values::kind::Kind;
+
+tokio::task_local! {
+    static CURRENT: Arc<Frame>;
+}
+
+/// A guard as an ancestor of what runs under it.
+#[derive(Debug)]
+pub(crate) struct Level {
+    pub(crate) hold: Arc<Hold>,
+    /// As what it was acquired: a read may share a write hold.
+    pub(crate) kind: Kind,
+    /// A level admits one nested path at a time, or several that only read; the others wait for it in the order they
+    /// came.
+    turn: Arc<Semaphore>,
+    /// The turns that the guard itself has under its own ancestors, if it is nested.
+    path: Box<[Weak<Turn>]>,
+    /// The guard left its hold while that was good.
+    left: AtomicBool,
+    /// The lock before this one, in a guard that holds several.
+    before: Option<Arc<Level>>,
+}
+
+/// What a level's turn is divided into.
+const WHOLE_TURN: u32 = 1 << 20;
+
+/// A nested guard's turn under an ancestor. The guards that are nested in this guard have it, too: they are on the
+/// same path, and keep others out when this guard has left.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    under: Arc<Level>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// A nested guard's turns under all of its ancestors that share its hold.
+pub(crate) type Path = Box<[Arc<Turn>]>;
+
+impl Level {
+    pub(crate) fn new(
+        hold: Arc<Hold>,
+        kind: Kind,
+        path: &[Arc<Turn>],
+        before: Option<Arc<Level>>,
+    ) -> Arc<Level> {
+        Arc::new(Level {
+            hold,
+            kind,
+            turn: Arc::new(Semaphore::new(WHOLE_TURN as usize)),
+            path: path.iter().map(Arc::downgrade).collect(),
+            left: AtomicBool::new(false),
+            before,
+        })
+    }
+
+    /// The turn of a nested request of that kind, if it is free.
+    pub(crate) fn turn_now(&self, kind: Kind) -> Option<OwnedSemaphorePermit> {
+        let turn = self.turn.clone();
+        turn.try_acquire_many_owned(part_of_turn(kind)).ok()
+    }
+
+    /// Waits for the turn of a nested request of that kind.
+    pub(crate) async fn turn(&self, kind: Kind) -> Option<OwnedSemaphorePermit> {
+        let turn = self.turn.clone();
+        turn.acquire_many_owned(part_of_turn(kind)).await.ok()
+    }
+
+    /// The path of a guard that has its turn under this level. `None` if this level is over: then the turns above it
+    /// may be somebody else's.
+    pub(crate) fn path(self: &Arc<Level>, permit: OwnedSemaphorePermit) -> Option<Path> {
+        let above = self.path.iter().filter_map(Weak::upgrade);
+        let turn = Arc::new(Turn {
+            under: self.clone(),
+            _permit: permit,
+        });
+        // Nobody asks under a level that is over: a turn there keeps nobody out.
+        let path = above.filter(|turn| !turn.under.is_over());
+        let path = path.chain([turn]).collect();
+        // Looked at last: the turns of a guard that has not left are all there.
+        (!self.is_over()).then_some(path)
+    }
+
+    /// The guard has left its hold, which was good.
+    pub(crate) fn leave(&self) {
+        self.left.store(true, Ordering::Release);
+    }
+
+    /// True once it is no ancestor any more, for good: its guard left a good hold, or no guard shares the hold. A
+    /// lost hold stays an ancestor while one of its guards lives: what runs under that guard must learn of the loss.
+    fn is_over(&self) -> bool {
+        self.left.load(Ordering::Acquire) || self.hold.is_left()
+    }
+
+    /// This level, and those of the other locks of the same guard.
+    fn of_one_guard(self: &Arc<Level>) -> impl Iterator<Item = Arc<Level>> + use<> {
+        successors(Some(self.clone()), |level| level.before.clone())
+    }
+}
+
+/// How much of a level's turn a nested request takes.
+fn part_of_turn(kind: Kind) -> u32 {
+    if kind == Kind::Read { 1 } else { WHOLE_TURN }
+}
+
+/// What polls a future: a task, or outside of tasks a thread, since `block_on` has no task id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Runner {
+    Task(task::Id),
+    Thread(ThreadId),
+}
+
+impl Runner {
+    fn now() -> Runner {
+        task::try_id().map_or_else(|| Runner::Thread(thread::current().id()), Runner::Task)
+    }
+}
+
+/// A body that runs under a guard, in one task.
+pub(crate) struct Frame {
+    level: Arc<Level>,
+    runner: Runner,
+    /// The body got another frame since.
+    replaced: AtomicBool,
+    /// The frame around this one. It belongs to the same task.
+    outer: Mutex<Option<Arc<Frame>>>,
+}
+
+impl Frame {
+    /// The frame of the body that is being polled, if that body's task is the one that runs now: a body may drive
+    /// other tasks, as a `LocalSet` does.
+    pub(crate) fn current() -> Option<Arc<Frame>> {
+        let current = CURRENT.try_with(Arc::clone).ok();
+        current.filter(|frame| frame.counts_for(Runner::now()))
+    }
+
+    fn counts_for(&self, runner: Runner) -> bool {
+        self.runner == runner && !self.is_replaced()
+    }
+
+    fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::Acquire)
+    }
+
+    fn is_over(&self) -> bool {
+        self.level.of_one_guard().all(|level| level.is_over())
+    }
+
+    // Nothing panics while it is locked.
+    fn link(&self) -> MutexGuard<'_, Option<Arc<Frame>>> {
+        self.outer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next frame outwards that is not over. Forgets the frames in between.
+    fn outer(&self) -> Option<Arc<Frame>> {
+        loop {
+            let mut link = self.link();
+            let next = match &*link {
+                Some(frame) if frame.is_over() => frame.link().clone(),
+                _ => return link.clone(),
+            };
+            let forgotten = std::mem::replace(&mut *link, next);
+            drop(link);
+            drop(forgotten);
+        }
+    }
+
+    /// The levels of this frame and of those around it that are not over, the nearest first.
+    pub(crate) fn upward(self: &Arc<Frame>) -> impl Iterator<Item = Arc<Level>> + use<> {
+        let counts = |frame: &Arc<Frame>| !frame.is_replaced();
+        let first = Some(self.clone()).filter(counts);
+        successors(first, move |frame| frame.outer().filter(counts))
+            .flat_map(|frame| frame.level.of_one_guard())
+            .filter(|level| !level.is_over())
+    }
+}
+
+impl Drop for Frame {
+    /// Drops the frames around it that nothing else keeps one after the other. One inside the other, a long chain
+    /// would overflow the stack.
+    fn drop(&mut self) {
+        let mut outer = self.link().take();
+        while let Some(frame) = outer.and_then(Arc::into_inner) {
+            outer = frame.link().take();
+        }
+    }
+}
+
+// Without the frames around it: there may be many.
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame")
+            .field("level", &self.level)
+            .field("runner", &self.runner)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The body that a request was made in.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller(Option<Arc<Frame>>);
+
+impl Caller {
+    pub(crate) fn now() -> Caller {
+        Caller(Frame::current())
+    }
+
+    /// The frame that the request is nested in. In another task than the body's it is that of the code that polls
+    /// the request. A request that was made in no body is nested in none.
+    pub(crate) fn frame(&self) -> Option<Arc<Frame>> {
+        let made_in = self.0.as_ref()?;
+        if made_in.counts_for(Runner::now()) {
+            Some(made_in.clone())
+        } else {
+            Frame::current()
+        }
+    }
+}
+
+/// What runs under a guard is nested in the guard's level, and in the frame that the guard was acquired in.
+#[derive(Clone, Debug)]
+pub(crate) struct CallChain {
+    pub(crate) level: Arc<Level>,
+    pub(crate) acquired_in: Option<Arc<Frame>>,
+}
+
+/// The place of a body in the chain.
+#[derive(Debug)]
+pub(crate) struct Nest {
+    call_chain: CallChain,
+    /// Made at the first poll, and anew when another task polls the body, or another body does.
+    frame: Option<Arc<Frame>>,
+}
+
+impl Nest {
+    pub(crate) fn new(call_chain: CallChain) -> Nest {
+        Nest {
+            call_chain,
+            frame: None,
+        }
+    }
+
+    /// Polls the body in its frame. Not generic: what is, is compiled for each future that runs under a hold.
+    pub(crate) fn enter(&mut self, poll: &mut dyn FnMut()) {
+        let frame = self.frame_for(Runner::now());
+        CURRENT.sync_scope(frame, poll);
+    }
+
+    fn frame_for(&mut self, runner: Runner) -> Arc<Frame> {
+        let acquired_in = self.call_chain.acquired_in.as_ref();
+        let outer = match acquired_in.filter(|frame| frame.counts_for(runner)) {
+            Some(frame) => Some(frame.clone()),
+            None => Frame::current(),
+        };
+        let outer = outer.and_then(|frame| {
+            if frame.is_over() {
+                frame.outer()
+            } else {
+                Some(frame)
+            }
+        });
+        if let Some(frame) = &self.frame {
+            if frame.runner == runner && is_same(&frame.outer(), &outer) {
+                return frame.clone();
+            }
+            frame.replaced.store(true, Ordering::Release);
+        }
+        let frame = Arc::new(Frame {
+            level: self.call_chain.level.clone(),
+            runner,
+            replaced: AtomicBool::new(false),
+            outer: Mutex::new(outer),
+        });
+        // Walks the whole chain: frames that are over are forgotten however seldom anybody asks for an ancestor.
+        let _ = frame.upward().count();
+        self.frame.insert(frame).clone()
+    }
+}
+
+fn is_same(one: &Option<Arc<Frame>>, other: &Option<Arc<Frame>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

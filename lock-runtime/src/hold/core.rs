@@ -1,0 +1,136 @@
+//! What the parts of one manager share.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::backend::{AcquireRequest, Backend, CounterKind, Counters, HoldRef};
+use crate::hold::lifecycle::{Lifecycle, current_runtime};
+use crate::queue::LocalQueues;
+use crate::renew::{self, Watch};
+use crate::values::clock::Moment;
+use crate::values::error::LockError;
+use crate::values::holder::{HolderId, HolderIds};
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::name::LockName;
+use crate::values::options::{HoldOptions, Options, config};
+
+pub(crate) struct Core {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) options: Options,
+    pub(crate) ids: HolderIds,
+    pub(crate) queues: Arc<LocalQueues>,
+    pub(crate) watch: Arc<Watch>,
+    pub(crate) life: Arc<Lifecycle>,
+}
+
+impl Core {
+    pub(crate) fn new(backend: Arc<dyn Backend>, options: Options, watch: Arc<Watch>) -> Arc<Core> {
+        let queues = LocalQueues::new(options.max_waiters_per_key, options.max_waiters);
+        let ids = HolderIds::new();
+        Arc::new(Core {
+            backend,
+            options,
+            ids,
+            queues,
+            watch,
+            life: Arc::default(),
+        })
+    }
+
+    /// Starts the background work on the current runtime, once.
+    pub(crate) fn start(&self) {
+        if self.life.bind() {
+            let (watch, backend, life) = (&self.watch, &self.backend, &self.life);
+            let timeout = self.options.call_timeout;
+            renew::start(watch.clone(), backend.clone(), life.clone(), timeout);
+        }
+    }
+
+    /// The same, for a call that needs timers.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] outside a tokio runtime.
+    pub(crate) fn start_here(&self) -> Result<(), LockError> {
+        current_runtime()?;
+        self.start();
+        Ok(())
+    }
+
+    /// The checked key of that name.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidName`].
+    pub(crate) fn key(&self, name: &LockName, kind: Kind) -> Result<Key, LockError> {
+        let key = Key::new(&self.options.namespace, name, kind)?;
+        self.backend.check_key(&key)?;
+        Ok(key)
+    }
+
+    /// Refuses a kind that the store does not keep, before any request.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`].
+    pub(crate) fn check_kind(&self, kind: Kind) -> Result<(), LockError> {
+        if self.backend.kinds().contains(&kind) {
+            return Ok(());
+        }
+        Err(self.keeps_no(kind.plural()))
+    }
+
+    /// The store's counters.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] if it has none.
+    pub(crate) fn counters(&self, kind: CounterKind) -> Result<&dyn Counters, LockError> {
+        let none = || self.keeps_no(kind.plural());
+        self.backend.counters().ok_or_else(none)
+    }
+
+    fn keeps_no(&self, what: &str) -> LockError {
+        let store = self.backend.name();
+        config(format!("{store} keeps no {what}: they need another store"))
+    }
+
+    /// What one call to the store asks for, with the options of a request; the call is made now.
+    pub(crate) fn acquire_request<'a>(
+        &self,
+        key: &'a Key,
+        holder: HolderId,
+        hold_options: &HoldOptions,
+        now: Moment,
+    ) -> AcquireRequest<'a> {
+        AcquireRequest {
+            hold_ref: HoldRef {
+                key,
+                holder,
+                permits: hold_options.permits,
+            },
+            ttl: hold_options.ttl,
+            fenced: hold_options.fenced,
+            waits: None,
+            asked_at: now,
+            timeout: hold_options.ttl.call_timeout(self.options.call_timeout),
+        }
+    }
+}
+
+/// Counts only: a manager may have a million holds, their names are user data, and printing one must hold no lock up.
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockManager")
+            .field("open", &self.life.is_open())
+            .field("holds", &self.watch.count())
+            .field("guards", &self.life.in_hand.count())
+            .field("waiters", &self.queues.waiting())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Core {
+    /// The last manager and the last guard are gone. The backend closes when its last user drops it, after what it
+    /// has to undo.
+    fn drop(&mut self) {
+        self.life.stop();
+    }
+}

@@ -1,0 +1,278 @@
+//! What a guard holds: one lock, or several as one.
+//!
+//! Several locks that are held as one are lost when any of them is lost. Each is a hold of its own to the store, the
+//! watchdog and the local queue; only those who look at the guard see them together.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+use crate::hold::call_chain::CallChain;
+use crate::hold::handle::HoldHandle;
+use crate::hold::state::Hold;
+use crate::release::Ending;
+use crate::values::error::{LockError, LostReason};
+use crate::values::fence::FencingToken;
+
+/// The hold behind a guard, a lease or a loss signal.
+#[derive(Clone)]
+pub(crate) enum Held {
+    One(Arc<Hold>),
+    All(Arc<HoldGroup>),
+}
+
+/// Several holds as one.
+pub(crate) struct HoldGroup {
+    name: Box<str>,
+    holds: Box<[Arc<Hold>]>,
+    /// Raised when one of them is over.
+    over: Arc<Notify>,
+}
+
+impl HoldGroup {
+    fn new(holds: Box<[Arc<Hold>]>) -> Arc<HoldGroup> {
+        let names: Vec<_> = holds.iter().map(|hold| hold.key().name()).collect();
+        let group = HoldGroup {
+            name: names.join(", ").into(),
+            over: Arc::default(),
+            holds,
+        };
+        for hold in &group.holds {
+            hold.also_tell(&group.over);
+        }
+        Arc::new(group)
+    }
+
+    /// The first of them that is lost, and why.
+    fn lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
+        self.holds
+            .iter()
+            .find_map(|hold| hold.loss().map(|reason| (hold, reason)))
+    }
+}
+
+impl Held {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Held::One(hold) => hold.key().name(),
+            Held::All(group) => &group.name,
+        }
+    }
+
+    /// Each hold by itself.
+    pub(crate) fn holds(&self) -> &[Arc<Hold>] {
+        match self {
+            Held::One(hold) => std::slice::from_ref(hold),
+            Held::All(group) => &group.holds,
+        }
+    }
+
+    /// The token of a single lock. Several have one each.
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        match self {
+            Held::One(hold) => hold.token(),
+            Held::All(_) => None,
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.holds().iter().all(|hold| hold.is_held())
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        let remaining = self.holds().iter().map(|hold| hold.remaining());
+        remaining.min().unwrap_or_default()
+    }
+
+    /// Why it was lost, if it was.
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        match self {
+            Held::One(hold) => hold.loss(),
+            Held::All(group) => group.lost().map(|(_, reason)| reason),
+        }
+    }
+
+    /// The loss as an error, which names the lock that was lost.
+    pub(crate) fn lost_error(&self, reason: LostReason, completed: bool) -> LockError {
+        match self {
+            Held::One(hold) => hold.lost_error(reason, completed),
+            Held::All(group) => match group.lost() {
+                Some((hold, reason)) => hold.lost_error(reason, completed),
+                // A loss is for good: a caller that has a reason finds it again.
+                None => LockError::Lost {
+                    name: group.name.to_string(),
+                    held_for: Duration::ZERO,
+                    reason,
+                    completed,
+                },
+            },
+        }
+    }
+
+    /// Raised when it is over; look again then.
+    pub(crate) fn over_signal(&self) -> OwnedNotified {
+        match self {
+            Held::One(hold) => hold.over_signal(),
+            Held::All(group) => group.over.clone().notified_owned(),
+        }
+    }
+
+    /// Resolves when it is over, lost or released.
+    pub(crate) async fn over(self) {
+        loop {
+            // Made before the look: a signal in between reaches it.
+            let over = self.over_signal();
+            if self.holds().iter().any(|hold| hold.is_over()) {
+                return;
+            }
+            over.await;
+        }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.holds()).finish()
+    }
+}
+
+/// A guard's part in what it holds.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    held: Held,
+    parts: Parts,
+}
+
+#[derive(Debug)]
+enum Parts {
+    One(HoldHandle),
+    /// In the order in which they were taken, and the call chain of the last one: its level has those of the others
+    /// before it, so all of them are ancestors of what runs under the guard.
+    All(Vec<HoldHandle>, CallChain),
+}
+
+impl Handles {
+    pub(crate) fn one(handle: HoldHandle) -> Handles {
+        Handles {
+            held: Held::One(handle.hold().clone()),
+            parts: Parts::One(handle),
+        }
+    }
+
+    /// One guard's handle of all of them, in the order in which they were taken. `None` if there are none.
+    pub(crate) fn joined(mut parts: Vec<HoldHandle>) -> Option<Handles> {
+        let last = parts.pop()?;
+        if parts.is_empty() {
+            return Some(Handles::one(last));
+        }
+        let mut before = None;
+        for part in &parts {
+            before = Some(part.call_chain(before).level);
+        }
+        let call_chain = last.call_chain(before);
+        parts.push(last);
+        let holds = parts.iter().map(|part| part.hold().clone()).collect();
+        Some(Handles {
+            held: Held::All(HoldGroup::new(holds)),
+            parts: Parts::All(parts, call_chain),
+        })
+    }
+
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
+    }
+
+    pub(crate) fn parts(&self) -> &[HoldHandle] {
+        match &self.parts {
+            Parts::One(handle) => std::slice::from_ref(handle),
+            Parts::All(handles, _) => handles,
+        }
+    }
+
+    /// What a body under the guard is nested in.
+    pub(crate) fn call_chain(&self) -> CallChain {
+        match &self.parts {
+            Parts::One(handle) => handle.call_chain(None),
+            Parts::All(_, call_chain) => call_chain.clone(),
+        }
+    }
+
+    /// The share of a guard that holds one lock.
+    pub(crate) fn only(&mut self) -> Option<&mut HoldHandle> {
+        match &mut self.parts {
+            Parts::One(handle) => Some(handle),
+            Parts::All(..) => None,
+        }
+    }
+
+    fn parts_mut(&mut self) -> &mut [HoldHandle] {
+        match &mut self.parts {
+            Parts::One(handle) => std::slice::from_mut(handle),
+            Parts::All(handles, _) => handles,
+        }
+    }
+
+    /// As [`HoldHandle::is_in_hand`].
+    pub(crate) fn are_in_hand(&mut self) {
+        self.parts_mut().iter_mut().for_each(HoldHandle::is_in_hand);
+    }
+
+    /// As [`HoldHandle::is_under_way`].
+    pub(crate) fn are_under_way(&mut self) {
+        self.parts_mut()
+            .iter_mut()
+            .for_each(HoldHandle::is_under_way);
+    }
+
+    /// Keeps the keys for `least` from now, even if the guard ends before.
+    pub(crate) fn keep_for(&mut self, least: Duration) {
+        for handle in self.parts_mut() {
+            handle.keep_for(least);
+        }
+    }
+
+    /// Ends the handles. The future may be dropped at any time; the releases go on in the background.
+    pub(crate) fn release(self) -> Ending {
+        match self.parts {
+            Parts::One(handle) => handle.release(),
+            Parts::All(handles, _) => {
+                // All have left before the first answer is waited for, whatever becomes of the future.
+                let endings = handles.into_iter().rev().map(HoldHandle::release).collect();
+                Box::pin(all_of(endings))
+            }
+        }
+    }
+}
+
+/// Drives the endings side by side. What tells of a loss goes before other errors.
+pub(crate) async fn all_of<F>(mut endings: Vec<Pin<Box<F>>>) -> Result<(), LockError>
+where
+    F: Future<Output = Result<(), LockError>> + ?Sized,
+{
+    let mut outcome = Ok(());
+    poll_fn(|cx| {
+        endings.retain_mut(|ending| match ending.as_mut().poll(cx) {
+            Poll::Pending => true,
+            Poll::Ready(Err(error))
+                if outcome.is_ok() || matches!(error, LockError::Lost { .. }) =>
+            {
+                outcome = Err(error);
+                false
+            }
+            Poll::Ready(_) => false,
+        });
+        if endings.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    outcome
+}

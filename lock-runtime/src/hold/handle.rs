@@ -1,0 +1,263 @@
+//! One guard's part in a hold.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::backend::{Granted, Renewal, Renewed};
+use crate::hold::call_chain::{CallChain, Frame, Level, Path};
+use crate::hold::core::Core;
+use crate::hold::lifecycle::{Count, Counted, Lifecycle, current_runtime};
+use crate::hold::state::{Hold, Left};
+use crate::observe;
+use crate::queue::Head;
+use crate::values::clock::{self, Moment};
+use crate::values::error::{LockError, StoreError};
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::options::HoldOptions;
+use crate::values::ttl::Ttl;
+
+/// One guard's handle of a hold. The outermost guard and every nested one have one each; the hold ends with the last.
+pub(crate) struct HoldHandle {
+    core: Arc<Core>,
+    hold: Arc<Hold>,
+    /// As what it shares the hold: a read may share a write hold.
+    kind: Kind,
+    renewed: bool,
+    /// The body that this handle was acquired in.
+    acquired_in: Option<Arc<Frame>>,
+    /// This handle as a level: made when somebody runs under it.
+    level: OnceLock<Arc<Level>>,
+    /// A nested handle's turns under its ancestors.
+    path: Option<Path>,
+    /// What keeps a shutdown waiting, and for how long. Gone once the handle has left.
+    counted: Option<Counted>,
+    /// Until when the key stays taken, even if the handle ends before.
+    keep_until: Option<Box<Moment>>,
+}
+
+impl HoldHandle {
+    /// Takes in a hold that the store has granted, and is the first to share it: from here on the watchdog knows it.
+    /// It renews the hold if the options say so. They may say so only if the caller gets the handle before it awaits
+    /// anything else: a caller that is not polled any more must not keep the lock for longer than its lease.
+    pub(crate) fn admit(
+        core: &Arc<Core>,
+        key: &Arc<Key>,
+        head: Option<Head>,
+        holder: HolderId,
+        hold_options: HoldOptions,
+        granted: Granted,
+    ) -> HoldHandle {
+        if let Some(head) = &head {
+            head.now_held_by(hold_options.label);
+        }
+        let hold = Hold::new(key.clone(), head, holder, hold_options, granted);
+        core.watch.insert(&hold, granted.sent_at);
+        HoldHandle::new(core.clone(), hold, key.kind(), hold_options.renewed, None)
+    }
+
+    /// Leaves the handle with its hold until the caller that it is for takes it.
+    pub(crate) fn unclaimed(self) -> Unclaimed {
+        let hold = self.hold.clone();
+        hold.keep_unclaimed(self);
+        Unclaimed(hold)
+    }
+
+    /// A shutdown waits for it for its grace period only: its end is up to a caller.
+    pub(crate) fn is_in_hand(&mut self) {
+        self.count_as(|life| &life.in_hand);
+    }
+
+    /// A shutdown waits until it has ended: something here ends it when it is lost.
+    pub(crate) fn is_under_way(&mut self) {
+        self.count_as(|life| &life.under_way);
+    }
+
+    fn count_as(&mut self, counter: impl FnOnce(&Lifecycle) -> &Arc<Count>) {
+        if let Some(counted) = &mut self.counted {
+            // Counted anew before the old count ends: a shutdown in between sees one of them.
+            *counted = counter(&self.core.life).enter();
+        }
+    }
+
+    /// The caller has the handle from here on, and the watchdog renews the hold if the caller wants that.
+    pub(crate) fn renew_from_now_on(&mut self, wanted: bool) {
+        if wanted && !self.renewed {
+            self.renewed = true;
+            if self.hold.add_renewer() {
+                self.core.watch.look_now(&self.hold);
+            }
+        }
+    }
+
+    /// A further share of a hold that an ancestor has. The hold counts it already.
+    pub(crate) fn nested(
+        core: Arc<Core>,
+        hold: Arc<Hold>,
+        kind: Kind,
+        renewed: bool,
+        path: Path,
+    ) -> HoldHandle {
+        HoldHandle::new(core, hold, kind, renewed, Some(path))
+    }
+
+    fn new(
+        core: Arc<Core>,
+        hold: Arc<Hold>,
+        kind: Kind,
+        renewed: bool,
+        path: Option<Path>,
+    ) -> HoldHandle {
+        let counted = Some(core.life.under_way.enter());
+        let (acquired_in, level) = (None, OnceLock::new());
+        HoldHandle {
+            core,
+            hold,
+            kind,
+            renewed,
+            acquired_in,
+            level,
+            path,
+            counted,
+            keep_until: None,
+        }
+    }
+
+    /// Notes in which body the handle was acquired.
+    pub(crate) fn acquired_in(mut self, frame: Option<Arc<Frame>>) -> HoldHandle {
+        self.acquired_in = frame;
+        self
+    }
+
+    /// As what it shares the hold.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// From here on it only reads.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`].
+    pub(crate) fn stop_writing(&mut self) -> Result<Left, LockError> {
+        let left = self.hold.stop_writing()?;
+        self.kind = Kind::Read;
+        Ok(left)
+    }
+
+    /// Keeps the key for `least` from now, even if the handle ends before.
+    pub(crate) fn keep_for(&mut self, least: Duration) {
+        self.keep_until = Some(Box::new(clock::now() + least));
+    }
+
+    /// Whether it shares an ancestor's hold.
+    pub(crate) fn is_nested(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Whether it has a hold of its own that the watchdog does not renew.
+    pub(crate) fn is_fixed(&self) -> bool {
+        !self.renewed && !self.is_nested()
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    /// What a body under this handle is nested in. `before` is the level of the handle before this one, in a guard that
+    /// holds several.
+    pub(crate) fn call_chain(&self, before: Option<Arc<Level>>) -> CallChain {
+        let path = self.path.as_deref().unwrap_or_default();
+        let level = || Level::new(self.hold.clone(), self.kind, path, before);
+        CallChain {
+            level: self.level.get_or_init(level).clone(),
+            acquired_in: self.acquired_in.clone(),
+        }
+    }
+
+    /// Extends the lease to `ttl` from now, if that is longer than what is left.
+    pub(crate) async fn renew(&self, ttl: Ttl) -> Result<(), LockError> {
+        current_runtime()?;
+        let hold = &self.hold;
+        hold.check()?;
+        let renewal = Renewal {
+            ttl: Some(ttl),
+            ..hold.renewal()
+        };
+        let timeout = self.core.options.call_timeout;
+        let sent_at = clock::now();
+        let answers = self
+            .core
+            .backend
+            .renew(std::slice::from_ref(&renewal), timeout, timeout)
+            .await
+            .map_err(|fault| fault.into_error(hold.key().name()))?;
+        let answer = answers.first().copied().unwrap_or(Renewed::Unknown);
+        hold.renewed(&renewal, answer, sent_at);
+        if answer == Renewed::NotHeld {
+            // Lost: the watchdog takes it out, and says so.
+            self.core.watch.look_now(hold);
+        }
+        if answer == Renewed::Unknown {
+            return Err(LockError::Unavailable {
+                name: hold.key().name().to_owned(),
+                source: StoreError::new("the renewal was not confirmed"),
+            });
+        }
+        hold.check()
+    }
+
+    /// Takes the handle out of its hold, once. `None` if it has left already. Who keeps the count keeps a shutdown
+    /// waiting: until what is left to do at the store counts for itself.
+    pub(crate) fn leave(&mut self) -> Option<(Left, Counted)> {
+        let counted = self.counted.take()?;
+        let keep_until = self.keep_until.as_deref().copied();
+        let left = self
+            .hold
+            .leave(self.kind, self.renewed, keep_until, clock::now());
+        if let Left::Good { .. } = left {
+            // Before the release is sent: nothing renews a hold that is being given back.
+            self.core.watch.remove(&self.hold);
+            observe::ended(self.hold.label(), self.hold.granted_at());
+        }
+        if let Some(level) = self.level.get()
+            && !matches!(left, Left::Lost { .. })
+        {
+            level.leave();
+        }
+        // A nested handle's turns end with it, not with the guard that may be kept.
+        self.path = None;
+        Some((left, counted))
+    }
+}
+
+/// A hold on its way to the caller that it was handed over to. Dropped, it is given back.
+///
+/// The hold is not renewed, so a caller that is not polled any more keeps the lock for its lease at most. Its share
+/// stays with the hold: a loss ends both at once, wherever the caller is.
+#[derive(Debug)]
+pub(crate) struct Unclaimed(Arc<Hold>);
+
+impl Unclaimed {
+    /// The handle; `None` if the hold was lost meanwhile.
+    pub(crate) fn claim(self) -> Option<HoldHandle> {
+        self.0.claim()
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        drop(self.0.claim());
+    }
+}
+
+impl fmt::Debug for HoldHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.hold.fmt(f)
+    }
+}

@@ -1,0 +1,231 @@
+//! From the first call to the end of the shutdown: which runtime the background work belongs to, what of it is
+//! still under way, and whether callers are admitted.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::values::error::LockError;
+use crate::values::key::Key;
+use crate::values::options::config;
+
+const OPEN: u8 = 0;
+const CLOSING: u8 = 1;
+const STOPPED: u8 = 2;
+const RUNTIME_GONE: u8 = 3;
+
+#[derive(Default)]
+pub(crate) struct Lifecycle {
+    phase: AtomicU8,
+    /// Raised after `phase` has left `OPEN`.
+    closing: Notify,
+    /// Raised after `phase` has reached `STOPPED` or `RUNTIME_GONE`.
+    stopped: Notify,
+    runtime: OnceLock<Handle>,
+    /// Guards in the hands of callers that have not ended, lost ones included. Nobody knows when their owners end them.
+    pub(crate) in_hand: Arc<Count>,
+    /// Bodies that run under a hold, questions to the store that may become a hold, and holds on their way to their
+    /// callers: a shutdown ends all of these. A question counts first and then looks whether callers are still
+    /// admitted, a shutdown does it the other way round, all of it sequentially consistent: one of the two sees the
+    /// other.
+    pub(crate) under_way: Arc<Count>,
+    /// Background releases and hand-overs under way, and requests to counters.
+    pub(crate) background: Arc<Count>,
+}
+
+impl Lifecycle {
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == OPEN
+    }
+
+    /// Refuses callers once the manager closes.
+    pub(crate) fn admit(&self, key: &Key) -> Result<(), LockError> {
+        self.closed().map_or(Ok(()), |why| Err(refused(key, why)))
+    }
+
+    /// Refuses callers once the manager has stopped: until then, those whom a shutdown lets finish may give back.
+    pub(crate) fn admit_last(&self, key: &Key) -> Result<(), LockError> {
+        match self.phase.load(Ordering::SeqCst) {
+            OPEN | CLOSING => Ok(()),
+            _ => self.admit(key),
+        }
+    }
+
+    /// Why callers are no longer admitted.
+    pub(crate) fn closed(&self) -> Option<&'static str> {
+        match self.phase.load(Ordering::SeqCst) {
+            OPEN => None,
+            CLOSING | STOPPED => Some("the manager is shutting down"),
+            _ => Some("the runtime that the manager belongs to is gone"),
+        }
+    }
+
+    /// Resolves when nobody holds or acquires a lock.
+    pub(crate) async fn holds_ended(&self) {
+        while self.in_hand.count() + self.under_way.count() > 0 {
+            self.in_hand.zero().await;
+            self.under_way.zero().await;
+        }
+    }
+
+    /// Resolves when nothing acquires, runs under a hold or releases.
+    pub(crate) async fn settled(&self) {
+        while self.under_way.count() + self.background.count() > 0 {
+            self.under_way.zero().await;
+            self.background.zero().await;
+        }
+    }
+
+    /// Whether the background loops were told to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.phase.load(Ordering::SeqCst) >= STOPPED
+    }
+
+    /// Admits no more callers.
+    pub(crate) fn close(&self) {
+        self.advance(CLOSING);
+    }
+
+    /// Ends the background loops.
+    pub(crate) fn stop(&self) {
+        self.advance(STOPPED);
+    }
+
+    /// The background loops have ended. True if nobody has stopped them: the runtime has ended, too.
+    pub(crate) fn runtime_gone(&self) -> bool {
+        let gone = self.phase.load(Ordering::Acquire) != STOPPED;
+        if gone {
+            self.advance(RUNTIME_GONE);
+        }
+        gone
+    }
+
+    /// Phases only go forward.
+    fn advance(&self, phase: u8) {
+        self.phase.fetch_max(phase, Ordering::SeqCst);
+        self.closing.notify_waiters();
+        if phase >= STOPPED {
+            self.stopped.notify_waiters();
+        }
+    }
+
+    /// Resolves once the background loops must end.
+    pub(crate) async fn stopped(&self) {
+        let stopped = self.stopped.notified();
+        if self.phase.load(Ordering::Acquire) < STOPPED {
+            stopped.await;
+        }
+    }
+
+    /// Resolves once callers are no longer admitted.
+    pub(crate) async fn closing(&self) {
+        let closing = self.closing.notified();
+        if self.is_open() {
+            closing.await;
+        }
+    }
+
+    /// Binds the background work to the runtime of the first call. True if this was the first.
+    pub(crate) fn bind(&self) -> bool {
+        if self.runtime.get().is_some() {
+            return false;
+        }
+        Handle::try_current().is_ok_and(|handle| self.runtime.set(handle).is_ok())
+    }
+
+    /// Runs `work` in the background, counted. Never blocks or panics; where there is no runtime left, the work
+    /// is dropped, and leases run out by themselves.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let counted = self.background.enter();
+        self.spawn_uncounted(async move {
+            work.await;
+            drop(counted);
+        });
+    }
+
+    /// As [`spawn`](Lifecycle::spawn), for what itself waits until nothing is counted any more.
+    pub(crate) fn spawn_uncounted(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = self.runtime.get() {
+            drop(runtime.spawn(work));
+        }
+    }
+}
+
+/// The runtime of the caller.
+///
+/// # Errors
+/// [`LockError::InvalidConfig`] outside one. Timers would panic there, and name neither this library nor the remedy.
+pub(crate) fn current_runtime() -> Result<Handle, LockError> {
+    Handle::try_current().map_err(|_| {
+        config(
+            "this call needs a tokio runtime and was polled outside one: await it below `#[tokio::main]` or \
+             `Runtime::block_on`, or enter a runtime before (`Handle::enter`)",
+        )
+    })
+}
+
+fn refused(key: &Key, why: &'static str) -> LockError {
+    LockError::ShuttingDown {
+        name: key.name().to_owned(),
+        why,
+    }
+}
+
+impl fmt::Debug for Lifecycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lifecycle")
+            .field("open", &self.is_open())
+            .field("in_hand", &self.in_hand.count())
+            .field("under_way", &self.under_way.count())
+            .field("background", &self.background.count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counts what is under way, and tells when nothing is.
+#[derive(Debug, Default)]
+pub(crate) struct Count {
+    count: AtomicUsize,
+    zero: Notify,
+}
+
+impl Count {
+    pub(crate) fn enter(self: &Arc<Count>) -> Counted {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        Counted {
+            count: self.clone(),
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Resolves when the count is zero.
+    pub(crate) async fn zero(&self) {
+        loop {
+            let zero = self.zero.notified();
+            if self.count() == 0 {
+                return;
+            }
+            zero.await;
+        }
+    }
+}
+
+/// One that is counted, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    count: Arc<Count>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if self.count.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.count.zero.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! A hold: what is known of a lock that this process has, and who shares it.
+
+pub(crate) mod call_chain;
+pub(crate) mod core;
+pub(crate) mod group;
+pub(crate) mod handle;
+pub(crate) mod lifecycle;
+pub(crate) mod state;

@@ -1,0 +1,132 @@
+//! Futures that run under a hold: [`Scope`] passes the call chain on, [`Protect`] also ends the body when the hold is
+//! lost and releases the hold after it, as `driver.rs` says.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+
+use crate::hold::call_chain::{CallChain, Nest};
+use crate::observe;
+use crate::protect::driver::{BodyOrValue, Driver, polled_after_completion};
+use crate::values::error::LockError;
+
+pub(crate) mod driver;
+
+pin_project! {
+    /// A future that runs under a hold: see [`Lease::scope`](crate::Lease::scope).
+    #[must_use = "futures do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Scope<F> {
+        nest: Nest,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F> Scope<F> {
+    pub(crate) fn new(call_chain: CallChain, future: F) -> Scope<F> {
+        Scope {
+            nest: Nest::new(call_chain),
+            future,
+        }
+    }
+}
+
+impl<F: Future> Future for Scope<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let mut future = this.future;
+        let mut polled = Poll::Pending;
+        this.nest.enter(&mut || polled = future.as_mut().poll(cx));
+        polled
+    }
+}
+
+/// What a protected body came to.
+#[derive(Clone, Debug)]
+pub enum Outcome<T> {
+    /// The body ran to its end.
+    Completed {
+        /// What it returned.
+        value: T,
+        /// [`LockError::Lost`], with `completed` set, if the release found that the hold had been lost: somebody
+        /// else may have been admitted before the body's end.
+        loss: Option<LockError>,
+    },
+    /// The body was dropped because the hold was lost.
+    Cancelled {
+        /// [`LockError::Lost`].
+        loss: LockError,
+    },
+}
+
+pin_project! {
+    /// Runs a body under a hold, then releases it: see [`LockGuard::protect`](crate::LockGuard::protect).
+    ///
+    /// The loss is looked for before every poll of the body, so a process that was frozen does not go on when it
+    /// wakes; the body is dropped in place before anything is returned.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Protect<F: Future> {
+        // Before the driver: whatever drops this drops the body first, while the lock is still held.
+        #[pin]
+        body: BodyOrValue<F>,
+        #[pin]
+        driver: Driver,
+    }
+}
+
+impl<F: Future> Protect<F> {
+    pub(crate) fn new(driver: Driver, body: F) -> Protect<F> {
+        Protect {
+            body: BodyOrValue::Body { body },
+            driver,
+        }
+    }
+}
+
+impl<F: Future> Future for Protect<F> {
+    type Output = Outcome<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let outcome = ready!(this.driver.poll(cx, this.body.as_mut()));
+        Poll::Ready(match outcome {
+            Outcome::Cancelled { loss } => Outcome::Cancelled { loss },
+            Outcome::Completed { loss, .. } => match this.body.take() {
+                Some(value) => Outcome::Completed { value, loss },
+                None => polled_after_completion(),
+            },
+        })
+    }
+}
+
+impl<F: Future> fmt::Debug for Protect<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Protect")
+            .field("shares", &self.driver.handles())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> Outcome<T> {
+    /// The value if the body completed, else the loss. A completed body whose hold was lost before its release is a
+    /// value, with a warning in the log: what [`run`](crate::LockRequest::run) returns.
+    ///
+    /// # Errors
+    /// The loss that the body was dropped for.
+    pub fn into_result(self) -> Result<T, LockError> {
+        match self {
+            Outcome::Completed { value, loss } => {
+                if let Some(loss) = loss {
+                    observe::lost_after_completion(&loss);
+                }
+                Ok(value)
+            }
+            Outcome::Cancelled { loss } => Err(loss),
+        }
+    }
+}

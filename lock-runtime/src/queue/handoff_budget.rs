@@ -1,0 +1,162 @@
+//! How long one process may keep a key to itself. Handing over locally is the fastest way to serve many tasks,
+//! and unfair to other processes: a mere publish never lets them in, because the local waiter asks first.
+
+use std::time::Duration;
+
+use crate::values::clock::{self, Moment};
+
+/// So many hand-overs in a row…
+const HAND_OVERS: u32 = 16;
+/// …or so much time, where others may be waiting.
+const STRETCH: Duration = Duration::from_millis(50);
+/// Where nobody else is known to wait: peers that neither subscribe nor publish still get a chance.
+const STRETCH_ALONE: Duration = Duration::from_secs(1);
+
+/// How long a process stays away after a stretch: a waiter of another one hears of the release and asks within a
+/// round trip of its own.
+const PAUSE: Duration = Duration::from_millis(1);
+/// So many stretches in a row without seeing another process have the lock, and the next pause is a long one: waiters
+/// that are slower to ask than this process get their turn.
+const STRETCHES_UNSEEN: u32 = 8;
+const LONG_PAUSE: Duration = Duration::from_millis(50);
+
+/// The state of one key's hand-over budget. A fresh one has its whole budget.
+#[derive(Debug, Default)]
+pub(crate) struct HandoffBudget {
+    /// When the first hand-over of this stretch happened.
+    since: Option<Moment>,
+    hand_overs: u32,
+    /// Waiters of other processes, as of the last hand-over; `None` if unknown.
+    strangers: Option<u64>,
+    /// Stretches since this process last saw another one have the lock.
+    unseen: u32,
+    /// The budget is spent: the next head stays away first.
+    stand_back: bool,
+}
+
+impl HandoffBudget {
+    /// Whether the budget allows one more hand-over.
+    pub(crate) fn may_hand_over(&self) -> bool {
+        let Some(since) = self.since else { return true };
+        if self.strangers == Some(0) {
+            since.elapsed() < STRETCH_ALONE
+        } else {
+            self.hand_overs < HAND_OVERS && since.elapsed() < STRETCH
+        }
+    }
+
+    pub(crate) fn handed_over(&mut self, strangers: Option<u64>) {
+        self.since.get_or_insert_with(clock::now);
+        self.hand_overs += 1;
+        self.strangers = strangers;
+    }
+
+    /// The budget is spent: the next head stays away from the key for a while.
+    pub(crate) fn stand_back(&mut self) {
+        self.stand_back = true;
+        self.since = None;
+        self.hand_overs = 0;
+        self.strangers = None;
+    }
+
+    /// How long the head must stay away before it asks the store, given a recent round trip.
+    ///
+    /// All processes stay away for the same time. A pause that grew while a process kept winning did starve some: those
+    /// with short pauses met each other and kept them, and those with long ones met nobody.
+    pub(crate) fn pause(&mut self, round_trip: Duration) -> Option<Duration> {
+        if !std::mem::take(&mut self.stand_back) {
+            return None;
+        }
+        self.unseen += 1;
+        let pause = (round_trip * 4).max(PAUSE);
+        let pause = if self.unseen.is_multiple_of(STRETCHES_UNSEEN) {
+            pause.max(LONG_PAUSE)
+        } else {
+            pause
+        };
+        Some(pause.mul_f64(0.75 + fastrand::f64() / 2.0))
+    }
+
+    /// Another process had the key.
+    pub(crate) fn saw_another(&mut self) {
+        self.unseen = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_with_strangers_waiting_hands_over_sixteen_times_at_most() {
+        let mut budget = HandoffBudget::default();
+        for _ in 0..16 {
+            assert!(budget.may_hand_over());
+            budget.handed_over(Some(3));
+        }
+        assert!(!budget.may_hand_over());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn or_for_fifty_milliseconds() {
+        let mut budget = HandoffBudget::default();
+        budget.handed_over(None);
+        tokio::time::advance(Duration::from_millis(49)).await;
+        assert!(budget.may_hand_over());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(!budget.may_hand_over());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn alone_it_goes_on_for_a_second() {
+        let mut budget = HandoffBudget::default();
+        for _ in 0..1_000 {
+            budget.handed_over(Some(0));
+        }
+        tokio::time::advance(Duration::from_millis(999)).await;
+        assert!(budget.may_hand_over());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(!budget.may_hand_over());
+    }
+
+    /// The pause after one more stretch.
+    fn next_pause(budget: &mut HandoffBudget, round_trip: Duration) -> Duration {
+        budget.stand_back();
+        budget.pause(round_trip).unwrap()
+    }
+
+    fn is_about(pause: Duration, millis: u64) -> bool {
+        let about = Duration::from_millis(millis);
+        pause >= about.mul_f64(0.75) && pause <= about.mul_f64(1.25)
+    }
+
+    #[test]
+    fn a_head_stays_away_only_after_a_stretch() {
+        let mut budget = HandoffBudget::default();
+        assert_eq!(budget.pause(Duration::ZERO), None);
+        assert!(is_about(next_pause(&mut budget, Duration::ZERO), 1));
+        assert_eq!(budget.pause(Duration::ZERO), None);
+        let far = Duration::from_millis(3);
+        assert!(is_about(next_pause(&mut budget, far), 12));
+    }
+
+    #[test]
+    fn every_eighth_pause_is_long_while_no_other_process_is_seen() {
+        let mut budget = HandoffBudget::default();
+        for _ in 0..3 {
+            for _ in 0..7 {
+                assert!(is_about(next_pause(&mut budget, Duration::ZERO), 1));
+            }
+            assert!(is_about(next_pause(&mut budget, Duration::ZERO), 50));
+        }
+    }
+
+    #[test]
+    fn processes_that_see_each_other_make_no_long_pause() {
+        let mut budget = HandoffBudget::default();
+        for _ in 0..100 {
+            assert!(is_about(next_pause(&mut budget, Duration::ZERO), 1));
+            budget.saw_another();
+        }
+    }
+}

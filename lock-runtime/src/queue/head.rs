@@ -1,0 +1,200 @@
+//! The head's turn at a key, and whom it is handed over to.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::{KeyQueue, LocalQueues, State, Turn};
+use crate::queue::handoff_budget::HandoffBudget;
+use crate::values::error::{LockError, StoreError};
+use crate::values::key::Key;
+use crate::values::options::HoldOptions;
+
+/// Who waits at some moment: the waiters up to this number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SoFar(u64);
+
+/// This process's turn at a key. Dropped, it goes to the next waiter; when there is none, the queue is gone.
+///
+/// One that was passed over means nothing any more: its owner deals with the store beside the new head, and excludes
+/// nobody by it.
+pub(crate) struct Head {
+    pub(super) queues: Arc<LocalQueues>,
+    pub(super) key: Arc<Key>,
+    pub(super) number: u64,
+}
+
+impl Head {
+    pub(crate) fn key(&self) -> &Arc<Key> {
+        &self.key
+    }
+
+    /// What decides when to hand over and when to stand back.
+    pub(crate) fn budget<T>(&self, read: impl FnOnce(&mut HandoffBudget) -> T) -> Option<T> {
+        self.with(|queue| read(&mut queue.budget))
+    }
+
+    fn with<T>(&self, read: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
+        self.queue_in(&mut self.queues.state()).map(read)
+    }
+
+    /// The queue, if this is still its head.
+    fn queue_in<'a>(&self, state: &'a mut State) -> Option<&'a mut KeyQueue> {
+        let queue = state.queues.get_mut(&self.key)?;
+        (queue.head == self.number).then_some(queue)
+    }
+
+    /// Counts the caller who is the head among those who wait, if the caps allow one more. A caller who was counted in the
+    /// queue still is.
+    ///
+    /// # Errors
+    /// [`LockError::TooManyWaiters`].
+    pub(crate) fn waits(&self) -> Result<(), LockError> {
+        let mut state = self.queues.state();
+        let Some(queue) = self.queue_in(&mut state).filter(|queue| !queue.head_waits) else {
+            return Ok(());
+        };
+        let here = queue.waiting();
+        self.queues.check_caps(&self.key, here, state.waiting)?;
+        state.count_head(&self.key, true);
+        Ok(())
+    }
+
+    /// Notes what the store said, for waiters whose time runs out behind this head.
+    pub(crate) fn heard_from_store(&self, fault: Option<&StoreError>) {
+        self.with(|queue| queue.heard_from_store(fault.cloned()));
+    }
+
+    /// What the store last failed with, if the head before got no answer from it.
+    pub(crate) fn fault(&self) -> Option<StoreError> {
+        self.queues.fault(&self.key)
+    }
+
+    /// Notes that a hold owns the head from now on.
+    pub(crate) fn now_held_by(&self, label: &'static str) {
+        let mut state = self.queues.state();
+        if let Some(queue) = self.queue_in(&mut state) {
+            queue.held_by = Some(label);
+            queue.warned = false;
+            queue.heard_from_store(None);
+            state.count_head(&self.key, false);
+        }
+    }
+
+    /// Notes that the hold has ended. Its release may be left to a caller who is not polled any more.
+    pub(crate) fn held_no_more(&self) {
+        self.with(|queue| queue.held_by = None);
+    }
+
+    /// Marks who waits by now: before a question whose answer is for them, and for nobody who comes later.
+    pub(crate) fn so_far(&self) -> SoFar {
+        SoFar(self.queues.state().next_number)
+    }
+
+    /// Lets everybody go who waits: the store admits them together.
+    pub(crate) fn admit_all(self) {
+        self.admit_those(SoFar(u64::MAX));
+    }
+
+    /// Lets those go who waited at the mark. The turn goes to the next of the others.
+    pub(crate) fn admit_those(self, mark: SoFar) {
+        let queue = {
+            let mut state = self.queues.state();
+            let queue = self.queue_in(&mut state).map(|queue| {
+                let later = queue.waiters.split_off(&mark.0.saturating_add(1));
+                std::mem::replace(&mut queue.waiters, later)
+            });
+            let queue = queue.unwrap_or_default();
+            state.waiting -= queue.len();
+            queue
+        };
+        for (_, waiter) in queue {
+            // Who has just left needs nothing.
+            let _ = waiter.turn.send(Turn::Go);
+        }
+    }
+
+    /// The waiter to hand the hold over to: the next one, if there is one and the budget allows.
+    pub(crate) fn successor(&self) -> Option<Successor> {
+        let mut state = self.queues.state();
+        let queue = self.queue_in(&mut state)?;
+        if queue.waiters.is_empty() {
+            return None;
+        }
+        if !queue.budget.may_hand_over() {
+            queue.budget.stand_back();
+            return None;
+        }
+        loop {
+            let waiter = state.pop(&self.key)?;
+            if !waiter.turn.is_closed() {
+                return Some(Successor {
+                    turn: waiter.turn,
+                    hold_options: waiter.hold_options,
+                });
+            }
+        }
+    }
+}
+
+impl Drop for Head {
+    fn drop(&mut self) {
+        let next = {
+            let mut state = self.queues.state();
+            if self.queue_in(&mut state).is_none() {
+                return;
+            }
+            let next = state.pop(&self.key);
+            // The next one goes on waiting, and was counted in the queue.
+            state.count_head(&self.key, next.is_some());
+            let number = state.number();
+            match (&next, state.queues.get_mut(&*self.key)) {
+                (Some(_), Some(queue)) => {
+                    queue.head = number;
+                    queue.held_by = None;
+                    // The one before may have been admitted: what the store says to the next one is news.
+                    queue.heard &= self.key.kind().is_exclusive();
+                }
+                _ => drop(state.queues.remove(&*self.key)),
+            }
+            next.map(|waiter| (waiter, number))
+        };
+        if let Some((waiter, number)) = next {
+            let head = Head {
+                queues: self.queues.clone(),
+                key: self.key.clone(),
+                number,
+            };
+            // A waiter that has just left gives its turn back as the error; dropping that passes it on.
+            let _ = waiter.turn.send(Turn::Head(head));
+        }
+    }
+}
+
+impl fmt::Debug for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Head").field(&self.key).finish()
+    }
+}
+
+/// A waiter that a hold is being handed over to.
+#[derive(Debug)]
+pub(crate) struct Successor {
+    turn: oneshot::Sender<Turn>,
+    pub(crate) hold_options: HoldOptions,
+}
+
+impl Successor {
+    /// Gives the successor its turn. If it has left meanwhile, the turn is dropped, which passes it on.
+    pub(crate) fn give(self, turn: Turn) {
+        if let Turn::Head(head) = &turn {
+            // It goes on waiting, and needs no leave: it was counted in the queue.
+            let mut state = head.queues.state();
+            if head.queue_in(&mut state).is_some() {
+                state.count_head(&head.key, true);
+            }
+        }
+        let _ = self.turn.send(turn);
+    }
+}

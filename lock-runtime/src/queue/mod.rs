@@ -1,0 +1,305 @@
+//! The local queue of each key. One caller per key and process deals with the store; the others queue behind it,
+//! first come first served, and cost no network.
+//!
+//! The caller at the head owns a [`Head`]. It travels: from a head to its hold, from a hold to the next waiter.
+//! Dropping it anywhere passes it on, so a cancelled future can lose nothing. A future that is not polled any more
+//! loses its place to those who wait behind it ([`Waiter::look_at_head`]).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::hold::handle::Unclaimed;
+use crate::queue::handoff_budget::HandoffBudget;
+use crate::sync::{Mutex, MutexGuard};
+use crate::values::error::{LockError, StoreError};
+use crate::values::key::{Key, KeyMap};
+use crate::values::kind::Kind;
+use crate::values::options::HoldOptions;
+
+pub(crate) use crate::queue::head::{Head, Successor};
+pub(crate) use crate::queue::waiter::{Waiter, Waiting};
+
+/// The local queues of one manager.
+pub(crate) struct LocalQueues {
+    state: Mutex<State>,
+    max_per_key: usize,
+    max_in_all: usize,
+}
+
+#[derive(Default)]
+struct State {
+    queues: KeyMap<KeyQueue>,
+    /// Callers per key that wait in the store's queue instead of one of these.
+    in_store_queue: KeyMap<usize>,
+    /// In all queues, the store's included.
+    waiting: usize,
+    /// Of waiters and heads. Never given twice: they may outlive the queue that they were for.
+    next_number: u64,
+    closed: bool,
+}
+
+/// A key that somebody in this process deals with.
+#[derive(Default)]
+struct KeyQueue {
+    /// Which head is the current one. Another one was passed over, and means nothing any more.
+    head: u64,
+    /// The head is a caller who waits, and is counted among those.
+    head_waits: bool,
+    /// How often anything was heard of the head: a caller at the head hears from the store again and again.
+    signs: u64,
+    /// By the waiter's number, so the order is that of arrival.
+    waiters: BTreeMap<u64, InQueue>,
+    budget: HandoffBudget,
+    /// What the store last failed with while a head asked it; `None` after any answer.
+    fault: Option<StoreError>,
+    /// Whether anything at all was heard from the store since the queue opened, and who wants to know.
+    heard: bool,
+    awaited: Option<Arc<Notify>>,
+    /// The label of the local hold, if a hold owns the head, and whether a long wait was warned of.
+    held_by: Option<&'static str>,
+    warned: bool,
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    /// Takes out the next waiter.
+    fn pop(&mut self, key: &Key) -> Option<InQueue> {
+        let queue = self.queues.get_mut(key)?;
+        let (_, waiter) = queue.waiters.pop_first()?;
+        self.waiting -= 1;
+        Some(waiter)
+    }
+
+    /// Counts the head among those who wait, or no more.
+    fn count_head(&mut self, key: &Key, waits: bool) {
+        if let Some(queue) = self.queues.get_mut(key) {
+            let waited = std::mem::replace(&mut queue.head_waits, waits);
+            self.waiting += usize::from(waits);
+            self.waiting -= usize::from(waited);
+        }
+    }
+}
+
+impl KeyQueue {
+    /// How many callers wait, the one at the head included.
+    fn waiting(&self) -> usize {
+        self.waiters.len() + usize::from(self.head_waits)
+    }
+
+    fn heard_from_store(&mut self, fault: Option<StoreError>) {
+        self.fault = fault;
+        self.heard = true;
+        self.signs += 1;
+        if let Some(awaited) = self.awaited.take() {
+            awaited.notify_waiters();
+        }
+    }
+}
+
+struct InQueue {
+    turn: oneshot::Sender<Turn>,
+    hold_options: HoldOptions,
+}
+
+/// What a waiter gets when its time comes.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// The head of the queue: ask the store.
+    Head(Head),
+    /// A hold, handed over by the one before.
+    Held(Unclaimed),
+    /// The store admits readers: each asks for itself, without the head. Or the latch is open.
+    Go,
+}
+
+pub(crate) enum Entry {
+    /// Nobody was there.
+    Head(Head),
+    Queued(Waiter),
+}
+
+impl LocalQueues {
+    pub(crate) fn new(max_per_key: usize, max_in_all: usize) -> Arc<LocalQueues> {
+        Arc::new(LocalQueues {
+            state: Mutex::default(),
+            max_per_key,
+            max_in_all,
+        })
+    }
+
+    // Nothing panics while the state is locked, so a poisoned one is still whole.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Becomes the head at `key` if nobody in this process deals with it.
+    pub(crate) fn try_enter(self: &Arc<LocalQueues>, key: &Arc<Key>) -> Option<Head> {
+        let mut state = self.state();
+        if state.queues.contains_key(key) {
+            return None;
+        }
+        Some(self.open(&mut state, key))
+    }
+
+    /// The first head at a key.
+    fn open(self: &Arc<LocalQueues>, state: &mut State, key: &Arc<Key>) -> Head {
+        let head = state.number();
+        let queue = KeyQueue {
+            head,
+            ..KeyQueue::default()
+        };
+        state.queues.insert(key.clone(), queue);
+        Head {
+            queues: self.clone(),
+            key: key.clone(),
+            number: head,
+        }
+    }
+
+    /// Becomes the head at `key`, or waits for that.
+    pub(crate) fn enter(
+        self: &Arc<LocalQueues>,
+        key: &Arc<Key>,
+        hold_options: HoldOptions,
+    ) -> Result<Entry, LockError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        if state.closed {
+            return Err(closed(key));
+        }
+        let number = state.number();
+        let Some(queue) = state.queues.get_mut(key) else {
+            return Ok(Entry::Head(self.open(state, key)));
+        };
+        self.check_caps(key, queue.waiting(), state.waiting)?;
+        state.waiting += 1;
+        let (turn, given) = oneshot::channel();
+        queue.waiters.insert(number, InQueue { turn, hold_options });
+        Ok(Entry::Queued(Waiter {
+            queues: self.clone(),
+            key: key.clone(),
+            number,
+            given,
+            last_seen: None,
+        }))
+    }
+
+    /// Counts a caller who waits in the store's queue, if the caps allow one more.
+    pub(crate) fn join_store_queue(
+        self: &Arc<LocalQueues>,
+        key: &Arc<Key>,
+    ) -> Result<Waiting, LockError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        if state.closed {
+            return Err(closed(key));
+        }
+        let in_store_queue = state.in_store_queue.get(key).copied().unwrap_or(0);
+        self.check_caps(key, in_store_queue, state.waiting)?;
+        state.waiting += 1;
+        state.in_store_queue.insert(key.clone(), in_store_queue + 1);
+        Ok(Waiting {
+            queues: self.clone(),
+            key: key.clone(),
+        })
+    }
+
+    /// Whether nobody of this process waits for the key in the store's queue.
+    pub(crate) fn store_queue_is_empty(&self, key: &Key) -> bool {
+        !self.state().in_store_queue.contains_key(key)
+    }
+
+    /// How many callers wait, for whatever key.
+    pub(crate) fn waiting(&self) -> usize {
+        self.state().waiting
+    }
+
+    fn check_caps(&self, key: &Key, for_key: usize, in_all: usize) -> Result<(), LockError> {
+        let (limit, scope) = if for_key >= self.max_per_key {
+            (self.max_per_key, "for this key")
+        } else if in_all >= self.max_in_all {
+            (self.max_in_all, "in all")
+        } else {
+            return Ok(());
+        };
+        Err(LockError::TooManyWaiters {
+            name: key.name().to_owned(),
+            limit,
+            scope,
+        })
+    }
+
+    /// Whether somebody in this process deals with the key.
+    pub(crate) fn is_open(&self, key: &Key) -> bool {
+        self.state().queues.contains_key(key)
+    }
+
+    /// How many local callers queue for the name of `key`, whatever the kind.
+    pub(crate) fn waiters(&self, key: &Key) -> usize {
+        let state = self.state();
+        let queued = |kind| {
+            let key = key.as_kind(kind);
+            let here = state.queues.get(&key).map_or(0, KeyQueue::waiting);
+            here + state.in_store_queue.get(&key).copied().unwrap_or(0)
+        };
+        Kind::ALL.into_iter().map(queued).sum()
+    }
+
+    /// Sends every waiter away and admits no more.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        let queues: Vec<_> = state
+            .queues
+            .values_mut()
+            .map(|queue| std::mem::take(&mut queue.waiters))
+            .collect();
+        state.waiting -= queues.iter().map(BTreeMap::len).sum::<usize>();
+        drop(state);
+        // Each waiter's channel closes: it answers `ShuttingDown`.
+        drop(queues);
+    }
+
+    fn with<T>(&self, key: &Key, read: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
+        self.state().queues.get_mut(key).map(read)
+    }
+
+    fn fault(&self, key: &Key) -> Option<StoreError> {
+        self.with(key, |queue| queue.fault.clone()).flatten()
+    }
+}
+
+impl fmt::Debug for LocalQueues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (keys, waiting) = {
+            let state = self.state();
+            (state.queues.len(), state.waiting)
+        };
+        f.debug_struct("LocalQueues")
+            .field("keys", &keys)
+            .field("waiting", &waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn closed(key: &Key) -> LockError {
+    LockError::ShuttingDown {
+        name: key.name().to_owned(),
+        why: "the manager is shutting down",
+    }
+}
+
+pub(crate) mod handoff_budget;
+pub(crate) mod head;
+#[cfg(test)]
+mod models;
+#[cfg(test)]
+mod tests;
+pub(crate) mod waiter;

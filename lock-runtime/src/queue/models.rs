@@ -1,0 +1,179 @@
+//! Models of the local queue: who gets the turn, in every order in which threads can get the lock, or in a thousand of
+//! them by chance where there are too many.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use shuttle::future::block_on;
+use shuttle::thread;
+
+use super::tests::{hold_options, waiter};
+use super::{Entry, Head, LocalQueues, Turn};
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::name::LockName;
+
+struct Scene {
+    queues: Arc<LocalQueues>,
+    key: Arc<Key>,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let key = Key::new("", &LockName::from("k"), Kind::Mutex).unwrap();
+        Scene {
+            queues: LocalQueues::new(10, 10),
+            key: Arc::new(key),
+        }
+    }
+
+    fn head(&self) -> Head {
+        self.queues.try_enter(&self.key).unwrap()
+    }
+
+    /// A waiter that stays until it has had its turn.
+    fn patient(&self) -> impl FnOnce() + Send + use<> {
+        let mut waiter = waiter(&self.queues, &self.key);
+        move || match block_on(waiter.turn()) {
+            Some(Turn::Head(head)) => drop(head),
+            turn => panic!("no turn but {turn:?}"),
+        }
+    }
+
+    /// A waiter that leaves at some moment.
+    fn impatient(&self) -> impl FnOnce() + Send + use<> {
+        let waiter = waiter(&self.queues, &self.key);
+        move || drop(waiter)
+    }
+
+    /// Nobody is there any more, and nobody is counted.
+    fn check(&self) {
+        assert!(!self.queues.is_open(&self.key), "a place was lost");
+        assert_eq!(self.queues.waiting(), 0);
+    }
+}
+
+#[test]
+fn a_turn_that_is_given_to_a_waiter_which_leaves_goes_to_the_next() {
+    for leaves_first in [true, false] {
+        shuttle::check_dfs(
+            move || {
+                let scene = Scene::new();
+                let head = scene.head();
+                let (leaves, stays) = if leaves_first {
+                    let leaves = scene.impatient();
+                    (leaves, scene.patient())
+                } else {
+                    let stays = scene.patient();
+                    (scene.impatient(), stays)
+                };
+                let waiters = [thread::spawn(leaves), thread::spawn(stays)];
+                drop(head);
+                for waiter in waiters {
+                    waiter.join().unwrap();
+                }
+                scene.check();
+            },
+            None,
+        );
+    }
+}
+
+#[test]
+fn a_hold_that_is_handed_over_to_a_waiter_which_leaves_goes_to_the_next() {
+    shuttle::check_dfs(
+        || {
+            let scene = Scene::new();
+            let head = scene.head();
+            let leaves = thread::spawn(scene.impatient());
+            let stays = thread::spawn(scene.patient());
+            match head.successor() {
+                Some(successor) => successor.give(Turn::Head(head)),
+                None => drop(head),
+            }
+            leaves.join().unwrap();
+            stays.join().unwrap();
+            scene.check();
+        },
+        None,
+    );
+}
+
+#[test]
+fn one_caller_at_a_time_has_the_turn_and_each_has_it_once() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let (inside, served) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let callers = [(); 3].map(|()| {
+                let (queues, key) = (scene.queues.clone(), scene.key.clone());
+                let (inside, served) = (inside.clone(), served.clone());
+                thread::spawn(move || {
+                    let head = match queues.enter(&key, hold_options()).unwrap() {
+                        Entry::Head(head) => head,
+                        Entry::Queued(mut waiter) => match block_on(waiter.turn()) {
+                            Some(Turn::Head(head)) => head,
+                            turn => panic!("no turn but {turn:?}"),
+                        },
+                    };
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                    thread::yield_now();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    served.fetch_add(1, Ordering::SeqCst);
+                    drop(head);
+                })
+            });
+            for caller in callers {
+                caller.join().unwrap();
+            }
+            assert_eq!(served.load(Ordering::SeqCst), 3);
+            scene.check();
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn a_queue_that_is_closed_sends_everybody_away_and_admits_nobody_later() {
+    shuttle::check_dfs(
+        || {
+            let scene = Scene::new();
+            let head = scene.head();
+            let mut early = waiter(&scene.queues, &scene.key);
+            let early = thread::spawn(move || block_on(early.turn()).is_none());
+            let (queues, key) = (scene.queues.clone(), scene.key.clone());
+            let late = thread::spawn(move || match queues.enter(&key, hold_options()) {
+                Err(_) => true,
+                Ok(Entry::Queued(mut waiter)) => block_on(waiter.turn()).is_none(),
+                Ok(Entry::Head(_)) => false,
+            });
+            scene.queues.close();
+            assert!(early.join().unwrap() && late.join().unwrap());
+            drop(head);
+            scene.check();
+        },
+        None,
+    );
+}
+
+#[test]
+fn readers_who_are_admitted_together_all_go_and_the_next_one_has_the_turn() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let head = scene.head();
+            let mut before = waiter(&scene.queues, &scene.key);
+            let mark = head.so_far();
+            let before = thread::spawn(move || matches!(block_on(before.turn()), Some(Turn::Go)));
+            let (leaves, after) = (scene.impatient(), scene.patient());
+            let others = [thread::spawn(leaves), thread::spawn(after)];
+            head.admit_those(mark);
+            assert!(before.join().unwrap());
+            for other in others {
+                other.join().unwrap();
+            }
+            scene.check();
+        },
+        1_000,
+    );
+}

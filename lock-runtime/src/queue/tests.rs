@@ -1,0 +1,124 @@
+use super::*;
+use crate::values::name::LockName;
+use crate::values::options::{Options, Overrides};
+
+pub(super) fn hold_options() -> HoldOptions {
+    let options = Options::default();
+    Overrides::default().hold_options("k", &options).unwrap()
+}
+
+pub(super) fn waiter(queues: &Arc<LocalQueues>, key: &Arc<Key>) -> Waiter {
+    match queues.enter(key, hold_options()).unwrap() {
+        Entry::Queued(waiter) => waiter,
+        Entry::Head(_) => panic!("nobody was there"),
+    }
+}
+
+#[tokio::test]
+async fn whoever_follows_an_admitted_head_waits_for_what_the_next_one_is_told() {
+    let queues = LocalQueues::new(10, 10);
+    let key = Key::new("", &LockName::from("k"), Kind::Permits).unwrap();
+    let key = Arc::new(key);
+    let head = queues.try_enter(&key).unwrap();
+    let (mut second, third) = (waiter(&queues, &key), waiter(&queues, &key));
+    assert!(third.first_news().is_some(), "the head still asks");
+    head.heard_from_store(None);
+    assert!(
+        third.first_news().is_none(),
+        "the head has to wait: so has everybody"
+    );
+    // It is admitted after all, and the next one asks. That one's answer may be another.
+    drop(head);
+    assert!(matches!(second.turn().await, Some(Turn::Head(_))));
+    assert!(third.first_news().is_some());
+}
+
+#[tokio::test]
+async fn only_those_who_waited_at_the_mark_are_let_go() {
+    let queues = LocalQueues::new(10, 10);
+    let key = Key::new("", &LockName::from("k"), Kind::Permits).unwrap();
+    let key = Arc::new(key);
+    let head = queues.try_enter(&key).unwrap();
+    let mut before = waiter(&queues, &key);
+    let mark = head.so_far();
+    let (mut after, _last) = (waiter(&queues, &key), waiter(&queues, &key));
+    head.admit_those(mark);
+    assert!(matches!(before.turn().await, Some(Turn::Go)));
+    let turn = after.turn().await;
+    assert!(matches!(turn, Some(Turn::Head(_))), "{turn:?}");
+    assert_eq!(queues.waiters(&key), 2, "the new head still waits");
+}
+
+#[tokio::test]
+async fn a_caller_at_the_head_that_is_not_heard_of_between_two_looks_is_passed_over() {
+    let queues = LocalQueues::new(10, 10);
+    let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
+    let head = queues.try_enter(&key).unwrap();
+    let (mut second, mut third) = (waiter(&queues, &key), waiter(&queues, &key));
+    third.look_at_head();
+    head.heard_from_store(None);
+    third.look_at_head();
+    assert_eq!(queues.waiters(&key), 2, "it was heard of in between");
+    third.look_at_head();
+    let Some(Turn::Head(next)) = second.turn().await else {
+        panic!("the first in the queue comes next");
+    };
+    // What the one before does now means nothing.
+    head.heard_from_store(Some(&StoreError::new("late")));
+    drop(head);
+    assert!(next.fault().is_none() && queues.is_open(&key));
+    drop(next);
+    assert!(matches!(third.turn().await, Some(Turn::Head(_))));
+    assert!(!queues.is_open(&key));
+}
+
+#[tokio::test]
+async fn a_hold_is_not_passed_over() {
+    let queues = LocalQueues::new(10, 10);
+    let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
+    let head = queues.try_enter(&key).unwrap();
+    head.now_held_by("k");
+    let mut next = waiter(&queues, &key);
+    for _ in 0..3 {
+        next.look_at_head();
+    }
+    assert_eq!(queues.waiters(&key), 1);
+    // Its release may be in the hands of a caller.
+    head.held_no_more();
+    next.look_at_head();
+    assert!(matches!(next.turn().await, Some(Turn::Head(_))));
+    drop(head);
+}
+
+#[tokio::test]
+async fn a_caller_at_the_head_that_waits_counts_towards_the_caps() {
+    let queues = LocalQueues::new(2, 3);
+    let keys = ["a", "b"].map(|name| Key::new("", &LockName::from(name), Kind::Mutex).unwrap());
+    let [a, b] = keys.map(Arc::new);
+    let (head, other) = (queues.try_enter(&a).unwrap(), queues.try_enter(&b).unwrap());
+    assert_eq!(queues.waiters(&a), 0, "it only asks");
+    let first = waiter(&queues, &a);
+    head.waits().unwrap();
+    head.waits().unwrap();
+    assert_eq!(queues.waiters(&a), 2, "once");
+    let refused = queues.enter(&a, hold_options()).err();
+    let refused = refused.expect("two wait, and no more may");
+    assert!(matches!(
+        refused,
+        LockError::TooManyWaiters { limit: 2, .. }
+    ));
+    // The one that comes to the head goes on waiting, whoever came meanwhile.
+    drop(head);
+    assert_eq!(queues.waiters(&a), 1);
+    let (_second, _third) = (waiter(&queues, &a), waiter(&queues, &b));
+    let refused = other.waits().expect_err("three wait in all");
+    assert!(matches!(
+        refused,
+        LockError::TooManyWaiters { limit: 3, .. }
+    ));
+    drop(first);
+    assert_eq!((queues.waiters(&a), queues.waiters(&b)), (1, 1));
+    other.waits().unwrap();
+    other.now_held_by("b");
+    assert_eq!(queues.waiters(&b), 1, "it holds the lock");
+}

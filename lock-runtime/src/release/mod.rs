@@ -1,0 +1,404 @@
+//! The end of a hold: given back to the store, or handed over to the next local waiter.
+//!
+//! A [`Departure`] is what the last guard leaves behind. The caller that drives it may be dropped at any time: it then goes
+//! on in the background. All requests name the holder, so a repeated one can hurt nobody.
+
+pub(crate) mod downgrade;
+mod keep;
+#[cfg(test)]
+mod tests;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use self::keep::Kept;
+use crate::acquire::checked_request::LEAST_CALL;
+use crate::backend::{Fault, HandedOver, HoldRef, Released};
+use crate::hold::core::Core;
+use crate::hold::handle::HoldHandle;
+use crate::hold::lifecycle::{Counted, current_runtime};
+use crate::hold::state::{Hold, Left};
+use crate::observe;
+use crate::queue::{Head, Successor, Turn};
+use crate::release::downgrade::Downgrade;
+use crate::values::backoff::Backoff;
+use crate::values::clock::{self, Moment};
+use crate::values::error::{LockError, LostReason, StoreError};
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::options::HoldOptions;
+
+/// A release under way. Boxed, so that what waits for it stays small while the body runs.
+pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
+
+impl HoldHandle {
+    /// Ends the handle. The future may be dropped at any time; the release goes on in the background.
+    pub(crate) fn release(mut self) -> Ending {
+        match self.end() {
+            Ok(None) => Box::pin(std::future::ready(Ok(()))),
+            Ok(Some(Next::Depart(departure))) => Box::pin(departure.explicit()),
+            Ok(Some(Next::Downgrade(downgrade))) => Box::pin(downgrade.explicit()),
+            Err(lost) => Box::pin(std::future::ready(Err(lost))),
+        }
+    }
+
+    /// Leaves the hold; what is then to be done at the store, if this was the last share of a good one.
+    fn end(&mut self) -> Result<Option<Next>, LockError> {
+        let Some((left, _counted)) = self.leave() else {
+            return Ok(None);
+        };
+        let (core, hold) = (self.core().clone(), self.hold().clone());
+        match left {
+            Left::Shared => Ok(None),
+            Left::Reading(head) => Ok(Some(Next::Downgrade(Downgrade::new(core, hold, head)))),
+            Left::Good {
+                head,
+                left_at,
+                keep_until,
+            } => {
+                let departure = Departure::new(core, hold, head, left_at);
+                Ok(Some(Next::Depart(departure.not_before(keep_until))))
+            }
+            Left::Lost { reason, last } => {
+                let error = hold.lost_error(reason, false);
+                if last {
+                    clean_up(core, hold, reason);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for HoldHandle {
+    fn drop(&mut self) {
+        match self.end() {
+            Ok(Some(Next::Downgrade(downgrade))) => downgrade.in_background(),
+            // A departure that is dropped goes on in the background. An error was told to those who watch for loss.
+            other => drop(other),
+        }
+    }
+}
+
+/// What is to be done at the store when a handle has left its hold.
+enum Next {
+    Depart(Departure),
+    Downgrade(Downgrade),
+}
+
+/// A lost hold may still stand in the store under its id. Now that nobody acts on it any more, others need not wait
+/// for its lease to run out.
+fn clean_up(core: Arc<Core>, hold: Arc<Hold>, reason: LostReason) {
+    // What one store has said is so.
+    let is_gone = matches!(reason, LostReason::Refused | LostReason::ForceReleased);
+    if is_gone && !core.backend.is_divided() {
+        return;
+    }
+    core.clone().life.spawn(async move {
+        let until = clock::now() + hold.ttl().duration();
+        undo(&core, hold.hold_ref(), until).await;
+    });
+}
+
+/// The pauses between two tries of what ends a hold and got no answer.
+pub(crate) fn pauses() -> Backoff {
+    Backoff::new(Duration::from_millis(20), Duration::from_secs(1))
+}
+
+/// A good hold whose last sharer has left.
+#[derive(Debug)]
+struct Departure {
+    core: Arc<Core>,
+    hold: Arc<Hold>,
+    /// This process's turn at the key, where holds own it.
+    head: Option<Head>,
+    /// Nothing is left to do at the store.
+    settled: bool,
+    /// A release was sent and not answered: "not held" may then be our own doing.
+    unanswered: bool,
+    /// A task of the manager's runtime drives it. If even that is dropped, the runtime is gone, and the lease ends
+    /// the hold.
+    in_background: bool,
+    /// Keeps a shutdown waiting, whatever drives the departure: a caller's release is not cut off half-way.
+    _under_way: Counted,
+    left_at: Moment,
+    /// Until when the key stays taken.
+    keep_until: Option<Moment>,
+    /// When the store's lease is over at the latest: until then a release without an answer is repeated.
+    over_at: Moment,
+}
+
+impl Departure {
+    fn new(core: Arc<Core>, hold: Arc<Hold>, head: Option<Head>, left_at: Moment) -> Departure {
+        if let Some(head) = &head {
+            head.held_no_more();
+        }
+        Departure {
+            _under_way: core.life.background.enter(),
+            over_at: hold.deadline(),
+            core,
+            hold,
+            head,
+            settled: false,
+            unanswered: false,
+            in_background: false,
+            left_at,
+            keep_until: None,
+        }
+    }
+
+    /// Leaves the key taken until then.
+    fn not_before(mut self, keep_until: Option<Moment>) -> Departure {
+        self.keep_until = keep_until.filter(|until| !until.has_passed());
+        self
+    }
+
+    /// Ends the hold for a caller who wants to know how it went, within the call timeout. Cancel safe: what is not
+    /// done by then goes on in the background.
+    async fn explicit(mut self) -> Result<(), LockError> {
+        current_runtime()?;
+        if self.keep_until.is_some() {
+            let (kept, until_kept) = oneshot::channel();
+            self.in_background = true;
+            let core = self.core.clone();
+            core.life.spawn(self.in_background(Some(kept)));
+            return match tokio::time::timeout(core.options.call_timeout, until_kept).await {
+                Ok(Ok(outcome)) => outcome,
+                // Gone without an answer if the runtime is: then the lease ends the hold. Without one in time, the
+                // lease is being lengthened in the background.
+                Ok(Err(_)) | Err(_) => Ok(()),
+            };
+        }
+        if let Some(successor) = self.successor() {
+            // The successor's turn must not hang on this caller, who may be dropped: the manager owns the hand-over.
+            let (done, outcome) = oneshot::channel();
+            self.in_background = true;
+            let core = self.core.clone();
+            let error =
+                self.unavailable(StoreError::new("the runtime of the lock manager is gone"));
+            let timeout = core.options.call_timeout;
+            let late = self.unconfirmed(timeout, "no answer to the hand-over");
+            core.life.spawn(self.hand_over(successor, done));
+            return match tokio::time::timeout(timeout, outcome).await {
+                Ok(outcome) => outcome.unwrap_or(Err(error)),
+                Err(_) => Err(late),
+            };
+        }
+        let timeout = self.core.options.call_timeout;
+        let until = self.over_at.earlier(self.left_at + timeout);
+        match self.settle(until).await {
+            Ok(answer) => self.conclude(answer),
+            Err(fault) if fault.is_passing() => Err(self.unconfirmed(timeout, &fault.to_string())),
+            Err(fault) => self.refused(fault),
+        }
+    }
+
+    /// Ends the hold with nobody waiting for the outcome.
+    async fn in_background(mut self, kept: Option<Kept>) {
+        if !self.keep(kept).await {
+            self.is_settled();
+            return;
+        }
+        let (core, label) = (self.core.clone(), self.hold.label());
+        let outcome = match self.successor() {
+            Some(successor) => {
+                let (done, outcome) = oneshot::channel();
+                self.hand_over(successor, done).await;
+                outcome.await.unwrap_or(Ok(()))
+            }
+            None => self.give_back().await,
+        };
+        if let Err(error) = outcome {
+            core.watch.release_failed(label, &error);
+        }
+    }
+
+    /// Nothing is left to do at the store: the turn goes on.
+    fn is_settled(&mut self) {
+        self.settled = true;
+        self.head = None;
+    }
+
+    fn successor(&self) -> Option<Successor> {
+        self.core.backend.hand_off()?;
+        self.head.as_ref().and_then(Head::successor)
+    }
+
+    /// Releases the lock in the store, until there is an answer or the lease is over.
+    async fn give_back(&mut self) -> Result<(), LockError> {
+        match self.settle(self.over_at).await {
+            Ok(answer) => self.conclude(answer),
+            Err(fault) => self.refused(fault),
+        }
+    }
+
+    async fn settle(&mut self, until: Moment) -> Result<Released, Fault> {
+        settle(
+            &self.core,
+            self.hold.hold_ref(),
+            until,
+            &mut self.unanswered,
+        )
+        .await
+    }
+
+    fn conclude(&mut self, answer: Released) -> Result<(), LockError> {
+        self.is_settled();
+        match answer {
+            Released::Done => Ok(()),
+            // The first release may have done it, and its answer got lost on the way. It was sent while the hold
+            // was good, so nobody else was admitted before it.
+            Released::NotHeld if self.unanswered => Ok(()),
+            Released::NotHeld => Err(self.hold.lost_error(LostReason::Refused, false)),
+        }
+    }
+
+    /// No answer will come, or the lease is over anyway.
+    fn refused(&mut self, fault: Fault) -> Result<(), LockError> {
+        self.is_settled();
+        Err(fault.into_error(self.hold.key().name()))
+    }
+
+    /// Makes the successor the holder, in one round trip. Always runs to its end; `done` is told before the last of the
+    /// cleaning up, which can take as long as the successor's lease.
+    async fn hand_over(
+        mut self,
+        successor: Successor,
+        done: oneshot::Sender<Result<(), LockError>>,
+    ) {
+        let core = self.core.clone();
+        let (Some(head), Some(store)) = (self.head.take(), core.backend.hand_off()) else {
+            return;
+        };
+        let key = head.key().clone();
+        let (from, to) = (self.hold.holder(), core.ids.fresh());
+        let lease = successor.hold_options.ttl.duration();
+        let call = core.acquire_request(&key, to, &successor.hold_options, clock::now());
+        let hold_ref = call.hold_ref;
+        let fault = match store.hand_over(from, call).await {
+            Ok(HandedOver::Done { granted, strangers }) => {
+                let strangers = strangers.map(|others| others + readers_of(&core, &key));
+                head.budget(|budget| budget.handed_over(strangers));
+                observe::handed_over(successor.hold_options.label);
+                self.settled = true;
+                let hold_options = HoldOptions {
+                    renewed: false,
+                    ..successor.hold_options
+                };
+                let handle = HoldHandle::admit(&core, &key, Some(head), to, hold_options, granted);
+                if core.life.is_open() {
+                    successor.give(Turn::Held(handle.unclaimed()));
+                }
+                // Else both are dropped: the successor is told that the manager closes, and the lock is given back.
+                let _ = done.send(Ok(()));
+                return;
+            }
+            Ok(HandedOver::NotHeld) => {
+                successor.give(Turn::Head(head));
+                let _ = done.send(self.conclude(Released::NotHeld));
+                return;
+            }
+            // The old holder has released; what was granted to the new one is given back by the backend.
+            Err(Fault::TooFew(source)) => {
+                head.heard_from_store(Some(&source));
+                self.settled = true;
+                successor.give(Turn::Head(head));
+                let _ = done.send(Ok(()));
+                return;
+            }
+            Err(fault) => fault,
+        };
+        let unknown = matches!(fault, Fault::Unknown(_));
+        successor.give(Turn::Head(head));
+        self.unanswered |= unknown;
+        // First the old holder, then the new one: whichever of them the store has by the time, and however late the
+        // lost request arrives, neither is left behind.
+        let outcome = self.give_back().await;
+        let _ = done.send(outcome);
+        if unknown {
+            undo(&core, hold_ref, clock::now() + lease).await;
+        }
+    }
+
+    /// The call timeout is over; the release goes on.
+    fn unconfirmed(&self, timeout: Duration, why: &str) -> LockError {
+        self.unavailable(StoreError::new(format!(
+            "the release was not confirmed within {timeout:?} and is repeated in the background: {why}"
+        )))
+    }
+
+    fn unavailable(&self, source: StoreError) -> LockError {
+        LockError::Unavailable {
+            name: self.hold.key().name().to_owned(),
+            source,
+        }
+    }
+}
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        if self.in_background || self.settled {
+            return;
+        }
+        let rest = Departure {
+            core: self.core.clone(),
+            hold: self.hold.clone(),
+            head: self.head.take(),
+            settled: false,
+            unanswered: self.unanswered,
+            in_background: true,
+            _under_way: self.core.life.background.enter(),
+            left_at: self.left_at,
+            keep_until: self.keep_until,
+            over_at: self.over_at,
+        };
+        let core = rest.core.clone();
+        core.life.spawn(rest.in_background(None));
+    }
+}
+
+/// One if readers of this process wait beside the writers: they are in another queue, and no less strangers there.
+fn readers_of(core: &Core, key: &Key) -> u64 {
+    u64::from(key.kind() == Kind::Write && core.queues.is_open(&key.as_kind(Kind::Read)))
+}
+
+/// Deletes what a hold that was lost, or never confirmed, may have left in the store.
+pub(crate) async fn undo(core: &Core, hold_ref: HoldRef<'_>, until: Moment) {
+    let mut unanswered = true;
+    if let Err(fault @ Fault::Denied(_)) = settle(core, hold_ref, until, &mut unanswered).await {
+        observe::undo_refused(hold_ref.key.name(), &fault);
+    }
+}
+
+/// Sends releases until one is answered, the fault is permanent, or `until` has passed.
+async fn settle(
+    core: &Core,
+    hold_ref: HoldRef<'_>,
+    until: Moment,
+    unanswered: &mut bool,
+) -> Result<Released, Fault> {
+    let mut pauses = pauses();
+    let mut timeout = core.options.call_timeout;
+    loop {
+        // Set before the call: a caller who drops this future here does not know the answer either.
+        let before = std::mem::replace(unanswered, true);
+        let fault = match core.backend.release(hold_ref, timeout).await {
+            Ok(released) => {
+                *unanswered = before;
+                return Ok(released);
+            }
+            Err(fault) => fault,
+        };
+        if matches!(fault, Fault::NotDone(_)) {
+            *unanswered = before;
+        }
+        if !fault.is_passing() || until.has_passed() {
+            return Err(fault);
+        }
+        clock::sleep(pauses.pause()).await;
+        timeout = timeout.min(until.remaining().max(LEAST_CALL));
+    }
+}

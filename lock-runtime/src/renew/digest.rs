@@ -1,0 +1,113 @@
+//! What is logged when thousands of holds have one and the same trouble: the first of a second in full, the
+//! others of that second as one line with their number.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::values::error::LostReason;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What lines have in common that are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Lost(LostReason),
+    /// Holds ended before the callers that they were handed over to took them.
+    NeverClaimed,
+    /// Holds were lost because the watchdog itself did not run.
+    Starved,
+    /// A renewal failed.
+    Failed,
+    /// A renewal is not answered yet.
+    Unanswered,
+    /// A renewal panicked.
+    Panicked,
+    /// A release in the background failed.
+    ReleaseFailed,
+}
+
+/// The seconds that are counted now, one for each cause: a handful.
+#[derive(Debug, Default)]
+pub(super) struct Digest(Vec<Second>);
+
+#[derive(Debug)]
+struct Second {
+    cause: Cause,
+    ends: Instant,
+    more: usize,
+}
+
+impl Digest {
+    /// Notes so many holds with this trouble. True if nobody was told of this cause in the last second: log it in full.
+    pub(super) fn is_first(&mut self, cause: Cause, holds: usize, now: Instant) -> bool {
+        match self.0.iter_mut().find(|second| second.cause == cause) {
+            Some(second) => {
+                second.more += holds;
+                false
+            }
+            None => {
+                let ends = now + SECOND;
+                self.0.push(Second {
+                    cause,
+                    ends,
+                    more: 0,
+                });
+                true
+            }
+        }
+    }
+
+    /// When the first of the seconds ends.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.0.iter().map(|second| second.ends).min()
+    }
+
+    /// What to say of the seconds that have ended by now: of each cause, how many more holds. A second that counted
+    /// something is followed by another one.
+    pub(super) fn ended(&mut self, now: Instant) -> Vec<(Cause, usize)> {
+        let mut told = Vec::new();
+        self.0.retain_mut(|second| {
+            if now < second.ends {
+                return true;
+            }
+            let more = std::mem::take(&mut second.more);
+            if more > 0 {
+                told.push((second.cause, more));
+                second.ends = now + SECOND;
+            }
+            more > 0
+        });
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFUSED: Cause = Cause::Lost(LostReason::Refused);
+    const EXPIRED: Cause = Cause::Lost(LostReason::Expired);
+
+    #[test]
+    fn the_first_of_a_cause_is_told_at_once_and_the_others_once_a_second() {
+        let mut digest = Digest::default();
+        let began = Instant::now();
+        assert!(digest.is_first(REFUSED, 1, began));
+        assert!(digest.is_first(EXPIRED, 1, began), "causes are apart");
+        for _ in 0..9_999 {
+            assert!(!digest.is_first(REFUSED, 1, began));
+        }
+        assert_eq!(digest.ended(began), []);
+        assert_eq!(digest.next(), Some(began + SECOND));
+        assert_eq!(digest.ended(began + SECOND), [(REFUSED, 9_999)]);
+        assert!(
+            !digest.is_first(REFUSED, 2, began + SECOND),
+            "a flood that goes on is told of once a second"
+        );
+        assert_eq!(digest.ended(began + 2 * SECOND), [(REFUSED, 2)]);
+        assert_eq!(digest.ended(began + 3 * SECOND), []);
+        assert_eq!(digest.next(), None, "a quiet second ends it");
+        assert!(digest.is_first(REFUSED, 1, began + 3 * SECOND));
+    }
+}

@@ -1,0 +1,143 @@
+//! Which holds a forced release means. Where others can read along, its message names holders by aliases, which are
+//! hashes. The aliases of our own holds are computed when the first such message comes, each once: an acquire pays for
+//! no hash before that.
+
+#[cfg(feature = "redis")]
+use std::cell::LazyCell;
+use std::collections::VecDeque;
+#[cfg(feature = "redis")]
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use crate::backend::Victim;
+use crate::hold::state::Hold;
+use crate::values::clock::{self, Moment};
+#[cfg(feature = "redis")]
+use crate::values::holder::{Alias, HolderId};
+#[cfg(feature = "redis")]
+use crate::values::kind::Kind;
+
+/// How long a grant may take to arrive after its forced release was told. Behind that, the next renewal finds out.
+const LONGEST_DETOUR: Duration = Duration::from_secs(10);
+/// Most victims are other managers' holds: an operator who releases thousands must not make us remember them all.
+const MOST_MISSING: usize = 64;
+/// How many names of holds that are gone may stay among those that are here.
+#[cfg(feature = "redis")]
+const MOST_GONE: usize = 1024;
+
+/// The alias of a holder. Costs a hash.
+#[cfg(feature = "redis")]
+fn alias(holder: HolderId, kind: Kind) -> Alias {
+    #[cfg(test)]
+    tests::HASHED.with(|hashed| hashed.set(hashed.get() + 1));
+    holder.alias(kind)
+}
+
+/// Victims that were not found among the holds, and when they were named. One may still come: the grant and the news
+/// of its forced release travel on different connections, and either may be first.
+#[derive(Debug, Default)]
+pub(crate) struct Missing(VecDeque<(Moment, Victim)>);
+
+impl Missing {
+    pub(crate) fn note(&mut self, victim: Victim) {
+        self.0.truncate(MOST_MISSING - 1);
+        self.0.push_front((clock::now(), victim));
+    }
+
+    /// Whether a hold that only now comes to be watched was released by force before. One hash at most.
+    pub(crate) fn names(&mut self, hold: &Hold) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        self.0.retain(|(at, _)| at.elapsed() < LONGEST_DETOUR);
+        #[cfg(feature = "redis")]
+        let alias = LazyCell::new(|| alias(hold.holder(), hold.key().kind()));
+        self.0.iter().any(|(_, victim)| match victim {
+            Victim::Id(id) => *id == hold.holder(),
+            #[cfg(feature = "redis")]
+            Victim::Aliases(aliases) => aliases.contains(&*alias),
+        })
+    }
+}
+
+/// The holds that came since the names were last brought up to date. `None` before the first message that needs
+/// names: then all of them are new.
+#[cfg(feature = "redis")]
+#[derive(Debug, Default)]
+pub(crate) struct Newcomers(Option<Vec<u64>>);
+
+#[cfg(feature = "redis")]
+impl Newcomers {
+    /// Notes one of so many holds.
+    pub(crate) fn note(&mut self, number: u64, here: usize) {
+        if let Some(numbers) = &mut self.0 {
+            if numbers.len() < here + MOST_GONE {
+                numbers.push(number);
+            } else {
+                // Nobody has asked for a while: the next one to ask pays for all that are here, and these are as many.
+                self.0 = None;
+            }
+        }
+    }
+
+    /// Takes those that are not named yet out of all that are here. None are new behind it.
+    pub(crate) fn take<'a>(
+        &mut self,
+        all: impl Iterator<Item = &'a Hold>,
+        find: impl Fn(u64) -> Option<&'a Hold>,
+    ) -> Unnamed {
+        let numbers = self.0.replace(Vec::new());
+        let afresh = numbers.is_none();
+        let identity = |hold: &Hold| (hold.holder(), hold.key().kind());
+        let holds = match numbers {
+            None => all.map(identity).collect(),
+            Some(numbers) => {
+                let here = numbers.into_iter().filter_map(find);
+                here.map(identity).collect()
+            }
+        };
+        Unnamed { afresh, holds }
+    }
+}
+
+/// Holds that have no name yet.
+#[cfg(feature = "redis")]
+pub(crate) struct Unnamed {
+    /// They are all there are.
+    afresh: bool,
+    holds: Vec<(HolderId, Kind)>,
+}
+
+/// The numbers of our holds by what messages call them. Those of holds that are gone stay for a while.
+#[cfg(feature = "redis")]
+#[derive(Debug, Default)]
+pub(crate) struct Names(HashMap<Alias, u64>);
+
+#[cfg(feature = "redis")]
+impl Names {
+    pub(crate) fn learn(&mut self, unnamed: Unnamed) {
+        if unnamed.afresh {
+            self.0.clear();
+        }
+        for (holder, kind) in unnamed.holds {
+            self.0.insert(alias(holder, kind), holder.number());
+        }
+    }
+
+    /// Drops those of holds that are gone, once they are more than the `here` others.
+    pub(crate) fn tidy(&mut self, here: usize, is_here: impl Fn(u64) -> bool) {
+        if self.0.len() > 2 * here + MOST_GONE {
+            self.0.retain(|_, number| is_here(*number));
+            self.0.shrink_to(2 * here + MOST_GONE);
+        }
+    }
+
+    /// The numbers of those that have one of these names.
+    pub(crate) fn find(&self, aliases: &HashSet<Alias>) -> Vec<u64> {
+        let number = |alias| self.0.get(alias).copied();
+        aliases.iter().filter_map(number).collect()
+    }
+}
+
+#[cfg(all(test, feature = "redis"))]
+mod tests;

@@ -1,0 +1,138 @@
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Event, Granted, Victim};
+use crate::hold::state::Hold;
+use crate::renew::Watch;
+use crate::renew::forced_release::alias;
+use crate::values::clock;
+use crate::values::error::LostReason;
+use crate::values::holder::HolderIds;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::name::LockName;
+use crate::values::options::HoldOptions;
+use crate::values::ttl::Ttl;
+
+thread_local! {
+    pub(crate) static HASHED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How often holders were hashed on this thread since the last look.
+fn hashed() -> usize {
+    HASHED.take()
+}
+
+fn hold(ids: &HolderIds, kind: Kind) -> Arc<Hold> {
+    let key = Key::new("lock:", &LockName::from("k"), kind).unwrap();
+    let hold_options = HoldOptions {
+        ttl: Ttl::new(Duration::from_secs(30), true).unwrap(),
+        renewed: true,
+        fenced: false,
+        max_hold: None,
+        permits: 1,
+        label: "test",
+    };
+    let granted = Granted {
+        token: None,
+        sent_at: clock::now(),
+    };
+    Hold::new(Arc::new(key), None, ids.fresh(), hold_options, granted)
+}
+
+fn watched(watch: &Watch, ids: &HolderIds, kind: Kind) -> Arc<Hold> {
+    let hold = hold(ids, kind);
+    watch.insert(&hold, clock::now());
+    hold
+}
+
+fn force(watch: &Watch, hold: &Hold) {
+    let alias = alias(hold.holder(), hold.key().kind());
+    // The test's own hash does not count.
+    HASHED.with(|hashed| hashed.set(hashed.get() - 1));
+    let aliases = match hold.key().kind() {
+        Kind::Permits | Kind::Read => [alias, [7; 16]].into(),
+        _ => [alias].into(),
+    };
+    watch.hear(Event::ForceReleased(Victim::Aliases(Arc::new(aliases))));
+}
+
+#[tokio::test]
+async fn five_thousand_victims_among_five_thousand_holds_cost_one_hash_each() {
+    let (watch, ids) = (Watch::default(), HolderIds::new());
+    let kinds = [Kind::Mutex, Kind::Permits].into_iter().cycle();
+    let mut holds: Vec<_> = kinds
+        .take(5_000)
+        .map(|kind| watched(&watch, &ids, kind))
+        .collect();
+    assert_eq!(hashed(), 0, "nobody has asked yet");
+    fastrand::shuffle(&mut holds);
+    for hold in &holds {
+        force(&watch, hold);
+        assert_eq!(hold.loss(), Some(LostReason::ForceReleased));
+    }
+    assert_eq!(hashed(), 5_000);
+    // Those of other managers cost nothing.
+    let others = HolderIds::new();
+    for _ in 0..1_000 {
+        force(&watch, &hold(&others, Kind::Mutex));
+    }
+    assert_eq!(hashed(), 0);
+}
+
+#[tokio::test]
+async fn a_hold_that_comes_or_goes_between_two_messages_costs_two_hashes_at_most() {
+    let (watch, ids) = (Watch::default(), HolderIds::new());
+    let mut stays = Vec::new();
+    for round in 0..1_000 {
+        let (hold, gone) = (
+            watched(&watch, &ids, Kind::Fair),
+            watched(&watch, &ids, Kind::Write),
+        );
+        watch.remove(&gone);
+        force(&watch, &gone);
+        assert_eq!(gone.loss(), None);
+        if round % 2 == 0 {
+            force(&watch, &hold);
+            assert_eq!(hold.loss(), Some(LostReason::ForceReleased));
+        } else {
+            stays.push(hold);
+        }
+    }
+    assert!(hashed() <= 4_000, "one beside the missing, one for a name");
+    for hold in stays {
+        assert_eq!(hold.loss(), None);
+        force(&watch, &hold);
+        assert_eq!(hold.loss(), Some(LostReason::ForceReleased));
+    }
+    assert_eq!(hashed(), 0);
+}
+
+#[tokio::test]
+async fn a_hold_that_comes_after_the_news_of_its_forced_release_is_lost_at_once() {
+    let (watch, ids) = (Watch::default(), HolderIds::new());
+    for kind in Kind::ALL {
+        let (named, other) = (hold(&ids, kind), hold(&ids, kind));
+        force(&watch, &named);
+        watch.insert(&other, clock::now());
+        watch.insert(&named, clock::now());
+        assert_eq!(named.loss(), Some(LostReason::ForceReleased), "{kind:?}");
+        assert_eq!(other.loss(), None, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn holds_that_nobody_asks_about_are_hashed_no_more_and_found_all_the_same() {
+    let (watch, ids) = (Watch::default(), HolderIds::new());
+    force(&watch, &watched(&watch, &ids, Kind::Mutex));
+    hashed();
+    for _ in 0..10_000 {
+        watch.remove(&watched(&watch, &ids, Kind::Mutex));
+    }
+    let last = watched(&watch, &ids, Kind::Mutex);
+    assert_eq!(hashed(), 0);
+    force(&watch, &last);
+    assert_eq!(last.loss(), Some(LostReason::ForceReleased));
+    assert_eq!(hashed(), 1);
+}

@@ -1,0 +1,486 @@
+//! The watchdog: one loop per manager that renews holds in batches, checks fixed ones, and ends each hold at its
+//! local deadline whatever the store does. It knows the backend only by its trait.
+//!
+//! Each hold is in the schedule once, at its next event or at its end, whichever is first. So a store that does not
+//! answer delays nothing:
+//!
+//! | state | next event | what ends it |
+//! |---|---|---|
+//! | Held | a third of the lease after the last confirmed request, up to half of it where answers are slow | a renewal is sent |
+//! | Asked | a sixth of the lease later (the call timeout at most), then longer and longer | another renewal is sent beside the first, unless the store answers others: then it has too much to do |
+//! | Failed: the last renewal failed | a short pause | the renewal is sent again |
+//! | Lost | none | it leaves the schedule |
+//!
+//! An answer counts as long as it is true: the lease that it confirms began when its request was sent, however late it
+//! comes. What was confirmed by a later request says more than the answer to an earlier one.
+
+mod digest;
+pub(crate) mod forced_release;
+#[cfg(test)]
+mod models;
+mod places;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+
+pub(crate) use self::digest::Cause;
+use self::digest::Digest;
+use self::schedule::{Batch, Schedule};
+use crate::backend::{Backend, Event, Fault, Renewal, Renewed, Victim};
+use crate::hold::lifecycle::Lifecycle;
+use crate::hold::state::Hold;
+use crate::observe;
+#[cfg(feature = "redis")]
+use crate::renew::forced_release::Names;
+use crate::sync::{Mutex, MutexGuard};
+use crate::values::backoff::Backoff;
+use crate::values::clock::{self, Moment};
+use crate::values::error::{LockError, LostReason};
+
+/// How long the loop sleeps at most while there are holds: a suspended machine is noticed this late.
+const TICK: Duration = Duration::from_secs(1);
+/// A watchdog that ran for so long before it panicked is started anew as if it had never panicked.
+const STABLE: Duration = Duration::from_secs(10);
+
+/// The schedule of all holds of one manager.
+#[derive(Default)]
+pub(crate) struct Watch {
+    schedule: Mutex<Schedule>,
+    /// What forced releases call the holds. Locked before the schedule and never by who acquires or releases, so that
+    /// nobody waits for a hash.
+    #[cfg(feature = "redis")]
+    names: Mutex<Names>,
+    /// What is logged once a second. Nothing else is locked with it.
+    digest: std::sync::Mutex<Digest>,
+    /// Raised when something is due earlier than the loop plans to wake.
+    wake: Notify,
+}
+
+impl Watch {
+    // Nothing panics while the schedule is locked, so a poisoned one is still whole.
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches a hold that was confirmed by a request sent at `sent_at`.
+    pub(crate) fn insert(&self, hold: &Arc<Hold>, sent_at: Moment) {
+        let mut schedule = self.schedule();
+        if schedule.missing.names(hold) {
+            drop(schedule);
+            self.end(hold, LostReason::ForceReleased);
+            return;
+        }
+        schedule.add(hold.clone(), sent_at);
+        schedule.busy = true;
+        self.wake_in_time(schedule);
+    }
+
+    /// Looks at a hold as soon as possible: renews it, or takes it out if it is lost.
+    pub(crate) fn look_now(&self, hold: &Hold) {
+        let now = clock::now();
+        let mut schedule = self.schedule();
+        schedule.ask_now(hold.holder().number(), now);
+        self.wake_in_time(schedule);
+    }
+
+    /// How many holds there are.
+    pub(crate) fn count(&self) -> usize {
+        self.schedule().holds.len()
+    }
+
+    /// Wakes the loop if something is due before it wakes by itself.
+    fn wake_in_time(&self, schedule: MutexGuard<'_, Schedule>) {
+        let next = schedule.queue.first().map(|(at, _)| *at);
+        let early = match (next, schedule.planned) {
+            (Some(next), Some(planned)) => next < planned,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        drop(schedule);
+        if early {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Forgets a hold: an answer that is still on its way is ignored.
+    pub(crate) fn remove(&self, hold: &Hold) {
+        drop(self.schedule().remove(hold.holder().number()));
+    }
+
+    /// Takes out a hold if it is over; one that is lost is logged. A live one stays, whatever it looked like before: it
+    /// may have been renewed meanwhile. Unlocked: a loss wakes waiters.
+    fn remove_if_over(&self, hold: &Hold) -> bool {
+        let over = hold.is_over();
+        if over {
+            let removed = self.schedule().remove(hold.holder().number());
+            if removed.is_some() {
+                self.log_lost(hold);
+            }
+        }
+        over
+    }
+
+    /// Ends a hold as lost.
+    pub(crate) fn lose(&self, hold: &Hold, reason: LostReason) {
+        hold.lose(reason);
+        self.remove_if_over(hold);
+    }
+
+    /// As [`lose`](Watch::lose), for a hold that is not in the schedule, or not any more.
+    fn end(&self, hold: &Hold, reason: LostReason) {
+        hold.lose(reason);
+        self.log_lost(hold);
+    }
+
+    fn log_lost(&self, hold: &Hold) {
+        let Some(reason) = hold.known_loss() else {
+            return;
+        };
+        if !hold.was_claimed() {
+            if self.is_news(Cause::NeverClaimed, 1) {
+                observe::never_claimed(hold);
+            }
+        } else if self.is_news(Cause::Lost(reason), 1) {
+            observe::lost(hold, reason);
+        }
+    }
+
+    /// Ends every hold for `reason`. Tells when the last of their leases is over.
+    pub(crate) fn lose_all(&self, reason: LostReason) -> Option<Moment> {
+        let holds: Vec<_> = {
+            let schedule = self.schedule();
+            let holds = schedule.holds.values().map(|watched| &watched.hold);
+            holds.cloned().collect()
+        };
+        let over_at = holds.iter().map(|hold| hold.deadline());
+        let over_at = over_at.reduce(Moment::later);
+        for hold in holds {
+            self.lose(&hold, reason);
+        }
+        over_at
+    }
+
+    /// Takes in what the store says without being asked.
+    pub(crate) fn hear(&self, event: Event) {
+        let Event::ForceReleased(victim) = event;
+        // Unlocked: a loss wakes waiters.
+        for hold in self.take(victim) {
+            self.end(&hold, LostReason::ForceReleased);
+        }
+    }
+
+    /// Takes out the holds that are meant.
+    fn take(&self, victim: Victim) -> Vec<Arc<Hold>> {
+        match &victim {
+            Victim::Id(id) => {
+                let mut schedule = self.schedule();
+                let watched = schedule.holds.get(&id.number());
+                let found = watched.is_some_and(|watched| watched.hold.holder() == *id);
+                let numbers = found.then_some(id.number()).into_iter().collect();
+                schedule.take(numbers, victim)
+            }
+            #[cfg(feature = "redis")]
+            Victim::Aliases(aliases) => {
+                let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+                let unnamed = self.schedule().unnamed();
+                names.learn(unnamed);
+                let mut schedule = self.schedule();
+                // Who came while the schedule was unlocked: few.
+                names.learn(schedule.unnamed());
+                names.tidy(schedule.holds.len(), |number| {
+                    schedule.holds.contains_key(&number)
+                });
+                schedule.take(names.find(aliases), victim)
+            }
+        }
+    }
+
+    /// Takes the holds out whose time is over, and gives the batches of renewals that are due. `late`: so much later
+    /// than it wanted, the loop is running.
+    fn collect(&self, backend: &dyn Backend, timeout: Duration, late: Duration) -> Vec<Batch> {
+        let batch = backend.renew_batch().max(1);
+        let now = clock::now();
+        let due = self.schedule().due(backend, batch, timeout, now);
+        let mut starved = 0;
+        for hold in due.over {
+            // Each leaves once it is told: a panic in between costs no other.
+            if self.remove_if_over(&hold)
+                && hold.known_loss() == Some(LostReason::Expired)
+                && late >= hold.ttl().cadence()
+            {
+                starved += 1;
+            }
+        }
+        if starved > 0 && self.is_news(Cause::Starved, starved) {
+            observe::watchdog_late(late, starved);
+        }
+        due.batches
+    }
+
+    /// Plans every hold anew after a suspension of the machine.
+    async fn realign(&self) {
+        let mut from = Some(0);
+        while let Some(number) = from {
+            from = self.schedule().realign(number, clock::now());
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// When the loop must wake; notes it, so that an insertion knows whether to wake it earlier.
+    fn next_wake(&self) -> Option<Instant> {
+        let said = self.digest().next();
+        let mut schedule = self.schedule();
+        let tick = clock::now().tick() + TICK;
+        let busy = std::mem::take(&mut schedule.busy);
+        let first = schedule.queue.first().map(|(at, _)| *at);
+        let next = first.or(busy.then_some(tick)).map(|at| at.min(tick));
+        schedule.planned = match (next, said) {
+            (Some(next), Some(said)) => Some(next.min(said)),
+            (next, said) => next.or(said),
+        };
+        schedule.planned
+    }
+
+    /// Takes in the answers to a batch.
+    fn settle(&self, outcome: &Outcome) {
+        let Outcome {
+            place,
+            holds,
+            batch,
+            answers,
+            sent_at,
+        } = outcome;
+        match answers {
+            Ok(_) => observe::renewed(),
+            Err(fault) if self.is_news(Cause::Failed, holds.len()) => {
+                observe::renewal_failed(holds.len(), fault);
+            }
+            Err(_) => observe::count_failed_renewal(),
+        }
+        let mut good = Vec::with_capacity(holds.len());
+        for (index, (hold, renewal)) in holds.iter().zip(batch).enumerate() {
+            let answer = answers.as_ref().ok().and_then(|all| all.get(index));
+            let answer = answer.copied().unwrap_or(Renewed::Unknown);
+            // Unlocked: a loss wakes waiters.
+            hold.renewed(renewal, answer, *sent_at);
+            if !self.remove_if_over(hold) {
+                good.push((hold, answer != Renewed::Unknown));
+            }
+        }
+        // Asked of each hold before the schedule is locked, for which others wait.
+        let shortest = holds.iter().map(|hold| hold.ttl()).min();
+        let now = clock::now();
+        let mut schedule = self.schedule();
+        if let (Ok(_), Some(ttl)) = (answers, shortest) {
+            schedule
+                .places
+                .answers(*place, ttl, now.since(*sent_at), now);
+        }
+        for (hold, confirmed) in good {
+            schedule.answered(hold, *place, confirmed, *sent_at, now);
+        }
+    }
+
+    /// Logs that a release in the background failed. One that found its lock lost counts as a loss: it must not hide a
+    /// release that the store refused.
+    pub(crate) fn release_failed(&self, label: &'static str, error: &LockError) {
+        let cause = match error {
+            LockError::Lost { reason, .. } => Cause::Lost(*reason),
+            _ => Cause::ReleaseFailed,
+        };
+        if self.is_news(cause, 1) {
+            observe::release_failed(label, error);
+        }
+    }
+
+    fn digest(&self) -> std::sync::MutexGuard<'_, Digest> {
+        self.digest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether to log this in full. If not, it is counted, and told within a second.
+    fn is_news(&self, cause: Cause, holds: usize) -> bool {
+        let mut digest = self.digest();
+        let idle = digest.next().is_none();
+        let news = digest.is_first(cause, holds, clock::now().tick());
+        drop(digest);
+        if idle {
+            // The loop may be asleep for longer than that second.
+            self.wake.notify_one();
+        }
+        news
+    }
+
+    /// Logs what was counted in the seconds that have ended.
+    fn log_digest(&self, now: Instant) {
+        let told = self.digest().ended(now);
+        for (cause, holds) in told {
+            observe::more_of(cause, holds);
+        }
+    }
+}
+
+/// Without the holds: they may be a million, and `Debug` is for a line of a log.
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("holds", &self.count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What became of one renewal call.
+struct Outcome {
+    place: usize,
+    holds: Vec<Arc<Hold>>,
+    batch: Vec<Renewal>,
+    answers: Result<Vec<Renewed>, Fault>,
+    sent_at: Moment,
+}
+
+/// Starts the loop on the current runtime. It ends with the manager; if it panics, it is started again after a pause.
+pub(crate) fn start(
+    watch: Arc<Watch>,
+    backend: Arc<dyn Backend>,
+    life: Arc<Lifecycle>,
+    timeout: Duration,
+) {
+    let sentinel = Sentinel {
+        life: life.clone(),
+        watch: watch.clone(),
+    };
+    tokio::spawn(async move {
+        let _sentinel = sentinel;
+        let first = || Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        let (mut backoff, mut panics) = (first(), 0_u64);
+        loop {
+            let began = clock::now();
+            let run = tokio::spawn(run(watch.clone(), backend.clone(), life.clone(), timeout));
+            if !run.await.is_err_and(|error| error.is_panic()) {
+                return;
+            }
+            if began.elapsed() > STABLE {
+                (backoff, panics) = (first(), 0);
+            }
+            panics += 1;
+            // At a falling rate: 1, 2, 4, 8, ...
+            if panics.is_power_of_two() {
+                observe::watchdog_restarted(panics);
+            }
+            tokio::select! {
+                () = life.stopped() => return,
+                () = clock::sleep(backoff.pause()) => {}
+            }
+        }
+    });
+}
+
+/// Dropped with the loop: if the manager was not stopped, the runtime is gone. Nobody renews any more then, nor looks
+/// when a lease is over: those who watch for a loss in other runtimes would not be told.
+struct Sentinel {
+    life: Arc<Lifecycle>,
+    watch: Arc<Watch>,
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        if self.life.runtime_gone() {
+            self.watch.lose_all(LostReason::Shutdown);
+        }
+        // Nobody will wake for it.
+        self.watch.log_digest(clock::now().tick() + TICK);
+    }
+}
+
+async fn run(
+    watch: Arc<Watch>,
+    backend: Arc<dyn Backend>,
+    life: Arc<Lifecycle>,
+    timeout: Duration,
+) {
+    let mut calls = JoinSet::new();
+    let (mut last, mut planned) = (clock::now(), None);
+    loop {
+        // Answers that are there come before the next questions.
+        while let Some(done) = calls.try_join_next() {
+            take_in(&watch, done);
+        }
+        let now = clock::now();
+        if now.is_behind_a_suspension_since(last) {
+            watch.realign().await;
+        }
+        let late = planned.map_or(Duration::ZERO, |planned: Instant| {
+            let wanted = planned.max(last.tick());
+            now.since(last).saturating_sub(wanted - last.tick())
+        });
+        last = now;
+        for batch in watch.collect(&*backend, timeout, late) {
+            calls.spawn(renew(watch.clone(), backend.clone(), batch, timeout));
+        }
+        watch.log_digest(now.tick());
+        planned = watch.next_wake();
+        let asleep = async {
+            match planned {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = life.stopped() => return,
+            Some(done) = calls.join_next() => take_in(&watch, done),
+            () = watch.wake.notified() => {}
+            () = asleep => {}
+        }
+    }
+}
+
+/// Takes in what became of a call. One that panicked is as one without an answer: its holds are asked about again.
+fn take_in(watch: &Watch, done: Result<Outcome, JoinError>) {
+    match done {
+        Ok(outcome) => watch.settle(&outcome),
+        Err(_) if watch.is_news(Cause::Panicked, 1) => observe::renewal_panicked(),
+        Err(_) => {}
+    }
+}
+
+async fn renew(
+    watch: Arc<Watch>,
+    backend: Arc<dyn Backend>,
+    Batch { place, mut holds }: Batch,
+    timeout: Duration,
+) -> Outcome {
+    // Looked at again right before the request is sent: nothing is renewed that is being released.
+    let sent_at = clock::now();
+    holds.retain(|hold| hold.is_good_at(sent_at));
+    let batch: Vec<Renewal> = holds.iter().map(|hold| hold.renewal()).collect();
+    let timeouts = holds.iter().map(|hold| hold.ttl().call_timeout(timeout));
+    let timeout = timeouts.min().unwrap_or(timeout);
+    let ends = holds.iter().map(|hold| hold.end_at() - sent_at);
+    let useful = ends.max().unwrap_or(timeout);
+    let answers = {
+        let mut asked = backend.renew(&batch, timeout, useful);
+        match tokio::time::timeout(timeout, &mut asked).await {
+            Ok(answers) => answers,
+            Err(_) => {
+                if watch.is_news(Cause::Unanswered, holds.len()) {
+                    observe::renewal_unanswered(holds.len(), timeout);
+                }
+                asked.await
+            }
+        }
+    };
+    Outcome {
+        place,
+        holds,
+        batch,
+        answers,
+        sent_at,
+    }
+}

@@ -1,0 +1,220 @@
+//! Models of the watchdog's entries: a thousand of the orders in which threads can get the locks, by chance, for there
+//! are too many to try all of them.
+//!
+//! Time passes in a thread of its own, by a pretended suspension of the machine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::thread;
+
+use super::{Outcome, Watch};
+use crate::api::manager::events_of;
+use crate::backend::memory::{MemoryBackend, MemoryStore};
+use crate::backend::{Granted, Renewed};
+use crate::hold::state::{Hold, Left};
+use crate::queue::LocalQueues;
+use crate::values::clock::{self, Moment};
+use crate::values::holder::HolderIds;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::name::LockName;
+use crate::values::options::HoldOptions;
+use crate::values::ttl::Ttl;
+
+/// So long that nothing but the pretended suspension matters.
+const LEASE: Duration = Duration::from_secs(10_000);
+
+const CALL: Duration = Duration::from_secs(2);
+
+struct Scene {
+    watch: Arc<Watch>,
+    backend: MemoryBackend,
+    hold: Arc<Hold>,
+    queues: Arc<LocalQueues>,
+}
+
+impl Scene {
+    /// A hold that was granted nine tenths of a lease ago.
+    fn new() -> Scene {
+        let watch = Arc::new(Watch::default());
+        let backend = MemoryBackend::new(MemoryStore::new(), events_of(&watch));
+        let key = Key::new("", &LockName::from("a"), Kind::Mutex).unwrap();
+        let hold_options = HoldOptions {
+            ttl: Ttl::new(LEASE, true).unwrap(),
+            renewed: true,
+            fenced: false,
+            max_hold: None,
+            permits: 1,
+            label: "model",
+        };
+        let granted = Granted {
+            token: None,
+            sent_at: clock::now(),
+        };
+        let (queues, key) = (LocalQueues::new(9, 9), Arc::new(key));
+        let place = queues.try_enter(&key);
+        let hold = Hold::new(key, place, HolderIds::new().fresh(), hold_options, granted);
+        watch.insert(&hold, granted.sent_at);
+        clock::suspend(LEASE / 10 * 9);
+        Scene {
+            watch,
+            backend,
+            hold,
+            queues,
+        }
+    }
+
+    fn is_watched(&self) -> bool {
+        let number = self.hold.holder().number();
+        self.watch.schedule().holds.contains_key(&number)
+    }
+
+    /// Somebody renews the hold by hand: the answer to a request that was sent at `sent_at`.
+    fn renews(&self, sent_at: Moment) -> impl FnOnce() + Send + use<> {
+        let (hold, asked) = (self.hold.clone(), self.hold.renewal());
+        move || hold.renewed(&asked, Renewed::Held, sent_at)
+    }
+
+    /// The answer to a question of the watchdog that was sent at `sent_at`.
+    fn answered(&self, sent_at: Moment) -> Outcome {
+        Outcome {
+            place: 0,
+            holds: vec![self.hold.clone()],
+            batch: vec![self.hold.renewal()],
+            answers: Ok(vec![Renewed::Held]),
+            sent_at,
+        }
+    }
+
+    /// As the watchdog's loop after a suspension.
+    fn looks(&self) {
+        let mut from = Some(0);
+        while let Some(number) = from {
+            from = self.watch.schedule().realign(number, clock::now());
+        }
+        self.watch.collect(&self.backend, CALL, Duration::ZERO);
+    }
+
+    /// What must be true whoever came first, once the watchdog has looked again.
+    fn check(&self) {
+        let good = self.hold.is_good_at(clock::now());
+        assert!(!good || self.is_watched(), "a live hold is not watched");
+        self.looks();
+        assert_eq!(self.is_watched(), good, "a hold that is over is watched");
+        assert_eq!(self.hold.is_held(), good, "it was lost and is held");
+        assert_eq!(self.hold.is_over(), !good);
+        let taken = self.queues.is_open(self.hold.key());
+        assert_eq!(taken, good, "the place leaves with the hold");
+    }
+}
+
+fn lease_ends() {
+    clock::suspend(LEASE / 5);
+}
+
+#[test]
+fn a_hold_that_is_renewed_while_the_watchdog_takes_it_out_stays_watched() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let renewal = thread::spawn(scene.renews(clock::now()));
+            let time = thread::spawn(lease_ends);
+            // Time may pass before it looks.
+            thread::yield_now();
+            scene.watch.remove_if_over(&scene.hold);
+            renewal.join().unwrap();
+            time.join().unwrap();
+            scene.check();
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn a_hold_that_is_renewed_while_the_watchdog_looks_for_what_is_due_stays_watched() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let by_hand = thread::spawn(scene.renews(clock::now()));
+            let time = thread::spawn(lease_ends);
+            scene.looks();
+            by_hand.join().unwrap();
+            time.join().unwrap();
+            scene.check();
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn the_answers_to_two_questions_that_cross_leave_the_deadline_of_the_later_one() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let answer = |sent_at| {
+                let (watch, outcome) = (scene.watch.clone(), scene.answered(sent_at));
+                thread::spawn(move || watch.settle(&outcome))
+            };
+            let earlier = clock::now();
+            clock::suspend(LEASE / 100);
+            let later = clock::now();
+            let answers = [answer(earlier), answer(later)];
+            scene.looks();
+            for answer in answers {
+                answer.join().unwrap();
+            }
+            assert!(scene.hold.deadline().has_reached(later + LEASE / 10 * 9));
+            let next = scene.watch.schedule().next_of(scene.hold.holder().number());
+            assert!(next > (later + LEASE / 4).tick(), "it is asked about soon");
+            scene.check();
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn a_hold_that_was_seen_to_be_lost_is_never_held_again() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let renewal = thread::spawn(scene.renews(clock::now()));
+            let time = thread::spawn(lease_ends);
+            let seen = [(); 2].map(|()| scene.hold.is_held());
+            renewal.join().unwrap();
+            time.join().unwrap();
+            assert!(!seen[1] || seen[0], "it was lost, and held again");
+            assert!(seen[1] || !scene.hold.is_held(), "it was lost, and is held");
+            scene.check();
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn whoever_ends_a_hold_is_the_only_one_who_does() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let (hold, watch) = (scene.hold.clone(), scene.watch.clone());
+            let guard = thread::spawn(move || {
+                let left = hold.leave(Kind::Mutex, true, None, clock::now());
+                if let Left::Good { head, .. } = left {
+                    watch.remove(&hold);
+                    drop(head);
+                    return true;
+                }
+                false
+            });
+            let time = thread::spawn(lease_ends);
+            // Time may pass before it looks.
+            thread::yield_now();
+            scene.watch.remove_if_over(&scene.hold);
+            let released = guard.join().unwrap();
+            time.join().unwrap();
+            assert_eq!(scene.hold.loss().is_none(), released);
+            scene.check();
+        },
+        1_000,
+    );
+}

@@ -1,0 +1,310 @@
+//! The holds of one manager, each at its next event.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::backend::{Backend, Victim};
+use crate::hold::state::Hold;
+use crate::renew::forced_release::Missing;
+#[cfg(feature = "redis")]
+use crate::renew::forced_release::{Newcomers, Unnamed};
+use crate::renew::places::Places;
+use crate::values::backoff::jittered;
+use crate::values::clock::Moment;
+use crate::values::kind::Kind;
+
+/// How many due entries are taken in one look, and how many that are not due yet are looked at to fill the batches:
+/// the schedule is locked meanwhile. Those that are left are taken by the next look, which follows at once.
+pub(super) const MOST: usize = 1024;
+
+#[derive(Debug, Default)]
+pub(super) struct Schedule {
+    /// By number. A tree, for its few entries need no hash.
+    pub(super) holds: BTreeMap<u64, Watched>,
+    pub(super) queue: BTreeSet<(Instant, u64)>,
+    /// When the loop wakes by itself; `None` while it sleeps without an end.
+    pub(super) planned: Option<Instant>,
+    /// A hold was inserted since the loop last planned. It then stays awake for a tick even if nothing is held:
+    /// short holds in a row would wake it for each of them.
+    pub(super) busy: bool,
+    /// Victims of forced releases that were not found here.
+    pub(super) missing: Missing,
+    pub(super) places: Places,
+    #[cfg(feature = "redis")]
+    newcomers: Newcomers,
+}
+
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) hold: Arc<Hold>,
+    next: Instant,
+    /// When to ask the store next: for a renewal, or beside a question that is not answered yet.
+    renew_at: Moment,
+    /// When the last request was sent that the store has confirmed.
+    confirmed: Moment,
+    /// A question is under way, so that `renew_at` is the time for another one beside it.
+    asked: bool,
+}
+
+/// Holds that are renewed by one call.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// Where the store has them.
+    pub(super) place: usize,
+    pub(super) holds: Vec<Arc<Hold>>,
+}
+
+/// What is to be done now.
+#[derive(Default)]
+pub(super) struct Due {
+    /// The renewals to send.
+    pub(super) batches: Vec<Batch>,
+    /// Holds whose time seems to be over.
+    pub(super) over: Vec<Arc<Hold>>,
+}
+
+/// Renewed by one call. By kind: each has its script. By lease, in powers of two: a call's timeout follows its shortest
+/// lease, and must suit all of them. By place: a node that is frozen keeps back the answers of its own holds alone.
+type Group = (Kind, u32, usize);
+
+impl Schedule {
+    /// Takes in a hold that was confirmed by a request sent at `confirmed`.
+    pub(super) fn add(&mut self, hold: Arc<Hold>, confirmed: Moment) {
+        let number = hold.holder().number();
+        let renew_at = confirmed + hold.ttl().next_renewal();
+        let next = renew_at.earlier(hold.end_at()).tick();
+        self.queue.insert((next, number));
+        #[cfg(feature = "redis")]
+        self.newcomers.note(number, self.holds.len());
+        self.holds.insert(
+            number,
+            Watched {
+                hold,
+                next,
+                renew_at,
+                confirmed,
+                asked: false,
+            },
+        );
+    }
+
+    /// Plans a question for now, whatever is under way.
+    pub(super) fn ask_now(&mut self, number: u64, now: Moment) {
+        if let Some(watched) = self.holds.get_mut(&number) {
+            watched.asked = false;
+            self.plan(number, now, now);
+        }
+    }
+
+    /// Until when no other question is sent beside the one that is under way: a place that answers others is at work
+    /// on it, and must not be given the same work twice. Only the last part of the lease is for a question whose
+    /// answer alone was lost.
+    fn wait_for_answer(
+        &self,
+        watched: &Watched,
+        place: usize,
+        timeout: Duration,
+        now: Moment,
+    ) -> Option<Moment> {
+        if !watched.asked {
+            return None;
+        }
+        let ttl = watched.hold.ttl();
+        let heard = self.places.last_answer(place)?;
+        let until = heard + ttl.call_timeout(timeout);
+        let until = until.earlier(watched.confirmed + ttl.last_call());
+        (!now.has_reached(until)).then_some(until)
+    }
+
+    /// Moves a hold's entry to its next event: so far from `now` as the clock says that leaves less time. The other one
+    /// stood still while the machine was suspended.
+    pub(super) fn plan(&mut self, number: u64, renew_at: Moment, now: Moment) {
+        let Some(watched) = self.holds.get_mut(&number) else {
+            return;
+        };
+        self.queue.remove(&(watched.next, number));
+        let end = watched.hold.end_at() - now;
+        watched.renew_at = renew_at;
+        watched.next = now.tick() + end.min(renew_at - now);
+        self.queue.insert((watched.next, number));
+    }
+
+    /// Takes out what is due, in batches of so many, and plans when each hold is asked about again if there is no
+    /// answer. `timeout`: how long a call may take as it was configured.
+    pub(super) fn due(
+        &mut self,
+        backend: &dyn Backend,
+        batch: usize,
+        timeout: Duration,
+        now: Moment,
+    ) -> Due {
+        let tick = now.tick();
+        let (mut over, mut moved) = (Vec::new(), Vec::new());
+        let mut groups: HashMap<Group, Vec<Arc<Hold>>> = HashMap::new();
+        // Those that are due soon fill the batches that go out anyway, but start none.
+        let (mut horizon, mut unfilled) = (tick, 0_usize);
+        let (mut due, mut ahead) = (0, 0);
+        for &(at, number) in &self.queue {
+            #[cfg(test)]
+            super::tests::LOOKED_AT.with(|looked| looked.set(looked.get() + 1));
+            let is_due = at <= tick;
+            if is_due {
+                due += 1;
+            } else {
+                ahead += 1;
+            }
+            if due > MOST || ahead > MOST || (!is_due && (unfilled == 0 || at > horizon)) {
+                break;
+            }
+            let Some(watched) = self.holds.get(&number) else {
+                continue;
+            };
+            let hold = &watched.hold;
+            if is_due && !hold.is_good_at(now) {
+                over.push(hold.clone());
+                continue;
+            }
+            if is_due && !now.has_reached(watched.renew_at) {
+                // Its end has moved since: the entry stands where the old one was.
+                moved.push((number, watched.renew_at));
+                continue;
+            }
+            if !is_due && (watched.asked || watched.renew_at.tick() > horizon) {
+                continue;
+            }
+            let (ttl, key) = (hold.ttl(), hold.key());
+            let place = backend.place(key);
+            if let Some(until) = self.wait_for_answer(watched, place, timeout, now) {
+                moved.push((number, until));
+                continue;
+            }
+            let group = (key.kind(), ttl.millis().ilog2(), place);
+            let group = groups.entry(group).or_default();
+            let was_full = group.len().is_multiple_of(batch);
+            if is_due {
+                horizon = horizon.max(tick + ttl.early());
+            } else if was_full {
+                continue;
+            }
+            group.push(hold.clone());
+            let is_full = group.len().is_multiple_of(batch);
+            unfilled = unfilled + usize::from(was_full) - usize::from(is_full);
+        }
+        for (number, renew_at) in moved {
+            self.plan(number, renew_at, now);
+        }
+        for hold in groups.values().flatten() {
+            self.asked(hold, timeout, now);
+        }
+        let batches = groups.iter().flat_map(|(&(_, _, place), holds)| {
+            let batches = holds.chunks(batch);
+            batches.map(move |holds| Batch {
+                place,
+                holds: holds.to_vec(),
+            })
+        });
+        Due {
+            batches: batches.collect(),
+            over,
+        }
+    }
+
+    /// Notes that the store is being asked about the hold: while there is no answer, again after a pause, beside the
+    /// questions that are under way.
+    fn asked(&mut self, hold: &Hold, timeout: Duration, now: Moment) {
+        let number = hold.holder().number();
+        let Some(watched) = self.holds.get_mut(&number) else {
+            return;
+        };
+        watched.asked = true;
+        let ttl = hold.ttl();
+        let overdue = now.since(watched.confirmed + ttl.cadence());
+        self.plan(number, now + ttl.answer_wait(timeout, overdue), now);
+    }
+
+    /// Takes in the answer to a question that was sent at `sent_at`: whether the store has confirmed the hold.
+    ///
+    /// What was confirmed later than this question was sent says more than its answer.
+    pub(super) fn answered(
+        &mut self,
+        hold: &Hold,
+        place: usize,
+        confirmed: bool,
+        sent_at: Moment,
+        now: Moment,
+    ) {
+        let number = hold.holder().number();
+        let Some(watched) = self.holds.get_mut(&number) else {
+            return;
+        };
+        if !sent_at.has_reached(watched.confirmed) {
+            return;
+        }
+        watched.asked = false;
+        let ttl = hold.ttl();
+        let renew_at = if confirmed {
+            watched.confirmed = sent_at;
+            if hold.is_to_be_lengthened() {
+                // It did not ask for that yet: the caller that wants it has planned the next question.
+                watched.renew_at
+            } else {
+                sent_at + self.places.next_renewal(place, ttl)
+            }
+        } else {
+            watched.renew_at.earlier(now + jittered(ttl.retry_pause()))
+        };
+        self.plan(number, renew_at, now);
+    }
+
+    /// Plans some entries anew, from this number on: tokio's clock stood still while the machine was suspended. Where
+    /// to go on.
+    pub(super) fn realign(&mut self, from: u64, now: Moment) -> Option<u64> {
+        let mut some: Vec<_> = self
+            .holds
+            .range(from..)
+            .map(|(number, watched)| (*number, watched.renew_at))
+            .take(MOST + 1)
+            .collect();
+        let rest = (some.len() > MOST).then(|| some.pop()).flatten();
+        for (number, renew_at) in some {
+            self.plan(number, renew_at, now);
+        }
+        rest.map(|(number, _)| number)
+    }
+
+    #[cfg(test)]
+    pub(super) fn next_of(&self, number: u64) -> Instant {
+        self.holds[&number].next
+    }
+
+    /// The holds that have no name yet.
+    #[cfg(feature = "redis")]
+    pub(super) fn unnamed(&mut self) -> Unnamed {
+        let holds = &self.holds;
+        let all = holds.values().map(|watched| &*watched.hold);
+        self.newcomers.take(all, |number| {
+            holds.get(&number).map(|watched| &*watched.hold)
+        })
+    }
+
+    /// Takes out the victims that were found, under these numbers, and waits for those that were not.
+    pub(super) fn take(&mut self, numbers: Vec<u64>, victim: Victim) -> Vec<Arc<Hold>> {
+        let taken: Vec<_> = numbers
+            .into_iter()
+            .filter_map(|number| self.remove(number))
+            .collect();
+        if taken.is_empty() || !victim.is_one() {
+            self.missing.note(victim);
+        }
+        taken
+    }
+
+    pub(super) fn remove(&mut self, number: u64) -> Option<Arc<Hold>> {
+        let watched = self.holds.remove(&number)?;
+        self.queue.remove(&(watched.next, number));
+        Some(watched.hold)
+    }
+}

@@ -1,0 +1,417 @@
+//! What the watchdog does when clocks part, and when questions cross. Time is paused.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::schedule::{Batch, MOST};
+use super::{Outcome, Watch};
+use crate::api::manager::{LockManager, events_of};
+use crate::backend::memory::{MemoryBackend, MemoryStore};
+use crate::backend::quorum::tests::flaky::{Bug, Flaky, Mode, Switch};
+use crate::backend::{Granted, Renewed};
+use crate::hold::state::Hold;
+use crate::values::clock;
+use crate::values::error::LostReason;
+use crate::values::holder::HolderIds;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::name::LockName;
+use crate::values::options::{HoldOptions, Options, Overrides};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// How many entries of the schedule were looked at on this thread.
+    pub(super) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+}
+
+fn hold_options(lease: Duration) -> HoldOptions {
+    let overrides = Overrides {
+        lease: Some(lease),
+        ..Overrides::default()
+    };
+    overrides.hold_options("a", &Options::default()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_suspension_a_hold_is_renewed_in_what_is_left_of_its_lease() {
+    let locks = LockManager::in_memory();
+    let guard = locks.mutex("a").lease(30 * SECOND).acquire().await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    clock::suspend(24 * SECOND);
+    // Noticed within a tick.
+    tokio::time::sleep(2 * SECOND).await;
+    assert!(guard.remaining() > 25 * SECOND, "{:?}", guard.remaining());
+    tokio::time::sleep(300 * SECOND).await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_suspension_the_end_of_a_fixed_lease_is_told_when_it_comes() {
+    let locks = LockManager::in_memory();
+    let request = locks.mutex("a").lease(30 * SECOND).auto_renew(false);
+    let guard = request.acquire().await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    clock::suspend(20 * SECOND);
+    let began = tokio::time::Instant::now();
+    assert_eq!(guard.lost().wait().await, LostReason::Expired);
+    let told = began.elapsed();
+    assert!(told > 8 * SECOND && told < 9 * SECOND, "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_ran_out_in_a_suspension_is_told_within_a_tick() {
+    let locks = LockManager::in_memory();
+    let guard = locks.mutex("a").lease(30 * SECOND).acquire().await.unwrap();
+    clock::suspend(60 * SECOND);
+    let began = tokio::time::Instant::now();
+    assert_eq!(guard.lost().wait().await, LostReason::Expired);
+    assert!(began.elapsed() <= 2 * SECOND, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn guards_elsewhere_are_told_that_the_runtime_which_renewed_them_is_gone() {
+    let home = std::thread::spawn(|| {
+        let home = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let guard = home.block_on(LockManager::in_memory().mutex("a").acquire());
+        drop(home);
+        guard.unwrap()
+    });
+    let guard = home.join().unwrap();
+    let told = tokio::time::timeout(SECOND, guard.lost().wait()).await;
+    assert_eq!(told.unwrap(), LostReason::Shutdown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_longer_lease_that_is_wanted_while_a_renewal_is_under_way_is_asked_for_at_once() {
+    let key = Key::new("", &LockName::from("a"), Kind::Mutex).unwrap();
+    let (sent_at, holder) = (clock::now(), HolderIds::new().fresh());
+    let granted = Granted {
+        token: None,
+        sent_at,
+    };
+    let hold = Hold::new(Arc::new(key), None, holder, hold_options(SECOND), granted);
+    let watch = Arc::new(Watch::default());
+    let backend = MemoryBackend::new(MemoryStore::new(), events_of(&watch));
+    watch.insert(&hold, sent_at);
+    tokio::time::advance(SECOND / 3).await;
+    let collect = || watch.collect(&backend, 2 * SECOND, Duration::ZERO);
+    let Batch { place, holds } = collect().remove(0);
+    let outcome = Outcome {
+        place,
+        batch: vec![hold.renewal()],
+        holds,
+        answers: Ok(vec![Renewed::Held]),
+        sent_at: clock::now(),
+    };
+    assert_eq!(
+        hold.share(hold_options(60 * SECOND), Kind::Mutex).unwrap(),
+        Some(true)
+    );
+    watch.look_now(&hold);
+    watch.settle(&outcome);
+    let next = collect();
+    assert_eq!(
+        next.len(),
+        1,
+        "it is due now, not after a third of the new lease"
+    );
+    assert_eq!(
+        next[0].holds[0].renewal().ttl,
+        Some(hold_options(60 * SECOND).ttl)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_watchdog_goes_on_after_a_panic_in_a_renewal_or_in_its_own_loop() {
+    for bug in [Bug::InCall, Bug::InLoop] {
+        let switch = Arc::new(Switch::default());
+        let locks = on_a_flaky_store(&switch);
+        let renewed = locks.mutex("a").lease(3 * SECOND).acquire().await.unwrap();
+        let request = locks.mutex("b").lease(3 * SECOND).auto_renew(false);
+        let fixed = request.acquire().await.unwrap();
+        *switch.bug.lock().unwrap() = Some(bug);
+        assert_eq!(fixed.lost().wait().await, LostReason::Expired, "{bug:?}");
+        assert_eq!(*switch.bug.lock().unwrap(), None, "it has panicked");
+        tokio::time::sleep(10 * SECOND).await;
+        assert!(renewed.is_held(), "{bug:?}");
+    }
+}
+
+/// What is logged on this thread: one line for each warning or error.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+struct Line(String);
+
+impl tracing::field::Visit for Line {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        self.0.push_str(&format!("{field}={value:?} "));
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        let of_ours = metadata.target().starts_with("lock_runtime");
+        metadata.is_event() && of_ours && *metadata.level() <= tracing::Level::WARN
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+}
+
+fn on_a_flaky_store(switch: &Arc<Switch>) -> LockManager {
+    LockManager::build(Options::default(), |events| {
+        Arc::new(Flaky::new(&MemoryStore::new(), switch, events, 0))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_whose_every_answer_takes_a_third_of_a_lease_keeps_its_holds() {
+    for lease in [SECOND, 30 * SECOND, 3_600 * SECOND] {
+        let switch = Arc::new(Switch::default());
+        let locks = on_a_flaky_store(&switch);
+        let guard = locks.mutex("a").lease(lease).acquire().await.unwrap();
+        let request = locks.mutex("b").lease(lease).auto_renew(false);
+        let fixed = request.acquire().await.unwrap();
+        switch.set(Mode::Slow(lease / 6));
+        for tenth in 0..100 {
+            tokio::time::sleep(lease / 10).await;
+            assert!(guard.is_held(), "of {lease:?}");
+            // The answers are old when they come, and the deadline counts from when they were asked for.
+            let renewed = tenth > 6;
+            assert!(
+                !renewed || guard.remaining() < lease / 3 * 2,
+                "{:?}",
+                guard.remaining()
+            );
+        }
+        assert!(!fixed.is_held(), "what nobody extends ends all the same");
+    }
+}
+
+/// A second question beside each would make the work twice as much, and so on.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_cannot_keep_up_renews_later_and_loses_nothing() {
+    let switch = Arc::new(Switch::default());
+    let locks = on_a_flaky_store(&switch);
+    let mut guards = Vec::new();
+    for number in 0..1_280 {
+        let request = locks.mutex(format!("{number}")).lease(SECOND);
+        guards.push(request.acquire().await.unwrap());
+        if number % 2 == 0 {
+            tokio::time::sleep(SECOND / 1_000).await;
+        }
+    }
+    // To renew all of them takes 450 ms; a third of the lease is 333 ms.
+    switch.set(Mode::Busy(SECOND * 45 / 100 / 1_280));
+    for tenth in 0..300 {
+        tokio::time::sleep(SECOND / 10).await;
+        let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+        assert_eq!(lost, 0, "after {tenth} tenths of a second");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn replies_that_come_later_than_the_call_timeout_renew_a_hold_of_the_default_lease() {
+    let switch = Arc::new(Switch::default());
+    let locks = on_a_flaky_store(&switch);
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    switch.set(Mode::Slow(SECOND * 11 / 10));
+    for _ in 0..300 {
+        tokio::time::sleep(SECOND).await;
+        assert!(guard.is_held());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_is_never_answered_does_not_keep_the_next_one_back() {
+    let switch = Arc::new(Switch::default());
+    let locks = on_a_flaky_store(&switch);
+    let guard = locks.mutex("a").lease(30 * SECOND).acquire().await.unwrap();
+    // The first renewal is swallowed, 9 to 10 s after the grant.
+    switch.set(Mode::Silent);
+    tokio::time::sleep(SECOND * 21 / 2).await;
+    switch.set(Mode::Up);
+    assert!(guard.remaining() < 20 * SECOND);
+    tokio::time::sleep(2 * SECOND).await;
+    assert!(guard.remaining() > 27 * SECOND, "{:?}", guard.remaining());
+    // The first one fails when nobody needs it any more, and changes nothing.
+    tokio::time::sleep(60 * SECOND).await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_silent_is_asked_a_few_times_and_its_holds_end_in_time() {
+    let switch = Arc::new(Switch::default());
+    let locks = on_a_flaky_store(&switch);
+    let guard = locks.mutex("a").lease(30 * SECOND).acquire().await.unwrap();
+    switch.set(Mode::Silent);
+    let began = tokio::time::Instant::now();
+    assert_eq!(guard.lost().wait().await, LostReason::Expired);
+    assert!(began.elapsed() <= 30 * SECOND, "{:?}", began.elapsed());
+    let asked = switch.renewals.load(Ordering::Relaxed);
+    assert!((2..=5).contains(&asked), "{asked} times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_losses_are_one_line_at_once_and_one_a_second_later() {
+    let log = Log::default();
+    let _logging = tracing::subscriber::set_default(log.clone());
+    let locks = LockManager::in_memory();
+    let mut guards = Vec::new();
+    for key in 0..10_000 {
+        let request = locks.mutex(key.to_string()).lease(SECOND);
+        guards.push(request.auto_renew(false).acquire().await.unwrap());
+    }
+    let refused = locks.mutex("b").lease(SECOND).acquire().await.unwrap();
+    locks.force_release("b").await.unwrap();
+    tokio::time::sleep(4 * SECOND).await;
+    assert!(guards.iter().all(|guard| !guard.is_held()) && !refused.is_held());
+    let lines = log.lines();
+    let [forced, first, more] = lines.as_slice() else {
+        panic!("{lines:?}");
+    };
+    assert!(forced.contains("lock=\"b\"") && forced.contains("force"));
+    assert!(first.contains("lock=") && first.contains("lease ran out"));
+    assert!(more.contains("holds=9999") && more.contains("lease ran out"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_fails_every_renewal_is_a_line_a_second_and_not_one_for_each_batch() {
+    let log = Log::default();
+    let switch = Arc::new(Switch::default());
+    let locks = on_a_flaky_store(&switch);
+    let mut guards = Vec::new();
+    for key in 0..2_000 {
+        let request = locks.mutex(key.to_string()).lease(30 * SECOND);
+        guards.push(request.acquire().await.unwrap());
+    }
+    let _logging = tracing::subscriber::set_default(log.clone());
+    switch.set(Mode::Away);
+    tokio::time::sleep(20 * SECOND).await;
+    let lines = log.lines();
+    assert!((10..=25).contains(&lines.len()), "{lines:?}");
+    switch.set(Mode::Up);
+    tokio::time::sleep(5 * SECOND).await;
+    assert!(guards.iter().all(|guard| guard.remaining() > 19 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watchdog_that_panics_again_and_again_is_restarted_and_logged_less_and_less_often() {
+    let log = Log::default();
+    let switch = Arc::new(Switch::default());
+    let locks = on_a_flaky_store(&switch);
+    let guard = locks
+        .mutex("a")
+        .lease(300 * SECOND)
+        .acquire()
+        .await
+        .unwrap();
+    let _logging = tracing::subscriber::set_default(log.clone());
+    *switch.bug.lock().unwrap() = Some(Bug::Always);
+    tokio::time::sleep(60 * SECOND).await;
+    let bites = switch.bites.load(Ordering::Relaxed);
+    assert!((30..=150).contains(&bites), "{bites} restarts in a minute");
+    let lines = log.lines();
+    assert!((5..=8).contains(&lines.len()), "{lines:?}");
+    *switch.bug.lock().unwrap() = None;
+    tokio::time::sleep(200 * SECOND).await;
+    assert!(guard.remaining() > 150 * SECOND, "it is renewed as before");
+}
+
+/// Holds whose renewals are due over a whole cadence, as they are where locks come and go.
+fn spread(watch: &Watch, count: usize, lease: Duration) -> Vec<Arc<Hold>> {
+    let ids = HolderIds::new();
+    let began = clock::now();
+    let hold = |number: usize| {
+        let key = Key::new("", &LockName::from(number.to_string()), Kind::Mutex).unwrap();
+        let part = u32::try_from(number).unwrap();
+        let sent_at = began + lease / 3 * part / u32::try_from(count).unwrap();
+        let granted = Granted {
+            token: None,
+            sent_at,
+        };
+        let hold = Hold::new(
+            Arc::new(key),
+            None,
+            ids.fresh(),
+            hold_options(lease),
+            granted,
+        );
+        watch.insert(&hold, sent_at);
+        hold
+    };
+    (0..count).map(hold).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_the_schedule_is_short_however_many_holds_there_are() {
+    let lease = 30 * SECOND;
+    let mut per_hold = Vec::new();
+    for count in [2_000, 20_000] {
+        let watch = Arc::new(Watch::default());
+        let backend = MemoryBackend::new(MemoryStore::new(), events_of(&watch));
+        let holds = spread(&watch, count, lease);
+        tokio::time::advance(lease / 10 * 3).await;
+        LOOKED_AT.set(0);
+        let (mut asked, mut longest) = (0, 0);
+        while asked < count {
+            let before = LOOKED_AT.get();
+            let batches = watch.collect(&backend, 2 * SECOND, Duration::ZERO);
+            longest = longest.max(LOOKED_AT.get() - before);
+            asked += batches.iter().map(|batch| batch.holds.len()).sum::<usize>();
+            for Batch { place, holds } in batches {
+                let batch: Vec<_> = holds.iter().map(|hold| hold.renewal()).collect();
+                let answers = Ok(vec![Renewed::Held; batch.len()]);
+                let sent_at = clock::now();
+                watch.settle(&Outcome {
+                    place,
+                    holds,
+                    batch,
+                    answers,
+                    sent_at,
+                });
+            }
+            tokio::time::advance(lease / 3 / 1_000).await;
+        }
+        assert!(longest <= 2 * MOST + 2, "{longest} entries in one look");
+        per_hold.push(LOOKED_AT.get() / count);
+        assert_eq!(watch.count(), holds.len());
+    }
+    assert!(per_hold.iter().all(|looks| *looks <= 8), "{per_hold:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_renewals_that_are_due_at_once_are_taken_a_thousand_at_a_time() {
+    let watch = Arc::new(Watch::default());
+    let backend = MemoryBackend::new(MemoryStore::new(), events_of(&watch));
+    let _holds = spread(&watch, 10_000, 30 * SECOND);
+    tokio::time::advance(21 * SECOND).await;
+    let mut taken = Vec::new();
+    while taken.iter().sum::<usize>() < 10_000 {
+        let batches = watch.collect(&backend, 2 * SECOND, Duration::ZERO);
+        taken.push(batches.iter().map(|batch| batch.holds.len()).sum::<usize>());
+        assert!(taken.len() < 20 && taken.last() <= Some(&MOST), "{taken:?}");
+    }
+}

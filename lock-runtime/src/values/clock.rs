@@ -1,0 +1,210 @@
+//! The only place that reads a clock.
+//!
+//! A [`Moment`] joins two clocks: tokio's, so that tests can pause it, and the boot clock, which goes on
+//! while the machine is suspended. Elapsed time is the larger of the two, so a lease ends on time even when
+//! one of them stood still.
+
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A point in time on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    tokio: Instant,
+    boot: Duration,
+}
+
+/// Now, on both clocks.
+pub(crate) fn now() -> Moment {
+    Moment {
+        tokio: Instant::now(),
+        boot: boot_time(),
+    }
+}
+
+/// Now, on tokio's clock alone: for times that need not outlast a suspension, and for a store whose clock it is.
+pub(crate) fn tick() -> Instant {
+    Instant::now()
+}
+
+/// Sleeps until tokio's clock reaches `moment`. After a suspension this fires late: a caller that must not act late
+/// asks [`Moment::has_passed`] as well.
+pub(crate) fn sleep_until(moment: Moment) -> tokio::time::Sleep {
+    tokio::time::sleep_until(moment.tokio)
+}
+
+pub(crate) fn sleep(duration: Duration) -> tokio::time::Sleep {
+    tokio::time::sleep(duration)
+}
+
+/// Microseconds since the Unix epoch. Only the memory store and the fair and semaphore formats read it.
+pub(crate) fn wall_micros() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| {
+            u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+        })
+}
+
+impl Moment {
+    /// True once either clock has reached this moment.
+    pub(crate) fn has_passed(self) -> bool {
+        now().has_reached(self)
+    }
+
+    /// True if this moment is at or past `other` on either clock. Reads none.
+    pub(crate) fn has_reached(self, other: Moment) -> bool {
+        self.tokio >= other.tokio || self.boot >= other.boot
+    }
+
+    /// Time left on the clock that is further ahead; zero once it has passed.
+    pub(crate) fn remaining(self) -> Duration {
+        self - now()
+    }
+
+    /// Time since this moment on the clock that moved further.
+    pub(crate) fn elapsed(self) -> Duration {
+        now().since(self)
+    }
+
+    /// Time from `earlier` to this moment on the clock that moved further.
+    pub(crate) fn since(self, earlier: Moment) -> Duration {
+        let tokio = self.tokio.saturating_duration_since(earlier.tokio);
+        tokio.max(self.boot.saturating_sub(earlier.boot))
+    }
+
+    /// True if the machine was suspended between `earlier` and this moment: tokio's timers are then late by as much.
+    pub(crate) fn is_behind_a_suspension_since(self, earlier: Moment) -> bool {
+        const NOTICEABLE: Duration = Duration::from_millis(100);
+        let tokio = self.tokio.saturating_duration_since(earlier.tokio);
+        self.boot.saturating_sub(earlier.boot).saturating_sub(tokio) > NOTICEABLE
+    }
+
+    /// When either has come. They may be ordered one way by one clock and the other way by the other.
+    pub(crate) fn earlier(self, other: Moment) -> Moment {
+        Moment {
+            tokio: self.tokio.min(other.tokio),
+            boot: self.boot.min(other.boot),
+        }
+    }
+
+    /// One of the two, so that it is true of it on both clocks.
+    pub(crate) fn later(self, other: Moment) -> Moment {
+        if self.tokio >= other.tokio {
+            self
+        } else {
+            other
+        }
+    }
+
+    /// What timers are ordered by.
+    pub(crate) fn tick(self) -> Instant {
+        self.tokio
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+
+    /// Saturates some decades ahead, like tokio's own far future.
+    fn add(self, duration: Duration) -> Moment {
+        const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
+        let duration = duration.min(FAR);
+        Moment {
+            tokio: self.tokio + duration,
+            boot: self.boot + duration,
+        }
+    }
+}
+
+impl Sub for Moment {
+    type Output = Duration;
+
+    /// The time from `other` to `self`, by the clock that leaves less of it; zero if `other` is later.
+    fn sub(self, other: Moment) -> Duration {
+        let tokio = self.tokio.saturating_duration_since(other.tokio);
+        tokio.min(self.boot.saturating_sub(other.boot))
+    }
+}
+
+#[cfg(all(not(test), target_os = "linux"))]
+fn boot_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
+}
+
+/// Elsewhere tokio's clock decides alone; on macOS it is the monotonic clock, which stops during sleep.
+#[cfg(all(not(test), not(target_os = "linux")))]
+fn boot_time() -> Duration {
+    use std::sync::LazyLock;
+    static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+    ORIGIN.elapsed()
+}
+
+#[cfg(test)]
+use self::pretended::boot_time;
+#[cfg(test)]
+pub(crate) use self::pretended::suspend;
+
+/// A boot clock for unit tests: it goes with tokio's, paused or not, except in suspensions.
+#[cfg(test)]
+mod pretended {
+    use std::cell::Cell;
+    use std::sync::LazyLock;
+    use std::time::{Duration, Instant};
+
+    /// Runtimes may be older than the origin.
+    const OLDEST: Duration = Duration::from_secs(3_600);
+
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+    thread_local! {
+        static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    /// As if the machine had been suspended for so long, for tests on one thread.
+    pub(crate) fn suspend(time: Duration) {
+        SUSPENDED.set(SUSPENDED.get() + time);
+    }
+
+    pub(super) fn boot_time() -> Duration {
+        let now = tokio::time::Instant::now().into_std() + OLDEST;
+        now.duration_since(*ORIGIN) + SUSPENDED.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_moment_passes_with_the_paused_clock() {
+        let moment = now() + Duration::from_secs(30);
+        assert!(!moment.has_passed());
+        tokio::time::advance(Duration::from_secs(31)).await;
+        assert!(moment.has_passed());
+        assert!(moment.elapsed() >= Duration::from_millis(999));
+    }
+
+    #[test]
+    fn the_clock_that_moved_further_decides() {
+        let start = now();
+        let suspended = Moment {
+            tokio: start.tokio,
+            boot: start.boot + Duration::from_secs(60),
+        };
+        let deadline = start + Duration::from_secs(30);
+        assert_eq!(deadline - suspended, Duration::ZERO);
+        assert_eq!(deadline - start, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn an_endless_wait_does_not_overflow() {
+        assert!(!(now() + Duration::MAX).has_passed());
+    }
+}

@@ -1,0 +1,131 @@
+//! Who holds: `<client uuid>:<number>`, Redisson's form.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+use crate::values::decimal;
+#[cfg(feature = "redis")]
+use crate::values::kind::Kind;
+
+/// The first 16 bytes of a holder's SHA-1. Nobody finds the holder's id from it.
+#[cfg(feature = "redis")]
+pub(crate) type Alias = [u8; 16];
+
+#[cfg(feature = "redis")]
+fn first_bytes(text: &str) -> [u8; 16] {
+    let digest = sha1_smol::Sha1::from(text).digest();
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest.bytes()[..16]);
+    bytes
+}
+
+/// The id of one acquisition. Never reused, so a late or repeated message can only mean this one.
+///
+/// `Debug` is redacted: anybody who knows an id could release the lock. [`text`](HolderId::text) is what goes on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct HolderId {
+    client: Uuid,
+    number: u64,
+}
+
+impl HolderId {
+    /// The acquisition's number, unique in its manager.
+    pub(crate) fn number(self) -> u64 {
+        self.number
+    }
+
+    /// The id of one of the holder's permits in a semaphore's leases: 16 bytes, as Redisson's are. It follows from the
+    /// holder, so that a request that is sent twice names the same permits.
+    #[cfg(feature = "redis")]
+    pub(crate) fn permit(self, index: u32) -> [u8; 16] {
+        first_bytes(&format!("{}:{index}", self.text()))
+    }
+
+    /// What messages that others can read along call a holder of something of this kind.
+    #[cfg(feature = "redis")]
+    pub(crate) fn alias(self, kind: Kind) -> Alias {
+        if kind == Kind::Permits {
+            // The store knows permits only by their ids. A set of them is released as a whole: its first one stands for it.
+            return self.permit(0);
+        }
+        first_bytes(&self.text())
+    }
+
+    /// The id as the store knows it. Without the machinery of `fmt`: every call to a store needs one.
+    pub(crate) fn text(self) -> String {
+        let mut client = [0; Hyphenated::LENGTH];
+        let mut text = String::with_capacity(Hyphenated::LENGTH + 1 + decimal::LONGEST);
+        text.push_str(self.client.hyphenated().encode_lower(&mut client));
+        text.push(':');
+        decimal::push(&mut text, self.number);
+        text
+    }
+}
+
+impl fmt::Debug for HolderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HolderId(…:{})", self.number)
+    }
+}
+
+/// Makes the holder ids of one manager.
+pub(crate) struct HolderIds {
+    client: Uuid,
+    next: AtomicU64,
+}
+
+impl HolderIds {
+    /// A client id from the operating system's random generator. Its version is 8, for Redisson's are of version 4:
+    /// in a queue of both, the scripts must tell whose waiters ask again by themselves.
+    pub(crate) fn new() -> HolderIds {
+        HolderIds {
+            client: uuid::Builder::from_custom_bytes(Uuid::new_v4().into_bytes()).into_uuid(),
+            next: AtomicU64::new(1),
+        }
+    }
+
+    /// True if this generator made `id`: the hold is this manager's.
+    pub(crate) fn made(&self, id: HolderId) -> bool {
+        id.client == self.client
+    }
+
+    pub(crate) fn fresh(&self) -> HolderId {
+        HolderId {
+            client: self.client,
+            number: self.next.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+}
+
+impl fmt::Debug for HolderIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HolderIds(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_acquisition_has_an_id_of_its_own_in_redissons_form() {
+        let ids = HolderIds::new();
+        let (a, b) = (ids.fresh().text(), ids.fresh().text());
+        assert_ne!(a, b);
+        let (client, number) = a.split_once(':').unwrap();
+        assert_eq!(client.len(), 36);
+        assert_eq!(client, client.to_lowercase());
+        assert!(number.parse::<i64>().is_ok(), "a Java long");
+        assert_eq!(&a[14..15], "8", "none of Redisson's");
+    }
+
+    #[test]
+    fn debug_output_does_not_reveal_the_client() {
+        let ids = HolderIds::new();
+        let id = ids.fresh();
+        assert!(!format!("{id:?} {ids:?}").contains(&ids.client.to_string()));
+    }
+}

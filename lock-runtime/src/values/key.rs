@@ -1,0 +1,378 @@
+//! The key of a lock in a store, and the names that derive from it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
+use std::sync::{Arc, LazyLock, OnceLock};
+
+use crate::values::decimal;
+use crate::values::error::LockError;
+use crate::values::kind::Kind;
+use crate::values::name::{LockName, MAX_BYTES, invalid};
+
+/// What every fence key starts with, whatever the namespace.
+pub(crate) const FENCE_PREFIX: &str = "lock:fence:{";
+
+/// What the keys start with that a waiting writer keeps, whatever the namespace.
+const WRITER_WAITS: &str = "lock:rw:waiting";
+
+/// A checked name under its namespace: what the store knows as the lock's key.
+#[derive(Clone)]
+pub(crate) struct Key {
+    raw: Box<str>,
+    namespace: usize,
+    kind: Kind,
+    /// Of `raw` and `kind`, computed once: a key is looked up several times on its way.
+    hash: u64,
+}
+
+/// Maps by key take its own hash as it is. It is keyed at random per process, for names hold user data.
+pub(crate) type KeyMap<V> = HashMap<Arc<Key>, V, BuildHasherDefault<Given>>;
+
+/// A hasher that returns the one number it was given.
+#[derive(Debug, Default)]
+pub(crate) struct Given(u64);
+
+impl Hasher for Given {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Only `write_u64` is used; anything else still has to be a hash.
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        self.hash == other.hash && self.kind == other.kind && self.raw == other.raw
+    }
+}
+
+impl Eq for Key {}
+
+impl Key {
+    /// Checks `name` and puts it under `namespace`.
+    pub(crate) fn new(namespace: &str, name: &LockName, kind: Kind) -> Result<Key, LockError> {
+        name.check()?;
+        let text = name.as_str();
+        if namespace.len() + text.len() > MAX_BYTES {
+            return Err(invalid(
+                text,
+                "a name has 512 bytes at most, namespace included",
+            ));
+        }
+        let mut raw = String::with_capacity(namespace.len() + text.len());
+        raw.push_str(namespace);
+        raw.push_str(text);
+        if raw.starts_with(FENCE_PREFIX) {
+            return Err(invalid(
+                text,
+                "keys that start with `lock:fence:{` hold fencing tokens",
+            ));
+        }
+        if raw
+            .strip_prefix(WRITER_WAITS)
+            .is_some_and(|rest| rest.starts_with(':'))
+        {
+            return Err(invalid(
+                text,
+                "keys that start with `lock:rw:waiting:` say that a writer waits",
+            ));
+        }
+        Ok(Key {
+            hash: hash_of(&raw, kind),
+            kind,
+            raw: raw.into(),
+            namespace: namespace.len(),
+        })
+    }
+
+    /// The same name as a lock of another kind.
+    pub(crate) fn as_kind(&self, kind: Kind) -> Key {
+        Key {
+            hash: hash_of(&self.raw, kind),
+            kind,
+            ..self.clone()
+        }
+    }
+
+    /// The key as the store knows it.
+    pub(crate) fn raw(&self) -> &str {
+        &self.raw
+    }
+
+    /// The name as the user gave it.
+    pub(crate) fn name(&self) -> &str {
+        &self.raw[self.namespace..]
+    }
+
+    /// Whether both name the same lock, though perhaps different sides of it.
+    pub(crate) fn is_of_one_lock_with(&self, other: &Key) -> bool {
+        self == other || (self.kind.is_of_one_lock_with(other.kind) && self.raw == other.raw)
+    }
+
+    /// What sort of lock it is.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Redisson's `prefixName(prefix, raw)`: `prefix:raw` if the raw name holds a `{`, else `prefix:{raw}`.
+    #[cfg(any(feature = "redis", test))]
+    pub(crate) fn prefixed(&self, prefix: &str) -> String {
+        if self.raw.contains('{') {
+            [prefix, ":", &self.raw].concat()
+        } else {
+            [prefix, ":{", &self.raw, "}"].concat()
+        }
+    }
+
+    /// Redisson's `suffixName(raw, suffix)`: `raw:suffix` if the raw name holds a `{`, else `{raw}:suffix`.
+    #[cfg(any(feature = "redis", test))]
+    pub(crate) fn suffixed(&self, suffix: &str) -> String {
+        if self.raw.contains('{') {
+            [&self.raw, ":", suffix].concat()
+        } else {
+            ["{", &self.raw, "}:", suffix].concat()
+        }
+    }
+
+    /// The cluster slot that it is in.
+    #[cfg(feature = "redis")]
+    pub(crate) fn slot(&self) -> u16 {
+        slot(self.raw.as_bytes())
+    }
+
+    /// Refuses a name whose derived names would be in other slots than it is: no script could have them together.
+    /// Redisson puts braces around a name that has no `{`, and takes one that has a `{` as it is.
+    #[cfg(any(feature = "redis", test))]
+    pub(crate) fn check_one_slot(&self) -> Result<(), LockError> {
+        let one = match self.raw.contains('{') {
+            true => tag(self.raw.as_bytes()).is_some(),
+            false => !self.raw.contains('}'),
+        };
+        if one {
+            return Ok(());
+        }
+        Err(invalid(
+            self.name(),
+            "in a cluster, a name's first `{` needs a `}` behind it with something in between: its keys would be in several slots",
+        ))
+    }
+
+    /// The key that says, while it lives, that a writer of this library waits for readers to leave.
+    #[cfg(feature = "redis")]
+    pub(crate) fn writer_waits(&self) -> String {
+        self.prefixed(WRITER_WAITS)
+    }
+
+    /// The key that holds the last fencing token: of every lock in this key's slot, or, for a fenced lock, of this one.
+    #[cfg(any(feature = "redis", test))]
+    pub(crate) fn fence(&self) -> String {
+        if self.kind == Kind::Fenced {
+            return self.prefixed("redisson_lock_token");
+        }
+        let mut fence = String::with_capacity(FENCE_PREFIX.len() + decimal::LONGEST + 1);
+        fence.push_str(FENCE_PREFIX);
+        decimal::push(&mut fence, tag_of(slot(self.raw.as_bytes())).into());
+        fence.push('}');
+        fence
+    }
+}
+
+fn hash_of(raw: &str, kind: Kind) -> u64 {
+    static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    // Apart from each other, whatever the name hashes to.
+    SEED.hash_one(raw) ^ kind as u64
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.raw.fmt(f)
+    }
+}
+
+pub(crate) const SLOTS: usize = 16_384;
+
+/// The Redis Cluster slot of a key: CRC16 (XMODEM) of its hash tag, modulo 16384
+/// ([Redis Cluster specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags)).
+#[cfg_attr(not(any(feature = "redis", test)), expect(dead_code))]
+pub(crate) fn slot(key: &[u8]) -> u16 {
+    crc16(tag(key).unwrap_or(key)) % SLOTS as u16
+}
+
+/// What stands between a key's first `{` and the next `}`, if there is anything.
+fn tag(key: &[u8]) -> Option<&[u8]> {
+    let open = key.iter().position(|&byte| byte == b'{')?;
+    let rest = &key[open + 1..];
+    let close = rest.iter().position(|&byte| byte == b'}')?;
+    (close > 0).then(|| &rest[..close])
+}
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc: u16, &byte| {
+        (crc << 8) ^ CRC_TABLE[usize::from((crc >> 8) as u8 ^ byte)]
+    })
+}
+
+const CRC_TABLE: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let mut crc = (index as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            };
+            bit += 1;
+        }
+        table[index] = crc;
+        index += 1;
+    }
+    table
+};
+
+/// The frozen table slot → tag: the smallest decimal number whose text falls into the slot. Every version and
+/// every language that shares fence keys must use it, so it may never change.
+#[cfg_attr(not(any(feature = "redis", test)), expect(dead_code))]
+pub(crate) fn tag_of(slot: u16) -> u32 {
+    static TABLE: OnceLock<Box<[u32]>> = OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        const EMPTY: u32 = u32::MAX;
+        let mut table = vec![EMPTY; SLOTS].into_boxed_slice();
+        let mut missing = SLOTS;
+        let mut text = String::new();
+        for number in 0.. {
+            text.clear();
+            decimal::push(&mut text, u64::from(number));
+            let entry = &mut table[usize::from(slot_of_tag(&text))];
+            if *entry == EMPTY {
+                *entry = number;
+                missing -= 1;
+                if missing == 0 {
+                    break;
+                }
+            }
+        }
+        table
+    });
+    table[usize::from(slot)]
+}
+
+fn slot_of_tag(tag: &str) -> u16 {
+    crc16(tag.as_bytes()) % SLOTS as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(namespace: &str, name: &str) -> Key {
+        Key::new(namespace, &LockName::from(name), Kind::Mutex).unwrap()
+    }
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        assert_eq!(
+            crc16(b"123456789"),
+            0x31c3,
+            "the check value of CRC16/XMODEM"
+        );
+        assert_eq!(slot(b"foo"), 12_182);
+        assert_eq!(slot(b"{user1000}.following"), slot(b"{user1000}.followers"));
+        assert_eq!(
+            slot(b"foo{}{bar}"),
+            crc16(b"foo{}{bar}") % 16_384,
+            "an empty tag is no tag"
+        );
+        assert_eq!(slot(b"foo{{bar}}zap"), crc16(b"{bar") % 16_384);
+    }
+
+    #[test]
+    fn the_fence_key_shares_the_slot_of_its_lock() {
+        for name in ["a", "order:1", "{tag}x", "x{}y", "größe"] {
+            let key = key("lock:", name);
+            assert_eq!(
+                slot(key.fence().as_bytes()),
+                slot(key.raw().as_bytes()),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_table_of_fence_tags_is_frozen() {
+        assert_eq!([0, 1, 2, 12_182, 16_383].map(tag_of), FROZEN_SAMPLES);
+        let sum = (0..16_384).fold(0_u64, |sum, slot| {
+            sum.wrapping_mul(31).wrapping_add(u64::from(tag_of(slot)))
+        });
+        assert_eq!(sum, FROZEN_SUM);
+    }
+
+    const FROZEN_SAMPLES: [u32; 5] = [3_560, 22_179, 48_756, 43_681, 39_296];
+    const FROZEN_SUM: u64 = 13_536_670_272_240_196_212;
+
+    #[test]
+    fn derived_names_are_redissons() {
+        assert_eq!(key("", "order:1").prefixed("p"), "p:{order:1}");
+        assert_eq!(key("", "a{b}c").prefixed("p"), "p:a{b}c");
+        assert_eq!(key("lock:", "x").prefixed("p"), "p:{lock:x}");
+        assert_eq!(key("lock:", "x").suffixed("timeout"), "{lock:x}:timeout");
+        assert_eq!(key("", "a{b}c").suffixed("timeout"), "a{b}c:timeout");
+        assert_eq!(key("", "order:1").suffixed("s"), "{order:1}:s");
+        assert_eq!(key("", "a{b}c").suffixed("s"), "a{b}c:s");
+    }
+
+    #[test]
+    fn names_whose_braces_split_their_keys_are_refused_in_a_cluster() {
+        for (name, split) in [
+            ("order:1", false),
+            ("a{b}c", false),
+            ("{a}{b}", false),
+            ("{a}", false),
+            ("a}{b}", false),
+            ("a{b", true),
+            ("a}b", true),
+            ("x{}y", true),
+            ("{}", true),
+            ("{}{a}", true),
+        ] {
+            let key = key("", name);
+            assert_eq!(key.check_one_slot().is_err(), split, "{name}");
+            if !split {
+                for derived in [key.prefixed("p"), key.suffixed("s"), key.fence()] {
+                    assert_eq!(slot(derived.as_bytes()), slot(name.as_bytes()), "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_lock_cannot_be_put_over_a_fence_key() {
+        let refused = |namespace: &str, name: &str| {
+            Key::new(namespace, &LockName::from(name), Kind::Mutex)
+                .is_err_and(|error| !error.is_retryable())
+        };
+        assert!(refused("lock:", "fence:{7}"));
+        assert!(refused("", "lock:fence:{7}"));
+        assert!(!refused("lock:", "fence:7"));
+        assert!(refused("lock:", "rw:waiting:{x}"));
+        assert!(!refused("lock:", "rw:waiting"));
+    }
+}

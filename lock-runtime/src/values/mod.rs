@@ -1,0 +1,14 @@
+//! Values that the rest is made of. Nothing here knows anything else of the crate; `clock` alone reads clocks.
+
+pub(crate) mod backoff;
+pub(crate) mod clock;
+pub(crate) mod decimal;
+pub(crate) mod error;
+pub(crate) mod fence;
+pub(crate) mod holder;
+pub(crate) mod key;
+pub(crate) mod kind;
+pub(crate) mod name;
+pub(crate) mod options;
+pub(crate) mod replicas;
+pub(crate) mod ttl;

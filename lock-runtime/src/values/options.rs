@@ -1,0 +1,165 @@
+//! Checked options, and how a request's own settings go over them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::values::error::LockError;
+use crate::values::replicas::Replicas;
+use crate::values::ttl::{self, Ttl};
+
+/// The longest wait that is a duration; beyond it there is `wait_forever`.
+const MAX_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const CALL_TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(60);
+
+/// What one script takes in a millisecond of the server's time.
+const MOST_PERMITS: u32 = 1_000;
+
+/// Checked options.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) lease: Duration,
+    /// `None`: as long as leases can be.
+    pub(crate) longest_lease: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) fencing: bool,
+    pub(crate) call_timeout: Duration,
+    pub(crate) shutdown_grace: Duration,
+    pub(crate) max_waiters: usize,
+    pub(crate) max_waiters_per_key: usize,
+    pub(crate) replicas: Replicas,
+    pub(crate) strict: bool,
+    pub(crate) lazy: bool,
+    #[cfg(feature = "redis")]
+    pub(crate) channels: crate::backend::redis::ClusterChannels,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            namespace: "lock:".into(),
+            lease: Duration::from_secs(30),
+            longest_lease: None,
+            wait: Some(Duration::from_secs(10)),
+            fencing: true,
+            call_timeout: Duration::from_secs(2),
+            shutdown_grace: Duration::from_secs(10),
+            max_waiters: 100_000,
+            max_waiters_per_key: 20_000,
+            replicas: Replicas::off(),
+            strict: false,
+            lazy: false,
+            #[cfg(feature = "redis")]
+            channels: crate::backend::redis::ClusterChannels::default(),
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        self.lease("(default)", self.lease, true)?;
+        check_wait(self.wait)?;
+        self.replicas.check()?;
+        if !CALL_TIMEOUTS.contains(&self.call_timeout) {
+            return Err(config(format!(
+                "a call timeout lies between 10 ms and 60 s, not {:?}",
+                self.call_timeout
+            )));
+        }
+        if self.namespace.len() > 256 {
+            return Err(config("a namespace has 256 bytes at most"));
+        }
+        Ok(())
+    }
+
+    /// Checks a lease that is asked for.
+    pub(crate) fn lease(
+        &self,
+        name: &str,
+        lease: Duration,
+        renewed: bool,
+    ) -> Result<Ttl, LockError> {
+        let checked = match self.longest_lease {
+            Some(longest) if lease > longest => {
+                Err("it is longer than the manager's longest lease (`longest_lease`)")
+            }
+            _ => Ttl::new(lease, renewed),
+        };
+        checked.map_err(|why| LockError::InvalidLease {
+            name: name.to_owned(),
+            lease,
+            why,
+        })
+    }
+}
+
+pub(crate) fn config(why: impl Into<String>) -> LockError {
+    LockError::InvalidConfig { why: why.into() }
+}
+
+pub(crate) fn check_wait(wait: Option<Duration>) -> Result<(), LockError> {
+    match wait {
+        Some(wait) if wait > MAX_WAIT => Err(config(format!(
+            "a wait lasts a year at most, not {wait:?}: use `wait_forever`"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn check_permits(permits: u32) -> Result<(), LockError> {
+    if (1..=MOST_PERMITS).contains(&permits) {
+        return Ok(());
+    }
+    Err(config(format!(
+        "a request takes 1 to {MOST_PERMITS} permits, not {permits}"
+    )))
+}
+
+/// What a request asks of its hold. Validated; times are the request's, or the manager's defaults.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldOptions {
+    pub(crate) ttl: Ttl,
+    /// Whether the watchdog extends the lease.
+    pub(crate) renewed: bool,
+    pub(crate) fenced: bool,
+    pub(crate) max_hold: Option<Duration>,
+    /// How many permits of a semaphore; 1 of anything else.
+    pub(crate) permits: u32,
+    /// What logs and metrics call this lock.
+    pub(crate) label: &'static str,
+}
+
+/// What a request sets itself; the manager's options fill the rest.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Overrides {
+    pub(crate) wait: Option<Option<Duration>>,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) auto_renew: Option<bool>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) label: Option<&'static str>,
+}
+
+impl Overrides {
+    /// Checks what was set and fills in the rest.
+    pub(crate) fn hold_options(
+        &self,
+        name: &str,
+        options: &Options,
+    ) -> Result<HoldOptions, LockError> {
+        let lease = self.lease.unwrap_or(options.lease);
+        let renewed = self.auto_renew.unwrap_or(true);
+        let ttl = options.lease(name, lease, renewed)?;
+        if self.max_hold.is_some_and(|longest| longest < ttl::MIN) {
+            return Err(config("`max_hold` lasts 50 ms at least"));
+        }
+        Ok(HoldOptions {
+            ttl,
+            renewed,
+            fenced: options.fencing,
+            max_hold: self.max_hold,
+            permits: 1,
+            label: self.label.unwrap_or("(unlabelled)"),
+        })
+    }
+}

@@ -1,0 +1,178 @@
+//! How many replicas must have a lock before it is handed out.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::values::error::LockError;
+use crate::values::options::config;
+
+const WITHIN: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
+
+/// How many replicas of a Redis master must have a lock before its guard is handed out, by `WAIT`:
+/// [`LockManagerBuilder::replicas`](crate::LockManagerBuilder::replicas).
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use lock_runtime::{LockManager, Replicas};
+///
+/// # async fn connect() -> Result<(), lock_runtime::LockError> {
+/// let replicas = Replicas::majority().within(Duration::from_millis(500));
+/// let locks = LockManager::builder().replicas(replicas);
+/// let locks = locks.connect("redis-sentinel://a,b,c/orders").await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// If fewer have it in time, the lock is given back and asked for again, until the caller's wait is over; the error is
+/// then [`LockError::Unavailable`], and says how many there were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    need: Need,
+    within: Duration,
+    renewals: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    Nothing,
+    AtLeast(u32),
+    Majority,
+}
+
+impl Replicas {
+    /// No replica is asked: the default.
+    pub const fn off() -> Replicas {
+        Replicas::new(Need::Nothing)
+    }
+
+    /// So many replicas, one at least.
+    pub const fn at_least(replicas: u32) -> Replicas {
+        Replicas::new(Need::AtLeast(replicas))
+    }
+
+    /// So many that more than half of all copies have it, the master's among them: one of one or two replicas, two of
+    /// three or four, and never none.
+    ///
+    /// Replicas are counted when the manager connects and whenever a connection that asks them is opened anew. The most
+    /// that were seen count, so that a partition does not make a majority smaller; for good fewer replicas need a new
+    /// manager. Of all masters of a cluster, the one with the most replicas counts, also for those that have fewer: one
+    /// that was just promoted would need fewer else. The user needs the right `+info`.
+    pub const fn majority() -> Replicas {
+        Replicas::new(Need::Majority)
+    }
+
+    const fn new(need: Need) -> Replicas {
+        Replicas {
+            need,
+            within: Duration::from_secs(1),
+            renewals: false,
+        }
+    }
+
+    /// How long they may take: 10 ms to 60 s, by default 1 s. Never longer than a sixth of the lease, which has begun
+    /// by then, nor longer than the caller waits.
+    pub const fn within(mut self, within: Duration) -> Replicas {
+        self.within = within;
+        self
+    }
+
+    /// Whether renewals must be known to as many replicas as well. Default off.
+    ///
+    /// A renewal that is not counts as unanswered: it is repeated, and the hold ends at its local deadline
+    /// ([`LostReason::Expired`](crate::LostReason::Expired)) if none is. So a hold does not outlive an outage of the
+    /// replicas that is longer than its lease, nor in a cluster a move of its slot that takes so long. Without it, such
+    /// a hold goes on at the master alone.
+    ///
+    /// With it, a failover makes no two holders if every server that is promoted has what was confirmed, and its clock is
+    /// ahead of the old master's by no more than 1 % of the lease (10 ms at least): `docs/guarantees.md` says when that
+    /// is so.
+    pub const fn renewals(mut self, on: bool) -> Replicas {
+        self.renewals = on;
+        self
+    }
+
+    pub(crate) fn check(self) -> Result<(), LockError> {
+        if self.need == Need::AtLeast(0) {
+            return Err(config(
+                "at least 0 replicas asks for nothing: use `Replicas::off()`",
+            ));
+        }
+        if !WITHIN.contains(&self.within) {
+            return Err(config(format!(
+                "replicas have between 10 ms and 60 s to confirm a lock, not {:?}",
+                self.within
+            )));
+        }
+        Ok(())
+    }
+
+    /// For a store that has none.
+    pub(crate) fn refuse(self, store: &str) -> Result<(), LockError> {
+        if self.is_on() {
+            return Err(config(format!(
+                "`replicas` is for a Redis master with replicas: {store}"
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_on(self) -> bool {
+        self.need != Need::Nothing
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Replicas {
+    /// How many have to confirm, if there are so many.
+    pub(crate) fn needed_of(self, connected: u32) -> u32 {
+        match self.need {
+            Need::Nothing => 0,
+            Need::AtLeast(replicas) => replicas,
+            Need::Majority => (connected / 2 + connected % 2).max(1),
+        }
+    }
+
+    pub(crate) fn counts(self) -> bool {
+        self.need == Need::Majority
+    }
+
+    pub(crate) fn timeout(self) -> Duration {
+        self.within
+    }
+
+    pub(crate) fn with_renewals(self) -> bool {
+        self.renewals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_asks_for_nothing_or_takes_for_ever_is_refused() {
+        let with = |replicas: Replicas| replicas.check().is_ok();
+        assert!(with(Replicas::off()) && with(Replicas::majority()) && with(Replicas::at_least(1)));
+        assert!(!with(Replicas::at_least(0)));
+        for bad in [0, 9, 60_001] {
+            assert!(!with(
+                Replicas::majority().within(Duration::from_millis(bad))
+            ));
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn a_majority_counts_the_master_and_is_never_of_the_master_alone() {
+        for replicas in 0..9 {
+            let needed = Replicas::majority().needed_of(replicas);
+            let copies = replicas + 1;
+            assert!(needed >= 1);
+            assert!((needed + 1) * 2 > copies, "{needed} of {replicas}");
+            assert!(
+                needed * 2 <= copies || needed == 1,
+                "{needed} of {replicas}: no more than it takes"
+            );
+        }
+    }
+}

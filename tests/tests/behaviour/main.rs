@@ -1,0 +1,21 @@
+//! What locks do, on every store: the suites that a store has to pass.
+
+mod counters;
+mod exclusion;
+mod fair;
+mod fenced;
+mod layer;
+mod lease;
+mod multi;
+mod operators;
+mod parked;
+mod processes;
+mod public_types;
+mod quorum;
+mod read_write;
+mod read_write_nested;
+mod reentry;
+mod release;
+mod semaphore;
+mod tokens;
+mod waiting;

@@ -1,0 +1,249 @@
+//! What an operator sees and does: inspect, force_release, shutdown.
+
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager, LostReason};
+use tests::{Store, eventually, eventually_within};
+use tokio::time::{Instant, sleep};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(60);
+
+tests::suite! {
+    also on a quorum:
+    async fn a_free_lock_is_seen_as_free(store: &mut Store) {
+        let locks = store.manager().await;
+        let info = locks.inspect("k").await.unwrap();
+        assert!(!info.held);
+    }
+
+    async fn a_held_lock_is_seen_with_its_lease(store: &mut Store) {
+        let (holder, other) = (store.manager().await, store.manager().await);
+        let guard = holder.mutex("k").acquire().await.unwrap();
+        for locks in [&holder, &other] {
+            let info = locks.inspect("k").await.unwrap();
+            assert!(info.held, "{info:?}");
+            let left = info.ttl.unwrap();
+            assert!(left > store.lease() / 2 && left <= store.lease(), "{left:?}");
+            assert_eq!(info.count, 1);
+        }
+        guard.release().await.unwrap();
+        assert!(!other.inspect("k").await.unwrap().held);
+    }
+
+    async fn a_forced_release_is_told_to_the_holder_at_once(store: &mut Store) {
+        let (holder, operator) = (store.manager().await, store.manager().await);
+        let guard = holder.mutex("k").acquire().await.unwrap();
+        let forced = Instant::now();
+        assert!(operator.force_release("k").await.unwrap());
+        assert_eq!(guard.lost().wait().await, LostReason::ForceReleased);
+        // A push, not the next renewal, which is 10 s away.
+        assert!(forced.elapsed() < 1_000 * MS, "{:?}", forced.elapsed());
+        assert!(!guard.is_held());
+        match guard.release().await {
+            Err(LockError::Lost { reason, .. }) => assert_eq!(reason, LostReason::ForceReleased),
+            other => panic!("expected Lost, got {other:?}"),
+        }
+    }
+
+    async fn a_forced_release_by_the_holders_own_manager_is_told_too(store: &mut Store) {
+        let locks = store.manager().await;
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        assert!(locks.force_release("k").await.unwrap());
+        assert_eq!(guard.lost().wait().await, LostReason::ForceReleased);
+        drop(guard);
+    }
+
+    async fn a_forced_release_drops_the_body(store: &mut Store) {
+        let (holder, operator) = (store.manager().await, store.manager().await);
+        let request = holder.mutex("k");
+        let (tell, started) = tokio::sync::oneshot::channel();
+        let body = tokio::spawn(request.run(|_| async move {
+            tell.send(()).unwrap();
+            sleep(LONG * 60).await;
+        }));
+        started.await.unwrap();
+        assert!(operator.force_release("k").await.unwrap());
+        match body.await.unwrap() {
+            Err(LockError::Lost { reason, completed, .. }) => {
+                assert_eq!((reason, completed), (LostReason::ForceReleased, false));
+            }
+            other => panic!("expected Lost, got {other:?}"),
+        }
+    }
+
+    async fn a_forced_release_wakes_a_waiter_and_spares_the_next_holder(store: &mut Store) {
+        let (holder, waiter) = (store.manager().await, store.manager().await);
+        let operator = store.manager().await;
+        let old = holder.mutex("k").acquire().await.unwrap();
+        let request = waiter.mutex("k").wait(LONG);
+        let pending = tokio::spawn(async move { request.acquire().await });
+        sleep(300 * MS).await;
+        let forced = Instant::now();
+        assert!(operator.force_release("k").await.unwrap());
+        let next = pending.await.unwrap().unwrap();
+        assert!(forced.elapsed() < 700 * MS, "{:?}", forced.elapsed());
+        old.lost().wait().await;
+        drop(old);
+        sleep(100 * MS).await;
+        assert!(next.is_held() && operator.inspect("k").await.unwrap().held);
+        next.release().await.unwrap();
+    }
+
+    async fn a_forced_release_that_overtakes_the_grant_is_not_missed(store: &mut Store) {
+        let (holder, operator) = (store.manager().await, store.manager().await);
+        for _ in 0..50 {
+            let pending = tokio::spawn(holder.mutex("k").wait(LONG).acquire());
+            // In a quorum, each may take away the one vote that there is, so that none finds a majority of them.
+            while !operator.force_release("k").await.unwrap() && !pending.is_finished() {
+                tokio::task::yield_now().await;
+            }
+            let guard = pending.await.unwrap().unwrap();
+            // Either it was told, or it was early enough to acquire a second time.
+            // Long before the next renewal, which would find out.
+            eventually_within(2_000 * MS, "a guard that claims to hold does hold", async || {
+                !guard.is_held() || operator.inspect("k").await.unwrap().held
+            }).await;
+            drop(guard);
+            eventually("the key is free", async || !operator.inspect("k").await.unwrap().held).await;
+        }
+    }
+
+    async fn forcing_a_free_lock_does_nothing(store: &mut Store) {
+        let locks = store.manager().await;
+        assert!(!locks.force_release("k").await.unwrap());
+    }
+
+    async fn a_deleted_lock_is_noticed_at_the_next_check(store: &mut Store) {
+        let locks = store.manager().await;
+        let renewed = locks.mutex("renewed").lease(1_500 * MS).acquire().await.unwrap();
+        let request = locks.mutex("fixed").lease(1_500 * MS).auto_renew(false);
+        let fixed = request.acquire().await.unwrap();
+        let started = Instant::now();
+        store.flush();
+        assert_eq!(renewed.lost().wait().await, LostReason::Refused);
+        assert_eq!(fixed.lost().wait().await, LostReason::Refused);
+        assert!(started.elapsed() < 1_400 * MS, "{:?}", started.elapsed());
+        drop(renewed);
+        drop(fixed);
+    }
+
+    async fn a_shutdown_waits_for_holds_and_refuses_newcomers_and_waiters(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let request = locks.mutex("k").wait(LONG);
+        let waiter = tokio::spawn(async move { request.acquire().await });
+        sleep(50 * MS).await;
+        let closing = tokio::spawn({
+            let locks = locks.clone();
+            async move { locks.shutdown().await }
+        });
+        assert!(matches!(waiter.await.unwrap(), Err(LockError::ShuttingDown { .. })));
+        let refused = locks.mutex("other").acquire().await;
+        assert!(matches!(refused, Err(LockError::ShuttingDown { .. })), "{refused:?}");
+        assert!(guard.is_held() && !closing.is_finished());
+        guard.release().await.unwrap();
+        closing.await.unwrap();
+        other.mutex("k").try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    }
+
+    async fn a_shutdown_does_not_cut_off_the_release_that_it_waited_for(store: &mut Store) {
+        let other = store.manager().await;
+        for _ in 0..40 {
+            let locks = store.manager().await;
+            let guard = locks.mutex("k").acquire().await.unwrap();
+            let closing = tokio::spawn(async move { locks.shutdown().await });
+            tokio::task::yield_now().await;
+            guard.release().await.unwrap();
+            closing.await.unwrap();
+            let next = other.mutex("k").try_acquire().await.unwrap();
+            next.expect("released").release().await.unwrap();
+        }
+    }
+
+    async fn a_lock_granted_after_the_shutdown_began_is_given_back(store: &mut Store) {
+        let other = store.manager().await;
+        for _ in 0..40 {
+            let locks = store.connect(LockManager::builder().shutdown_grace(50 * MS)).await;
+            let pending = tokio::spawn(locks.mutex("k").run(async |_| sleep(LONG * 60).await));
+            // The store may have the lock before the request knows.
+            while !other.inspect("k").await.unwrap().held {
+                tokio::task::yield_now().await;
+            }
+            locks.shutdown().await;
+            assert!(pending.await.unwrap().is_err());
+            let next = other.mutex("k").try_acquire().await.unwrap();
+            next.expect("given back").release().await.unwrap();
+        }
+    }
+
+    async fn a_request_dropped_during_a_shutdown_leaves_nothing_behind(store: &mut Store) {
+        let other = store.manager().await;
+        for _ in 0..40 {
+            let locks = store.manager().await;
+            let pending = tokio::spawn(locks.mutex("k").run(async |_| sleep(LONG * 60).await));
+            // The store may have the lock before the request knows.
+            while !other.inspect("k").await.unwrap().held {
+                tokio::task::yield_now().await;
+            }
+            pending.abort();
+            locks.shutdown().await;
+            let next = other.mutex("k").try_acquire().await.unwrap();
+            next.expect("given back").release().await.unwrap();
+        }
+    }
+
+    async fn after_the_grace_a_shutdown_ends_bodies_and_frees_their_keys(store: &mut Store) {
+        let builder = LockManager::builder().shutdown_grace(200 * MS);
+        let (locks, other) = (store.connect(builder).await, store.manager().await);
+        let (tell, running) = tokio::sync::oneshot::channel();
+        let body = tokio::spawn(locks.mutex("k").run(|_| async move {
+            tell.send(()).unwrap();
+            sleep(LONG * 60).await;
+        }));
+        running.await.unwrap();
+        let started = Instant::now();
+        locks.shutdown().await;
+        assert!(started.elapsed() < 3_000 * MS, "{:?}", started.elapsed());
+        match body.await.unwrap() {
+            Err(LockError::Lost { reason, .. }) => assert_eq!(reason, LostReason::Shutdown),
+            other => panic!("expected Lost, got {other:?}"),
+        }
+        other.mutex("k").try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    }
+
+    async fn a_shutdown_does_not_wait_in_vain_for_a_guard_that_nobody_drops(store: &mut Store) {
+        let other = store.manager().await;
+        let locks = store.connect(LockManager::builder().shutdown_grace(100 * MS)).await;
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let started = Instant::now();
+        locks.shutdown().await;
+        assert!(started.elapsed() >= 100 * MS && started.elapsed() < 1_500 * MS, "{:?}", started.elapsed());
+        assert_eq!(guard.lost().wait().await, LostReason::Shutdown);
+        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+        // Dropped late, it still gives its key back, long before its lease is over.
+        let started = Instant::now();
+        drop(guard);
+        other.mutex("k").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+        assert!(started.elapsed() < store.lease() / 2, "{:?}", started.elapsed());
+        // It is done, and need not be waited for again.
+        let started = Instant::now();
+        locks.shutdown().await;
+        assert!(started.elapsed() < 100 * MS, "{:?}", started.elapsed());
+    }
+
+    async fn a_guard_whose_owner_answers_to_its_loss_is_given_back_before_the_shutdown_returns(store: &mut Store) {
+        let other = store.manager().await;
+        let locks = store.connect(LockManager::builder().shutdown_grace(100 * MS)).await;
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let owner = tokio::spawn(async move {
+            let reason = guard.lost().wait().await;
+            drop(guard);
+            reason
+        });
+        locks.shutdown().await;
+        let next = other.mutex("k").try_acquire().await.unwrap();
+        next.expect("given back").release().await.unwrap();
+        assert_eq!(owner.await.unwrap(), LostReason::Shutdown);
+    }
+}

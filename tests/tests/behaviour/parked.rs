@@ -1,0 +1,183 @@
+//! Callers that began to acquire and are not polled any more: `select!` on `&mut acquire` with a slow arm does that,
+//! and `buffer_unordered` with a slow consumer. They cost others a lease at most.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockGuard, LockManager};
+use tests::Store;
+use tokio::time::{Instant, sleep, timeout};
+
+const MS: Duration = Duration::from_millis(1);
+const LEASE: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(60);
+/// A lease, the cap of a sleep, and slack for a busy machine.
+const SOON: Duration = Duration::from_millis(4_500);
+/// Two looks at who is silent, 3.2 s apart, and slack for a busy machine.
+const PASSED: Duration = Duration::from_secs(10);
+
+type Acquire = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
+
+/// Polls the future for so long and then no more.
+async fn park(
+    acquire: impl Future<Output = Result<LockGuard, LockError>> + Send + 'static,
+    after: Duration,
+) -> Acquire {
+    let mut acquire: Acquire = Box::pin(acquire);
+    waits(&mut acquire, after).await;
+    acquire
+}
+
+/// Polls the future for so long; it has to wait.
+async fn waits(acquire: &mut Acquire, long: Duration) {
+    let early = timeout(long, acquire).await;
+    assert!(early.is_err(), "had to wait: {early:?}");
+}
+
+tests::suite! {
+    also on a quorum:
+    async fn a_lock_that_was_handed_to_a_parked_caller_is_free_after_a_lease(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
+        let request = locks.mutex("k").lease(LEASE).wait(LONG);
+        let mut heir = park(request.acquire(), Duration::ZERO).await;
+        guard.release().await.unwrap();
+        let handed_over = Instant::now();
+        let guard = other.mutex("k").wait(SOON).acquire().await.unwrap();
+        let taken = handed_over.elapsed();
+        assert!(taken > LEASE / 2, "it was handed over: {taken:?}");
+        // It was lost before its caller saw it. That one asks again, and waits.
+        waits(&mut heir, 300 * MS).await;
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+        let guard = heir.await.unwrap();
+        assert!(guard.is_held());
+        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+        // The caller has it, so it is renewed.
+        sleep(2 * LEASE).await;
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+    }
+
+    async fn a_caller_that_is_polled_after_its_wait_gets_no_lock_that_it_did_not_take(store: &mut Store) {
+        let locks = store.manager().await;
+        let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
+        let request = locks.mutex("k").lease(LEASE).wait(300 * MS);
+        let heir = park(request.acquire(), Duration::ZERO).await;
+        guard.release().await.unwrap();
+        sleep(2 * LEASE).await;
+        let late = heir.await;
+        assert!(matches!(late, Err(LockError::Busy { .. })), "{late:?}");
+        let guard = locks.mutex("k").wait(SOON).acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+
+    async fn a_caller_that_is_polled_late_gets_a_lock_that_lasts(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let guard = locks.mutex("k").lease(3 * LEASE).acquire().await.unwrap();
+        let request = locks.mutex("k").lease(3 * LEASE).wait(LONG);
+        let heir = park(request.acquire(), Duration::ZERO).await;
+        guard.release().await.unwrap();
+        // Past the moment at which it would have been renewed, and within its lease.
+        sleep(3 * LEASE / 2).await;
+        let guard = heir.await.unwrap();
+        sleep(3 * LEASE).await;
+        assert!(guard.is_held(), "renewed from then on");
+        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+        guard.release().await.unwrap();
+    }
+
+    async fn the_local_queue_goes_on_when_the_caller_at_its_head_does_not_take_its_lock(store: &mut Store) {
+        let locks = store.manager().await;
+        let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
+        let request = locks.mutex("k").lease(LEASE).wait(LONG);
+        let heir = park(request.clone().acquire(), Duration::ZERO).await;
+        let next = park(request.acquire(), Duration::ZERO).await;
+        guard.release().await.unwrap();
+        let next = timeout(SOON, next).await.expect("the next one is served").unwrap();
+        next.release().await.unwrap();
+        heir.await.unwrap().release().await.unwrap();
+    }
+
+    async fn a_part_of_a_set_that_a_parked_caller_has_is_free_after_a_lease(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let second = other.mutex("2").lease(LEASE).acquire().await.unwrap();
+        let set = ["1", "2"].map(|name| locks.mutex(name).lease(LEASE));
+        let mut set = park(locks.multi(set).wait(LONG).acquire(), 1_500 * MS).await;
+        let parked = Instant::now();
+        let first = other.mutex("1").wait(SOON).acquire().await.unwrap();
+        assert!(parked.elapsed() > LEASE / 4, "it was taken: {:?}", parked.elapsed());
+        second.release().await.unwrap();
+        waits(&mut set, 300 * MS).await;
+        assert!(first.is_held());
+        first.release().await.unwrap();
+        let set = set.await.unwrap();
+        sleep(2 * LEASE).await;
+        assert!(set.is_held(), "a set that its caller has is renewed");
+        for name in ["1", "2"] {
+            assert!(other.mutex(name).try_acquire().await.unwrap().is_none());
+        }
+        set.release().await.unwrap();
+    }
+
+    async fn a_part_of_a_set_is_kept_while_its_caller_waits_for_the_rest(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let second = other.mutex("2").lease(LEASE).acquire().await.unwrap();
+        let set = ["1", "2"].map(|name| locks.mutex(name).lease(LEASE));
+        let mut set = park(locks.multi(set).wait(LONG).acquire(), LEASE).await;
+        let until = Instant::now() + 4 * LEASE;
+        while Instant::now() < until {
+            waits(&mut set, 50 * MS).await;
+            assert!(other.mutex("1").try_acquire().await.unwrap().is_none());
+        }
+        second.release().await.unwrap();
+        set.await.unwrap().release().await.unwrap();
+    }
+
+    async fn callers_that_were_parked_while_they_asked_keep_nobody_else_from_asking(store: &mut Store) {
+        let locks = store.manager().await;
+        let mut parked = Vec::new();
+        // More than the acquires that a connection takes at once.
+        for number in 0..1_100 {
+            let request = locks.mutex(format!("parked:{number}")).lease(LEASE);
+            let mut acquire = Box::pin(request.acquire());
+            // Once: what it needs for its request is in its hands, and stays there.
+            poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx).is_ready())).await;
+            parked.push(acquire);
+            // A task may not begin as many requests without a pause.
+            tokio::task::yield_now().await;
+        }
+        let guard = locks.mutex("k").wait(PASSED).acquire().await.unwrap();
+        guard.release().await.unwrap();
+        drop(parked);
+    }
+
+    async fn local_callers_pass_a_parked_one_that_asks_for_all_of_them(store: &mut Store) {
+        let builder = LockManager::builder().call_timeout(200 * MS);
+        let (locks, other) = (store.connect(builder).await, store.manager().await);
+        let held = other.mutex("k").acquire().await.unwrap();
+        let request = locks.mutex("k").wait(LONG);
+        let head = park(request.clone().acquire(), 300 * MS).await;
+        let next = park(request.acquire(), Duration::ZERO).await;
+        held.release().await.unwrap();
+        let next = timeout(PASSED, next).await.expect("it is passed").unwrap();
+        assert!(next.is_held());
+        next.release().await.unwrap();
+        head.await.unwrap().release().await.unwrap();
+    }
+
+    async fn local_callers_pass_a_release_that_nobody_polls(store: &mut Store) {
+        let builder = LockManager::builder().call_timeout(200 * MS);
+        let locks = store.connect(builder).await;
+        let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
+        let release = guard.release();
+        let guard = timeout(PASSED, locks.mutex("k").wait(LONG).acquire()).await;
+        let guard = guard.expect("it is passed").unwrap();
+        drop(release);
+        sleep(LEASE).await;
+        assert!(guard.is_held(), "what was released late is another hold");
+        guard.release().await.unwrap();
+    }
+}

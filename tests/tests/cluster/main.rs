@@ -1,0 +1,12 @@
+//! What only a Redis Cluster can do to a lock: slots that move, masters that change.
+
+mod atomic;
+mod down;
+mod failover;
+mod gaps;
+mod half_moved;
+mod kinds;
+mod moves;
+mod replicas;
+mod subscriptions;
+mod undone;

@@ -1,0 +1,31 @@
+//! What happens when servers, connections, processes and callers fail.
+
+mod abuse;
+mod acl;
+mod acl_groups;
+mod busy;
+mod cancel;
+mod counters;
+mod crowds;
+mod exclusion;
+mod fair;
+mod frozen;
+mod inputs;
+mod keys;
+mod managed;
+mod multi;
+mod network;
+mod outages;
+mod processes;
+mod quorum;
+mod read_write;
+mod replicas;
+mod rights;
+mod runtimes;
+mod semaphore;
+mod sentinel;
+mod server;
+mod tls;
+mod two_masters;
+mod wakeups;
+mod watchdog;

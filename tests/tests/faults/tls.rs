@@ -1,0 +1,202 @@
+//! `rediss://` with an authority of one's own, and without.
+//!
+//! In processes of their own: the trusted authorities are an environment variable.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use lock_runtime::LockManager;
+use tests::faults::took;
+use tests::{RedisCluster, RedisServer, SentinelGroup, TlsFiles, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+/// Where the files are of the authority that this process trusts.
+const TRUSTED: &str = "LOCK_TEST_TLS_FILES";
+
+/// What `holder connect` says, and how long it took.
+fn connect(url: &str, authority: &std::path::Path) -> (String, Duration) {
+    let started = Instant::now();
+    let output = Command::new(env!("CARGO_BIN_EXE_holder"))
+        .args(["connect", url])
+        .env("SSL_CERT_FILE", authority)
+        .env_remove("SSL_CERT_DIR")
+        .output()
+        .expect("run the holder");
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).expect("text");
+    (said.trim().to_owned(), started.elapsed())
+}
+
+#[tokio::test]
+async fn a_certificate_of_a_trusted_private_authority_is_accepted() {
+    let server = RedisServer::builder().tls().start();
+    let (said, _) = connect(&server.tls_url(), &server.tls_files().authority);
+    assert_eq!(said, "ok");
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn a_password_works_by_tls() {
+    let server = RedisServer::builder().tls().requirepass("correct").start();
+    let authority = &server.tls_files().authority;
+    let url = server.tls_url();
+    let (said, _) = connect(&url.replace("rediss://", "rediss://:correct@"), authority);
+    assert_eq!(said, "ok");
+    let (said, _) = connect(&url.replace("rediss://", "rediss://:secret@"), authority);
+    assert!(
+        said.starts_with("error Denied") && !said.contains("secret"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_certificate_of_an_unknown_authority_is_refused_at_once() {
+    let server = RedisServer::builder().tls().start();
+    let stranger = RedisServer::builder().tls().start();
+    let (said, took) = connect(&server.tls_url(), &stranger.tls_files().authority);
+    assert!(said.starts_with("error Denied"), "{said}");
+    assert!(
+        said.contains("TLS") && said.contains("certificate"),
+        "{said}"
+    );
+    assert!(took < Duration::from_secs(3), "no retry: {took:?}");
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_name_is_refused() {
+    let server = RedisServer::builder().tls().start();
+    // The certificate says `localhost` and, as a name, `127.0.0.1`; this is neither.
+    let url = server
+        .tls_url()
+        .replace("localhost", "localhost.localdomain");
+    let (said, _) = connect(&url, &server.tls_files().authority);
+    assert!(said.starts_with("error"), "{said}");
+    assert!(!server.exists("lock:k"));
+}
+
+#[tokio::test]
+async fn a_plain_port_behind_a_tls_url_is_an_error_and_no_hang() {
+    let server = RedisServer::builder().tls().start();
+    let url = format!("rediss://localhost:{}/", server.port());
+    let (said, took) = connect(&url, &server.tls_files().authority);
+    assert!(said.starts_with("error"), "{said}");
+    assert!(took < Duration::from_secs(8), "{took:?}");
+}
+
+#[tokio::test]
+async fn sentinels_and_their_master_are_spoken_to_by_tls_and_verified() {
+    let group = SentinelGroup::builder(0, 1).tls().start().await;
+    let (master, url) = (&group.servers[0], group.tls_url());
+    let (said, _) = connect(&url, &master.tls_files().authority);
+    assert_eq!(said, "ok");
+    let stranger = RedisServer::builder().tls().start();
+    let (said, _) = connect(&url, &stranger.tls_files().authority);
+    assert!(said.starts_with("error Denied"), "{said}");
+    assert!(said.contains("certificate"), "{said}");
+    assert!(master.stray_keys().is_empty());
+}
+
+/// Runs the test once more, in a process that trusts a new authority. `None` in the first one, when that is over.
+fn in_a_process_with_trust(test: &str) -> Option<TlsFiles> {
+    if let Some(dir) = std::env::var_os(TRUSTED) {
+        return Some(TlsFiles::of(dir.as_ref()));
+    }
+    let dir = tempfile::Builder::new()
+        .prefix("lock-test")
+        .tempdir()
+        .expect("a directory");
+    let files = TlsFiles::write_to(dir.path());
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args([&format!("tls::{test}"), "--exact", "--nocapture"])
+        .env(TRUSTED, dir.path())
+        .env("SSL_CERT_FILE", &files.authority)
+        .env_remove("SSL_CERT_DIR")
+        .output()
+        .expect("run this program");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{complaint}");
+    assert!(said.contains("1 passed"), "{said}");
+    None
+}
+
+#[tokio::test]
+async fn locks_of_a_cluster_live_by_tls_and_move_with_their_slots() {
+    let test = "locks_of_a_cluster_live_by_tls_and_move_with_their_slots";
+    let Some(files) = in_a_process_with_trust(test) else {
+        return;
+    };
+    let cluster = RedisCluster::builder().tls(files).start().await;
+    let url = cluster.tls_url();
+    let connect = || LockManager::connect(&url);
+    let (locks, other) = (connect().await.unwrap(), connect().await.unwrap());
+    let lease = 2_000 * MS;
+    let mut contended = Vec::new();
+    for node in 0..3 {
+        let key = cluster.key_at(node, "lock:k");
+        let request = locks.mutex(&key["lock:".len()..]).lease(lease);
+        let first = request.clone().acquire().await.unwrap();
+        assert!(cluster.nodes[node].exists(&key));
+        let next = tokio::spawn(request.wait(lease).acquire());
+        tokio::time::sleep(20 * MS).await;
+        first.release().await.unwrap();
+        // Handed over within the process.
+        let guard = next.await.unwrap().unwrap();
+        let request = other.mutex(&key["lock:".len()..]).wait(10 * lease);
+        contended.push((key, guard, tokio::spawn(request.acquire())));
+    }
+    let (key, ..) = &contended[0];
+    cluster.move_slot(cluster.slot_of(key), 1).await;
+    tokio::time::sleep(lease + lease / 2).await;
+    for (key, guard, waiting) in contended {
+        assert!(
+            guard.is_held() && !waiting.is_finished(),
+            "{key} is renewed"
+        );
+        let channels = || -> Vec<String> {
+            let owner = cluster.owner_of_key(&key);
+            cluster.query(owner, &["PUBSUB", "SHARDCHANNELS"])
+        };
+        eventually("it is listened to", async || {
+            channels().iter().any(|channel| channel.contains(&key))
+        })
+        .await;
+        let (got, waited) = took(async {
+            guard.release().await.unwrap();
+            waiting.await.unwrap().unwrap()
+        })
+        .await;
+        assert!(waited < 750 * MS, "woken, not by the cap: {waited:?}");
+        got.release().await.unwrap();
+    }
+    // And nobody has gone by the plain ports.
+    for node in &cluster.nodes {
+        let clients: String = node.query(&["CLIENT", "LIST", "TYPE", "NORMAL"]);
+        let plain = format!("laddr=127.0.0.1:{} ", node.port());
+        let strangers = clients.lines().filter(|line| line.contains(&plain));
+        let strangers: Vec<_> = strangers
+            .filter(|line| !line.contains("test-support"))
+            .collect();
+        assert!(strangers.is_empty(), "{strangers:?}");
+    }
+}
+
+#[tokio::test]
+async fn nodes_of_a_cluster_are_verified() {
+    let dir = tempfile::Builder::new()
+        .prefix("lock-test")
+        .tempdir()
+        .expect("a directory");
+    let files = TlsFiles::write_to(dir.path());
+    let cluster = RedisCluster::builder().tls(files.clone()).start().await;
+    let (said, _) = connect(&cluster.tls_url(), &files.authority);
+    assert_eq!(said, "ok");
+    let stranger = RedisServer::builder().tls().start();
+    let (said, took) = connect(&cluster.tls_url(), &stranger.tls_files().authority);
+    assert!(said.starts_with("error Denied"), "{said}");
+    assert!(
+        said.contains("TLS") && said.contains("certificate"),
+        "{said}"
+    );
+    assert!(took < Duration::from_secs(3), "no retry: {took:?}");
+}

@@ -1,0 +1,56 @@
+//! Documents against what they speak of.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+
+/// All functions in the Rust files below a directory.
+fn functions_below(directory: &Path, names: &mut HashSet<String>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            functions_below(&path, names);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let defined = text.lines().filter_map(|line| line.split_once("fn "));
+            names.extend(defined.filter_map(|(_, rest)| Some(rest.split_once('(')?.0.to_owned())));
+        }
+    }
+}
+
+#[test]
+fn the_threat_model_names_tests_and_fuzz_targets_that_there_are() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = fs::read_to_string(root.join("docs/threat-model.md")).unwrap();
+    let mut there = HashSet::new();
+    for part in ["lock-macros", "lock-runtime", "tower-lock", "tests"] {
+        functions_below(&root.join(part), &mut there);
+    }
+    let mut named = 0;
+    let rows = text
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.contains("shown by"));
+    for row in rows {
+        let shown_by = row.trim_end_matches('|').rsplit('|').next().unwrap();
+        let (tests, targets) = shown_by.split_once("fuzz").unwrap_or((shown_by, ""));
+        let quoted = |text: &str| -> Vec<String> {
+            text.split('`')
+                .skip(1)
+                .step_by(2)
+                .map(str::to_owned)
+                .collect()
+        };
+        for test in quoted(tests)
+            .iter()
+            .filter(|test| !test.contains(['.', '[']))
+        {
+            assert!(there.contains(test), "no test is called {test}");
+            named += 1;
+        }
+        for target in quoted(targets) {
+            let seeds = root.join("tests/fuzz/seeds").join(&target);
+            assert!(seeds.is_dir(), "no fuzz target is called {target}");
+        }
+    }
+    assert!(named > 40, "only {named} were found");
+}

@@ -1,0 +1,7 @@
+//! The support library itself, and documents against what they speak of.
+
+mod cluster;
+mod documents;
+mod proxy;
+mod server;
+mod shared;

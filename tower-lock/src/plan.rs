@@ -1,0 +1,65 @@
+//! What a layer asks of its locks: the options that each of its services works by.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_runtime::{LockManager, LockName, LockRequest};
+
+use crate::key::Mode;
+use crate::waiters::{Caps, Waiters};
+
+/// What is done for each request that needs a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan<R> {
+    pub(crate) manager: LockManager,
+    pub(crate) options: LockOptions,
+    pub(crate) caps: Caps,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) reply: R,
+}
+
+/// How long a request may keep its lock unless the layer says otherwise.
+const LONGEST_HOLD: Duration = Duration::from_secs(60);
+
+/// What the layer asks of each lock; the manager's defaults fill the rest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LockOptions {
+    pub(crate) wait: Option<Duration>,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) label: Option<&'static str>,
+}
+
+impl Default for LockOptions {
+    fn default() -> LockOptions {
+        LockOptions {
+            wait: None,
+            lease: None,
+            max_hold: Some(LONGEST_HOLD),
+            label: None,
+        }
+    }
+}
+
+impl LockOptions {
+    pub(crate) fn request(&self, manager: &LockManager, name: LockName, mode: Mode) -> LockRequest {
+        let mut request = match mode {
+            Mode::Exclusive => manager.mutex(name),
+            Mode::Read => manager.read(name),
+            Mode::Write => manager.write(name),
+        };
+        if let Some(wait) = self.wait {
+            request = request.wait(wait);
+        }
+        if let Some(lease) = self.lease {
+            request = request.lease(lease);
+        }
+        if let Some(longest) = self.max_hold {
+            request = request.max_hold(longest);
+        }
+        if let Some(label) = self.label {
+            request = request.label(label);
+        }
+        request
+    }
+}

@@ -1,0 +1,130 @@
+//! The layer's own caps on waiting requests. A manager has caps of its own, over all of its callers.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lock_runtime::LockName;
+
+use crate::key::Client;
+use crate::refusal::RefusalKind;
+
+/// How many requests may wait at a time. `None`: as many as the manager lets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Caps {
+    pub(crate) all: Option<usize>,
+    pub(crate) per_key: Option<usize>,
+}
+
+/// Who waits in the services of one layer.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    all: usize,
+    keys: HashMap<Arc<str>, usize>,
+    clients: HashMap<ClientName, usize>,
+}
+
+/// `None` stands for all requests that name no client.
+type ClientName = Option<Arc<str>>;
+
+impl Waiters {
+    // Nothing panics while the counts are locked.
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request in until its waiting is dropped, or says which cap is reached. `None` where nothing is
+    /// capped, and nothing is counted.
+    pub(crate) fn enter(
+        self: &Arc<Waiters>,
+        caps: Caps,
+        client: Option<Client>,
+    ) -> Result<Option<Waiting>, RefusalKind> {
+        if caps.all.is_none() && caps.per_key.is_none() && client.is_none() {
+            return Ok(None);
+        }
+        let mut counts = self.counts();
+        let name = |name: LockName| Arc::from(name.as_str());
+        let client = client.map(|client| (client.name.map(name), client.most));
+        // The client's own cap first: it is the client who can do something about it.
+        if let Some((client, most)) = &client
+            && is_full(&counts.clients, client, *most)
+        {
+            return Err(RefusalKind::ClientOverloaded);
+        }
+        if caps.all.is_some_and(|most| counts.all >= most) {
+            return Err(RefusalKind::Overloaded);
+        }
+        let client = client.map(|(client, _)| client);
+        counts.all += 1;
+        if let Some(client) = &client {
+            *counts.clients.entry(client.clone()).or_default() += 1;
+        }
+        drop(counts);
+        Ok(Some(Waiting {
+            waiters: self.clone(),
+            per_key: caps.per_key,
+            key: None,
+            client,
+        }))
+    }
+}
+
+/// A request that waits and is counted.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    waiters: Arc<Waiters>,
+    per_key: Option<usize>,
+    key: Option<Arc<str>>,
+    client: Option<ClientName>,
+}
+
+impl Waiting {
+    /// Counts the request for its key, too, or says that the key's cap is reached.
+    pub(crate) fn ask_for(&mut self, name: &LockName) -> Result<(), RefusalKind> {
+        let Some(most) = self.per_key else {
+            return Ok(());
+        };
+        let key = Arc::from(name.as_str());
+        let mut counts = self.waiters.counts();
+        if is_full(&counts.keys, &key, most) {
+            return Err(RefusalKind::Overloaded);
+        }
+        *counts.keys.entry(key.clone()).or_default() += 1;
+        drop(counts);
+        self.key = Some(key);
+        Ok(())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut counts = self.waiters.counts();
+        counts.all -= 1;
+        if let Some(key) = &self.key {
+            leave(&mut counts.keys, key);
+        }
+        if let Some(client) = &self.client {
+            leave(&mut counts.clients, client);
+        }
+    }
+}
+
+fn is_full<N: Eq + Hash>(counts: &HashMap<N, usize>, name: &N, most: usize) -> bool {
+    counts.get(name).copied().unwrap_or(0) >= most
+}
+
+/// Names with nobody waiting are forgotten: there is no end of them.
+fn leave<N: Eq + Hash>(counts: &mut HashMap<N, usize>, name: &N) {
+    if let Some(count) = counts.get_mut(name) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(name);
+        }
+    }
+}
