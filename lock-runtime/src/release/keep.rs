@@ -3,6 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::{Departure, pauses};
+use crate::acquire::checked_request::LEAST_CALL;
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::observe;
 use crate::values::clock::{self, Moment};
@@ -40,7 +41,7 @@ impl Departure {
     /// Makes the lease last until then, if it does not.
     ///
     /// # Errors
-    /// [`LockError::Lost`] if the store no longer names this holder; else what it refuses the request for.
+    /// [`LockError::Lost`] if the store no longer names this holder; else why it could not be asked within the lease.
     async fn cover(&mut self, until: Moment) -> Result<(), LockError> {
         let mut pauses = pauses();
         let timeout = self.hold.ttl().call_timeout(self.core.options.call_timeout);
@@ -72,10 +73,12 @@ impl Departure {
             if !fault.is_passing() {
                 return Err(fault.into_error(self.hold.key().name()));
             }
-            if self.hold.deadline().has_passed() {
-                break;
+            let left = self.hold.deadline().remaining();
+            if left.is_zero() {
+                return Err(fault.into_error(self.hold.key().name()));
             }
-            clock::sleep(pauses.pause()).await;
+            // A pause of the usual length could outlast the lease of a store that is back before its end.
+            clock::sleep(pauses.pause().min((left / 4).max(LEAST_CALL))).await;
         }
         Ok(())
     }

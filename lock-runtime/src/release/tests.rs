@@ -53,11 +53,24 @@ async fn a_key_is_kept_once_the_store_is_back_within_the_lease() {
     guard.handles.keep_for(LEAST);
     switch.set(Mode::Away);
     let released = tokio::spawn(guard.release());
-    sleep(SECOND / 2).await;
+    sleep(SECOND * 9 / 10).await;
     switch.set(Mode::Up);
     released.await.unwrap().unwrap();
     let guard = other.mutex("k").wait_forever().acquire().await.unwrap();
     assert!(since.elapsed() >= LEAST, "{:?}", since.elapsed());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_not_said_to_be_kept_when_the_store_stays_away_for_the_whole_lease() {
+    let (locks, switch, other, _store) = managers();
+    let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
+    guard.handles.keep_for(LEAST);
+    switch.set(Mode::Away);
+    let released = guard.release().await;
+    let unavailable = matches!(released, Err(LockError::Unavailable { .. }));
+    assert!(unavailable, "{released:?}");
+    let guard = other.mutex("k").wait_forever().acquire().await.unwrap();
     guard.release().await.unwrap();
 }
 
