@@ -135,6 +135,14 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings. Of a thousand locks that are lost
 //! in one second for one reason, the first is logged with its name, the others as one line with their number.
 
+#![cfg_attr(
+    not(feature = "redis"),
+    allow(
+        dead_code,
+        reason = "some of what network stores need has no other user"
+    )
+)]
+
 mod acquire;
 mod api;
 mod backend;
@@ -160,11 +168,10 @@ pub use api::quorum::QuorumNode;
 pub use api::request::LockRequest;
 pub use api::semaphore::Semaphore;
 pub use backend::memory::MemoryStore;
-#[cfg(feature = "redis")]
-pub use backend::redis::ClusterChannels;
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;
 pub use protect::{Outcome, Protect, Scope};
+pub use values::channels::ClusterChannels;
 pub use values::error::{LockError, LostReason, StoreError};
 pub use values::fence::FencingToken;
 pub use values::kind::LockMode;

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::manager::LockManager;
+use crate::api::manager::{LockManager, events_of};
+use crate::backend::connect::{Location, Opening};
 use crate::backend::memory::{MemoryBackend, MemoryStore};
+use crate::hold::lifecycle::current_runtime;
+use crate::renew::Watch;
+use crate::values::channels::ClusterChannels;
 use crate::values::error::LockError;
 use crate::values::options::Options;
 use crate::values::replicas::Replicas;
@@ -24,7 +28,7 @@ use crate::values::replicas::Replicas;
 /// | [`shutdown_grace`](Self::shutdown_grace) | 10 s | longer lets more work end by itself |
 /// | [`replicas`](Self::replicas) | off | on hands out a lock only once replicas have it: a failover loses fewer, each acquisition takes longer |
 /// | [`strict`](Self::strict) | off | on refuses a server that may evict held locks, instead of warning |
-/// | `cluster_channels` | sharded | both: a message more per release, for fleets that use sharded and classic ones |
+/// | [`cluster_channels`](Self::cluster_channels) | sharded | both: a message more per release, for fleets that use sharded and classic ones |
 /// | [`lazy`](Self::lazy) | off | on starts without a reachable server; the first call waits for it |
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until `connect` or `in_memory`"]
@@ -109,10 +113,7 @@ impl LockManagerBuilder {
 
     /// By which channels waiters are woken in a Redis Cluster. Default [`ClusterChannels::Sharded`]; anywhere else it
     /// has no effect. All clients that share locks have to use the same ones.
-    ///
-    /// [`ClusterChannels::Sharded`]: crate::ClusterChannels::Sharded
-    #[cfg(feature = "redis")]
-    pub fn cluster_channels(mut self, channels: crate::ClusterChannels) -> Self {
+    pub fn cluster_channels(mut self, channels: ClusterChannels) -> Self {
         self.options.channels = channels;
         self
     }
@@ -181,54 +182,18 @@ impl LockManagerBuilder {
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
         self.options.check()?;
-        if let Some(name) = url.strip_prefix("memory://") {
-            let store = if name.is_empty() {
-                MemoryStore::new()
-            } else {
-                MemoryStore::named(name)
-            };
-            return LockManagerBuilder {
-                store: Some(store),
-                ..self
-            }
-            .in_memory();
+        let location = Location::parse(url)?;
+        if let Some(store) = location.memory() {
+            return self.memory_store(store).in_memory();
         }
-        self.connect_to_server(url).await
-    }
-
-    #[cfg(feature = "redis")]
-    async fn connect_to_server(self, url: &str) -> Result<LockManager, LockError> {
-        use crate::api::manager::events_of;
-        use crate::backend::Backend;
-        use crate::backend::redis::{RedisBackend, Replicated, Settings, Target};
-        use crate::renew::Watch;
-
-        let target = Target::parse(url)?;
-        let options = self.options;
-        let runtime = crate::hold::lifecycle::current_runtime()?;
-        let settings = Settings {
-            namespace: options.namespace.to_string(),
-            call_timeout: options.call_timeout,
-            strict: options.strict,
-            lazy: options.lazy,
-            uptime: None,
-            channels: options.channels,
-        };
         let watch = Arc::new(Watch::default());
-        let events = events_of(&watch);
-        let backend: Arc<dyn Backend> = if options.replicas.is_on() {
-            Replicated::connect(target, settings, options.replicas, runtime, events).await?
-        } else {
-            RedisBackend::connect(target, settings, runtime, events).await?
+        let opening = Opening {
+            options: self.options.clone(),
+            runtime: current_runtime()?,
+            events: events_of(&watch),
+            uptime: None,
         };
-        Ok(LockManager::assemble(options, backend, watch))
-    }
-
-    #[cfg(not(feature = "redis"))]
-    async fn connect_to_server(self, url: &str) -> Result<LockManager, LockError> {
-        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-        Err(crate::values::options::config(format!(
-            "no store for `{scheme}:` URLs in this build: enable the feature `redis` of lock-runtime, or use `memory://`"
-        )))
+        let backend = location.open(opening).await?;
+        Ok(LockManager::assemble(self.options, backend, watch))
     }
 }

@@ -1,20 +1,18 @@
-//! Building a manager on a quorum: which stores may be its nodes, and connecting to a majority of them.
+//! Building a manager on a quorum.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
 use crate::api::builder::LockManagerBuilder;
 use crate::api::manager::{LockManager, events_of};
-use crate::backend::EventSink;
-use crate::backend::memory::{MemoryBackend, MemoryStore};
-use crate::backend::quorum::{Node, QuorumBackend};
+use crate::backend::connect::{Location, Opening};
+use crate::backend::memory::MemoryStore;
+use crate::backend::quorum::{QuorumBackend, connect};
 use crate::hold::lifecycle::current_runtime;
 use crate::renew::Watch;
 use crate::values::error::LockError;
-use crate::values::options::{Options, config};
+use crate::values::options::config;
 use crate::values::ttl::Ttl;
 
 /// How long a node counts as down after a restart, unless the builder says otherwise.
@@ -40,11 +38,7 @@ impl From<&str> for QuorumNode {
 
 impl From<String> for QuorumNode {
     fn from(url: String) -> QuorumNode {
-        QuorumNode(match url.strip_prefix("memory://") {
-            Some("") => Place::Memory(MemoryStore::new()),
-            Some(name) => Place::Memory(MemoryStore::named(name)),
-            None => Place::Url(url),
-        })
+        QuorumNode(Place::Url(url))
     }
 }
 
@@ -63,6 +57,15 @@ impl From<&MemoryStore> for QuorumNode {
 impl From<MemoryStore> for QuorumNode {
     fn from(store: MemoryStore) -> QuorumNode {
         QuorumNode(Place::Memory(store))
+    }
+}
+
+impl QuorumNode {
+    fn location(self) -> Result<Location, LockError> {
+        match self.0 {
+            Place::Url(url) => Location::parse(&url),
+            Place::Memory(store) => Ok(Location::Memory(store)),
+        }
     }
 }
 
@@ -121,7 +124,7 @@ impl LockManagerBuilder {
         self,
         nodes: impl IntoIterator<Item = N>,
     ) -> Result<LockManager, LockError> {
-        let nodes: Vec<QuorumNode> = nodes.into_iter().map(Into::into).collect();
+        let nodes = nodes.into_iter().map(|node| node.into().location());
         let mut options = self.options;
         let longest = *options.longest_lease.get_or_insert(LONGEST_LEASE);
         options.check()?;
@@ -130,181 +133,18 @@ impl LockManagerBuilder {
             .refuse("the nodes of a quorum are servers by themselves")?;
         let longest = Ttl::new(longest, false)
             .map_err(|why| config(format!("the longest lease of {longest:?}: {why}")))?;
-        let parsed = parse(nodes)?;
+        let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
+        connect::check(&nodes)?;
         let runtime = current_runtime()?;
         let watch = Arc::new(Watch::default());
-        let nodes = connect(parsed, &options, &runtime, &events_of(&watch)).await?;
+        let opening = Opening {
+            options: options.clone(),
+            runtime: runtime.clone(),
+            events: events_of(&watch),
+            uptime: None,
+        };
+        let nodes = connect::connect(nodes, &opening).await?;
         let backend = Arc::new(QuorumBackend::new(nodes, longest, runtime));
         Ok(LockManager::assemble(options, backend, watch))
     }
-}
-
-/// A node whose description makes sense.
-enum Parsed {
-    Memory(MemoryStore),
-    #[cfg(feature = "redis")]
-    Redis(Box<crate::backend::redis::Target>),
-}
-
-impl Parsed {
-    fn is(&self, other: &Parsed) -> bool {
-        match (self, other) {
-            (Parsed::Memory(one), Parsed::Memory(other)) => one.is(other),
-            #[cfg(feature = "redis")]
-            (Parsed::Redis(one), Parsed::Redis(other)) => {
-                server_of(one.shown()) == server_of(other.shown())
-            }
-            #[cfg(feature = "redis")]
-            _ => false,
-        }
-    }
-}
-
-/// Two databases of one server fail together.
-#[cfg(feature = "redis")]
-fn server_of(shown: &str) -> String {
-    let address = shown
-        .split_once("://")
-        .map_or(shown, |(_, address)| address);
-    match address.split_once('?') {
-        Some((socket, _)) => socket.to_owned(),
-        None => {
-            let host = address.rsplit_once('/').map_or(address, |(host, _)| host);
-            host.to_ascii_lowercase()
-        }
-    }
-}
-
-fn parse(nodes: Vec<QuorumNode>) -> Result<Vec<Parsed>, LockError> {
-    let count = nodes.len();
-    if count == 0 {
-        return Err(config("a quorum has no nodes: name three or five"));
-    }
-    if count.is_multiple_of(2) {
-        return Err(config(format!(
-            "a quorum has an odd number of nodes, not {count}: a majority of {count} outlives no more nodes than one \
-             of {}",
-            count - 1
-        )));
-    }
-    let mut parsed: Vec<Parsed> = Vec::with_capacity(count);
-    for node in nodes {
-        let node = match node.0 {
-            Place::Memory(store) => Parsed::Memory(store),
-            Place::Url(url) => server(&url)?,
-        };
-        if parsed.iter().any(|other| other.is(&node)) {
-            return Err(config(
-                "a node of the quorum is named twice: its vote would count twice",
-            ));
-        }
-        parsed.push(node);
-    }
-    Ok(parsed)
-}
-
-#[cfg(feature = "redis")]
-fn server(url: &str) -> Result<Parsed, LockError> {
-    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-    let is_one_server = ["redis", "rediss", "redis+unix", "unix"]
-        .iter()
-        .any(|known| scheme.eq_ignore_ascii_case(known));
-    if !is_one_server && scheme.to_ascii_lowercase().starts_with("redis") {
-        return Err(config("a node of a quorum is one server by itself"));
-    }
-    let target = crate::backend::redis::Target::parse(url)?;
-    Ok(Parsed::Redis(Box::new(target)))
-}
-
-#[cfg(not(feature = "redis"))]
-fn server(_: &str) -> Result<Parsed, LockError> {
-    Err(config(
-        "no store for such URLs in this build: enable the feature `redis` of lock-runtime, or use `memory://`",
-    ))
-}
-
-#[cfg(not(feature = "redis"))]
-async fn connect(
-    nodes: Vec<Parsed>,
-    _: &Options,
-    _: &Handle,
-    events: &EventSink,
-) -> Result<Vec<Node>, LockError> {
-    let memory = |Parsed::Memory(store)| memory(store, events);
-    Ok(nodes.into_iter().map(memory).collect())
-}
-
-fn memory(store: MemoryStore, events: &EventSink) -> Node {
-    let backend = Arc::new(MemoryBackend::new(store, events.clone()));
-    Node::new(backend, "memory", None)
-}
-
-/// Connects to all nodes at once. Those that are away are connected to in the background, if a majority is there.
-#[cfg(feature = "redis")]
-async fn connect(
-    nodes: Vec<Parsed>,
-    options: &Options,
-    runtime: &Handle,
-    events: &EventSink,
-) -> Result<Vec<Node>, LockError> {
-    use crate::backend::redis::{RedisBackend, RunIds, Settings, Target, Uptime};
-    use tokio::task::JoinSet;
-
-    let run_ids: Arc<RunIds> = Arc::default();
-    let open = |index: usize, target: Target, lazy: bool| {
-        let uptime = Arc::new(Uptime::new(index, &run_ids));
-        let settings = Settings {
-            namespace: options.namespace.to_string(),
-            call_timeout: options.call_timeout,
-            strict: options.strict,
-            lazy,
-            uptime: Some(uptime.clone()),
-            channels: options.channels,
-        };
-        let (runtime, events) = (runtime.clone(), events.clone());
-        async move {
-            let backend = RedisBackend::connect(target, settings, runtime, events).await?;
-            Ok::<_, LockError>((backend, uptime))
-        }
-    };
-    let count = nodes.len();
-    let mut connecting = JoinSet::new();
-    let mut connected: Vec<Option<Node>> = Vec::new();
-    for (index, node) in nodes.into_iter().enumerate() {
-        connected.push(match node {
-            Parsed::Memory(store) => Some(memory(store, events)),
-            Parsed::Redis(target) => {
-                let target = *target;
-                let opened = open(index, target.clone(), options.lazy);
-                connecting.spawn(async move { (index, opened.await, target) });
-                None
-            }
-        });
-    }
-    let mut away = Vec::new();
-    while let Some(done) = connecting.join_next().await {
-        let (index, opened, target) =
-            done.map_err(|_| config("a task that connects to a quorum node was ended"))?;
-        let (backend, uptime) = match opened {
-            Ok(opened) => opened,
-            Err(error @ LockError::Unavailable { .. }) => {
-                away.push(error);
-                // A failed majority is an error whatever else comes.
-                if away.len() > count / 2 {
-                    return Err(away.swap_remove(0));
-                }
-                open(index, target.clone(), true).await?
-            }
-            Err(error) => return Err(error),
-        };
-        let node = Node::new(
-            backend,
-            target.shown(),
-            Some(Arc::new(move || uptime.age())),
-        );
-        if let Some(place) = connected.get_mut(index) {
-            *place = Some(node);
-        }
-    }
-    Ok(connected.into_iter().flatten().collect())
 }

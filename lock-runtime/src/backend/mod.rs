@@ -1,6 +1,5 @@
 //! What a store must be able to do. Everything above this trait is the same for every backend.
 
-#[cfg(feature = "redis")]
 use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
@@ -11,13 +10,13 @@ use std::time::Duration;
 use crate::values::clock::Moment;
 use crate::values::error::{LockError, StoreError};
 use crate::values::fence::FencingToken;
-#[cfg(feature = "redis")]
 use crate::values::holder::Alias;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::{Kind, LockMode};
 use crate::values::ttl::Ttl;
 
+pub(crate) mod connect;
 mod counters;
 pub(crate) mod kit;
 pub(crate) mod memory;
@@ -319,7 +318,6 @@ pub(crate) enum Event {
 pub(crate) enum Victim {
     Id(HolderId),
     /// One or several holders, by what [`HolderId::alias`] makes of them: others can read along.
-    #[cfg(feature = "redis")]
     Aliases(Arc<HashSet<Alias>>),
 }
 
@@ -328,7 +326,6 @@ impl Victim {
     pub(crate) fn is_one(&self) -> bool {
         match self {
             Victim::Id(_) => true,
-            #[cfg(feature = "redis")]
             Victim::Aliases(aliases) => aliases.len() == 1,
         }
     }
@@ -339,18 +336,10 @@ pub(crate) type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// Why an operation gave no answer of its own.
 #[derive(Clone, Debug)]
-#[cfg_attr(
-    all(not(feature = "redis"), not(test)),
-    expect(dead_code, reason = "the memory store refuses nobody")
-)]
 pub(crate) enum Fault {
     /// The store certainly did nothing; trying again can help.
     NotDone(StoreError),
     /// Granted, and given back: too few replicas knew of it in time. Who asks again does so as somebody else.
-    #[cfg_attr(
-        all(not(feature = "redis"), test),
-        expect(dead_code, reason = "only Redis has replicas")
-    )]
     TooFew(StoreError),
     /// No answer: it may have happened, or may yet.
     Unknown(StoreError),

@@ -2,12 +2,13 @@
 //! still under way, and whether callers are admitted.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::values::count::Count;
 use crate::values::error::LockError;
 use crate::values::key::Key;
 use crate::values::options::config;
@@ -182,50 +183,5 @@ impl fmt::Debug for Lifecycle {
             .field("under_way", &self.under_way.count())
             .field("background", &self.background.count())
             .finish_non_exhaustive()
-    }
-}
-
-/// Counts what is under way, and tells when nothing is.
-#[derive(Debug, Default)]
-pub(crate) struct Count {
-    count: AtomicUsize,
-    zero: Notify,
-}
-
-impl Count {
-    pub(crate) fn enter(self: &Arc<Count>) -> Counted {
-        self.count.fetch_add(1, Ordering::SeqCst);
-        Counted {
-            count: self.clone(),
-        }
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.count.load(Ordering::SeqCst)
-    }
-
-    /// Resolves when the count is zero.
-    pub(crate) async fn zero(&self) {
-        loop {
-            let zero = self.zero.notified();
-            if self.count() == 0 {
-                return;
-            }
-            zero.await;
-        }
-    }
-}
-
-/// One that is counted, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Counted {
-    count: Arc<Count>,
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        if self.count.count.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.count.zero.notify_waiters();
-        }
     }
 }

@@ -2,19 +2,15 @@
 //! hashes. The aliases of our own holds are computed when the first such message comes, each once: an acquire pays for
 //! no hash before that.
 
-#[cfg(feature = "redis")]
 use std::cell::LazyCell;
 use std::collections::VecDeque;
-#[cfg(feature = "redis")]
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::backend::Victim;
 use crate::hold::state::Hold;
 use crate::values::clock::{self, Moment};
-#[cfg(feature = "redis")]
 use crate::values::holder::{Alias, HolderId};
-#[cfg(feature = "redis")]
 use crate::values::kind::Kind;
 
 /// How long a grant may take to arrive after its forced release was told. Behind that, the next renewal finds out.
@@ -22,11 +18,9 @@ const LONGEST_DETOUR: Duration = Duration::from_secs(10);
 /// Most victims are other managers' holds: an operator who releases thousands must not make us remember them all.
 const MOST_MISSING: usize = 64;
 /// How many names of holds that are gone may stay among those that are here.
-#[cfg(feature = "redis")]
 const MOST_GONE: usize = 1024;
 
 /// The alias of a holder. Costs a hash.
-#[cfg(feature = "redis")]
 fn alias(holder: HolderId, kind: Kind) -> Alias {
     #[cfg(test)]
     tests::HASHED.with(|hashed| hashed.set(hashed.get() + 1));
@@ -50,11 +44,9 @@ impl Missing {
             return false;
         }
         self.0.retain(|(at, _)| at.elapsed() < LONGEST_DETOUR);
-        #[cfg(feature = "redis")]
         let alias = LazyCell::new(|| alias(hold.holder(), hold.key().kind()));
         self.0.iter().any(|(_, victim)| match victim {
             Victim::Id(id) => *id == hold.holder(),
-            #[cfg(feature = "redis")]
             Victim::Aliases(aliases) => aliases.contains(&*alias),
         })
     }
@@ -62,11 +54,9 @@ impl Missing {
 
 /// The holds that came since the names were last brought up to date. `None` before the first message that needs
 /// names: then all of them are new.
-#[cfg(feature = "redis")]
 #[derive(Debug, Default)]
 pub(crate) struct Newcomers(Option<Vec<u64>>);
 
-#[cfg(feature = "redis")]
 impl Newcomers {
     /// Notes one of so many holds.
     pub(crate) fn note(&mut self, number: u64, here: usize) {
@@ -101,7 +91,6 @@ impl Newcomers {
 }
 
 /// Holds that have no name yet.
-#[cfg(feature = "redis")]
 pub(crate) struct Unnamed {
     /// They are all there are.
     afresh: bool,
@@ -109,11 +98,9 @@ pub(crate) struct Unnamed {
 }
 
 /// The numbers of our holds by what messages call them. Those of holds that are gone stay for a while.
-#[cfg(feature = "redis")]
 #[derive(Debug, Default)]
 pub(crate) struct Names(HashMap<Alias, u64>);
 
-#[cfg(feature = "redis")]
 impl Names {
     pub(crate) fn learn(&mut self, unnamed: Unnamed) {
         if unnamed.afresh {
@@ -139,5 +126,5 @@ impl Names {
     }
 }
 
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
 mod tests;

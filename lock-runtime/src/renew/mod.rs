@@ -38,7 +38,6 @@ use crate::backend::{Backend, Event, Fault, Renewal, Renewed, Victim};
 use crate::hold::lifecycle::Lifecycle;
 use crate::hold::state::Hold;
 use crate::observe;
-#[cfg(feature = "redis")]
 use crate::renew::forced_release::Names;
 use crate::sync::{Mutex, MutexGuard};
 use crate::values::backoff::Backoff;
@@ -56,7 +55,6 @@ pub(crate) struct Watch {
     schedule: Mutex<Schedule>,
     /// What forced releases call the holds. Locked before the schedule and never by who acquires or releases, so that
     /// nobody waits for a hash.
-    #[cfg(feature = "redis")]
     names: Mutex<Names>,
     /// What is logged once a second. Nothing else is locked with it.
     digest: std::sync::Mutex<Digest>,
@@ -187,7 +185,6 @@ impl Watch {
                 let numbers = found.then_some(id.number()).into_iter().collect();
                 schedule.take(numbers, victim)
             }
-            #[cfg(feature = "redis")]
             Victim::Aliases(aliases) => {
                 let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
                 let unnamed = self.schedule().unnamed();

@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use crate::backend::{Backend, Victim};
 use crate::hold::state::Hold;
 use crate::renew::forced_release::Missing;
-#[cfg(feature = "redis")]
 use crate::renew::forced_release::{Newcomers, Unnamed};
 use crate::renew::places::Places;
 use crate::values::backoff::jittered;
@@ -33,7 +32,6 @@ pub(super) struct Schedule {
     /// Victims of forced releases that were not found here.
     pub(super) missing: Missing,
     pub(super) places: Places,
-    #[cfg(feature = "redis")]
     newcomers: Newcomers,
 }
 
@@ -77,7 +75,6 @@ impl Schedule {
         let renew_at = confirmed + hold.ttl().next_renewal();
         let next = renew_at.earlier(hold.end_at()).tick();
         self.queue.insert((next, number));
-        #[cfg(feature = "redis")]
         self.newcomers.note(number, self.holds.len());
         self.holds.insert(
             number,
@@ -281,7 +278,6 @@ impl Schedule {
     }
 
     /// The holds that have no name yet.
-    #[cfg(feature = "redis")]
     pub(super) fn unnamed(&mut self) -> Unnamed {
         let holds = &self.holds;
         let all = holds.values().map(|watched| &*watched.hold);

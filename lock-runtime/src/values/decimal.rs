@@ -19,7 +19,6 @@ pub(crate) fn push(text: &mut String, mut number: u64) {
 }
 
 /// The number that `text` is, if it is 1 to 19 digits and nothing else: so many always fit.
-#[cfg(any(feature = "redis", test))]
 pub(crate) fn parse(text: &[u8]) -> Option<u64> {
     if !(1..LONGEST).contains(&text.len()) {
         return None;

@@ -17,7 +17,6 @@ pub struct FencingToken(u64);
 
 impl FencingToken {
     /// A token that a store returned. Numbers from 2^53 on lose digits in Lua and in JSON readers.
-    #[cfg(feature = "redis")]
     pub(crate) fn checked(value: u64) -> Option<FencingToken> {
         (value < 1 << 53).then_some(FencingToken(value))
     }

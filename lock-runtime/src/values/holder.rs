@@ -7,14 +7,11 @@ use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 use crate::values::decimal;
-#[cfg(feature = "redis")]
 use crate::values::kind::Kind;
 
 /// The first 16 bytes of a holder's SHA-1. Nobody finds the holder's id from it.
-#[cfg(feature = "redis")]
 pub(crate) type Alias = [u8; 16];
 
-#[cfg(feature = "redis")]
 fn first_bytes(text: &str) -> [u8; 16] {
     let digest = sha1_smol::Sha1::from(text).digest();
     let mut bytes = [0; 16];
@@ -39,13 +36,11 @@ impl HolderId {
 
     /// The id of one of the holder's permits in a semaphore's leases: 16 bytes, as Redisson's are. It follows from the
     /// holder, so that a request that is sent twice names the same permits.
-    #[cfg(feature = "redis")]
     pub(crate) fn permit(self, index: u32) -> [u8; 16] {
         first_bytes(&format!("{}:{index}", self.text()))
     }
 
     /// What messages that others can read along call a holder of something of this kind.
-    #[cfg(feature = "redis")]
     pub(crate) fn alias(self, kind: Kind) -> Alias {
         if kind == Kind::Permits {
             // The store knows permits only by their ids. A set of them is released as a whole: its first one stands for it.

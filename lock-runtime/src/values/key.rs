@@ -131,7 +131,6 @@ impl Key {
     }
 
     /// Redisson's `prefixName(prefix, raw)`: `prefix:raw` if the raw name holds a `{`, else `prefix:{raw}`.
-    #[cfg(any(feature = "redis", test))]
     pub(crate) fn prefixed(&self, prefix: &str) -> String {
         if self.raw.contains('{') {
             [prefix, ":", &self.raw].concat()
@@ -141,7 +140,6 @@ impl Key {
     }
 
     /// Redisson's `suffixName(raw, suffix)`: `raw:suffix` if the raw name holds a `{`, else `{raw}:suffix`.
-    #[cfg(any(feature = "redis", test))]
     pub(crate) fn suffixed(&self, suffix: &str) -> String {
         if self.raw.contains('{') {
             [&self.raw, ":", suffix].concat()
@@ -151,14 +149,12 @@ impl Key {
     }
 
     /// The cluster slot that it is in.
-    #[cfg(feature = "redis")]
     pub(crate) fn slot(&self) -> u16 {
         slot(self.raw.as_bytes())
     }
 
     /// Refuses a name whose derived names would be in other slots than it is: no script could have them together.
     /// Redisson puts braces around a name that has no `{`, and takes one that has a `{` as it is.
-    #[cfg(any(feature = "redis", test))]
     pub(crate) fn check_one_slot(&self) -> Result<(), LockError> {
         let one = match self.raw.contains('{') {
             true => tag(self.raw.as_bytes()).is_some(),
@@ -174,13 +170,11 @@ impl Key {
     }
 
     /// The key that says, while it lives, that a writer of this library waits for readers to leave.
-    #[cfg(feature = "redis")]
     pub(crate) fn writer_waits(&self) -> String {
         self.prefixed(WRITER_WAITS)
     }
 
     /// The key that holds the last fencing token: of every lock in this key's slot, or, for a fenced lock, of this one.
-    #[cfg(any(feature = "redis", test))]
     pub(crate) fn fence(&self) -> String {
         if self.kind == Kind::Fenced {
             return self.prefixed("redisson_lock_token");
@@ -209,7 +203,6 @@ pub(crate) const SLOTS: usize = 16_384;
 
 /// The Redis Cluster slot of a key: CRC16 (XMODEM) of its hash tag, modulo 16384
 /// ([Redis Cluster specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags)).
-#[cfg_attr(not(any(feature = "redis", test)), expect(dead_code))]
 pub(crate) fn slot(key: &[u8]) -> u16 {
     crc16(tag(key).unwrap_or(key)) % SLOTS as u16
 }
@@ -250,7 +243,6 @@ const CRC_TABLE: [u16; 256] = {
 
 /// The frozen table slot → tag: the smallest decimal number whose text falls into the slot. Every version and
 /// every language that shares fence keys must use it, so it may never change.
-#[cfg_attr(not(any(feature = "redis", test)), expect(dead_code))]
 pub(crate) fn tag_of(slot: u16) -> u32 {
     static TABLE: OnceLock<Box<[u32]>> = OnceLock::new();
     let table = TABLE.get_or_init(|| {

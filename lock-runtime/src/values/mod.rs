@@ -1,7 +1,9 @@
 //! Values that the rest is made of. Nothing here knows anything else of the crate; `clock` alone reads clocks.
 
 pub(crate) mod backoff;
+pub(crate) mod channels;
 pub(crate) mod clock;
+pub(crate) mod count;
 pub(crate) mod decimal;
 pub(crate) mod error;
 pub(crate) mod fence;

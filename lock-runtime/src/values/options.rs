@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::values::channels::ClusterChannels;
 use crate::values::error::LockError;
 use crate::values::replicas::Replicas;
 use crate::values::ttl::{self, Ttl};
@@ -31,8 +32,7 @@ pub(crate) struct Options {
     pub(crate) replicas: Replicas,
     pub(crate) strict: bool,
     pub(crate) lazy: bool,
-    #[cfg(feature = "redis")]
-    pub(crate) channels: crate::backend::redis::ClusterChannels,
+    pub(crate) channels: ClusterChannels,
 }
 
 impl Default for Options {
@@ -50,8 +50,7 @@ impl Default for Options {
             replicas: Replicas::off(),
             strict: false,
             lazy: false,
-            #[cfg(feature = "redis")]
-            channels: crate::backend::redis::ClusterChannels::default(),
+            channels: ClusterChannels::default(),
         }
     }
 }

@@ -119,10 +119,7 @@ impl Replicas {
     pub(crate) fn is_on(self) -> bool {
         self.need != Need::Nothing
     }
-}
 
-#[cfg(feature = "redis")]
-impl Replicas {
     /// How many have to confirm, if there are so many.
     pub(crate) fn needed_of(self, connected: u32) -> u32 {
         match self.need {
@@ -161,7 +158,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "redis")]
     #[test]
     fn a_majority_counts_the_master_and_is_never_of_the_master_alone() {
         for replicas in 0..9 {

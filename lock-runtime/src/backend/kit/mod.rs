@@ -1,5 +1,4 @@
 //! What every store over a network needs.
 
-#[cfg(feature = "redis")]
 pub(crate) mod server_clock;
-pub(crate) mod topic;
+pub(crate) mod uptime;

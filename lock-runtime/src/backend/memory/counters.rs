@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::MemoryBackend;
 use super::permits::{self, Permits};
-use super::{Entry, MemoryBackend};
+use super::store::Entry;
 use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::values::key::Key;
 

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{At, Entry, State, foreign};
+use super::store::{At, Entry, State, foreign};
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Fault, Granted, HandedOver, HoldRef, Released, Renewal,
     Renewed, Snapshot,

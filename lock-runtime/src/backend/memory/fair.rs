@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use tokio::time::Instant;
 
-use super::{At, State, exclusive};
+use super::exclusive;
+use super::store::{At, State};
 use crate::backend::{AcquireRequest, Acquired, Fault, HoldRef, QUEUE_LIFE, Released};
 use crate::values::clock;
 use crate::values::holder::HolderId;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tokio::time::Instant;
 
-use super::{At, Entry, State, foreign};
+use super::store::{At, Entry, State, foreign};
 use crate::backend::{
     AcquireRequest, Acquired, Fault, Granted, HoldRef, Released, Renewal, Renewed, Snapshot,
 };

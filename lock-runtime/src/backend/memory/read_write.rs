@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{At, Entry, State, foreign};
+use super::store::{At, Entry, State, foreign};
 use crate::backend::{
     AcquireRequest, Acquired, Fault, Granted, HandedOver, HoldRef, LONGEST_PREFERENCE, Released,
     Renewal, Renewed, Snapshot, TIME_TO_COME,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{Inner, Node, Pending, gone};
+use super::{Inner, Node, gone};
 use crate::backend::quorum::majority::{self, Confirmations, majority, no_majority};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot};
@@ -88,7 +88,7 @@ pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<
     let mut round = Round::ask(inner, |inner, index| {
         let (request, untold) = (request.clone(), untold.clone());
         // Counted until this node has answered, too: a shutdown closes the connections after what is pending.
-        let pending = Pending::one(&inner);
+        let pending = inner.pending.enter();
         async move {
             let _pending = pending;
             let answer = node(&inner, index)?

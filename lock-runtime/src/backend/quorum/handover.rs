@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::{Inner, Pending, gone};
+use super::{Inner, gone};
 use crate::backend::quorum::majority::{majority, no_majority};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::Ballot;
@@ -29,7 +29,7 @@ pub(super) async fn hand_over(
     for node in 0..nodes {
         let (inner, ballot, told) = (inner.clone(), ballot.clone(), told.clone());
         let (from, to) = (to.by(from), to.clone());
-        let pending = Pending::one(&inner);
+        let pending = inner.pending.enter();
         inner.handle.clone().spawn(async move {
             let answer = at_one_node(&inner, &ballot, node, from, to).await;
             drop(pending);

@@ -14,6 +14,7 @@
 //! majority has answered. There are no fencing tokens: nodes count by themselves, and a majority of their counters is
 //! no counter.
 
+pub(crate) mod connect;
 mod handover;
 mod listen;
 mod node;
@@ -33,7 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 use self::listen::QuorumListener;
 pub(crate) use self::node::Node;
@@ -45,6 +46,7 @@ use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::{Ballot, Polled};
 use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
+use crate::values::count::Count;
 use crate::values::error::StoreError;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
@@ -75,8 +77,8 @@ struct Inner {
     /// Acquisitions in a row that got some votes and no majority.
     splits: AtomicU32,
     errands: Semaphore,
-    /// What is being undone.
-    pending: watch::Sender<usize>,
+    /// Releases at single nodes that are under way.
+    pending: Arc<Count>,
 }
 
 impl QuorumBackend {
@@ -90,7 +92,7 @@ impl QuorumBackend {
                 trailing: Mutex::default(),
                 splits: AtomicU32::new(0),
                 errands: Semaphore::new(MOST_ERRANDS),
-                pending: watch::Sender::new(0),
+                pending: Arc::default(),
             }),
         }
     }
@@ -122,7 +124,7 @@ impl Inner {
 
     /// Releases at one node until it answers or `until` has passed, in the background.
     fn errand(self: &Arc<Inner>, node: usize, request: NodeRequest, until: Moment) -> Errand {
-        let pending = Pending::one(self);
+        let pending = self.pending.enter();
         let inner = self.clone();
         let done = self.handle.spawn(async move {
             inner.give_back(node, &request, until).await;
@@ -287,9 +289,7 @@ impl Backend for QuorumBackend {
 
     fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
-            // The sender is in `self`: no error.
-            let mut pending = self.inner.pending.subscribe();
-            let _ = pending.wait_for(|pending| *pending == 0).await;
+            self.inner.pending.zero().await;
             for node in &self.inner.nodes {
                 node.backend.drained().await;
             }
@@ -325,22 +325,6 @@ impl Errand {
     /// Waits for it, not longer than `patience`.
     async fn done(self, patience: Duration) {
         let _ = tokio::time::timeout(patience, self.0).await;
-    }
-}
-
-/// Counts one release, at one node, for as long as it is under way, even if its task is aborted.
-struct Pending(Arc<Inner>);
-
-impl Pending {
-    fn one(inner: &Arc<Inner>) -> Pending {
-        inner.pending.send_modify(|pending| *pending += 1);
-        Pending(inner.clone())
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        self.0.pending.send_modify(|pending| *pending -= 1);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::node::PATIENCE;
-use super::{Inner, Pending, gone, not_done};
+use super::{Inner, gone, not_done};
 use crate::backend::quorum::majority::{Verdict, Votes};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{AcquireRequest, Acquired, AcquiredAll, Fault};
@@ -105,7 +105,7 @@ impl Poll {
             let (inner, ballot, told) = (inner.clone(), ballot.clone(), told.clone());
             // Counted from here on: a vote that is withdrawn while it is asked for is given back only by its task, and a
             // shutdown must not close the connections before.
-            let pending = Pending::one(&inner);
+            let pending = inner.pending.enter();
             inner.handle.clone().spawn(async move {
                 let vote = vote(&inner, &ballot, node).await;
                 drop(pending);

@@ -6,12 +6,11 @@ use super::cluster::slots;
 use crate::backend::Victim;
 use crate::backend::redis::connection::check::micros;
 use crate::backend::redis::connection::target::Target;
-use crate::backend::redis::kinds::counter_scripts::{CountDown, Keys, ReadCounter};
-use crate::backend::redis::kinds::exclusive_scripts::{
-    AcquireReply, acquire_reply, read_renewals, release_reply,
-};
+use crate::backend::redis::kinds::counters::{CountDown, ReadCounter};
+use crate::backend::redis::kinds::exclusive::{Acquire, Release};
 use crate::backend::redis::kinds::fair::{FairAcquire, FairRelease};
-use crate::backend::redis::kinds::operator_scripts::Inspect;
+use crate::backend::redis::kinds::operators::Inspect;
+use crate::backend::redis::kinds::replies::{AcquireReply, read_renewals};
 use crate::backend::redis::pubsub::subscribe;
 use crate::backend::redis::scripting::Script;
 
@@ -33,48 +32,60 @@ pub fn url(url: &str) -> Result<String, String> {
 
 /// Gives a reply to the readers of all sorts of answers. True if one of them takes it for a granted lock.
 pub fn is_grant(reply: &Value, fenced: bool) -> bool {
-    let (key, queue) = ("key", &["queue".to_owned(), "timeouts".to_owned()]);
+    let key = "key";
     let fence = fenced.then_some(key);
-    let fair = FairAcquire {
+    let acquire = Acquire {
         lock: key,
-        queue,
         fence,
         holder: key,
-        lease: 1,
-        not_after: 1,
+        lease_ms: 1,
+        not_after_us: 1,
+        counted: false,
+    };
+    let fair = FairAcquire {
+        lock: key,
+        queue: key,
+        timeouts: key,
+        fence,
+        holder: key,
+        lease_ms: 1,
+        not_after_us: 1,
         waits: true,
         channel: key,
     };
-    let released = FairRelease {
+    let release = Release {
         lock: key,
-        queue,
         holder: key,
         channel: key,
     };
-    let left = CountDown {
-        count: key,
+    let fair_release = FairRelease {
+        lock: key,
+        queue: key,
+        timeouts: key,
+        holder: key,
         channel: key,
     };
-    let seen = Inspect {
+    let count_down = CountDown {
+        latch: key,
+        channel: key,
+    };
+    let inspect = Inspect {
         lock: key,
         queue: key,
     };
-    let keys = Keys {
-        count: key,
+    let read_counter = ReadCounter {
+        counter: key,
         leases: key,
     };
-    let _ = released.read(reply.clone());
-    let _ = left.read(reply.clone());
-    let _ = seen.read(reply.clone());
-    let _ = ReadCounter { keys }.read(reply.clone());
-    let _ = release_reply(reply.clone());
+    let _ = release.read(reply.clone());
+    let _ = fair_release.read(reply.clone());
+    let _ = count_down.read(reply.clone());
+    let _ = inspect.read(reply.clone());
+    let _ = read_counter.read(reply.clone());
     let _ = read_renewals(2, reply.clone());
     let _ = slots::read(reply, "host:1");
     let _ = micros(reply);
-    let answers = [
-        acquire_reply(reply.clone(), key, fence),
-        fair.read(reply.clone()),
-    ];
+    let answers = [acquire.read(reply.clone()), fair.read(reply.clone())];
     answers
         .iter()
         .any(|answer| matches!(answer, Some(Ok(AcquireReply::Granted { .. }))))

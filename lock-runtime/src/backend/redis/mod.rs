@@ -36,9 +36,7 @@ use tokio::sync::watch;
 pub(crate) use self::connection::connect::Settings;
 use self::connection::link::Live;
 pub(crate) use self::connection::target::Target;
-pub(crate) use self::connection::uptime::{RunIds, Uptime};
 use self::kinds::{acquire, acquire_all, counters, exclusive, fair, permits, read_write};
-pub use self::pubsub::channels::ClusterChannels;
 use self::pubsub::topics::Topics;
 pub(crate) use self::replicas::Replicated;
 use self::router::Nodes;
@@ -47,6 +45,7 @@ use super::{
     Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
 use crate::values::clock::{self, Moment};
+use crate::values::count::Count;
 use crate::values::error::LockError;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
@@ -73,7 +72,7 @@ struct Inner {
     nodes: Nodes,
     topics: Arc<Topics>,
     /// Compensations under way.
-    pending: watch::Sender<usize>,
+    pending: Arc<Count>,
     /// Both supervisors end when it becomes true or is gone.
     closed: watch::Sender<bool>,
 }
@@ -81,13 +80,13 @@ struct Inner {
 impl Drop for RedisBackend {
     /// Compensations that are under way get one call's time before the connections end.
     fn drop(&mut self) {
-        if *self.inner.pending.borrow() == 0 {
+        if self.inner.pending.count() == 0 {
             self.inner.close();
             return;
         }
         let inner = self.inner.clone();
         self.inner.handle.spawn(async move {
-            let _ = tokio::time::timeout(inner.call_timeout, inner.drained()).await;
+            let _ = tokio::time::timeout(inner.call_timeout, inner.pending.zero()).await;
             inner.close();
         });
     }
@@ -96,15 +95,6 @@ impl Drop for RedisBackend {
 impl Inner {
     fn close(&self) {
         self.closed.send_replace(true);
-    }
-
-    async fn drained(&self) {
-        // The sender is in `self`: no error.
-        let _ = self
-            .pending
-            .subscribe()
-            .wait_for(|pending| *pending == 0)
-            .await;
     }
 
     /// Gives back what a holder has, on that connection.
@@ -219,7 +209,7 @@ impl Backend for RedisBackend {
     }
 
     fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.inner.drained())
+        Box::pin(self.inner.pending.zero())
     }
 
     fn close(&self) {

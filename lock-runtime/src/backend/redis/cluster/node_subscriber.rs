@@ -12,10 +12,10 @@ use super::Redirect;
 use crate::backend::redis::cluster::pubsub_connection::PubsubConnection;
 use crate::backend::redis::connection::dial::{self, Outage, STABLE};
 use crate::backend::redis::connection::target::Target;
-use crate::backend::redis::pubsub::channels::ClusterChannels;
 use crate::backend::redis::pubsub::subscribe::{PING_EVERY, Refusals};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::{EventSink, Fault};
+use crate::values::channels::ClusterChannels;
 use crate::values::clock;
 use crate::values::error::StoreError;
 

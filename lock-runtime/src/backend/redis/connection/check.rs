@@ -10,16 +10,16 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::kit::uptime::Uptime;
 use crate::backend::redis::cluster::Redirect;
 use crate::backend::redis::connection::rights;
-use crate::backend::redis::connection::uptime::Uptime;
-use crate::backend::redis::kinds::exclusive_scripts::{
-    Acquire, AcquireReply, HandOver, HandOverReply, Release, ReleaseReply, Renew,
-};
-use crate::backend::redis::pubsub::channels::ClusterChannels;
+use crate::backend::redis::connection::uptime;
+use crate::backend::redis::kinds::exclusive::{Acquire, HandOver, HandOverReply, Release, Renew};
+use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::scripting::{self, Manner, Script};
 use crate::backend::{Fault, Renewed};
+use crate::values::channels::ClusterChannels;
 use crate::values::clock;
 use crate::values::error::{LockError, StoreError};
 use crate::values::holder::HolderIds;
@@ -77,7 +77,7 @@ impl Check {
         connection: &MultiplexedConnection,
     ) -> Result<(), Fault> {
         match &self.uptime {
-            Some(uptime) => uptime.look(&mut connection.clone(), self.timeout).await,
+            Some(known) => uptime::look(known, &mut connection.clone(), self.timeout).await,
             None => Ok(()),
         }
     }
@@ -186,8 +186,8 @@ impl Check {
             lock,
             fence: Some(&fence),
             holder: &from,
-            lease,
-            not_after: clock.not_after(sent_at, sent_at + self.timeout),
+            lease_ms: lease,
+            not_after_us: clock.not_after(sent_at, sent_at + self.timeout),
             counted: false,
         };
         match self.call(connection, &acquire).await? {
@@ -211,7 +211,7 @@ impl Check {
             fence: Some(&fence),
             from: &from,
             to: &to,
-            lease,
+            lease_ms: lease,
             channel: &channel,
             counted: false,
         };

@@ -11,16 +11,17 @@ use super::check;
 use super::link::{Link, Opened, Supervisor};
 use super::target::Target;
 use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::kit::uptime::Uptime;
 use crate::backend::redis::cluster::{Cluster, Seeds, Subscriptions};
-use crate::backend::redis::connection::uptime::Uptime;
-use crate::backend::redis::pubsub::channels::ClusterChannels;
 use crate::backend::redis::pubsub::subscribe::Subscriber;
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::router::Nodes;
 use crate::backend::redis::{GONE, Inner, RedisBackend, sentinel};
 use crate::backend::{EventSink, Fault};
+use crate::values::channels::ClusterChannels;
 use crate::values::clock;
 use crate::values::error::{LockError, StoreError};
+use crate::values::options::Options;
 
 /// Connecting and checking, all in all.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);
@@ -40,6 +41,20 @@ pub(crate) struct Settings {
     pub(crate) uptime: Option<Arc<Uptime>>,
     /// By which channels waiters are woken in a cluster.
     pub(crate) channels: ClusterChannels,
+}
+
+impl Settings {
+    /// As the manager is set up.
+    pub(crate) fn of(options: &Options, uptime: Option<Arc<Uptime>>) -> Settings {
+        Settings {
+            namespace: options.namespace.to_string(),
+            call_timeout: options.call_timeout,
+            strict: options.strict,
+            lazy: options.lazy,
+            uptime,
+            channels: options.channels,
+        }
+    }
 }
 
 impl RedisBackend {
@@ -123,7 +138,7 @@ impl RedisBackend {
             handle,
             nodes: Nodes::One(link),
             topics,
-            pending: watch::Sender::new(0),
+            pending: Arc::default(),
             closed,
         });
         Ok(Arc::new(RedisBackend { inner }))
@@ -172,7 +187,7 @@ impl RedisBackend {
             handle,
             nodes: Nodes::Cluster(cluster),
             topics,
-            pending: watch::Sender::new(0),
+            pending: Arc::default(),
             closed,
         });
         Ok(Arc::new(RedisBackend { inner }))

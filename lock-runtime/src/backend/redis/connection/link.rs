@@ -20,11 +20,11 @@ use super::rights;
 use super::target::Target;
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::redis::pubsub::channels::ClusterChannels;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::scripting::{self, Manner, Script};
 use crate::backend::redis::sentinel::Address;
 use crate::backend::redis::{CLOSED, GONE};
+use crate::values::channels::ClusterChannels;
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, StoreError};
 

@@ -7,7 +7,8 @@ use redis::{Cmd, Value};
 
 use crate::backend::Fault;
 use crate::backend::redis::scripting::reply::Items;
-use crate::backend::redis::scripting::{self, Manner, Script, Source, source};
+use crate::backend::redis::scripting::table::source;
+use crate::backend::redis::scripting::{self, Manner, Script, Source};
 use crate::values::error::StoreError;
 
 /// The refusal is known already: its explanation may not take much of the caller's time.
@@ -85,8 +86,6 @@ impl Rights {
 
 impl Script for Rights {
     type Reply = Vec<String>;
-    #[cfg(test)]
-    const SHAPE: [&'static str; 2] = ["", "how_many_keys, key..., command..."];
 
     fn source() -> &'static Source {
         source!("rights", "no-writes", [])
@@ -110,5 +109,10 @@ impl Script for Rights {
             missing.push(right);
         }
         items.end(Ok(missing))
+    }
+
+    #[cfg(test)]
+    fn shape() -> [String; 2] {
+        ["", "how_many_keys, key..., command..."].map(str::to_owned)
     }
 }

@@ -186,6 +186,16 @@ impl Target {
         &self.shown
     }
 
+    /// One server by itself, wherever its address leads.
+    pub(crate) fn is_one_server(&self) -> bool {
+        matches!(self.place, Place::Fixed(_))
+    }
+
+    /// Two databases of one server fail together.
+    pub(crate) fn is_of_one_server_with(&self, other: &Target) -> bool {
+        server_of(&self.shown) == server_of(&other.shown)
+    }
+
     pub(crate) fn is_tls(&self) -> bool {
         match &self.place {
             Place::Fixed(info) => matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
@@ -219,6 +229,20 @@ fn example(unix: bool) -> &'static str {
         "redis+unix:///run/redis.sock?db=0&user=name&pass=secret"
     } else {
         "redis://user:password@host:6379/0"
+    }
+}
+
+/// Where a URL leads, without its database.
+fn server_of(shown: &str) -> String {
+    let address = shown
+        .split_once("://")
+        .map_or(shown, |(_, address)| address);
+    match address.split_once('?') {
+        Some((socket, _)) => socket.to_owned(),
+        None => {
+            let host = address.rsplit_once('/').map_or(address, |(host, _)| host);
+            host.to_ascii_lowercase()
+        }
     }
 }
 

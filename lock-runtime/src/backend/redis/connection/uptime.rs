@@ -1,191 +1,68 @@
-//! Since when a server has kept what it was given: a quorum must know of restarts, because a server that restarts may
-//! have lost what it granted. Read on every new connection, before the connection is used.
+//! Asks a server since when it runs, on every new connection of a quorum's node, before the connection is used.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{InfoDict, Value};
 
 use crate::backend::Fault;
+use crate::backend::kit::uptime::Uptime;
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
-use crate::values::clock::{self, Moment};
+use crate::values::clock;
 use crate::values::error::StoreError;
 
-/// Which node of a quorum has which server, by what servers call their runs. One server that is two nodes would vote
-/// twice: names may lead to one place from the beginning, or come to do so later.
-#[derive(Debug, Default)]
-pub(crate) struct RunIds(Mutex<HashMap<String, usize>>);
-
-impl RunIds {
-    /// Whether no other node has this server. The node that comes first has it, until it leads somewhere else.
-    fn claim(&self, node: usize, run_id: &str) -> bool {
-        let mut run_ids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        run_ids.retain(|_, of| *of != node);
-        *run_ids.entry(run_id.to_owned()).or_insert(node) == node
-    }
-}
-
-/// What is known of the start of a node's server.
-#[derive(Debug)]
-pub(crate) struct Uptime {
-    node: usize,
-    run_ids: Arc<RunIds>,
-    record: Mutex<Option<Record>>,
-}
-
-#[derive(Clone, Debug)]
-struct Record {
-    run_id: String,
-    /// How old the server was, at least, when it was asked.
-    age: Duration,
-    at: Moment,
-}
-
-impl Uptime {
-    pub(crate) fn new(node: usize, run_ids: &Arc<RunIds>) -> Uptime {
-        Uptime {
-            node,
-            run_ids: run_ids.clone(),
-            record: Mutex::default(),
-        }
-    }
-
-    /// How old the server is at least; `None` if it was never reached.
-    pub(crate) fn age(&self) -> Option<Duration> {
-        let record = self.record()?;
-        Some(record.age.saturating_add(record.at.elapsed()))
-    }
-
-    fn record(&self) -> Option<Record> {
-        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        record.clone()
-    }
-
-    /// Asks the server at the other end of a new connection.
-    pub(crate) async fn look(
-        &self,
-        connection: &mut MultiplexedConnection,
-        timeout: Duration,
-    ) -> Result<(), Fault> {
-        let command = redis::cmd("INFO").arg("server").take();
-        let at = clock::now();
-        let asked = tokio::time::timeout(timeout, scripting::send(connection, &command)).await;
-        let text = match asked {
-            Ok(Ok(Value::VerbatimString { text, .. })) => text,
-            Ok(Ok(Value::BulkString(bytes))) => String::from_utf8_lossy(&bytes).into_owned(),
-            Ok(Ok(_)) => return Err(faults::malformed("INFO")),
-            Ok(Err(error)) => match faults::of_call(&error) {
-                Fault::Denied(reason) => {
-                    tracing::warn!(
-                        %reason,
-                        "a quorum node does not show since when it runs (INFO): it counts as restarted at every new \
-                         connection"
-                    );
-                    String::new()
-                }
-                fault => return Err(fault),
-            },
-            Err(_) => {
-                return Err(Fault::NotDone(StoreError::new(format!(
-                    "no answer to INFO within {timeout:?}"
-                ))));
+/// Asks the server at the other end of a new connection.
+pub(crate) async fn look(
+    uptime: &Uptime,
+    connection: &mut MultiplexedConnection,
+    timeout: Duration,
+) -> Result<(), Fault> {
+    let command = redis::cmd("INFO").arg("server").take();
+    let at = clock::now();
+    let asked = tokio::time::timeout(timeout, scripting::send(connection, &command)).await;
+    let text = match asked {
+        Ok(Ok(Value::VerbatimString { text, .. })) => text,
+        Ok(Ok(Value::BulkString(bytes))) => String::from_utf8_lossy(&bytes).into_owned(),
+        Ok(Ok(_)) => return Err(faults::malformed("INFO")),
+        Ok(Err(error)) => match faults::of_call(&error) {
+            Fault::Denied(reason) => {
+                tracing::warn!(
+                    %reason,
+                    "a quorum node does not show since when it runs (INFO): it counts as restarted at every new \
+                     connection"
+                );
+                String::new()
             }
-        };
-        self.saw(&text, at)
-    }
-
-    fn saw(&self, info: &str, at: Moment) -> Result<(), Fault> {
-        let info = InfoDict::new(info);
-        let run_id: String = info.get("run_id").unwrap_or_default();
-        if !run_id.is_empty() && !self.run_ids.claim(self.node, &run_id) {
-            return Err(Fault::Impossible(
-                "two nodes of the quorum are one server: its vote would count twice".to_owned(),
-            ));
+            fault => return Err(fault),
+        },
+        Err(_) => {
+            return Err(Fault::NotDone(StoreError::new(format!(
+                "no answer to INFO within {timeout:?}"
+            ))));
         }
-        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        let age = match &*record {
-            // The same run: its age goes on, whatever its wall clock, of which it derives its uptime, did meanwhile.
-            Some(known) if known.run_id == run_id && !run_id.is_empty() => return Ok(()),
-            // Another one has taken its place. It may be older than it: but what was granted here, it need not know.
-            Some(_) => Duration::ZERO,
-            // Both ends of an uptime are cut to whole seconds.
-            None if !run_id.is_empty() => {
-                let uptime = info.get::<u64>("uptime_in_seconds").unwrap_or_default();
-                Duration::from_secs(uptime.saturating_sub(1))
-            }
-            None => Duration::ZERO,
-        };
-        *record = Some(Record { run_id, age, at });
-        Ok(())
-    }
+    };
+    let (run_id, lasts) = read(&text);
+    uptime.saw(&run_id, lasts, at)
+}
+
+/// What INFO says of the server's run.
+fn read(info: &str) -> (String, Duration) {
+    let info = InfoDict::new(info);
+    let seconds: u64 = info.get("uptime_in_seconds").unwrap_or_default();
+    // Both ends of an uptime are cut to whole seconds.
+    let lasts = Duration::from_secs(seconds.saturating_sub(1));
+    (info.get("run_id").unwrap_or_default(), lasts)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn uptime() -> Uptime {
-        Uptime::new(0, &Arc::default())
-    }
-
-    fn info(run_id: &str, uptime: u64) -> String {
-        format!("# Server\r\nrun_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n")
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_server_is_as_old_as_it_says_less_a_second_when_it_is_first_seen() {
-        let uptime = uptime();
-        assert_eq!(uptime.age(), None);
-        uptime.saw(&info("a", 100), clock::now()).unwrap();
-        assert_eq!(uptime.age().unwrap().as_secs(), 99);
-        tokio::time::advance(5 * SECOND).await;
-        assert_eq!(uptime.age().unwrap().as_secs(), 104);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn another_run_starts_at_nothing_whatever_its_uptime() {
-        let uptime = uptime();
-        uptime.saw(&info("a", 100), clock::now()).unwrap();
-        uptime.saw(&info("b", 5_000), clock::now()).unwrap();
-        assert!(uptime.age().unwrap() < SECOND);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_same_run_stays_as_old_as_it_was_when_its_wall_clock_steps() {
-        let uptime = uptime();
-        uptime.saw(&info("a", 100), clock::now()).unwrap();
-        tokio::time::advance(5 * SECOND).await;
-        uptime.saw(&info("a", 9_000), clock::now()).unwrap();
-        assert_eq!(uptime.age().unwrap().as_secs(), 104);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_tells_nothing_is_new_at_every_connection() {
-        let uptime = uptime();
-        uptime.saw("", clock::now()).unwrap();
-        tokio::time::advance(5 * SECOND).await;
-        uptime.saw("", clock::now()).unwrap();
-        assert!(uptime.age().unwrap() < SECOND);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn one_server_is_one_node_until_that_node_leads_somewhere_else() {
-        let run_ids = Arc::default();
-        let (one, other) = (Uptime::new(0, &run_ids), Uptime::new(1, &run_ids));
-        one.saw(&info("a", 100), clock::now()).unwrap();
-        assert!(other.saw(&info("a", 100), clock::now()).is_err());
-        assert_eq!(other.age(), None);
-        other.saw(&info("b", 100), clock::now()).unwrap();
-        one.saw(&info("a", 100), clock::now()).unwrap();
-        one.saw(&info("c", 100), clock::now()).unwrap();
-        other.saw(&info("a", 100), clock::now()).unwrap();
-        // Those that do not tell are not known to be one.
-        one.saw("", clock::now()).unwrap();
-        other.saw("", clock::now()).unwrap();
+    #[test]
+    fn a_run_lasts_as_long_as_the_server_says_less_a_second() {
+        let info = "# Server\r\nrun_id:a\r\nuptime_in_seconds:100\r\n";
+        assert_eq!(read(info), ("a".to_owned(), Duration::from_secs(99)));
+        assert_eq!(read(""), (String::new(), Duration::ZERO));
     }
 }

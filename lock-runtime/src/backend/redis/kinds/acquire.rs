@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::replies::AcquireReply;
 use super::{exclusive, fair, permits, read_write};
 use crate::backend::redis::connection::link::Live;
-use crate::backend::redis::kinds::exclusive_scripts::AcquireReply;
 use crate::backend::redis::router::Admission;
+use crate::backend::redis::scripting::Script;
 use crate::backend::redis::{GaveBack, Inner};
 use crate::backend::{AcquireRequest, Acquired, Fault, Granted, HoldRef};
 use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
+use crate::values::count::Counted;
 use crate::values::error::StoreError;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
@@ -98,7 +100,14 @@ async fn attempt(
         fenced: request.fenced && fence != Fence::Apart,
         ..*request
     };
-    let mut reply = ask(live, &asked, not_after, sent_at, deadline).await;
+    let sending = Sending {
+        live,
+        request: &asked,
+        not_after,
+        sent_at,
+        deadline,
+    };
+    let mut reply = sending.ask().await;
     if fence == Fence::Apart
         && let Ok(AcquireReply::Granted { token, .. }) = &mut reply
     {
@@ -115,21 +124,34 @@ async fn attempt(
     reply
 }
 
-async fn ask(
-    live: &Live,
-    request: &AcquireRequest<'_>,
-    not_after: u64,
-    now: Moment,
+/// An acquire that goes out on one connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Sending<'a> {
+    live: &'a Live,
+    pub(crate) request: &'a AcquireRequest<'a>,
+    /// Until when the server may grant it, in µs of its TIME.
+    pub(crate) not_after: u64,
+    sent_at: Moment,
     deadline: Moment,
-) -> Result<AcquireReply, Fault> {
-    match request.hold_ref.key.kind() {
-        Kind::Mutex | Kind::Fenced => {
-            exclusive::acquire(live, request, not_after, now, deadline).await
-        }
-        Kind::Permits => permits::acquire(live, request, not_after, now, deadline).await,
-        Kind::Fair => fair::acquire(live, request, not_after, now, deadline).await,
-        Kind::Read | Kind::Write => {
-            read_write::acquire(live, request, not_after, now, deadline).await
+}
+
+impl Sending<'_> {
+    /// The key that carries the token, if one is wanted.
+    pub(crate) fn fence(&self) -> Option<String> {
+        let request = self.request;
+        request.fenced.then(|| request.hold_ref.key.fence())
+    }
+
+    pub(crate) async fn call<S: Script>(&self, script: &S) -> Result<S::Reply, Fault> {
+        self.live.call(script, self.sent_at, self.deadline).await
+    }
+
+    async fn ask(self) -> Result<AcquireReply, Fault> {
+        match self.request.hold_ref.key.kind() {
+            Kind::Mutex | Kind::Fenced => exclusive::acquire(self).await,
+            Kind::Permits => permits::acquire(self).await,
+            Kind::Fair => fair::acquire(self).await,
+            Kind::Read | Kind::Write => read_write::acquire(self).await,
         }
     }
 }
@@ -172,54 +194,64 @@ impl Drop for Undo<'_> {
         if !self.armed {
             return;
         }
-        let compensation = Compensation {
-            inner: self.inner.clone(),
-            live: self.live.clone(),
-            key: self.request.hold_ref.key.clone(),
-            holder: self.request.hold_ref.holder,
-            permits: self.request.hold_ref.permits,
-            not_after: self.not_after,
-            over: self.deadline + self.request.ttl.duration() + SLACK,
-        };
-        let pending = Pending::one(self.inner);
-        self.inner.handle.spawn(async move {
-            compensation.run().await;
-            drop(pending);
-        });
+        let sent = (self.live.clone(), self.not_after);
+        let compensation = Compensation::of(self.inner, self.request, Some(sent), self.deadline);
+        self.inner.handle.spawn(compensation.run());
     }
 }
 
 /// The estimate of the server's time may be late by a round trip, and so may a lease's end.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// The pauses between two tries to give back what nobody wants.
-pub(crate) fn undo_pauses() -> Backoff {
-    Backoff::new(Duration::from_millis(2), Duration::from_millis(250))
-}
-
-/// A release of what may have been acquired, repeated until it cannot happen any more.
+/// A release of what was or may have been acquired, repeated until it is done or cannot happen any more.
 pub(crate) struct Compensation {
-    pub(crate) inner: Arc<Inner>,
-    /// The connection that carried the acquire.
-    pub(crate) live: Live,
-    pub(crate) key: Key,
-    pub(crate) holder: HolderId,
-    pub(crate) permits: u32,
-    pub(crate) not_after: u64,
+    inner: Arc<Inner>,
+    key: Key,
+    holder: HolderId,
+    permits: u32,
+    /// The connection that carried the acquire, and its date. `None` if it was answered: no acquire is under way.
+    sent: Option<(Live, u64)>,
     /// When the lease, had it been granted at the last moment, has ended by itself.
-    pub(crate) over: Moment,
+    over: Moment,
+    /// Keeps the backend from closing.
+    _pending: Counted,
 }
 
 impl Compensation {
-    pub(crate) async fn run(&self) {
+    /// `granted_by`: when the server granted it at the latest.
+    pub(crate) fn of(
+        inner: &Arc<Inner>,
+        request: &AcquireRequest<'_>,
+        sent: Option<(Live, u64)>,
+        granted_by: Moment,
+    ) -> Compensation {
+        let hold_ref = request.hold_ref;
+        Compensation {
+            inner: inner.clone(),
+            key: hold_ref.key.clone(),
+            holder: hold_ref.holder,
+            permits: hold_ref.permits,
+            sent,
+            over: granted_by + request.ttl.duration() + SLACK,
+            _pending: inner.pending.enter(),
+        }
+    }
+
+    /// Whether this is the connection that carried the acquire.
+    fn is_behind(&self, live: &Live) -> bool {
+        let sent = self.sent.as_ref();
+        sent.is_some_and(|(carried, _)| live.is_one_with(carried))
+    }
+
+    pub(crate) async fn run(self) {
         let hold_ref = HoldRef {
             key: &self.key,
             holder: self.holder,
             permits: self.permits,
         };
-        let mut next = Some(self.live.clone());
-        let mut past = false;
-        let mut pauses = undo_pauses();
+        let mut next = self.sent.as_ref().map(|(live, _)| live.clone());
+        let mut past = self.sent.is_none();
+        let mut pauses = Backoff::new(Duration::from_millis(2), Duration::from_millis(250));
         while !self.over.has_passed() {
             let now = clock::now();
             let deadline = (now + self.inner.call_timeout).earlier(self.over);
@@ -235,7 +267,7 @@ impl Compensation {
                     // being moved to, the key has arrived as a whole, for a node sends on what it does not have any
                     // more, and a slot is given away only when it is empty. No acquire can come behind this release.
                     if let Some(redirect) = self.inner.redirect(&answer) {
-                        past |= live.is_one_with(&self.live);
+                        past |= self.is_behind(&live);
                         let next_node = self.inner.follow(redirect, &live, &self.key, deadline);
                         next = next_node.await.ok().map(|(live, _)| live);
                         if next.is_some() {
@@ -254,7 +286,8 @@ impl Compensation {
                     let settled = match answer {
                         GaveBack::Done => true,
                         GaveBack::NotHeld { time } => {
-                            past || live.is_one_with(&self.live) || time > self.not_after
+                            let refused = |(_, not_after): &(_, u64)| time > *not_after;
+                            past || self.is_behind(&live) || self.sent.as_ref().is_some_and(refused)
                         }
                     };
                     // What a deposed master forgets, the new one may still have.
@@ -267,21 +300,5 @@ impl Compensation {
             }
             clock::sleep(pauses.pause()).await;
         }
-    }
-}
-
-/// Counts one compensation for as long as it lives, even if its task is aborted.
-pub(crate) struct Pending(Arc<Inner>);
-
-impl Pending {
-    pub(crate) fn one(inner: &Arc<Inner>) -> Pending {
-        inner.pending.send_modify(|pending| *pending += 1);
-        Pending(inner.clone())
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        self.0.pending.send_modify(|pending| *pending -= 1);
     }
 }

@@ -7,7 +7,8 @@ use redis::{Cmd, Value};
 use super::acquire::Undo;
 use crate::backend::redis::router::Admission;
 use crate::backend::redis::scripting::reply::{Items, foreign};
-use crate::backend::redis::scripting::{Script, Source, source};
+use crate::backend::redis::scripting::table::source;
+use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{Inner, Nodes};
 use crate::backend::{AcquireRequest, AcquiredAll, Fault, Granted};
 use crate::values::clock::{self, Moment};
@@ -143,11 +144,6 @@ pub(crate) enum AcquireAllReply {
 
 impl Script for AcquireAll<'_> {
     type Reply = AcquireAllReply;
-    #[cfg(test)]
-    const SHAPE: [&'static str; 2] = [
-        "(lock, fence?)...",
-        "not_after_us, (holder, lease_ms, how the fence counts?)...",
-    ];
 
     fn source() -> &'static Source {
         source!(
@@ -205,5 +201,14 @@ impl Script for AcquireAll<'_> {
             _ => return None,
         };
         items.end(Ok(reply))
+    }
+
+    #[cfg(test)]
+    fn shape() -> [String; 2] {
+        [
+            "(lock, fence?)...",
+            "not_after_us, (holder, lease_ms, how the fence counts?)...",
+        ]
+        .map(str::to_owned)
     }
 }

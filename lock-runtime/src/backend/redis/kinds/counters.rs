@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use super::counter_scripts::{
-    AddPermits, CountDown, DeleteCounter, Done, Keys, OPEN, ReadCounter, SetCounter, TakePermits,
-    TakePermitsReply,
-};
 use super::permits::leases;
+use crate::backend::redis::scripting::reply::{Items, foreign};
+use crate::backend::redis::scripting::table::{script, source};
+use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{Inner, RedisBackend};
-use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
+use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot};
 use crate::values::clock;
 use crate::values::error::StoreError;
 use crate::values::key::Key;
+use crate::values::kind::LockMode;
 
+/// What Redisson publishes when a latch has opened.
+const OPEN: &str = "0";
 /// What Redisson publishes when a latch has a new count, or none any more.
 const NEW_COUNT: &str = "1";
 
@@ -34,8 +36,12 @@ fn channel(counter: CounterRef<'_>) -> String {
     }
 }
 
-fn payload(counter: CounterRef<'_>) -> Option<&'static str> {
-    (counter.kind == CounterKind::Latch).then_some(NEW_COUNT)
+/// What is published of a new count; nothing stands for the count itself.
+fn payload(counter: CounterRef<'_>) -> &'static str {
+    match counter.kind {
+        CounterKind::Semaphore => "",
+        CounterKind::Latch => NEW_COUNT,
+    }
 }
 
 impl Inner {
@@ -55,14 +61,12 @@ impl Inner {
     ) -> Result<bool, Fault> {
         let channel = channel(counter);
         let script = SetCounter {
-            keys: Keys {
-                count: counter.key.raw(),
-                leases: &leases(counter.key),
-            },
+            counter: counter.key.raw(),
+            leases: &leases(counter.key),
             value,
-            again,
             channel: &channel,
             payload: payload(counter),
+            again,
         };
         let done = self.call(counter.key, &script, timeout).await?;
         Ok(self.told(channel, done))
@@ -77,10 +81,8 @@ impl Inner {
 
     async fn read(&self, counter: CounterRef<'_>, timeout: Duration) -> Result<Option<i64>, Fault> {
         let script = ReadCounter {
-            keys: Keys {
-                count: counter.key.raw(),
-                leases: &leases(counter.key),
-            },
+            counter: counter.key.raw(),
+            leases: &leases(counter.key),
         };
         let reading = self.call(counter.key, &script, timeout).await?;
         Ok(reading.map(|reading| reading.free()))
@@ -89,9 +91,9 @@ impl Inner {
     async fn add(&self, key: &Key, permits: i64, timeout: Duration) -> Result<(), Fault> {
         let channel = channel_of_permits(key);
         let script = AddPermits {
-            count: key.raw(),
             name: key.name(),
-            by: permits,
+            permits: key.raw(),
+            how_many: permits,
             channel: &channel,
         };
         let done = self.call(key, &script, timeout).await?;
@@ -107,10 +109,10 @@ impl Inner {
         let mut late = false;
         loop {
             let script = TakePermits {
-                count: key.raw(),
                 name: key.name(),
-                permits,
-                not_after: at.live.clock().not_after(at.sent_at, deadline),
+                permits: key.raw(),
+                how_many: permits,
+                not_after_us: at.live.clock().not_after(at.sent_at, deadline),
             };
             let answer = at.live.call(&script, at.sent_at, deadline).await;
             if let Some(redirect) = self.redirect(&answer) {
@@ -139,7 +141,7 @@ impl Inner {
         let kind = CounterKind::Latch;
         let channel = channel(CounterRef { key, kind });
         let script = CountDown {
-            count: key.raw(),
+            latch: key.raw(),
             channel: &channel,
         };
         let (left, unpublished) = self.call(key, &script, timeout).await?;
@@ -152,13 +154,14 @@ impl Inner {
     async fn delete(&self, counter: CounterRef<'_>, timeout: Duration) -> Result<bool, Fault> {
         let channel = channel(counter);
         let script = DeleteCounter {
-            keys: Keys {
-                count: counter.key.raw(),
-                leases: &leases(counter.key),
-            },
+            counter: counter.key.raw(),
+            leases: &leases(counter.key),
             channel: &channel,
             // As if it had been counted down: `1` would wake none of Redisson's waiters.
-            payload: (counter.kind == CounterKind::Latch).then_some(OPEN),
+            payload: match counter.kind {
+                CounterKind::Semaphore => "",
+                CounterKind::Latch => OPEN,
+            },
         };
         let done = self.call(counter.key, &script, timeout).await?;
         Ok(self.told(channel, done))
@@ -201,5 +204,211 @@ impl Counters for RedisBackend {
 
     fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen> {
         Box::new(self.inner.topics.listen(channel(counter)))
+    }
+}
+
+/// The rest of a `{'FOREIGN', …}` reply about a counter and its leases.
+pub(super) fn foreign_counter<T>(
+    items: Items,
+    counter: &str,
+    leases: &str,
+) -> Option<Result<T, Fault>> {
+    foreign(items, &[("lock", Some(counter)), ("leases", Some(leases))])
+}
+
+/// The rest of a `{'SHORT', …}` reply.
+pub(crate) fn too_few<T>(mut items: Items, name: &str) -> Option<Result<T, Fault>> {
+    let all = match items.text()?.as_str() {
+        "" => None,
+        all => Some(all.parse().ok()?),
+    };
+    items.end(Err(Fault::too_few(name, all)))
+}
+
+/// A counter that is set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    value: i64,
+    live: u64,
+    ended: u64,
+    left: Option<Duration>,
+}
+
+impl Reading {
+    /// What is free, with what the next acquire takes back.
+    pub(crate) fn free(self) -> i64 {
+        self.value
+            .saturating_add(i64::try_from(self.ended).unwrap_or(i64::MAX))
+    }
+
+    pub(crate) fn seen(self) -> Snapshot {
+        Snapshot {
+            mode: if self.live > 0 {
+                LockMode::Semaphore
+            } else {
+                LockMode::Counter
+            },
+            holder: None,
+            count: self.live,
+            left: self.left,
+            queued: 0,
+            available: Some(self.free()),
+            readers: 0,
+        }
+    }
+}
+
+script! {
+    "read_counter", "no-writes", ["digits", "time", "refusal", "counter"]
+    struct ReadCounter<'a> {
+        keys { counter: &'a str, leases: &'a str }
+        args {}
+    }
+    |this, mut items| -> Option<Reading> {
+        match items.text()?.as_str() {
+            "NONE" => items.end(Ok(None)),
+            "COUNT" => {
+                let reading = Reading {
+                    value: items.text()?.parse().ok()?,
+                    live: u64::try_from(items.integer()?).ok()?,
+                    ended: u64::try_from(items.integer()?).ok()?,
+                    left: items.expiry()?,
+                };
+                items.end(Ok(Some(reading)))
+            }
+            "FOREIGN" => foreign_counter(items, this.counter, this.leases),
+            _ => None,
+        }
+    }
+}
+
+/// Whether something was done, and what to publish if the script could not.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) done: bool,
+    pub(crate) unpublished: Option<String>,
+}
+
+script! {
+    "set_counter", ["digits", "range", "refusal", "counter", "publish"]
+    struct SetCounter<'a> {
+        keys { counter: &'a str, leases: &'a str }
+        args {
+            value: u64,
+            channel: &'a str,
+            /// Nothing publishes the value.
+            payload: &'a str,
+            /// Also if it is set.
+            again: bool
+        }
+    }
+    |this, mut items| -> Done {
+        match items.text()?.as_str() {
+            "OK" => {
+                let done = items.flag()?;
+                let payload = match this.payload {
+                    "" => this.value.to_string(),
+                    payload => payload.to_owned(),
+                };
+                let unpublished = (!items.flag()?).then_some(payload);
+                items.end(Ok(Done { done, unpublished }))
+            }
+            "FOREIGN" => foreign_counter(items, this.counter, this.leases),
+            _ => None,
+        }
+    }
+}
+
+script! {
+    "add_permits", "allow-oom", ["digits", "range", "refusal", "counter", "publish"]
+    struct AddPermits<'a> {
+        local { name: &'a str }
+        keys { permits: &'a str }
+        args { how_many: i64, channel: &'a str }
+    }
+    |this, mut items| -> Done {
+        match items.text()?.as_str() {
+            "OK" => {
+                let free = items.text()?;
+                let _: i64 = free.parse().ok()?;
+                let unpublished = (!items.flag()?).then_some(free);
+                items.end(Ok(Done { done: true, unpublished }))
+            }
+            "SHORT" => too_few(items, this.name),
+            "FOREIGN" => foreign_counter(items, this.permits, this.permits),
+            _ => None,
+        }
+    }
+}
+
+script! {
+    "delete_counter", "allow-oom", ["digits", "refusal", "counter", "publish"]
+    struct DeleteCounter<'a> {
+        keys { counter: &'a str, leases: &'a str }
+        args {
+            channel: &'a str,
+            /// Nothing tells nobody.
+            payload: &'a str
+        }
+    }
+    |this, mut items| -> Done {
+        match items.text()?.as_str() {
+            "OK" => {
+                let done = items.flag()?;
+                let unpublished = (!items.flag()?).then(|| this.payload.to_owned());
+                items.end(Ok(Done { done, unpublished }))
+            }
+            "FOREIGN" => foreign_counter(items, this.counter, this.leases),
+            _ => None,
+        }
+    }
+}
+
+script! {
+    "take_permits", ["digits", "range", "dated", "refusal", "counter"]
+    struct TakePermits<'a> {
+        local { name: &'a str }
+        keys { permits: &'a str }
+        args { how_many: u32, not_after_us: u64 }
+    }
+    |this, mut items| -> TakePermitsReply {
+        let word = items.text()?;
+        let reply = match word.as_str() {
+            "OK" => TakePermitsReply::Taken { time: items.digits()? },
+            "BUSY" => TakePermitsReply::Busy { time: items.digits()? },
+            "STALE" => TakePermitsReply::Stale { time: items.digits()? },
+            "SHORT" => return too_few(items, this.name),
+            "FOREIGN" => return foreign_counter(items, this.permits, this.permits),
+            _ => return None,
+        };
+        items.end(Ok(reply))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum TakePermitsReply {
+    Taken { time: u64 },
+    Busy { time: u64 },
+    Stale { time: u64 },
+}
+
+script! {
+    "count_down", "allow-oom", ["digits", "refusal", "counter", "publish"]
+    struct CountDown<'a> {
+        keys { latch: &'a str }
+        args { channel: &'a str }
+        fixed { payload: OPEN }
+    }
+    // What is left, and whether the message is still to be published.
+    |this, mut items| -> (u64, bool) {
+        match items.text()?.as_str() {
+            "OK" => {
+                let left = items.digits()?;
+                let unpublished = !items.flag()?;
+                items.end(Ok((left, unpublished)))
+            }
+            "FOREIGN" => foreign_counter(items, this.latch, this.latch),
+            _ => None,
+        }
     }
 }

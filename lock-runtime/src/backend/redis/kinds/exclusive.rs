@@ -1,12 +1,17 @@
 //! One holder at a time: mutex and fenced lock, Redisson's `RLock` and `RFencedLock`; and what a writer of a read/write
 //! lock has in common with them.
 
+use redis::{Cmd, Value};
+
+use super::acquire::Sending;
 use super::renewals::ttl;
-use crate::backend::redis::connection::link::Live;
-use crate::backend::redis::kinds::exclusive_scripts::{
-    Acquire, AcquireReply, HandOver, HandOverReply, NextToken, NextTokenReply, RELEASED, Release,
-    Renew,
+use super::replies::{
+    AcquireReply, RELEASED, ReleaseReply, acquire_reply, read_renewals, release_reply,
 };
+use crate::backend::redis::connection::link::Live;
+use crate::backend::redis::scripting::reply::{Items, foreign};
+use crate::backend::redis::scripting::table::{script, source};
+use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Renewed};
 use crate::values::clock::{self, Moment};
@@ -24,25 +29,19 @@ pub(crate) fn field(key: &Key, holder: HolderId) -> String {
     }
 }
 
-/// Asks once, on that connection.
-pub(crate) async fn acquire(
-    live: &Live,
-    request: &AcquireRequest<'_>,
-    not_after: u64,
-    now: Moment,
-    deadline: Moment,
-) -> Result<AcquireReply, Fault> {
-    let HoldRef { key, holder, .. } = request.hold_ref;
-    let fence = request.fenced.then(|| key.fence());
+/// Asks once.
+pub(crate) async fn acquire(sending: Sending<'_>) -> Result<AcquireReply, Fault> {
+    let HoldRef { key, holder, .. } = sending.request.hold_ref;
+    let fence = sending.fence();
     let script = Acquire {
         lock: key.raw(),
         fence: fence.as_deref(),
         holder: &holder.text(),
-        lease: request.ttl.millis(),
-        not_after,
+        lease_ms: sending.request.ttl.millis(),
+        not_after_us: sending.not_after,
         counted: key.kind() == Kind::Fenced,
     };
-    live.call(&script, now, deadline).await
+    sending.call(&script).await
 }
 
 /// A token for a lock that the request's holder has just been given without one. Not later than `deadline`, which comes
@@ -67,7 +66,7 @@ pub(crate) async fn token(
     loop {
         let script = NextToken {
             fence: &fence,
-            not_after: at.live.clock().not_after(at.sent_at, deadline),
+            not_after_us: at.live.clock().not_after(at.sent_at, deadline),
             counted: key.kind() == Kind::Fenced,
         };
         let answer = at.live.call(&script, at.sent_at, deadline).await;
@@ -123,7 +122,7 @@ pub(crate) async fn hand_over(
         fence: fence.as_deref(),
         from: &field(key, from),
         to: &field(key, holder),
-        lease: to.ttl.millis(),
+        lease_ms: to.ttl.millis(),
         channel: &channel,
         counted: key.kind() == Kind::Fenced,
     };
@@ -174,4 +173,143 @@ pub(crate) async fn renew(
 /// One item of the script that renews.
 pub(crate) fn entry(item: &Renewal, ttl: i64) -> (&str, String, i64) {
     (item.key.raw(), field(&item.key, item.holder), ttl)
+}
+
+script! {
+    "acquire", ["digits", "range", "dated", "refusal", "fence", "lease", "holder"]
+    struct Acquire<'a> {
+        keys { lock: &'a str, fence: Option<&'a str> }
+        args {
+            holder: &'a str,
+            lease_ms: u64,
+            /// By the server's TIME.
+            not_after_us: u64,
+            /// The fence counts by one, as Redisson's does, instead of by the clock.
+            counted: bool
+        }
+    }
+    |this, mut items| -> AcquireReply {
+        let word = items.text()?;
+        acquire_reply(&word, items, &[("lock", Some(this.lock)), ("fence", this.fence)])
+    }
+}
+
+script! {
+    "next_token", ["digits", "dated", "refusal", "fence"]
+    struct NextToken<'a> {
+        keys { fence: &'a str }
+        args { not_after_us: u64, counted: bool }
+    }
+    |this, mut items| -> NextTokenReply {
+        let reply = match items.text()?.as_str() {
+            "OK" => NextTokenReply::Taken { token: items.token()??, time: items.digits()? },
+            "STALE" => NextTokenReply::Stale { time: items.digits()? },
+            "FOREIGN" => return foreign(items, &[("fence", Some(this.fence))]),
+            _ => return None,
+        };
+        items.end(Ok(reply))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum NextTokenReply {
+    Taken { token: FencingToken, time: u64 },
+    Stale { time: u64 },
+}
+
+script! {
+    "release", "allow-oom", ["digits", "time", "failed", "publish"]
+    struct Release<'a> {
+        keys { lock: &'a str }
+        args { holder: &'a str, channel: &'a str }
+        fixed { payload: RELEASED }
+    }
+    |_, items| -> ReleaseReply { release_reply(items) }
+}
+
+script! {
+    "handover", "allow-oom",
+    ["digits", "range", "time", "failed", "refusal", "fence", "lease", "listeners"]
+    struct HandOver<'a> {
+        keys { lock: &'a str, fence: Option<&'a str> }
+        args {
+            from: &'a str,
+            to: &'a str,
+            lease_ms: u64,
+            /// Its subscribers are counted.
+            channel: &'a str,
+            counted: bool
+        }
+    }
+    |this, mut items| -> HandOverReply {
+        let reply = match items.text()?.as_str() {
+            "OK" => {
+                let token = items.token()?;
+                if token.is_some() != this.fence.is_some() {
+                    return None;
+                }
+                HandOverReply::Done {
+                    token,
+                    time: items.digits()?,
+                    // -1: the ACL does not allow to ask.
+                    subscribers: u64::try_from(items.integer()?).ok(),
+                }
+            }
+            "LOST" => HandOverReply::NotHeld,
+            "FOREIGN" => {
+                return foreign(items, &[("lock", Some(this.lock)), ("fence", this.fence)]);
+            }
+            _ => return None,
+        };
+        items.end(Ok(reply))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum HandOverReply {
+    Done {
+        token: Option<FencingToken>,
+        time: u64,
+        subscribers: Option<u64>,
+    },
+    NotHeld,
+}
+
+pub(crate) struct Renew<'a> {
+    /// Key, holder, ttl in ms.
+    pub(crate) items: &'a [(&'a str, String, i64)],
+}
+
+impl Script for Renew<'_> {
+    type Reply = Vec<Renewed>;
+
+    fn source() -> &'static Source {
+        source!(
+            "renew",
+            "allow-oom",
+            ["digits", "range", "lease", "mark", "each"]
+        )
+    }
+
+    fn keys(&self) -> usize {
+        self.items.len()
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        for (lock, _, _) in self.items {
+            command.arg(*lock);
+        }
+        for (_, holder, ttl) in self.items {
+            command.arg(holder.as_str()).arg(*ttl);
+        }
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<Vec<Renewed>, Fault>> {
+        read_renewals(self.items.len(), reply)
+    }
+
+    #[cfg(test)]
+    fn shape() -> [String; 2] {
+        ["lock...", "(holder, ttl_ms)..."].map(str::to_owned)
+    }
 }

@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
-use super::operator_scripts::{ForceRelease, Inspect};
+use redis::Value;
+
+use super::replies::RELEASED;
 use super::{fair, permits};
-use crate::backend::redis::{Inner, channel};
+use crate::backend::redis::scripting::reply::{Items, foreign};
+use crate::backend::redis::scripting::table::{script, source};
+use crate::backend::redis::scripting::{Script, Source};
+use crate::backend::redis::{CONTROL, Inner, channel};
 use crate::backend::{Fault, Snapshot};
 use crate::values::key::Key;
-use crate::values::kind::Kind;
+use crate::values::kind::{Kind, LockMode};
 
 impl Inner {
     pub(crate) async fn inspect(
@@ -63,4 +68,87 @@ impl Inner {
         }
         Ok(reply.released)
     }
+}
+
+script! {
+    "force_release", "allow-oom",
+    ["digits", "refusal", "holder", "mode", "timeout_key", "readers", "publish", "tell"]
+    struct ForceRelease<'a> {
+        keys { lock: &'a str, queue: &'a str }
+        args {
+            channel: &'a str,
+            /// That of the read/write lock of the name.
+            rw_channel: &'a str
+        }
+        fixed { payload: RELEASED, control_channel: CONTROL }
+    }
+    |this, mut items| -> ForceReleaseReply {
+        match items.text()?.as_str() {
+            "OK" => {}
+            "FOREIGN" => return foreign(items, &[("lock", Some(this.lock))]),
+            _ => return None,
+        }
+        let released = items.flag()?;
+        let untold = items.integer().filter(|untold| *untold >= 0)?;
+        let unpublished = items.messages()?;
+        Some(Ok(ForceReleaseReply { released, untold, unpublished }))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct ForceReleaseReply {
+    pub(crate) released: bool,
+    /// Holders that were too many to be told: they learn of it at their next renewals.
+    pub(crate) untold: i64,
+    /// Channel and payload of what could not be published.
+    pub(crate) unpublished: Vec<(String, String)>,
+}
+
+script! {
+    "inspect", "no-writes", ["digits", "refusal", "holder", "mode", "timeout_key", "readers"]
+    struct Inspect<'a> {
+        keys { lock: &'a str, queue: &'a str }
+        args {}
+    }
+    |this, mut items| -> Option<Snapshot> {
+        match items.text()?.as_str() {
+            "FREE" => items.end(Ok(None)),
+            "HELD" => held(items, this.lock),
+            "FOREIGN" => foreign(items, &[("lock", Some(this.lock))]),
+            _ => None,
+        }
+    }
+}
+
+/// The rest of a `{'HELD', …}` reply.
+fn held(mut items: Items, lock: &str) -> Option<Result<Option<Snapshot>, Fault>> {
+    let Value::BulkString(holder) = items.value()? else {
+        return None;
+    };
+    let Ok(holder) = String::from_utf8(holder) else {
+        return Some(Err(Fault::Foreign {
+            key: lock.to_owned(),
+            why: "its holder has a name that is no text".to_owned(),
+        }));
+    };
+    let count = items.digits()?;
+    let left = items.expiry()?;
+    let (mode, number) = (items.text()?, items.integer()?);
+    let number = u64::try_from(number).ok()?;
+    let (mode, queued, readers) = match mode.as_str() {
+        "exclusive" if number > 0 => (LockMode::Fair, number, 0),
+        "exclusive" => (LockMode::Exclusive, 0, 0),
+        "read" => (LockMode::Read, 0, number),
+        "write" => (LockMode::Write, 0, 0),
+        _ => return None,
+    };
+    items.end(Ok(Some(Snapshot {
+        mode,
+        holder: Some(holder),
+        count,
+        left,
+        available: None,
+        queued,
+        readers,
+    })))
 }

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use super::counter_scripts::{Keys, ReadCounter};
-use super::permit_scripts::{AcquirePermits, ForcePermits, ReleasePermits, RenewPermits};
+use redis::{Cmd, Value};
+
+use super::acquire::Sending;
+use super::counters::{ReadCounter, foreign_counter, too_few};
 use super::renewals::ttl;
+use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals};
 use crate::backend::redis::connection::link::Live;
-use crate::backend::redis::kinds::exclusive_scripts::{AcquireReply, ReleaseReply};
-use crate::backend::redis::{GaveBack, Inner, channel};
-use crate::backend::{AcquireRequest, Fault, HoldRef, Renewal, Renewed, Snapshot};
+use crate::backend::redis::scripting::reply::Items;
+use crate::backend::redis::scripting::table::{script, source};
+use crate::backend::redis::scripting::{Script, Source};
+use crate::backend::redis::{CONTROL, GaveBack, Inner, channel};
+use crate::backend::{Fault, HoldRef, Renewal, Renewed, Snapshot};
 use crate::values::clock::{self, Moment};
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
@@ -27,31 +32,23 @@ pub(crate) fn ids(holder: HolderId, permits: u32) -> Vec<u8> {
         .collect()
 }
 
-/// Asks once, on that connection.
-pub(crate) async fn acquire(
-    live: &Live,
-    request: &AcquireRequest<'_>,
-    not_after: u64,
-    now: Moment,
-    deadline: Moment,
-) -> Result<AcquireReply, Fault> {
+/// Asks once.
+pub(crate) async fn acquire(sending: Sending<'_>) -> Result<AcquireReply, Fault> {
     let HoldRef {
         key,
         holder,
         permits,
-    } = request.hold_ref;
+    } = sending.request.hold_ref;
     let script = AcquirePermits {
-        keys: Keys {
-            count: key.raw(),
-            leases: &leases(key),
-        },
         name: key.name(),
+        permits: key.raw(),
+        leases: &leases(key),
         ids: &ids(holder, permits),
-        lease: request.ttl.millis(),
-        not_after,
+        lease_ms: sending.request.ttl.millis(),
+        not_after_us: sending.not_after,
         channel: &channel(key),
     };
-    live.call(&script, now, deadline).await
+    sending.call(&script).await
 }
 
 /// Gives the permits back, on that connection.
@@ -64,10 +61,8 @@ pub(crate) async fn release(
 ) -> Result<GaveBack, Fault> {
     let channel = channel(hold_ref.key);
     let script = ReleasePermits {
-        keys: Keys {
-            count: hold_ref.key.raw(),
-            leases: &leases(hold_ref.key),
-        },
+        permits: hold_ref.key.raw(),
+        leases: &leases(hold_ref.key),
         ids: &ids(hold_ref.holder, hold_ref.permits),
         channel: &channel,
     };
@@ -146,10 +141,8 @@ pub(crate) async fn inspect(
     timeout: Duration,
 ) -> Result<Option<Snapshot>, Fault> {
     let script = ReadCounter {
-        keys: Keys {
-            count: key.raw(),
-            leases: &leases(key),
-        },
+        counter: key.raw(),
+        leases: &leases(key),
     };
     let reading = inner.call(key, &script, timeout).await?;
     Ok(reading.map(|reading| reading.seen()))
@@ -163,10 +156,8 @@ pub(crate) async fn force_release(
 ) -> Result<bool, Fault> {
     let channel = super::counters::channel_of_permits(key);
     let script = ForcePermits {
-        keys: Keys {
-            count: key.raw(),
-            leases: &leases(key),
-        },
+        permits: key.raw(),
+        leases: &leases(key),
         channel: &channel,
     };
     let deadline = clock::now() + timeout;
@@ -183,6 +174,126 @@ pub(crate) async fn force_release(
             return Ok(released > 0);
         }
     }
+}
+
+script! {
+    "acquire_permits", ["digits", "range", "dated", "failed", "refusal", "counter", "publish"]
+    struct AcquirePermits<'a> {
+        local {
+            /// As the user knows the semaphore.
+            name: &'a str
+        }
+        keys { permits: &'a str, leases: &'a str }
+        args {
+            /// 16 bytes for each permit.
+            ids: &'a [u8],
+            lease_ms: u64,
+            not_after_us: u64,
+            channel: &'a str
+        }
+    }
+    |this, mut items| -> AcquireReply {
+        match items.text()?.as_str() {
+            "SHORT" => too_few(items, this.name),
+            "FOREIGN" => foreign_counter(items, this.permits, this.leases),
+            word => acquire_reply(word, items, &[]),
+        }
+    }
+}
+
+script! {
+    "release_permits", "allow-oom",
+    ["digits", "range", "time", "failed", "refusal", "counter", "publish"]
+    struct ReleasePermits<'a> {
+        keys { permits: &'a str, leases: &'a str }
+        args { ids: &'a [u8], channel: &'a str }
+    }
+    |_, mut items| -> ReleasePermitsReply {
+        let code = items.integer()?;
+        let said = items.text()?;
+        let (released, unpublished) = match code {
+            1 => (ReleaseReply::Done, None),
+            2 => (ReleaseReply::Unpublished, Some(said)),
+            0 => (ReleaseReply::NotHeld { time: said.parse().ok()? }, None),
+            _ => return None,
+        };
+        items.end(Ok(ReleasePermitsReply { released, unpublished }))
+    }
+}
+
+/// How it went, and what to publish if the script could not.
+#[derive(Debug)]
+pub(crate) struct ReleasePermitsReply {
+    pub(crate) released: ReleaseReply,
+    pub(crate) unpublished: Option<String>,
+}
+
+pub(crate) struct RenewPermits<'a> {
+    /// Key of the leases, ids, ttl in ms.
+    pub(crate) items: &'a [(String, Vec<u8>, i64)],
+}
+
+impl Script for RenewPermits<'_> {
+    type Reply = Vec<Renewed>;
+
+    fn source() -> &'static Source {
+        source!(
+            "renew_permits",
+            "allow-oom",
+            ["digits", "range", "time", "each"]
+        )
+    }
+
+    fn keys(&self) -> usize {
+        self.items.len()
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        for (leases, _, _) in self.items {
+            command.arg(leases);
+        }
+        for (_, ids, ttl) in self.items {
+            command.arg(ids.as_slice()).arg(*ttl);
+        }
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<Vec<Renewed>, Fault>> {
+        read_renewals(self.items.len(), reply)
+    }
+
+    #[cfg(test)]
+    fn shape() -> [String; 2] {
+        ["leases...", "(ids, ttl_ms)..."].map(str::to_owned)
+    }
+}
+
+script! {
+    "force_permits", "allow-oom", ["digits", "failed", "refusal", "counter", "publish", "tell"]
+    struct ForcePermits<'a> {
+        keys { permits: &'a str, leases: &'a str }
+        args { channel: &'a str }
+        fixed { control_channel: CONTROL }
+    }
+    |this, mut items| -> ForcePermitsReply {
+        match items.text()?.as_str() {
+            "OK" => {}
+            "FOREIGN" => return foreign_counter(items, this.permits, this.leases),
+            _ => return None,
+        }
+        let permits = items.integer().filter(|permits| *permits >= 0)?;
+        let left = items.integer().filter(|left| *left >= 0)?;
+        let unpublished = items.messages()?;
+        Some(Ok(ForcePermitsReply { permits, left, unpublished }))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct ForcePermitsReply {
+    pub(crate) permits: i64,
+    /// How many are still leased: ask again.
+    pub(crate) left: i64,
+    /// Channel and payload of what could not be published.
+    pub(crate) unpublished: Vec<(String, String)>,
 }
 
 #[cfg(test)]

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
+use redis::{Cmd, Value};
+
+use super::acquire::Sending;
 use super::renewals::ttl;
+use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply};
 use crate::backend::redis::connection::link::Live;
-use crate::backend::redis::kinds::exclusive_scripts::AcquireReply;
-use crate::backend::redis::kinds::read_write_scripts::{
-    Downgrade, ReadAcquire, ReadRenew, ReadWriteRelease, WriteAcquire,
-};
+use crate::backend::redis::scripting::reply::Items;
+use crate::backend::redis::scripting::table::{script, source};
+use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{
-    AcquireRequest, Fault, HoldRef, LONGEST_PREFERENCE, Released, Renewal, Renewed,
+    Fault, HoldRef, LONGEST_PREFERENCE, Released, Renewal, Renewed, TIME_TO_COME,
 };
 use crate::values::clock::{self, Moment};
 use crate::values::holder::HolderId;
@@ -28,40 +31,34 @@ pub(crate) fn timeout_key(key: &Key, holder: HolderId) -> String {
     key.suffixed(&(holder.text() + ":rwlock_timeout:1"))
 }
 
-/// Asks once, on that connection.
-pub(crate) async fn acquire(
-    live: &Live,
-    request: &AcquireRequest<'_>,
-    not_after: u64,
-    now: Moment,
-    deadline: Moment,
-) -> Result<AcquireReply, Fault> {
-    let key = request.hold_ref.key;
-    let holder = request.hold_ref.holder.text();
+/// Asks once.
+pub(crate) async fn acquire(sending: Sending<'_>) -> Result<AcquireReply, Fault> {
+    let request = sending.request;
+    let HoldRef { key, holder, .. } = request.hold_ref;
     let writer_waits = key.writer_waits();
     if key.kind() == Kind::Read {
         let script = ReadAcquire {
             lock: key.raw(),
-            timeout: &timeout_key(key, request.hold_ref.holder),
+            timeout: &timeout_key(key, holder),
             writer_waits: &writer_waits,
-            holder: &holder,
-            lease: request.ttl.millis(),
-            not_after,
+            holder: &holder.text(),
+            lease_ms: request.ttl.millis(),
+            not_after_us: sending.not_after,
         };
-        return live.call(&script, now, deadline).await;
+        return sending.call(&script).await;
     }
     let waits = request.waits.unwrap_or_default().min(LONGEST_PREFERENCE);
-    let fence = request.fenced.then(|| key.fence());
+    let fence = sending.fence();
     let script = WriteAcquire {
         lock: key.raw(),
         writer_waits: &writer_waits,
         fence: fence.as_deref(),
-        holder: &holder,
-        lease: request.ttl.millis(),
-        not_after,
-        waits: u64::try_from(waits.as_millis()).unwrap_or(u64::MAX),
+        holder: &holder.text(),
+        lease_ms: request.ttl.millis(),
+        not_after_us: sending.not_after,
+        waits_ms: u64::try_from(waits.as_millis()).unwrap_or(u64::MAX),
     };
-    live.call(&script, now, deadline).await
+    sending.call(&script).await
 }
 
 /// Gives back a read or a write, on that connection.
@@ -79,6 +76,7 @@ pub(crate) async fn release(
         writer_waits: &hold_ref.key.writer_waits(),
         holder: &holder,
         channel: &channel,
+        time_to_come_ms: u64::try_from(TIME_TO_COME.as_millis()).unwrap_or(u64::MAX),
     };
     let reply = live.call(&script, now, deadline).await?.heard_of(live);
     Ok(reply.gave_back(|| publish(inner, channel)))
@@ -95,7 +93,7 @@ pub(crate) async fn downgrade(
         lock: hold_ref.key.raw(),
         timeout: &timeout_key(hold_ref.key, hold_ref.holder),
         holder: &holder,
-        lease: ttl.millis(),
+        lease_ms: ttl.millis(),
         channel: &channel,
     };
     let before = inner.nodes.live();
@@ -131,4 +129,96 @@ pub(crate) async fn renew(
 pub(crate) fn entry(item: &Renewal, ttl: i64) -> (&str, String, String, i64) {
     let timeout = timeout_key(&item.key, item.holder);
     (item.key.raw(), timeout, item.holder.text(), ttl)
+}
+
+script! {
+    "read_acquire", ["digits", "range", "dated", "failed", "refusal", "holder", "mode", "lease"]
+    struct ReadAcquire<'a> {
+        keys { lock: &'a str, timeout: &'a str, writer_waits: &'a str }
+        args { holder: &'a str, lease_ms: u64, not_after_us: u64 }
+    }
+    |this, mut items| -> AcquireReply {
+        let word = items.text()?;
+        acquire_reply(&word, items, &[("lock", Some(this.lock))])
+    }
+}
+
+script! {
+    "write_acquire",
+    [
+        "digits", "range", "dated", "refusal", "fence", "holder", "mode", "lease", "timeout_key",
+        "readers"
+    ]
+    struct WriteAcquire<'a> {
+        keys { lock: &'a str, writer_waits: &'a str, fence: Option<&'a str> }
+        args {
+            holder: &'a str,
+            lease_ms: u64,
+            not_after_us: u64,
+            /// For so long, if it is busy, further readers are kept out.
+            waits_ms: u64
+        }
+    }
+    |this, mut items| -> AcquireReply {
+        let word = items.text()?;
+        acquire_reply(&word, items, &[("lock", Some(this.lock)), ("fence", this.fence)])
+    }
+}
+
+script! {
+    "read_write_release", "allow-oom",
+    ["digits", "time", "failed", "timeout_key", "holder", "readers", "publish"]
+    struct ReadWriteRelease<'a> {
+        keys { lock: &'a str, timeout: &'a str, writer_waits: &'a str }
+        args { holder: &'a str, channel: &'a str, time_to_come_ms: u64 }
+    }
+    |_, items| -> ReleaseReply { release_reply(items) }
+}
+
+script! {
+    "read_write_downgrade", "allow-oom", ["digits", "range", "failed", "publish"]
+    struct Downgrade<'a> {
+        keys { lock: &'a str, timeout: &'a str }
+        args { holder: &'a str, lease_ms: u64, channel: &'a str }
+    }
+    |_, items| -> ReleaseReply { release_reply(items) }
+}
+
+pub(crate) struct ReadRenew<'a> {
+    /// Key, timeout key, holder, ttl in ms.
+    pub(crate) items: &'a [(&'a str, String, String, i64)],
+}
+
+impl Script for ReadRenew<'_> {
+    type Reply = Vec<Renewed>;
+
+    fn source() -> &'static Source {
+        source!(
+            "read_renew",
+            "allow-oom",
+            ["digits", "range", "lease", "mark", "each"]
+        )
+    }
+
+    fn keys(&self) -> usize {
+        self.items.len() * 2
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        for (lock, timeout, _, _) in self.items {
+            command.arg(*lock).arg(timeout.as_str());
+        }
+        for (_, _, holder, ttl) in self.items {
+            command.arg(holder.as_str()).arg(*ttl);
+        }
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<Vec<Renewed>, Fault>> {
+        read_renewals(self.items.len(), reply)
+    }
+
+    #[cfg(test)]
+    fn shape() -> [String; 2] {
+        ["(lock, timeout)...", "(holder, ttl_ms)..."].map(str::to_owned)
+    }
 }

@@ -1,5 +1,4 @@
 //! Listening: the pub/sub connection, and who hears what.
 
-pub(crate) mod channels;
 pub(crate) mod subscribe;
 pub(crate) mod topics;

@@ -5,9 +5,9 @@ use redis::aio::MultiplexedConnection;
 
 use super::super::cluster::Redirect;
 use crate::backend::redis::connection::rights;
-use crate::backend::redis::kinds::exclusive_scripts::Renew;
-use crate::backend::redis::kinds::permit_scripts::RenewPermits;
-use crate::backend::redis::kinds::read_write_scripts::ReadRenew;
+use crate::backend::redis::kinds::exclusive::Renew;
+use crate::backend::redis::kinds::permits::RenewPermits;
+use crate::backend::redis::kinds::read_write::ReadRenew;
 use crate::backend::redis::kinds::renewals::{self, Part, RenewalKind, all, by_script};
 use crate::backend::redis::kinds::{exclusive, permits, read_write};
 use crate::backend::redis::scripting::Manner;

@@ -6,10 +6,11 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
 use crate::backend::Fault;
-use crate::backend::redis::pubsub::channels::ClusterChannels;
+use crate::values::channels::ClusterChannels;
 
 pub(crate) mod faults;
 pub(crate) mod reply;
+pub(crate) mod table;
 
 /// The text of a script and the hash that the server knows it by.
 #[derive(Debug)]
@@ -83,48 +84,9 @@ fn hash_of(text: &str) -> String {
     sha1_smol::Sha1::from(text).digest().to_string()
 }
 
-/// The [`Source`] of `lua/NAME.lua` with the fragments of `lua/lib` that it uses before it, joined at compile time.
-///
-/// The flags must be on the very first line of the whole, so they are named here, too; a test compares both with the
-/// script's header.
-macro_rules! source {
-    ($name:literal, [$($fragment:literal),*]) => {
-        source!(@join "#!lua\n", $name, [$($fragment),*])
-    };
-    ($name:literal, $flags:literal, [$($fragment:literal),*]) => {
-        source!(@join concat!("#!lua flags=", $flags, "\n"), $name, [$($fragment),*])
-    };
-    (@join $first:expr, $name:literal, [$($fragment:literal),*]) => {{
-        static SOURCE: Source = Source::new(
-            $name,
-            concat!(
-                $first,
-                $(include_str!(concat!(
-                    env!("CARGO_MANIFEST_DIR"),
-                    "/src/backend/redis/scripting/lua/lib/",
-                    $fragment,
-                    ".lua"
-                )),)*
-                include_str!(concat!(
-                    env!("CARGO_MANIFEST_DIR"),
-                    "/src/backend/redis/scripting/lua/",
-                    $name,
-                    ".lua"
-                )),
-            ),
-        );
-        &SOURCE
-    }};
-}
-pub(crate) use source;
-
 /// One call of one script.
 pub(crate) trait Script {
     type Reply;
-
-    /// `KEYS` and `ARGV` as the script's header names them.
-    #[cfg(test)]
-    const SHAPE: [&'static str; 2];
 
     fn source() -> &'static Source;
 
@@ -136,6 +98,24 @@ pub(crate) trait Script {
 
     /// `None` if the reply is malformed.
     fn read(&self, reply: Value) -> Option<Result<Self::Reply, Fault>>;
+
+    /// `KEYS` and `ARGV` as the script's header names them.
+    #[cfg(test)]
+    fn shape() -> [String; 2];
+}
+
+/// Names with a `?` where the type is an option.
+#[cfg(test)]
+pub(crate) fn shape_of(fields: &[(&str, &str)]) -> String {
+    let names = fields.iter().map(|(name, type_of)| {
+        let optional = if type_of.starts_with("Option") {
+            "?"
+        } else {
+            ""
+        };
+        format!("{name}{optional}")
+    });
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// How scripts are sent on one connection.

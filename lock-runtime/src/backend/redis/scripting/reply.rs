@@ -44,6 +44,15 @@ impl Items {
         }
     }
 
+    /// 0 or 1.
+    pub(crate) fn flag(&mut self) -> Option<bool> {
+        match self.integer()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
     /// A number that left Lua as text, because Lua would have rounded it.
     pub(crate) fn digits(&mut self) -> Option<u64> {
         match self.0.next()? {

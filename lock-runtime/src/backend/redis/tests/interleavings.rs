@@ -9,8 +9,9 @@ use super::run;
 use super::scripts::{CHANNEL, FENCE, LOCK, QUEUE};
 use super::server::{self, Server};
 use crate::backend::Renewed;
-use crate::backend::redis::kinds::exclusive_scripts::*;
-use crate::backend::redis::kinds::operator_scripts::ForceRelease;
+use crate::backend::redis::kinds::exclusive::*;
+use crate::backend::redis::kinds::operators::ForceRelease;
+use crate::backend::redis::kinds::replies::*;
 
 const SEEDS: u64 = 10;
 const STEPS: usize = 300;
@@ -207,8 +208,8 @@ impl Run {
                     lock: LOCK,
                     fence: Some(FENCE),
                     holder: &holder,
-                    lease,
-                    not_after,
+                    lease_ms: lease,
+                    not_after_us: not_after,
                     counted: false,
                 };
                 let reply = run(&mut connection, &script)
@@ -259,7 +260,7 @@ impl Run {
                     fence: Some(FENCE),
                     from: &from,
                     to: &to,
-                    lease,
+                    lease_ms: lease,
                     channel: CHANNEL,
                     counted: false,
                 };

@@ -15,9 +15,10 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use self::server::Server;
-use super::{ClusterChannels, RedisBackend, Settings, Target};
+use super::{RedisBackend, Settings, Target};
 use crate::backend::redis::scripting::{self, Script};
 use crate::backend::{AcquireRequest, Acquired, Event, Fault, Granted, HoldRef};
+use crate::values::channels::ClusterChannels;
 use crate::values::clock;
 use crate::values::error::LockError;
 use crate::values::holder::HolderId;

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use super::*;
 use crate::backend::redis::kinds::acquire::Compensation;
-use crate::backend::redis::kinds::exclusive_scripts::{Acquire, AcquireReply};
+use crate::backend::redis::kinds::exclusive::Acquire;
+use crate::backend::redis::kinds::replies::AcquireReply;
 use crate::backend::{Backend, Fault, Released, Renewal, Renewed};
 use crate::values::clock;
 use crate::values::holder::HolderIds;
@@ -118,23 +119,17 @@ async fn a_late_acquire_on_a_lost_connection_is_undone_from_another_one() {
     // It was sent on a connection that there is no more.
     let live = backend.inner.link().live().unwrap();
     server.run("CLIENT KILL TYPE normal").await;
-    let compensation = Compensation {
-        inner: backend.inner.clone(),
-        live,
-        key: Key::clone(&key),
-        holder,
-        permits: 1,
-        not_after,
-        over: clock::now() + Duration::from_secs(60),
-    };
-    let compensating = tokio::spawn(async move { compensation.run().await });
+    let sent = Some((live, not_after));
+    let asked = request(&key, holder, 60_000);
+    let compensation = Compensation::of(&backend.inner, &asked, sent, clock::now());
+    let compensating = tokio::spawn(compensation.run());
     let text = holder.text();
     let late = Acquire {
         lock: key.raw(),
         fence: None,
         holder: &text,
-        lease: 60_000,
-        not_after,
+        lease_ms: 60_000,
+        not_after_us: not_after,
         counted: false,
     };
     until("it was looked for in vain", async || {

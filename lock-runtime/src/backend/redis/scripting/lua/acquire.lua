@@ -3,7 +3,7 @@
 -- Flags:
 -- Uses: digits, range, dated, refusal, fence, lease, holder
 -- Keys: lock, fence?
--- Args: holder, lease_ms, not_after_us, counted?
+-- Args: holder, lease_ms, not_after_us, counted
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us}
 --          | {'FOREIGN', 'lock' or 'fence', why}
 -- Why: A copy that arrives after not_after is refused, so nothing late can take a lock for a dead id.
@@ -24,7 +24,7 @@ if stale then
   return stale
 end
 
-local token, refused = next_token(fence, ARGV[4] and 1 or now)
+local token, refused = next_token(fence, ARGV[4] == '1' and 1 or now)
 if refused then
   return refused
 end

@@ -4,7 +4,7 @@
 -- Uses: digits, range, dated, failed, refusal, counter, publish
 -- Keys: permits, leases
 -- Args: ids, lease_ms, not_after_us, channel
--- Returns: {'OK', time_us} | {'BUSY', ms until the first lease ends or -1, time_us} | {'STALE', time_us}
+-- Returns: {'OK', '', time_us} | {'BUSY', ms until the first lease ends or -1, time_us} | {'STALE', time_us}
 --          | {'SHORT', permits in all or ''} | {'FOREIGN', 'lock' or 'leases', why}
 -- Why: An id of 16 bytes per permit follows from the holder, so a second copy finds its own and takes nothing more; a
 --      copy that arrives after not_after is refused. Permits whose lease is over are taken back first, five
@@ -92,7 +92,7 @@ else
     redis.call('INCRBY', permits, need)
     return added
   end
-  reply = {'OK', digits(now)}
+  reply = {'OK', '', digits(now)}
 end
 if ended > 0 and free > 0 then
   published(ARGV[4], digits(free))

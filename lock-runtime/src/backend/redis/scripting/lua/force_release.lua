@@ -3,7 +3,7 @@
 -- Flags: allow-oom
 -- Uses: digits, refusal, holder, mode, timeout_key, readers, publish, tell
 -- Keys: lock, queue
--- Args: channel, payload, control_channel, rw_channel
+-- Args: channel, rw_channel, payload, control_channel
 -- Returns: {'OK', 0 | 1 released, holders that were not told, (channel, payload of a message that could not be
 --          published)...} | {'FOREIGN', 'lock', why}
 -- Why: Only a hash of one counted holder, or of a mode and counted holders, is a lock; anything else is left as it is.
@@ -67,15 +67,15 @@ if #timeouts > 0 then
   redis.pcall('DEL', unpack(timeouts))
 end
 local reply = {'OK', 1, holders - #aliases}
-name(reply, ARGV[3], aliases)
+name(reply, ARGV[4], aliases)
 if mode then
-  tell(reply, ARGV[4], '1')
-  tell(reply, ARGV[4], '0')
+  tell(reply, ARGV[2], '1')
+  tell(reply, ARGV[2], '0')
   return reply
 end
-tell(reply, ARGV[1], ARGV[2])
+tell(reply, ARGV[1], ARGV[3])
 local first = redis.pcall('LINDEX', KEYS[2], 0)
 if type(first) == 'string' then
-  tell(reply, ARGV[1] .. ':' .. first, ARGV[2])
+  tell(reply, ARGV[1] .. ':' .. first, ARGV[3])
 end
 return reply

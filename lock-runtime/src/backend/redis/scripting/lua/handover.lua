@@ -3,7 +3,7 @@
 -- Flags: allow-oom
 -- Uses: digits, range, time, failed, refusal, fence, lease, listeners
 -- Keys: lock, fence?
--- Args: from, to, lease_ms, channel, counted?
+-- Args: from, to, lease_ms, channel, counted
 -- Returns: {'OK', token or '', time_us, subscribers or -1 unknown} | {'LOST'} | {'FOREIGN', 'fence', why}
 -- Why: `to` is written only where `from` was, so a second copy finds `to` and a late one finds neither; it never
 --      acquires. The lease is set before the holders change, and `to` comes before `from` goes, so that there is a
@@ -26,7 +26,7 @@ if replay == 0 and redis.call('HEXISTS', lock, from) == 0 then
 end
 
 local now = time_us()
-local token, refused = next_token(fence, ARGV[5] and 1 or now)
+local token, refused = next_token(fence, ARGV[5] == '1' and 1 or now)
 if refused then
   return refused
 end

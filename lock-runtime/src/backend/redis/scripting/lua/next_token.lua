@@ -3,7 +3,7 @@
 -- Flags:
 -- Uses: digits, dated, refusal, fence
 -- Keys: fence
--- Args: not_after_us, counted?
+-- Args: not_after_us, counted
 -- Returns: {'OK', token, time_us} | {'STALE', time_us} | {'FOREIGN', 'fence', why}
 -- Why: While a slot of a cluster moves, the fence's key may be at one node and that of the lock at the other, so that
 --      no script can have both. After the end of the lease a token would be larger than that of the next holder:
@@ -13,7 +13,7 @@ local now, stale = dated(tonumber(ARGV[1]))
 if stale then
   return stale
 end
-local token, refused = next_token(KEYS[1], ARGV[2] and 1 or now)
+local token, refused = next_token(KEYS[1], ARGV[2] == '1' and 1 or now)
 if refused then
   return refused
 end

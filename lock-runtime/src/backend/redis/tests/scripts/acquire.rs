@@ -25,7 +25,7 @@ async fn a_second_copy_of_an_acquire_counts_nothing_and_never_shortens_the_lease
     let bench = Bench::new().await;
     let first = bench.token("a").await;
     let copy = Acquire {
-        lease: 1_000,
+        lease_ms: 1_000,
         ..acquire("a")
     };
     let AcquireReply::Granted { token, .. } = bench.call(copy).await.unwrap() else {
@@ -48,7 +48,7 @@ async fn an_acquire_that_comes_too_late_is_refused_and_leaves_nothing() {
     let now = bench.server.time().await;
     for not_after in [0, now - 1] {
         let late = Acquire {
-            not_after,
+            not_after_us: not_after,
             ..acquire("a")
         };
         let AcquireReply::Stale { time } = bench.call(late).await.unwrap() else {
@@ -58,8 +58,8 @@ async fn an_acquire_that_comes_too_late_is_refused_and_leaves_nothing() {
     }
     bench.acquire("a").await;
     let late = Acquire {
-        not_after: now,
-        lease: 90_000,
+        not_after_us: now,
+        lease_ms: 90_000,
         ..acquire("a")
     };
     assert!(matches!(

@@ -2,7 +2,7 @@
 //! none takes a lock for free because it did not look at all of it. Counted in commands: a clock would fail where the
 //! machine is busy. A thousand commands of these are about a millisecond.
 
-use super::fair::{fair_acquire, fair_release, queue};
+use super::fair::{TIMEOUTS, fair_acquire, fair_release};
 use super::read_write::Names;
 use super::*;
 use crate::backend::redis::kinds::fair::FairReleaseReply;
@@ -171,7 +171,7 @@ impl Bench {
                 .iter()
                 .map(|name| format!("{dead_at} {name}"))
                 .collect();
-            self.run(&format!("ZADD {} {}", queue()[1], scores.join(" ")))
+            self.run(&format!("ZADD {} {}", TIMEOUTS, scores.join(" ")))
                 .await;
         }
     }
@@ -190,9 +190,7 @@ async fn a_queue_of_dead_waiters_is_swept_a_part_at_a_time() {
     let me = waiter('8', 9_999);
     let mut granted = false;
     for _ in 0..10 {
-        let (answer, commands) = bench
-            .commands(bench.call(fair_acquire(&me, &queue())))
-            .await;
+        let (answer, commands) = bench.commands(bench.call(fair_acquire(&me))).await;
         assert!(commands < MOST, "{commands}");
         granted = matches!(answer.unwrap(), AcquireReply::Granted { .. });
         if granted {
@@ -209,12 +207,12 @@ async fn behind_a_redisson_waiter_far_away_a_newcomer_is_parked_as_the_last_one_
     let java = |number| waiter(if number == 0 { '4' } else { '8' }, number);
     bench.queue_of(2_000, java, later).await;
     let me = waiter('8', 9_999);
-    let asked = bench.call(fair_acquire(&me, &queue())).await.unwrap();
+    let asked = bench.call(fair_acquire(&me)).await.unwrap();
     assert!(
         matches!(asked, AcquireReply::Queued { first: false, .. }),
         "{asked:?}"
     );
-    let score = bench.run(&format!("ZSCORE {} {me}", queue()[1])).await;
+    let score = bench.run(&format!("ZSCORE {} {me}", TIMEOUTS)).await;
     assert!(
         format!("{score:?}").contains(&later.to_string()),
         "{score:?}"
@@ -230,20 +228,17 @@ async fn a_waiter_that_leaves_a_very_long_queue_is_dead_at_once_and_goes_at_its_
         .await;
     let (second, last) = (waiter('8', 1), waiter('8', 10_000));
     for leaving in [&second, &last] {
-        let left = bench.call(fair_release(leaving, &queue())).await.unwrap();
+        let left = bench.call(fair_release(leaving)).await.unwrap();
         assert_eq!(left, FairReleaseReply::Done);
     }
     assert_eq!(bench.server.integer(&format!("LLEN {QUEUE}")).await, 10_001);
     let first = waiter('8', 0);
-    bench.call(fair_release(&first, &queue())).await.unwrap();
+    bench.call(fair_release(&first)).await.unwrap();
     bench.call(release("holder")).await.unwrap();
     // The second does not keep the third waiting.
-    let third = bench
-        .call(fair_acquire(&waiter('8', 2), &queue()))
-        .await
-        .unwrap();
+    let third = bench.call(fair_acquire(&waiter('8', 2))).await.unwrap();
     assert!(matches!(third, AcquireReply::Granted { .. }), "{third:?}");
     // Now it is short enough to be looked through.
-    bench.call(fair_release(&last, &queue())).await.unwrap();
+    bench.call(fair_release(&last)).await.unwrap();
     assert_eq!(bench.server.integer(&format!("LLEN {QUEUE}")).await, 9_997);
 }

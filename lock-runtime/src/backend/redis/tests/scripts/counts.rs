@@ -1,6 +1,6 @@
 //! Counts that are none, holders that are no text, fences that hold no token: every operation says the same.
 
-use super::fair::{fair_acquire, queue};
+use super::fair::fair_acquire;
 use super::read_write::Names;
 use super::*;
 use crate::backend::redis::kinds::acquire_all::AcquireAll;
@@ -48,7 +48,7 @@ async fn a_count_that_is_none_is_foreign_to_every_operation() {
         let whys = [
             leaves(&bench, junk, acquire("a")).await,
             leaves(&bench, junk, AcquireAll::new(&requests, FAR)).await,
-            leaves(&bench, junk, fair_acquire("a", &queue())).await,
+            leaves(&bench, junk, fair_acquire("a")).await,
             leaves(&bench, junk, inspect()).await,
             leaves(&bench, junk, force()).await,
         ];

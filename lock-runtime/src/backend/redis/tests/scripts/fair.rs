@@ -5,7 +5,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::*;
 use crate::backend::redis::kinds::fair::{FairAcquire, FairRelease, FairReleaseReply};
 
-const TIMEOUTS: &str = "redisson_lock_timeout:{lock:k}";
+pub(super) const TIMEOUTS: &str = "redisson_lock_timeout:{lock:k}";
 const OURS: [&str; 4] = [
     "0a2b6a5e-0000-8000-8000-000000000001:1",
     "0a2b6a5e-0000-8000-8000-000000000001:2",
@@ -56,27 +56,25 @@ end
 return ttl
 ";
 
-pub(super) fn queue() -> [String; 2] {
-    [QUEUE.to_owned(), TIMEOUTS.to_owned()]
-}
-
-pub(super) fn fair_acquire<'a>(holder: &'a str, queue: &'a [String; 2]) -> FairAcquire<'a> {
+pub(super) fn fair_acquire(holder: &str) -> FairAcquire<'_> {
     FairAcquire {
         lock: LOCK,
-        queue,
+        queue: QUEUE,
+        timeouts: TIMEOUTS,
         fence: Some(FENCE),
         holder,
-        lease: LEASE,
-        not_after: FAR,
+        lease_ms: LEASE,
+        not_after_us: FAR,
         waits: true,
         channel: CHANNEL,
     }
 }
 
-pub(super) fn fair_release<'a>(holder: &'a str, queue: &'a [String; 2]) -> FairRelease<'a> {
+pub(super) fn fair_release(holder: &str) -> FairRelease<'_> {
     FairRelease {
         lock: LOCK,
-        queue,
+        queue: QUEUE,
+        timeouts: TIMEOUTS,
         holder,
         channel: CHANNEL,
     }
@@ -84,7 +82,7 @@ pub(super) fn fair_release<'a>(holder: &'a str, queue: &'a [String; 2]) -> FairR
 
 impl Bench {
     async fn ask(&self, holder: &str) -> AcquireReply {
-        self.call(fair_acquire(holder, &queue())).await.unwrap()
+        self.call(fair_acquire(holder)).await.unwrap()
     }
 
     async fn is_granted(&self, holder: &str) -> bool {
@@ -99,7 +97,7 @@ impl Bench {
     }
 
     async fn leave(&self, holder: &str) -> bool {
-        let reply = self.call(fair_release(holder, &queue())).await.unwrap();
+        let reply = self.call(fair_release(holder)).await.unwrap();
         reply == FairReleaseReply::Done
     }
 
@@ -169,10 +167,9 @@ async fn a_try_is_refused_while_others_queue_and_leaves_no_trace() {
     let [a, b, c, _] = OURS;
     assert!(bench.is_granted(a).await);
     assert!(bench.is_first(b).await);
-    let queue = queue();
     let attempt = || FairAcquire {
         waits: false,
-        ..fair_acquire(c, &queue)
+        ..fair_acquire(c)
     };
     for _ in 0..2 {
         let busy = bench.call(attempt()).await.unwrap();
@@ -294,7 +291,7 @@ async fn keys_of_another_type_are_named_and_left_alone() {
     for (wrong, command) in [(QUEUE, "SET"), (TIMEOUTS, "SET")] {
         let bench = Bench::new().await;
         bench.run(&format!("{command} {wrong} v")).await;
-        let answer = bench.call(fair_acquire("a", &queue())).await;
+        let answer = bench.call(fair_acquire("a")).await;
         assert!(is_foreign(answer, wrong), "{wrong}");
         assert_eq!(
             bench
@@ -392,10 +389,9 @@ async fn a_try_that_removes_the_dead_head_of_a_free_lock_wakes_the_next() {
     let mut told = bench.listen().await;
     bench.run(&format!("DEL {LOCK}")).await;
     bench.set_life(b, -1).await;
-    let queue = queue();
     let attempt = FairAcquire {
         waits: false,
-        ..fair_acquire(d, &queue)
+        ..fair_acquire(d)
     };
     let busy = bench.call(attempt).await.unwrap();
     assert!(matches!(busy, AcquireReply::Busy { .. }), "{busy:?}");

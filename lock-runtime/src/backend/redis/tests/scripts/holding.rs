@@ -42,7 +42,7 @@ async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
     for _ in 0..2 {
         let answer = bench
             .call(HandOver {
-                lease: 10_000,
+                lease_ms: 10_000,
                 ..hand_over("a", "b")
             })
             .await
@@ -66,7 +66,7 @@ async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
     assert!(tokens.is_sorted_by(|a, b| a < b));
     bench
         .call(HandOver {
-            lease: 1_000,
+            lease_ms: 1_000,
             ..hand_over("a", "b")
         })
         .await

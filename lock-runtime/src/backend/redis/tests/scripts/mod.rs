@@ -17,10 +17,15 @@ use redis::{RedisError, Value};
 use super::server::{self, Server};
 use super::*;
 use crate::backend::redis::CONTROL;
-use crate::backend::redis::kinds::exclusive_scripts::*;
-use crate::backend::redis::kinds::operator_scripts::*;
-use crate::backend::redis::kinds::read_write_scripts::*;
+use crate::backend::redis::kinds::exclusive::{
+    Acquire, HandOver, HandOverReply, NextToken, NextTokenReply, Release, Renew,
+};
+use crate::backend::redis::kinds::operators::{ForceRelease, Inspect};
+use crate::backend::redis::kinds::read_write::{
+    Downgrade, ReadAcquire, ReadRenew, ReadWriteRelease, WriteAcquire,
+};
 use crate::backend::redis::kinds::renewals::{LOOK, MARK};
+use crate::backend::redis::kinds::replies::*;
 use crate::backend::redis::scripting::reply;
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::{Fault, Renewed};
@@ -113,8 +118,8 @@ fn acquire(holder: &str) -> Acquire<'_> {
         lock: LOCK,
         fence: Some(FENCE),
         holder,
-        lease: LEASE,
-        not_after: FAR,
+        lease_ms: LEASE,
+        not_after_us: FAR,
         counted: false,
     }
 }
@@ -133,7 +138,7 @@ fn hand_over<'a>(from: &'a str, to: &'a str) -> HandOver<'a> {
         fence: Some(FENCE),
         from,
         to,
-        lease: LEASE,
+        lease_ms: LEASE,
         channel: CHANNEL,
         counted: false,
     }

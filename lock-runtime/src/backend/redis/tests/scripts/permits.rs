@@ -1,16 +1,12 @@
 //! The scripts of semaphores: never more permits than there are, none lost, copies that change nothing.
 
 use super::*;
-use crate::backend::redis::kinds::counter_scripts::*;
-use crate::backend::redis::kinds::permit_scripts::*;
+use crate::backend::redis::kinds::counters::*;
+use crate::backend::redis::kinds::permits::*;
 
-const COUNT: &str = "lock:s";
-const LEASES: &str = "{lock:s}:timeout";
+pub(super) const COUNT: &str = "lock:s";
+pub(super) const LEASES: &str = "{lock:s}:timeout";
 const TOLD: &str = "redisson_sc:{lock:s}";
-pub(super) const KEYS: Keys<'static> = Keys {
-    count: COUNT,
-    leases: LEASES,
-};
 
 /// Ids of so many permits of one holder.
 pub(super) fn ids(holder: u8, permits: usize) -> Vec<u8> {
@@ -28,18 +24,20 @@ pub(super) fn ids(holder: u8, permits: usize) -> Vec<u8> {
 
 pub(super) fn lease(ids: &[u8]) -> AcquirePermits<'_> {
     AcquirePermits {
-        keys: KEYS,
+        permits: COUNT,
+        leases: LEASES,
         name: "s",
         ids,
-        lease: LEASE,
-        not_after: FAR,
+        lease_ms: LEASE,
+        not_after_us: FAR,
         channel: TOLD,
     }
 }
 
 pub(super) fn give(ids: &[u8]) -> ReleasePermits<'_> {
     ReleasePermits {
-        keys: KEYS,
+        permits: COUNT,
+        leases: LEASES,
         ids,
         channel: TOLD,
     }
@@ -47,50 +45,60 @@ pub(super) fn give(ids: &[u8]) -> ReleasePermits<'_> {
 
 pub(super) fn force() -> ForcePermits<'static> {
     ForcePermits {
-        keys: KEYS,
+        permits: COUNT,
+        leases: LEASES,
         channel: TOLD,
     }
 }
 
 pub(super) fn set(value: u64) -> SetCounter<'static> {
     SetCounter {
-        keys: KEYS,
+        counter: COUNT,
+        leases: LEASES,
         value,
         again: false,
         channel: TOLD,
-        payload: None,
+        payload: "",
     }
 }
 
-pub(super) fn add(by: i64) -> AddPermits<'static> {
+pub(super) fn read_counter() -> ReadCounter<'static> {
+    ReadCounter {
+        counter: COUNT,
+        leases: LEASES,
+    }
+}
+
+pub(super) fn add(how_many: i64) -> AddPermits<'static> {
     AddPermits {
-        count: COUNT,
         name: "s",
-        by,
+        permits: COUNT,
+        how_many,
         channel: TOLD,
     }
 }
 
 pub(super) fn delete() -> DeleteCounter<'static> {
     DeleteCounter {
-        keys: KEYS,
+        counter: COUNT,
+        leases: LEASES,
         channel: TOLD,
-        payload: None,
+        payload: "",
     }
 }
 
-pub(super) fn take(permits: u32) -> TakePermits<'static> {
+pub(super) fn take(how_many: u32) -> TakePermits<'static> {
     TakePermits {
-        count: COUNT,
         name: "s",
-        permits,
-        not_after: FAR,
+        permits: COUNT,
+        how_many,
+        not_after_us: FAR,
     }
 }
 
 pub(super) fn count_down() -> CountDown<'static> {
     CountDown {
-        count: COUNT,
+        latch: COUNT,
         channel: TOLD,
     }
 }
@@ -158,7 +166,7 @@ async fn permits_are_leased_once_until_the_servers_own_date() {
         assert!((before + LEASE..before + LEASE + 5_000).contains(&until));
     }
     let shorter = AcquirePermits {
-        lease: 1_000,
+        lease_ms: 1_000,
         ..lease(&two)
     };
     bench.call(shorter).await.unwrap();
@@ -183,7 +191,7 @@ async fn a_lease_that_comes_too_late_or_asks_for_nonsense_changes_nothing() {
     let one = ids(1, 1);
     let now = bench.server.time().await;
     let late = AcquirePermits {
-        not_after: now - 1,
+        not_after_us: now - 1,
         ..lease(&one)
     };
     assert!(matches!(bench.call(late).await.unwrap(), AcquireReply::Stale { time } if time >= now));
@@ -310,11 +318,7 @@ async fn leases_that_are_over_are_taken_back_and_told_and_cannot_be_renewed() {
     assert!(bench.leases(&gone).await);
     assert!(!bench.leases(&mine).await);
     bench.expire().await;
-    let reading = bench
-        .call(ReadCounter { keys: KEYS })
-        .await
-        .unwrap()
-        .unwrap();
+    let reading = bench.call(read_counter()).await.unwrap().unwrap();
     assert_eq!((reading.free(), reading.seen().count), (4, 0));
     assert_eq!(
         bench.stands().await,
@@ -485,10 +489,7 @@ async fn other_values_are_foreign_and_stay_as_they_are() {
         let before = bench.run(&format!("DUMP {key}")).await;
         assert!(is_foreign(bench.call(lease(&one)).await, key), "{make}");
         assert!(is_foreign(bench.call(force()).await, key), "{make}");
-        assert!(
-            is_foreign(bench.call(ReadCounter { keys: KEYS }).await, key),
-            "{make}"
-        );
+        assert!(is_foreign(bench.call(read_counter()).await, key), "{make}");
         assert!(is_foreign(bench.call(delete()).await, key), "{make}");
         if key == COUNT {
             assert!(is_foreign(bench.call(set(1)).await, key), "{make}");
@@ -575,7 +576,7 @@ async fn plain_permits_are_taken_in_time_all_or_none() {
     assert!(matches!(bench.call(take(1)).await, Err(Fault::NotSet)));
     bench.call(set(3)).await.unwrap();
     let late = TakePermits {
-        not_after: bench.server.time().await - 1,
+        not_after_us: bench.server.time().await - 1,
         ..take(1)
     };
     let late = bench.call(late).await.unwrap();
@@ -598,7 +599,7 @@ async fn plain_permits_are_taken_in_time_all_or_none() {
 async fn a_latch_counts_down_to_nothing_and_tells_once() {
     let bench = Bench::new().await;
     let closed = SetCounter {
-        payload: Some("1"),
+        payload: "1",
         ..set(2)
     };
     let mut messages = bench.server.listen(&[TOLD]).await;

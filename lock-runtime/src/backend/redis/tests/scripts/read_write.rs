@@ -25,8 +25,8 @@ impl Names {
             timeout: &self.timeout,
             writer_waits: WAITS,
             holder: self.holder,
-            lease: LEASE,
-            not_after: FAR,
+            lease_ms: LEASE,
+            not_after_us: FAR,
         }
     }
 
@@ -36,9 +36,9 @@ impl Names {
             writer_waits: WAITS,
             fence: Some(FENCE),
             holder: self.holder,
-            lease: LEASE,
-            not_after: FAR,
-            waits: 0,
+            lease_ms: LEASE,
+            not_after_us: FAR,
+            waits_ms: 0,
         }
     }
 
@@ -49,6 +49,7 @@ impl Names {
             writer_waits: WAITS,
             holder: self.holder,
             channel: RW_CHANNEL,
+            time_to_come_ms: 300,
         }
     }
 
@@ -57,7 +58,7 @@ impl Names {
             lock: LOCK,
             timeout: &self.timeout,
             holder: self.holder,
-            lease: LEASE,
+            lease_ms: LEASE,
             channel: RW_CHANNEL,
         }
     }
@@ -135,7 +136,13 @@ async fn a_second_copy_counts_nothing_and_shortens_nothing() {
     let bench = Bench::new().await;
     let (a, w) = (Names::of("a"), Names::of("w"));
     for lease in [LEASE, 1_000] {
-        let answer = bench.call(ReadAcquire { lease, ..a.read() }).await.unwrap();
+        let answer = bench
+            .call(ReadAcquire {
+                lease_ms: lease,
+                ..a.read()
+            })
+            .await
+            .unwrap();
         assert!(is_granted(&answer));
     }
     assert_eq!(bench.hash().await, "a=1 mode=read");
@@ -151,7 +158,10 @@ async fn a_second_copy_counts_nothing_and_shortens_nothing() {
     let mut tokens = Vec::new();
     for lease in [LEASE, 1_000] {
         match bench
-            .call(WriteAcquire { lease, ..w.write() })
+            .call(WriteAcquire {
+                lease_ms: lease,
+                ..w.write()
+            })
             .await
             .unwrap()
         {
@@ -169,7 +179,7 @@ async fn a_late_request_is_refused() {
     let bench = Bench::new().await;
     let (a, w) = (Names::of("a"), Names::of("w"));
     let read = ReadAcquire {
-        not_after: 1,
+        not_after_us: 1,
         ..a.read()
     };
     assert!(matches!(
@@ -177,7 +187,7 @@ async fn a_late_request_is_refused() {
         AcquireReply::Stale { .. }
     ));
     let write = WriteAcquire {
-        not_after: 1,
+        not_after_us: 1,
         ..w.write()
     };
     assert!(matches!(
@@ -259,7 +269,7 @@ async fn the_last_reader_publishes_and_others_bound_the_lease_by_theirs() {
     let (a, b) = (Names::of("a"), Names::of("b"));
     bench
         .call(ReadAcquire {
-            lease: 5_000,
+            lease_ms: 5_000,
             ..a.read()
         })
         .await
@@ -314,7 +324,7 @@ async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
     assert_eq!(bench.server.integer("DBSIZE").await, 0, "it never acquires");
     bench
         .call(WriteAcquire {
-            lease: 5_000,
+            lease_ms: 5_000,
             ..w.write()
         })
         .await
@@ -399,7 +409,10 @@ async fn a_waiting_writer_keeps_further_readers_out_for_so_long_and_no_longer() 
         is_granted(&bench.reads("b").await),
         "one that does not wait"
     );
-    let waits = |waits| WriteAcquire { waits, ..w.write() };
+    let waits = |waits| WriteAcquire {
+        waits_ms: waits,
+        ..w.write()
+    };
     assert!(is_busy(&bench.call(waits(1_500)).await.unwrap()));
     assert!(is_busy(&bench.call(waits(100)).await.unwrap()));
     assert!(

@@ -1,11 +1,11 @@
 //! The script table against the script files, and against replies that make no sense.
 
-use super::fair::{fair_acquire, fair_release, queue};
+use super::fair::{fair_acquire, fair_release};
 use super::*;
 use crate::backend::redis::connection::rights::{KEYED, Rights};
 use crate::backend::redis::kinds::acquire_all::{AcquireAll, AcquireAllReply};
-use crate::backend::redis::kinds::counter_scripts::{ReadCounter, TakePermitsReply};
-use crate::backend::redis::kinds::permit_scripts::RenewPermits;
+use crate::backend::redis::kinds::counters::TakePermitsReply;
+use crate::backend::redis::kinds::permits::RenewPermits;
 
 /// `before`: the fragments, each with its own header.
 fn check_fragments(script: &str, before: &str, own: &str, uses: &str) {
@@ -74,12 +74,7 @@ fn every_header_names_what_its_caller_sends() {
             );
             text.trim().to_owned()
         };
-        assert_eq!(
-            [line("Keys"), line("Args")],
-            S::SHAPE.map(str::to_owned),
-            "{}",
-            source.name
-        );
+        assert_eq!([line("Keys"), line("Args")], S::shape(), "{}", source.name);
         line("Returns");
         line("Why");
         let first = match line("Flags").as_str() {
@@ -89,7 +84,7 @@ fn every_header_names_what_its_caller_sends() {
         assert_eq!(source.text.lines().next(), Some(&*first), "{}", source.name);
         check_fragments(source.name, fragments, own, &line("Uses"));
         let names = |list: &str| list.split(',').filter(|name| !name.is_empty()).count();
-        let [keys, arguments] = S::SHAPE.map(names);
+        let [keys, arguments] = S::shape().map(|list| names(&list));
         assert_eq!(example.keys(), keys * repeated, "{}: keys", source.name);
         let mut command = redis::Cmd::new();
         example.write(&mut command);
@@ -104,27 +99,15 @@ fn every_header_names_what_its_caller_sends() {
             let mut indices = (1..10).filter(|i| source.text.contains(&format!("{what}[{i}]")));
             indices.next_back().unwrap_or(0)
         };
-        if !S::SHAPE.concat().contains("...") {
+        if !S::shape().concat().contains("...") {
             assert_eq!(reads("KEYS"), keys, "{}: KEYS", source.name);
             assert_eq!(reads("ARGV"), arguments, "{}: ARGV", source.name);
         }
     }
-    check(
-        &Acquire {
-            counted: true,
-            ..acquire("a")
-        },
-        1,
-    );
+    check(&acquire("a"), 1);
     check(&next_token(), 1);
     check(&release("a"), 1);
-    check(
-        &HandOver {
-            counted: true,
-            ..hand_over("a", "b")
-        },
-        1,
-    );
+    check(&hand_over("a", "b"), 1);
     check(
         &Renew {
             items: &renewals(&[(LOCK, "a", 1), (LOCK, "b", 0)]),
@@ -139,8 +122,8 @@ fn every_header_names_what_its_caller_sends() {
     )];
     check(&AcquireAll::new(&requests, 1), 1);
     check(&force(), 1);
-    check(&fair_acquire("a", &queue()), 1);
-    check(&fair_release("a", &queue()), 1);
+    check(&fair_acquire("a"), 1);
+    check(&fair_release("a"), 1);
     check(&inspect(), 1);
     check(&Rights::of(&release("a")), 1);
     check(&permits::lease(&[1; 16]), 1);
@@ -156,12 +139,7 @@ fn every_header_names_what_its_caller_sends() {
     check(&permits::delete(), 1);
     check(&permits::take(1), 1);
     check(&permits::count_down(), 1);
-    check(
-        &ReadCounter {
-            keys: permits::KEYS,
-        },
-        1,
-    );
+    check(&permits::read_counter(), 1);
     let rw = read_write::Names::of("a");
     check(&rw.read(), 1);
     check(&rw.write(), 1);
@@ -201,14 +179,14 @@ fn every_command_of_the_scripts_is_one_whose_rights_are_looked_up() {
 fn next_token() -> NextToken<'static> {
     NextToken {
         fence: FENCE,
-        not_after: 1,
+        not_after_us: 1,
         counted: true,
     }
 }
 
 #[test]
 fn sharded_channels_change_what_scripts_publish_by_and_count_and_nothing_else() {
-    use crate::backend::redis::ClusterChannels::{Both, Classic, Sharded};
+    use crate::values::channels::ClusterChannels::{Both, Classic, Sharded};
     for source in [
         Release::source(),
         HandOver::source(),
@@ -240,7 +218,7 @@ async fn a_token_by_itself_rises_and_comes_in_time_or_not_at_all() {
     let token = |not_after, counted| {
         bench.call(NextToken {
             fence: FENCE,
-            not_after,
+            not_after_us: not_after,
             counted,
         })
     };
@@ -357,10 +335,7 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
         ] {
             assert!(!matches!(done, Some(Ok(reply)) if reply.done), "{said}");
         }
-        let read = ReadCounter {
-            keys: permits::KEYS,
-        }
-        .read(reply.clone());
+        let read = permits::read_counter().read(reply.clone());
         assert!(!matches!(read, Some(Ok(Some(_)))), "{said}");
         let rw = read_write::Names::of("a");
         for granted in [

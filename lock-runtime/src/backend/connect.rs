@@ -1,0 +1,121 @@
+//! From a URL to a store: the one place that knows which stores this build has.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use crate::backend::kit::uptime::Uptime;
+use crate::backend::memory::{MemoryBackend, MemoryStore};
+#[cfg(feature = "redis")]
+use crate::backend::redis::{RedisBackend, Replicated, Settings, Target};
+use crate::backend::{Backend, EventSink};
+use crate::values::error::LockError;
+use crate::values::options::{Options, config};
+
+/// A store, by its URL or by itself.
+#[derive(Clone, Debug)]
+pub(crate) enum Location {
+    Memory(MemoryStore),
+    #[cfg(feature = "redis")]
+    Redis(Box<Target>),
+}
+
+/// What a store is opened with.
+#[derive(Clone)]
+pub(crate) struct Opening {
+    pub(crate) options: Options,
+    /// Where its tasks live.
+    pub(crate) runtime: Handle,
+    pub(crate) events: EventSink,
+    /// Where to note restarts, if somebody needs to know of them.
+    pub(crate) uptime: Option<Arc<Uptime>>,
+}
+
+impl Location {
+    /// Reads a URL. The errors never repeat it: it may hold a password.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`].
+    pub(crate) fn parse(url: &str) -> Result<Location, LockError> {
+        match url.strip_prefix("memory://") {
+            Some("") => Ok(Location::Memory(MemoryStore::new())),
+            Some(name) => Ok(Location::Memory(MemoryStore::named(name))),
+            None => Location::of_server(url),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    fn of_server(url: &str) -> Result<Location, LockError> {
+        Ok(Location::Redis(Box::new(Target::parse(url)?)))
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn of_server(url: &str) -> Result<Location, LockError> {
+        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+        Err(config(format!(
+            "no store for `{scheme}:` URLs in this build: enable the feature `redis` of lock-runtime, or use `memory://`"
+        )))
+    }
+
+    /// What errors call it: without user and password.
+    pub(crate) fn shown(&self) -> &str {
+        match self {
+            Location::Memory(_) => "memory",
+            #[cfg(feature = "redis")]
+            Location::Redis(target) => target.shown(),
+        }
+    }
+
+    /// Refuses what cannot be a node of a quorum.
+    pub(crate) fn check_node(&self) -> Result<(), LockError> {
+        match self {
+            #[cfg(feature = "redis")]
+            Location::Redis(target) if !target.is_one_server() => {
+                Err(config("a node of a quorum is one server by itself"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether both fail together.
+    pub(crate) fn is_one_with(&self, other: &Location) -> bool {
+        match (self, other) {
+            (Location::Memory(one), Location::Memory(other)) => one.is(other),
+            #[cfg(feature = "redis")]
+            (Location::Redis(one), Location::Redis(other)) => one.is_of_one_server_with(other),
+            #[cfg(feature = "redis")]
+            _ => false,
+        }
+    }
+
+    /// The memory store that it is, if it is one.
+    pub(crate) fn memory(&self) -> Option<&MemoryStore> {
+        match self {
+            Location::Memory(store) => Some(store),
+            #[cfg(feature = "redis")]
+            Location::Redis(_) => None,
+        }
+    }
+
+    /// Connects, or only begins to if the options are `lazy`.
+    pub(crate) async fn open(self, opening: Opening) -> Result<Arc<dyn Backend>, LockError> {
+        let options = &opening.options;
+        match self {
+            Location::Memory(store) => {
+                options.replicas.refuse("a memory store has none")?;
+                Ok(Arc::new(MemoryBackend::new(store, opening.events)))
+            }
+            #[cfg(feature = "redis")]
+            Location::Redis(target) => {
+                let (target, replicas) = (*target, options.replicas);
+                let settings = Settings::of(options, opening.uptime);
+                let (runtime, events) = (opening.runtime, opening.events);
+                Ok(if replicas.is_on() {
+                    Replicated::connect(target, settings, replicas, runtime, events).await?
+                } else {
+                    RedisBackend::connect(target, settings, runtime, events).await?
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Since when a server has kept what it was given: a quorum must know of restarts, because a server that restarts may
+//! have lost what it granted.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::backend::Fault;
+use crate::values::clock::Moment;
+
+/// Which node of a quorum has which server, by what servers call their runs. One server that is two nodes would vote
+/// twice: names may lead to one place from the beginning, or come to do so later.
+#[derive(Debug, Default)]
+pub(crate) struct RunIds(Mutex<HashMap<String, usize>>);
+
+impl RunIds {
+    /// Whether no other node has this server. The node that comes first has it, until it leads somewhere else.
+    fn claim(&self, node: usize, run_id: &str) -> bool {
+        let mut run_ids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        run_ids.retain(|_, of| *of != node);
+        *run_ids.entry(run_id.to_owned()).or_insert(node) == node
+    }
+}
+
+/// What is known of the start of a node's server.
+#[derive(Debug)]
+pub(crate) struct Uptime {
+    node: usize,
+    run_ids: Arc<RunIds>,
+    record: Mutex<Option<Record>>,
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    run_id: String,
+    /// How old the server was, at least, when it was asked.
+    age: Duration,
+    at: Moment,
+}
+
+impl Uptime {
+    pub(crate) fn new(node: usize, run_ids: &Arc<RunIds>) -> Uptime {
+        Uptime {
+            node,
+            run_ids: run_ids.clone(),
+            record: Mutex::default(),
+        }
+    }
+
+    /// How old the server is at least; `None` if it was never reached.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let record = self.record()?;
+        Some(record.age.saturating_add(record.at.elapsed()))
+    }
+
+    fn record(&self) -> Option<Record> {
+        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        record.clone()
+    }
+
+    /// Notes what the server that was asked at `at` says: what it calls its run, nothing if it does not tell, and for
+    /// how long that lasts.
+    ///
+    /// # Errors
+    /// [`Fault::Impossible`] if another node has this server.
+    pub(crate) fn saw(&self, run_id: &str, lasts: Duration, at: Moment) -> Result<(), Fault> {
+        let tells = !run_id.is_empty();
+        if tells && !self.run_ids.claim(self.node, run_id) {
+            return Err(Fault::Impossible(
+                "two nodes of the quorum are one server: its vote would count twice".to_owned(),
+            ));
+        }
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let age = match &*record {
+            // The same run: its age goes on, whatever its wall clock, of which it derives its uptime, did meanwhile.
+            Some(known) if tells && known.run_id == run_id => return Ok(()),
+            // Another one has taken its place. It may be older than it: but what was granted here, it need not know.
+            Some(_) => Duration::ZERO,
+            None if tells => lasts,
+            None => Duration::ZERO,
+        };
+        *record = Some(Record {
+            run_id: run_id.to_owned(),
+            age,
+            at,
+        });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::clock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn uptime() -> Uptime {
+        Uptime::new(0, &Arc::default())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_is_as_old_as_it_says_when_it_is_first_seen() {
+        let uptime = uptime();
+        assert_eq!(uptime.age(), None);
+        uptime.saw("a", 100 * SECOND, clock::now()).unwrap();
+        assert_eq!(uptime.age().unwrap().as_secs(), 100);
+        tokio::time::advance(5 * SECOND).await;
+        assert_eq!(uptime.age().unwrap().as_secs(), 105);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_run_starts_at_nothing_whatever_its_uptime() {
+        let uptime = uptime();
+        uptime.saw("a", 100 * SECOND, clock::now()).unwrap();
+        uptime.saw("b", 5_000 * SECOND, clock::now()).unwrap();
+        assert!(uptime.age().unwrap() < SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_run_stays_as_old_as_it_was_when_its_wall_clock_steps() {
+        let uptime = uptime();
+        uptime.saw("a", 100 * SECOND, clock::now()).unwrap();
+        tokio::time::advance(5 * SECOND).await;
+        uptime.saw("a", 9_000 * SECOND, clock::now()).unwrap();
+        assert_eq!(uptime.age().unwrap().as_secs(), 105);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_tells_nothing_is_new_at_every_connection() {
+        let uptime = uptime();
+        uptime.saw("", SECOND, clock::now()).unwrap();
+        tokio::time::advance(5 * SECOND).await;
+        uptime.saw("", SECOND, clock::now()).unwrap();
+        assert!(uptime.age().unwrap() < SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_server_is_one_node_until_that_node_leads_somewhere_else() {
+        let run_ids = Arc::default();
+        let (one, other) = (Uptime::new(0, &run_ids), Uptime::new(1, &run_ids));
+        one.saw("a", 100 * SECOND, clock::now()).unwrap();
+        assert!(other.saw("a", 100 * SECOND, clock::now()).is_err());
+        assert_eq!(other.age(), None);
+        other.saw("b", 100 * SECOND, clock::now()).unwrap();
+        one.saw("a", 100 * SECOND, clock::now()).unwrap();
+        one.saw("c", 100 * SECOND, clock::now()).unwrap();
+        other.saw("a", 100 * SECOND, clock::now()).unwrap();
+        // Those that do not tell are not known to be one.
+        one.saw("", SECOND, clock::now()).unwrap();
+        other.saw("", SECOND, clock::now()).unwrap();
+    }
+}

@@ -1,0 +1,271 @@
+//! What a memory store keeps, and what every kind needs of it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::exclusive::Exclusive;
+use super::fair;
+use super::permits::Permits;
+use super::read_write::ReadWrite;
+use super::topic::{Ear, Topic};
+use crate::backend::{AcquireRequest, EventSink, Fault, Snapshot};
+use crate::values::clock::{self, Moment};
+use crate::values::fence::FencingToken;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+
+/// A lock store in this process. Clones share the same locks, so several managers can contend on one store.
+///
+/// ```
+/// use lock_runtime::{LockManager, MemoryStore};
+///
+/// let store = MemoryStore::new();
+/// let one = LockManager::builder().memory_store(&store).in_memory().unwrap();
+/// let other = LockManager::builder().memory_store(&store).in_memory().unwrap();
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore {
+    shared: Arc<Table>,
+}
+
+struct Table {
+    state: Mutex<State>,
+    epoch: Instant,
+    epoch_micros: u64,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) locks: HashMap<Box<str>, Entry>,
+    /// Who waits for each fair lock. None is empty.
+    pub(super) queues: HashMap<Box<str>, fair::Queue>,
+    /// The last token of each fenced lock.
+    pub(super) counters: HashMap<Box<str>, FencingToken>,
+    /// Until when a waiting writer keeps further readers out.
+    pub(super) writers_waiting: HashMap<Box<str>, Instant>,
+    /// When the map has this many entries, the expired ones are swept out.
+    pub(super) sweep_at: usize,
+    /// The last token given. One counter for all keys: it increases per key all the more.
+    pub(super) last_token: Option<FencingToken>,
+    pub(super) topics: HashMap<Box<str>, Weak<Topic>>,
+    pub(super) attached: Vec<(u64, EventSink)>,
+    pub(super) next_attachment: u64,
+}
+
+/// What stands at a key.
+pub(super) enum Entry {
+    Exclusive(Exclusive),
+    Permits(Permits),
+    ReadWrite(ReadWrite),
+}
+
+impl Entry {
+    /// When nothing of it is left.
+    pub(super) fn expires(&self) -> Instant {
+        match self {
+            Entry::Exclusive(hold) => hold.expires,
+            // As long as anything: a counter has no lease, only its permits do.
+            Entry::Permits(_) => clock::tick() + FOR_EVER,
+            Entry::ReadWrite(lock) => lock.expires().unwrap_or_else(clock::tick),
+        }
+    }
+
+    pub(super) fn seen(&self) -> Option<Snapshot> {
+        match self {
+            Entry::Exclusive(hold) => Some(hold.seen()),
+            Entry::Permits(permits) => Some(permits.seen()),
+            Entry::ReadWrite(lock) => lock.seen(),
+        }
+    }
+
+    /// Whether somebody holds it.
+    pub(super) fn is_held(&self) -> bool {
+        match self {
+            Entry::Exclusive(hold) => hold.expires > clock::tick(),
+            Entry::Permits(permits) => permits.is_held(),
+            Entry::ReadWrite(lock) => !lock.holders().is_empty(),
+        }
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> MemoryStore {
+        MemoryStore::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("locks", &self.lock().locks.len())
+            .finish()
+    }
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> MemoryStore {
+        let shared = Table {
+            state: Mutex::default(),
+            epoch: clock::tick(),
+            epoch_micros: clock::wall_micros(),
+        };
+        MemoryStore {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// The process-wide store of that name, made on first use: what `memory://name` connects to.
+    pub fn named(name: &str) -> MemoryStore {
+        static STORES: Mutex<Option<HashMap<String, MemoryStore>>> = Mutex::new(None);
+        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        stores
+            .get_or_insert_default()
+            .entry(name.to_owned())
+            .or_default()
+            .clone()
+    }
+
+    /// How many locks are held now, and semaphores with a leased permit.
+    pub fn held(&self) -> usize {
+        self.lock()
+            .locks
+            .values()
+            .filter(|entry| entry.is_held())
+            .count()
+    }
+
+    /// Forgets every lock and counter, as `FLUSHALL` would. Holders learn of it at their next renewal. Tokens go on
+    /// rising; those of fenced locks start again at 1.
+    pub fn clear(&self) {
+        let mut state = self.lock();
+        state.locks.clear();
+        state.queues.clear();
+        state.counters.clear();
+        state.writers_waiting.clear();
+    }
+
+    /// Whether the two are clones of one store.
+    pub(crate) fn is(&self, other: &MemoryStore) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    // Nothing below panics while the lock is held, so a poisoned state is still whole.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn micros(&self) -> u64 {
+        let since = self.shared.epoch.elapsed().as_micros();
+        self.shared.epoch_micros + u64::try_from(since).unwrap_or(u64::MAX / 2)
+    }
+}
+
+impl State {
+    /// What stands at a key and has not expired.
+    pub(super) fn live(&mut self, key: &Key) -> Option<&mut Entry> {
+        if self
+            .locks
+            .get(key.raw())
+            .is_some_and(|entry| entry.expires() <= clock::tick())
+        {
+            self.locks.remove(key.raw());
+        }
+        self.locks.get_mut(key.raw())
+    }
+
+    pub(super) fn put(&mut self, key: &Key, entry: Entry) {
+        let now = clock::tick();
+        if self.locks.len() >= self.sweep_at {
+            self.locks.retain(|_, entry| entry.expires() > now);
+            self.writers_waiting.retain(|_, until| *until > now);
+            // Two listeners that leave at once may each have thought that the other stays.
+            self.topics.retain(|_, topic| topic.strong_count() > 0);
+            self.sweep_at = (self.locks.len() * 2).max(64);
+        }
+        self.locks.insert(key.raw().into(), entry);
+    }
+
+    /// The token of an acquisition now, if one is wanted.
+    pub(super) fn token(
+        &mut self,
+        request: &AcquireRequest<'_>,
+        micros: u64,
+    ) -> Option<FencingToken> {
+        if !request.fenced {
+            return None;
+        }
+        let key = request.hold_ref.key;
+        let token = if key.kind() == Kind::Fenced {
+            // As Redis counts: the first one is 1.
+            let before_all = FencingToken::after(None, 0);
+            let last = self.counters.entry(key.raw().into()).or_insert(before_all);
+            *last = FencingToken::after(Some(*last), 0);
+            *last
+        } else {
+            let token = FencingToken::after(self.last_token, micros);
+            self.last_token = Some(token);
+            token
+        };
+        Some(token)
+    }
+
+    pub(super) fn topic(&self, name: &str) -> Option<Arc<Topic>> {
+        self.topics.get(name).and_then(Weak::upgrade)
+    }
+
+    /// How many managers listen at the key.
+    pub(super) fn strangers(&self, key: &Key) -> Option<u64> {
+        let strangers = self
+            .topic(key.raw())
+            .map_or(0, |topic| Arc::strong_count(&topic) - 1);
+        u64::try_from(strangers).ok()
+    }
+
+    /// Wakes the listeners at the key.
+    pub(super) fn wake(&self, key: &Key) {
+        self.wake_at(key.raw());
+    }
+
+    /// Wakes the listeners there: to a key, or for one waiter.
+    pub(super) fn wake_at(&self, name: &str) {
+        if let Some(topic) = self.topic(name) {
+            topic.raise();
+        }
+    }
+
+    pub(super) fn listen(&mut self, name: &str) -> Ear {
+        let topic = self.topic(name).unwrap_or_else(|| {
+            let topic = Arc::new(Topic::default());
+            self.topics.insert(name.into(), Arc::downgrade(&topic));
+            topic
+        });
+        Ear::new(topic)
+    }
+}
+
+/// Longer than any process lives.
+pub(super) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// The fault of a key that is something else.
+pub(super) fn foreign(key: &Key, why: &str) -> Fault {
+    Fault::Foreign {
+        key: key.raw().to_owned(),
+        why: why.to_owned(),
+    }
+}
+
+/// When an operation is carried out, and when it was asked for.
+#[derive(Clone, Copy)]
+pub(super) struct At {
+    /// By the store's clock.
+    pub(super) micros: u64,
+    pub(super) sent_at: Moment,
+}

@@ -1,0 +1,96 @@
+//! Which stores may be the nodes of a quorum, and connecting to a majority of them.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::Node;
+use crate::backend::Backend;
+use crate::backend::connect::{Location, Opening};
+use crate::backend::kit::uptime::{RunIds, Uptime};
+use crate::values::error::LockError;
+use crate::values::options::config;
+
+/// Refuses nodes that do not make a quorum, before any I/O.
+///
+/// # Errors
+/// [`LockError::InvalidConfig`].
+pub(crate) fn check(nodes: &[Location]) -> Result<(), LockError> {
+    let count = nodes.len();
+    if count == 0 {
+        return Err(config("a quorum has no nodes: name three or five"));
+    }
+    if count.is_multiple_of(2) {
+        return Err(config(format!(
+            "a quorum has an odd number of nodes, not {count}: a majority of {count} outlives no more nodes than one \
+             of {}",
+            count - 1
+        )));
+    }
+    for (index, node) in nodes.iter().enumerate() {
+        node.check_node()?;
+        if nodes
+            .iter()
+            .take(index)
+            .any(|other| other.is_one_with(node))
+        {
+            return Err(config(
+                "a node of the quorum is named twice: its vote would count twice",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Connects to all nodes at once. Those that are away are connected to in the background, if a majority is there.
+///
+/// # Errors
+/// The first [`LockError::Unavailable`] if a majority is away; what any node refuses for good.
+pub(crate) async fn connect(
+    nodes: Vec<Location>,
+    opening: &Opening,
+) -> Result<Vec<Node>, LockError> {
+    let run_ids: Arc<RunIds> = Arc::default();
+    let open = |index: usize, location: Location, lazy: bool| {
+        let uptime = Arc::new(Uptime::new(index, &run_ids));
+        let shown = location.shown().to_owned();
+        let mut opening = opening.clone();
+        opening.options.lazy = lazy;
+        opening.uptime = Some(uptime.clone());
+        let opened = location.open(opening);
+        async move {
+            let backend: Arc<dyn Backend> = opened.await?;
+            let age = Arc::new(move || uptime.age());
+            Ok::<_, LockError>(Node::new(backend, shown, Some(age)))
+        }
+    };
+    let count = nodes.len();
+    let mut connecting = JoinSet::new();
+    for (index, location) in nodes.into_iter().enumerate() {
+        let opened = open(index, location.clone(), opening.options.lazy);
+        connecting.spawn(async move { (index, opened.await, location) });
+    }
+    let mut connected: Vec<Option<Node>> = Vec::new();
+    connected.resize_with(count, || None);
+    let mut away = Vec::new();
+    while let Some(done) = connecting.join_next().await {
+        let (index, opened, location) =
+            done.map_err(|_| config("a task that connects to a quorum node was ended"))?;
+        let node = match opened {
+            Ok(node) => node,
+            Err(error @ LockError::Unavailable { .. }) => {
+                away.push(error);
+                // A failed majority is an error whatever else comes.
+                if away.len() > count / 2 {
+                    return Err(away.swap_remove(0));
+                }
+                open(index, location, true).await?
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(place) = connected.get_mut(index) {
+            *place = Some(node);
+        }
+    }
+    Ok(connected.into_iter().flatten().collect())
+}

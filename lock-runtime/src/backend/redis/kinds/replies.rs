@@ -1,0 +1,141 @@
+//! Replies that several kinds have in common, and how they are read.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::backend::redis::GaveBack;
+use crate::backend::redis::connection::link::Live;
+use crate::backend::redis::scripting::faults;
+use crate::backend::redis::scripting::reply::{Items, foreign, text};
+use crate::backend::{Fault, Renewed};
+use crate::values::fence::FencingToken;
+
+/// What is published on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
+pub(crate) const RELEASED: &str = "0";
+
+/// `time`: µs of the server's TIME.
+#[derive(Debug)]
+pub(crate) enum AcquireReply {
+    Granted {
+        token: Option<FencingToken>,
+        time: u64,
+    },
+    Busy {
+        left: Option<Duration>,
+        time: u64,
+    },
+    /// Only of a fair lock.
+    Queued {
+        left: Option<Duration>,
+        first: bool,
+        time: u64,
+    },
+    Stale {
+        time: u64,
+    },
+}
+
+/// What every acquire answers after its first `word`. A token comes if one of `keys` is a fence.
+pub(crate) fn acquire_reply(
+    word: &str,
+    mut items: Items,
+    keys: &[(&str, Option<&str>)],
+) -> Option<Result<AcquireReply, Fault>> {
+    let reply = match word {
+        "OK" => {
+            let token = items.token()?;
+            let is_fence = |(name, key): &(&str, Option<&str>)| *name == "fence" && key.is_some();
+            if token.is_some() != keys.iter().any(is_fence) {
+                return None;
+            }
+            AcquireReply::Granted {
+                token,
+                time: items.digits()?,
+            }
+        }
+        "BUSY" => AcquireReply::Busy {
+            left: items.expiry()?,
+            time: items.digits()?,
+        },
+        "STALE" => AcquireReply::Stale {
+            time: items.digits()?,
+        },
+        "FOREIGN" => return foreign(items, keys),
+        _ => return None,
+    };
+    items.end(Ok(reply))
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum ReleaseReply {
+    Done,
+    /// Done, but nobody was told.
+    Unpublished,
+    NotHeld {
+        time: u64,
+    },
+}
+
+impl ReleaseReply {
+    /// While a slot moves, those who listen do so at the node that still has it: they did not hear what a script
+    /// published at the other.
+    pub(crate) fn heard_of(self, live: &Live) -> ReleaseReply {
+        match self {
+            ReleaseReply::Done if live.asking => ReleaseReply::Unpublished,
+            reply => reply,
+        }
+    }
+
+    /// What the backend says of it; `publish` is called if nobody was told.
+    pub(crate) fn gave_back(self, publish: impl FnOnce()) -> GaveBack {
+        match self {
+            ReleaseReply::Done => GaveBack::Done,
+            ReleaseReply::Unpublished => {
+                publish();
+                GaveBack::Done
+            }
+            ReleaseReply::NotHeld { time } => GaveBack::NotHeld { time },
+        }
+    }
+}
+
+/// What every release answers.
+pub(crate) fn release_reply(mut items: Items) -> Option<Result<ReleaseReply, Fault>> {
+    let code = items.integer()?;
+    let time = items.text()?;
+    let reply = match code {
+        1 => ReleaseReply::Done,
+        2 => ReleaseReply::Unpublished,
+        0 => ReleaseReply::NotHeld {
+            time: time.parse().ok()?,
+        },
+        _ => return None,
+    };
+    items.end(Ok(reply))
+}
+
+/// Reads one answer for each of so many items.
+pub(crate) fn read_renewals(expected: usize, reply: Value) -> Option<Result<Vec<Renewed>, Fault>> {
+    let mut items = Items::of(reply)?;
+    let mut answers = Vec::with_capacity(expected);
+    let mut failed = None;
+    for _ in 0..expected {
+        answers.push(match items.value()? {
+            Value::Int(1) => Renewed::Held,
+            Value::Int(0) => Renewed::NotHeld,
+            error => {
+                failed.get_or_insert(faults::of_text(&text(error)?));
+                Renewed::Unknown
+            }
+        });
+    }
+    // One bad key is its own trouble; if all of them fail, it is the call that failed.
+    if let Some(fault) = failed {
+        if answers.iter().all(|answer| *answer == Renewed::Unknown) {
+            return Some(Err(fault));
+        }
+        tracing::warn!(%fault, "some keys of a renewal failed; they are renewed again");
+    }
+    items.end(Ok(answers))
+}

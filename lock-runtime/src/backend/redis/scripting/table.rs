@@ -1,0 +1,98 @@
+//! How an entry of the script table is written: [`script!`](script), and [`source!`](source) for the few whose keys are
+//! as many as the caller has.
+
+/// The [`Source`](super::Source) of `lua/NAME.lua` with the fragments of `lua/lib` that it uses before it, joined at
+/// compile time.
+///
+/// The flags must be on the very first line of the whole, so they are named here, too; a test compares both with the
+/// script's header.
+macro_rules! source {
+    ($name:literal, [$($fragment:literal),*]) => {
+        source!(@join "#!lua\n", $name, [$($fragment),*])
+    };
+    ($name:literal, $flags:literal, [$($fragment:literal),*]) => {
+        source!(@join concat!("#!lua flags=", $flags, "\n"), $name, [$($fragment),*])
+    };
+    (@join $first:expr, $name:literal, [$($fragment:literal),*]) => {{
+        static SOURCE: Source = Source::new(
+            $name,
+            concat!(
+                $first,
+                $(include_str!(concat!(
+                    env!("CARGO_MANIFEST_DIR"),
+                    "/src/backend/redis/scripting/lua/lib/",
+                    $fragment,
+                    ".lua"
+                )),)*
+                include_str!(concat!(
+                    env!("CARGO_MANIFEST_DIR"),
+                    "/src/backend/redis/scripting/lua/",
+                    $name,
+                    ".lua"
+                )),
+            ),
+        );
+        &SOURCE
+    }};
+}
+pub(crate) use source;
+
+/// One operation of the script table: a struct with what it is given, and its [`Script`](super::Script).
+///
+/// `keys` and `args` are sent in their order and have the names of the script's header, with a `?` there if they are
+/// optional. `fixed` arguments follow them. What is `local` is not sent. The block reads the reply's items.
+macro_rules! script {
+    (
+        $name:literal, $($flags:literal,)? [$($fragment:literal),*]
+        $(#[$doc:meta])*
+        struct $Script:ident<$life:lifetime> {
+            $(local { $($(#[$local_doc:meta])* $local:ident: $Local:ty),* })?
+            keys { $($(#[$key_doc:meta])* $key:ident: $Key:ty),* }
+            args { $($(#[$arg_doc:meta])* $arg:ident: $Arg:ty),* }
+            $(fixed { $($fixed:ident: $value:expr),* })?
+        }
+        |$this:pat_param, $items:pat_param| -> $Reply:ty $read:block
+    ) => {
+        $(#[$doc])*
+        pub(crate) struct $Script<$life> {
+            $($($(#[$local_doc])* pub(crate) $local: $Local,)*)?
+            $($(#[$key_doc])* pub(crate) $key: $Key,)*
+            $($(#[$arg_doc])* pub(crate) $arg: $Arg,)*
+        }
+
+        impl<$life> Script for $Script<$life> {
+            type Reply = $Reply;
+
+            fn source() -> &'static Source {
+                source!($name, $($flags,)? [$($fragment),*])
+            }
+
+            fn keys(&self) -> usize {
+                0 $(+ redis::ToRedisArgs::num_of_args(&self.$key))*
+            }
+
+            fn write(&self, command: &mut redis::Cmd) {
+                command$(.arg(&self.$key))*$(.arg(&self.$arg))*$($(.arg($value))*)?;
+            }
+
+            fn read(&self, reply: redis::Value) -> Option<Result<$Reply, Fault>> {
+                let $this = self;
+                let $items = Items::of(reply)?;
+                $read
+            }
+
+            #[cfg(test)]
+            fn shape() -> [String; 2] {
+                use crate::backend::redis::scripting::shape_of;
+                [
+                    shape_of(&[$((stringify!($key), stringify!($Key))),*]),
+                    shape_of(&[
+                        $((stringify!($arg), stringify!($Arg)),)*
+                        $($((stringify!($fixed), ""),)*)?
+                    ]),
+                ]
+            }
+        }
+    };
+}
+pub(crate) use script;
