@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
-use crate::acquire::contend::LastWords;
 use crate::backend::{Acquired, Fault, Granted};
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
@@ -105,4 +104,12 @@ impl Attempt {
             (None, None) => self.busy(None),
         }
     }
+}
+
+/// What a contender knows when its time is over.
+pub(crate) struct LastWords {
+    /// The last definite answer, and what was left of the lease then.
+    pub(crate) busy: Option<Option<Duration>>,
+    /// Why the last question has no answer.
+    pub(crate) fault: Option<Fault>,
 }

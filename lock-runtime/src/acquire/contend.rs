@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::acquire::attempt::Attempt;
+use crate::acquire::attempt::{Attempt, LastWords};
 use crate::backend::{Fault, Listen};
 use crate::queue;
 use crate::values::backoff::Backoff;
@@ -33,14 +33,6 @@ pub(crate) enum Asked<T> {
     /// What is left of the lease.
     Busy(Option<Duration>),
     Failed(Fault),
-}
-
-/// What a contender knows when its time is over.
-pub(crate) struct LastWords {
-    /// The last definite answer, and what was left of the lease then.
-    pub(crate) busy: Option<Option<Duration>>,
-    /// Why the last question has no answer.
-    pub(crate) fault: Option<Fault>,
 }
 
 /// A caller who waits for something in a store. Dropped, it gives up.

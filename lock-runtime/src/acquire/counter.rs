@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::task::coop;
 
-use crate::acquire::attempt::Attempt;
+use crate::acquire::attempt::{Attempt, LastWords};
 use crate::acquire::checked_request::CheckedRequest;
-use crate::acquire::contend::{Asked, Contender, LastWords, contend, pauses_after_faults};
+use crate::acquire::contend::{Asked, Contender, contend, pauses_after_faults};
 use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::hold::core::Core;
 use crate::queue::{Entry, Head, Turn};

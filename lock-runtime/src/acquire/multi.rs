@@ -126,7 +126,7 @@ fn joined(mut handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, L
     for (handle, (_, request)) in handles.iter_mut().zip(members) {
         handle.renew_from_now_on(request.hold_options.renewed);
     }
-    let none = || crate::values::options::config("one guard holds at least one lock");
+    let none = || crate::values::error::config("one guard holds at least one lock");
     Handles::joined(handles).ok_or_else(none)
 }
 

@@ -37,6 +37,30 @@ pub struct LockManagerBuilder {
     store: Option<MemoryStore>,
 }
 
+impl LockManager {
+    /// Connects with default options: see [`LockManagerBuilder::connect`] for the URLs and the errors.
+    ///
+    /// # Errors
+    /// As [`LockManagerBuilder::connect`].
+    pub async fn connect(url: &str) -> Result<LockManager, LockError> {
+        LockManager::builder().connect(url).await
+    }
+
+    /// A manager on a new memory store, with default options. Its background work belongs to the runtime this is called
+    /// in, or of the first request if there is none.
+    pub fn in_memory() -> LockManager {
+        let store = MemoryStore::new();
+        LockManager::build(Options::default(), |events| {
+            Arc::new(MemoryBackend::new(store, events))
+        })
+    }
+
+    /// A builder with default options.
+    pub fn builder() -> LockManagerBuilder {
+        LockManagerBuilder::default()
+    }
+}
+
 impl LockManagerBuilder {
     /// What every key starts with, 256 bytes at most. Default `lock:`. With `""`, keys are bare names, as Redisson uses
     /// them.

@@ -10,9 +10,9 @@ use crate::api::semaphore::check_count;
 use crate::backend::{CounterKind, Fault, Reply};
 use crate::hold::core::Core;
 use crate::queue::Turn;
-use crate::values::error::LockError;
+use crate::values::error::{LockError, config};
 use crate::values::name::LockName;
-use crate::values::options::{check_wait, config};
+use crate::values::options::check_wait;
 
 /// A count-down latch by its name: opens when so many events have happened, in whatever processes. Made by
 /// [`LockManager::latch`](crate::LockManager::latch); cheap to clone. On Redis it is Redisson's `RCountDownLatch`.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::task::coop;
 
-use crate::api::builder::LockManagerBuilder;
 use crate::api::info::LockInfo;
 use crate::api::latch::Latch;
 use crate::api::multi::MultiRequest;
@@ -18,11 +17,11 @@ use crate::hold::core::Core;
 use crate::hold::lifecycle::current_runtime;
 use crate::renew::Watch;
 use crate::values::clock;
-use crate::values::error::{LockError, LostReason};
+use crate::values::error::{LockError, LostReason, config};
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::name::LockName;
-use crate::values::options::{Options, config};
+use crate::values::options::Options;
 
 /// How long a shutdown waits for releases under way.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -53,28 +52,6 @@ impl fmt::Debug for LockManager {
 }
 
 impl LockManager {
-    /// Connects with default options: see [`LockManagerBuilder::connect`] for the URLs and the errors.
-    ///
-    /// # Errors
-    /// As [`LockManagerBuilder::connect`].
-    pub async fn connect(url: &str) -> Result<LockManager, LockError> {
-        LockManager::builder().connect(url).await
-    }
-
-    /// A manager on a new memory store, with default options. Its background work belongs to the runtime this is called
-    /// in, or of the first request if there is none.
-    pub fn in_memory() -> LockManager {
-        let store = crate::MemoryStore::new();
-        LockManager::build(Options::default(), |events| {
-            Arc::new(crate::backend::memory::MemoryBackend::new(store, events))
-        })
-    }
-
-    /// A builder with default options.
-    pub fn builder() -> LockManagerBuilder {
-        LockManagerBuilder::default()
-    }
-
     pub(crate) fn build(
         options: Options,
         backend: impl FnOnce(EventSink) -> Arc<dyn Backend>,

@@ -13,9 +13,9 @@ use crate::api::request::LockRequest;
 use crate::api::run::{Run, ValueOrLoss};
 use crate::hold::call_chain::Caller;
 use crate::protect::Outcome;
-use crate::values::error::LockError;
+use crate::values::error::{LockError, config};
 use crate::values::kind::Kind;
-use crate::values::options::{check_wait, config};
+use crate::values::options::check_wait;
 
 /// As many as one script takes in well under a millisecond.
 const MOST: usize = 128;

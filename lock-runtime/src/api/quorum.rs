@@ -11,8 +11,7 @@ use crate::backend::memory::MemoryStore;
 use crate::backend::quorum::{QuorumBackend, connect};
 use crate::hold::lifecycle::current_runtime;
 use crate::renew::Watch;
-use crate::values::error::LockError;
-use crate::values::options::config;
+use crate::values::error::{LockError, config};
 use crate::values::ttl::Ttl;
 
 /// How long a node counts as down after a restart, unless the builder says otherwise.

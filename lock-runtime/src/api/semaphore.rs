@@ -7,9 +7,8 @@ use crate::acquire::counter::Counter;
 use crate::api::request::LockRequest;
 use crate::backend::CounterKind;
 use crate::hold::core::Core;
-use crate::values::error::LockError;
+use crate::values::error::{LockError, config};
 use crate::values::name::LockName;
-use crate::values::options::config;
 
 /// What a counter holds at most: a double tells it from its neighbours, and sums do not overflow.
 const MOST_IN_ALL: u64 = 1_000_000_000_000;

@@ -9,8 +9,8 @@ use crate::backend::memory::{MemoryBackend, MemoryStore};
 #[cfg(feature = "redis")]
 use crate::backend::redis::{RedisBackend, Replicated, Settings, Target};
 use crate::backend::{Backend, EventSink};
-use crate::values::error::LockError;
-use crate::values::options::{Options, config};
+use crate::values::error::{LockError, config};
+use crate::values::options::Options;
 
 /// A store, by its URL or by itself.
 #[derive(Clone, Debug)]

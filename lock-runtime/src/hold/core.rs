@@ -8,12 +8,12 @@ use crate::hold::lifecycle::{Lifecycle, current_runtime};
 use crate::queue::LocalQueues;
 use crate::renew::{self, Watch};
 use crate::values::clock::Moment;
-use crate::values::error::LockError;
+use crate::values::error::{LockError, config};
 use crate::values::holder::{HolderId, HolderIds};
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::name::LockName;
-use crate::values::options::{HoldOptions, Options, config};
+use crate::values::options::{HoldOptions, Options};
 
 pub(crate) struct Core {
     pub(crate) backend: Arc<dyn Backend>,

@@ -9,9 +9,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::values::count::Count;
-use crate::values::error::LockError;
+use crate::values::error::{LockError, config};
 use crate::values::key::Key;
-use crate::values::options::config;
 
 const OPEN: u8 = 0;
 const CLOSING: u8 = 1;

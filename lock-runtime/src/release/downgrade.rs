@@ -18,9 +18,8 @@ use crate::queue::Head;
 use crate::release::pauses;
 use crate::values::clock;
 use crate::values::count::Counted;
-use crate::values::error::{LockError, LostReason, StoreError};
+use crate::values::error::{LockError, LostReason, StoreError, config};
 use crate::values::kind::Kind;
-use crate::values::options::config;
 
 impl Handles {
     /// Makes a write a read: from the call on, whatever becomes of the future.

@@ -247,6 +247,11 @@ fn steers(c: char) -> bool {
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Settings or arguments that make no sense.
+pub(crate) fn config(why: impl Into<String>) -> LockError {
+    LockError::InvalidConfig { why: why.into() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

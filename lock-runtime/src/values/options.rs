@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::values::channels::ClusterChannels;
-use crate::values::error::LockError;
+use crate::values::error::{LockError, config};
 use crate::values::replicas::Replicas;
 use crate::values::ttl::{self, Ttl};
 
@@ -91,10 +91,6 @@ impl Options {
             why,
         })
     }
-}
-
-pub(crate) fn config(why: impl Into<String>) -> LockError {
-    LockError::InvalidConfig { why: why.into() }
 }
 
 pub(crate) fn check_wait(wait: Option<Duration>) -> Result<(), LockError> {

@@ -3,8 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::values::error::LockError;
-use crate::values::options::config;
+use crate::values::error::{LockError, config};
 
 const WITHIN: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
 

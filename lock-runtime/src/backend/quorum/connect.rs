@@ -8,8 +8,7 @@ use super::Node;
 use crate::backend::Backend;
 use crate::backend::connect::{Location, Opening};
 use crate::backend::kit::uptime::{RunIds, Uptime};
-use crate::values::error::LockError;
-use crate::values::options::config;
+use crate::values::error::{LockError, config};
 
 /// Refuses nodes that do not make a quorum, before any I/O.
 ///
