@@ -125,11 +125,11 @@ pub async fn asleep<T: Send + 'static>(
 /// One of the scripts, told by the number of its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
-    /// Lock and fence; holder, lease, not_after.
+    /// Lock and fence; holder, lease, not_after, counted.
     Acquire,
     /// Lock; holder, channel, payload.
     Release,
-    /// Lock and fence; from, to, lease, channel.
+    /// Lock and fence; from, to, lease, channel, counted.
     HandOver,
     /// One lock; holder, ttl.
     Renew,
@@ -141,9 +141,9 @@ impl Op {
     /// Whether a request calls this script for one lock.
     pub fn is(self, args: &[&[u8]]) -> bool {
         let shape: (&[u8], usize) = match self {
-            Op::Acquire => (b"2", 8),
+            Op::Acquire => (b"2", 9),
             Op::Release => (b"1", 7),
-            Op::HandOver => (b"2", 9),
+            Op::HandOver => (b"2", 10),
             Op::Renew => (b"1", 6),
             Op::FairAcquire => (b"4", 12),
         };

@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 
 use crate::backend::Fault;
 use crate::backend::redis::scripting::reply::Items;
-use crate::backend::redis::scripting::table::source;
+use crate::backend::redis::scripting::table::{lua, source};
 use crate::backend::redis::scripting::{self, Manner, Script, Source};
 use crate::values::error::StoreError;
 

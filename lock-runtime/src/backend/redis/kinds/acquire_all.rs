@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 use super::acquire::Undo;
 use crate::backend::redis::router::Admission;
 use crate::backend::redis::scripting::reply::{Items, foreign};
-use crate::backend::redis::scripting::table::source;
+use crate::backend::redis::scripting::table::{lua, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{Inner, Nodes};
 use crate::backend::{AcquireRequest, AcquiredAll, Fault, Granted};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::permits::leases;
 use crate::backend::redis::scripting::reply::{Items, foreign};
-use crate::backend::redis::scripting::table::{script, source};
+use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{Inner, RedisBackend};
 use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot};

@@ -10,7 +10,7 @@ use super::replies::{
 };
 use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::scripting::reply::{Items, foreign};
-use crate::backend::redis::scripting::table::{script, source};
+use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Renewed};
@@ -176,7 +176,7 @@ pub(crate) fn entry(item: &Renewal, ttl: i64) -> (&str, String, i64) {
 }
 
 script! {
-    "acquire", ["digits", "range", "dated", "refusal", "fence", "lease", "holder"]
+    "acquire", shortcut after [], ["digits", "range", "dated", "refusal", "fence", "lease", "holder"]
     struct Acquire<'a> {
         keys { lock: &'a str, fence: Option<&'a str> }
         args {
@@ -218,7 +218,7 @@ pub(crate) enum NextTokenReply {
 }
 
 script! {
-    "release", "allow-oom", ["digits", "time", "failed", "publish"]
+    "release", "allow-oom", shortcut after ["publish"], ["digits", "time", "failed"]
     struct Release<'a> {
         keys { lock: &'a str }
         args { holder: &'a str, channel: &'a str }
@@ -229,7 +229,7 @@ script! {
 
 script! {
     "handover", "allow-oom",
-    ["digits", "range", "time", "failed", "refusal", "fence", "lease", "listeners"]
+    shortcut after ["listeners"], ["digits", "range", "time", "failed", "refusal", "fence", "lease"]
     struct HandOver<'a> {
         keys { lock: &'a str, fence: Option<&'a str> }
         args {

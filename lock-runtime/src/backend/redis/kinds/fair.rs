@@ -6,7 +6,7 @@ use super::acquire::Sending;
 use super::replies::{AcquireReply, RELEASED, acquire_reply};
 use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::scripting::reply::{Items, text};
-use crate::backend::redis::scripting::table::{script, source};
+use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{Fault, HoldRef};

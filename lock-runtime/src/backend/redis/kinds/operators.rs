@@ -7,7 +7,7 @@ use redis::Value;
 use super::replies::RELEASED;
 use super::{fair, permits};
 use crate::backend::redis::scripting::reply::{Items, foreign};
-use crate::backend::redis::scripting::table::{script, source};
+use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{CONTROL, Inner, channel};
 use crate::backend::{Fault, Snapshot};

@@ -10,7 +10,7 @@ use super::renewals::ttl;
 use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals};
 use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::scripting::reply::Items;
-use crate::backend::redis::scripting::table::{script, source};
+use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{CONTROL, GaveBack, Inner, channel};
 use crate::backend::{Fault, HoldRef, Renewal, Renewed, Snapshot};

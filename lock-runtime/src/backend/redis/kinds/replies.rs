@@ -9,6 +9,7 @@ use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::scripting::reply::{Items, foreign, text};
 use crate::backend::{Fault, Renewed};
+use crate::values::decimal;
 use crate::values::fence::FencingToken;
 
 /// What is published on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
@@ -42,11 +43,12 @@ pub(crate) fn acquire_reply(
     mut items: Items,
     keys: &[(&str, Option<&str>)],
 ) -> Option<Result<AcquireReply, Fault>> {
+    let is_fence = |(name, key): &(&str, Option<&str>)| *name == "fence" && key.is_some();
+    let is_fenced = keys.iter().any(is_fence);
     let reply = match word {
         "OK" => {
             let token = items.token()?;
-            let is_fence = |(name, key): &(&str, Option<&str>)| *name == "fence" && key.is_some();
-            if token.is_some() != keys.iter().any(is_fence) {
+            if token.is_some() != is_fenced {
                 return None;
             }
             AcquireReply::Granted {
@@ -62,7 +64,17 @@ pub(crate) fn acquire_reply(
             time: items.digits()?,
         },
         "FOREIGN" => return foreign(items, keys),
-        _ => return None,
+        // A shortcut says the time alone, which is the token.
+        time => {
+            let time = decimal::parse(time.as_bytes())?;
+            AcquireReply::Granted {
+                token: match is_fenced {
+                    true => Some(FencingToken::checked(time)?),
+                    false => None,
+                },
+                time,
+            }
+        }
     };
     items.end(Ok(reply))
 }
@@ -102,13 +114,11 @@ impl ReleaseReply {
 
 /// What every release answers.
 pub(crate) fn release_reply(mut items: Items) -> Option<Result<ReleaseReply, Fault>> {
-    let code = items.integer()?;
-    let time = items.text()?;
-    let reply = match code {
+    let reply = match items.integer()? {
         1 => ReleaseReply::Done,
         2 => ReleaseReply::Unpublished,
         0 => ReleaseReply::NotHeld {
-            time: time.parse().ok()?,
+            time: items.digits()?,
         },
         _ => return None,
     };

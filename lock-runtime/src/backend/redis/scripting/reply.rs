@@ -9,13 +9,14 @@ use crate::values::decimal;
 use crate::values::fence::FencingToken;
 use crate::values::key::FENCE_PREFIX;
 
-/// Takes the items of an array reply one after the other.
+/// Takes the items of a reply one after the other: of an array, or the one that it is.
 pub(crate) struct Items(std::vec::IntoIter<Value>);
 
 impl Items {
     pub(crate) fn of(reply: Value) -> Option<Items> {
         match reply {
             Value::Array(items) => Some(Items(items.into_iter())),
+            item @ (Value::BulkString(_) | Value::Int(_)) => Some(Items(vec![item].into_iter())),
             _ => None,
         }
     }
@@ -197,7 +198,7 @@ mod tests {
             None,
             "something is left over"
         );
-        assert!(Items::of(Value::Int(1)).is_none());
+        assert!(Items::of(Value::Nil).is_none());
     }
 
     #[test]

@@ -4,32 +4,20 @@
 /// The [`Source`](super::Source) of `lua/NAME.lua` with the fragments of `lua/lib` that it uses before it, joined at
 /// compile time.
 ///
+/// What is usual may have a shortcut, `lua/shortcut/NAME.lua`, which ends the script before the other fragments cost
+/// anything; the fragments that it uses itself are named before it.
+///
 /// The flags must be on the very first line of the whole, so they are named here, too; a test compares both with the
 /// script's header.
 macro_rules! source {
-    ($name:literal, [$($fragment:literal),*]) => {
-        source!(@join "#!lua\n", $name, [$($fragment),*])
-    };
-    ($name:literal, $flags:literal, [$($fragment:literal),*]) => {
-        source!(@join concat!("#!lua flags=", $flags, "\n"), $name, [$($fragment),*])
-    };
-    (@join $first:expr, $name:literal, [$($fragment:literal),*]) => {{
+    ($name:literal, $($flags:literal,)? $(shortcut after [$($before:literal),*],)? [$($fragment:literal),*]) => {{
         static SOURCE: Source = Source::new(
             $name,
             concat!(
-                $first,
-                $(include_str!(concat!(
-                    env!("CARGO_MANIFEST_DIR"),
-                    "/src/backend/redis/scripting/lua/lib/",
-                    $fragment,
-                    ".lua"
-                )),)*
-                include_str!(concat!(
-                    env!("CARGO_MANIFEST_DIR"),
-                    "/src/backend/redis/scripting/lua/",
-                    $name,
-                    ".lua"
-                )),
+                "#!lua", $(" flags=", $flags,)? "\n",
+                $($(lua!("lib/", $before),)* lua!("shortcut/", $name),)?
+                $(lua!("lib/", $fragment),)*
+                lua!("", $name),
             ),
         );
         &SOURCE
@@ -37,13 +25,28 @@ macro_rules! source {
 }
 pub(crate) use source;
 
+/// A file of Lua.
+macro_rules! lua {
+    ($folder:literal, $name:literal) => {
+        include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/src/backend/redis/scripting/lua/",
+            $folder,
+            $name,
+            ".lua"
+        ))
+    };
+}
+pub(crate) use lua;
+
 /// One operation of the script table: a struct with what it is given, and its [`Script`](super::Script).
 ///
 /// `keys` and `args` are sent in their order and have the names of the script's header, with a `?` there if they are
 /// optional. `fixed` arguments follow them. What is `local` is not sent. The block reads the reply's items.
 macro_rules! script {
     (
-        $name:literal, $($flags:literal,)? [$($fragment:literal),*]
+        $name:literal, $($flags:literal,)?
+        $(shortcut after [$($before:literal),*],)? [$($fragment:literal),*]
         $(#[$doc:meta])*
         struct $Script:ident<$life:lifetime> {
             $(local { $($(#[$local_doc:meta])* $local:ident: $Local:ty),* })?
@@ -64,7 +67,7 @@ macro_rules! script {
             type Reply = $Reply;
 
             fn source() -> &'static Source {
-                source!($name, $($flags,)? [$($fragment),*])
+                source!($name, $($flags,)? $(shortcut after [$($before),*],)? [$($fragment),*])
             }
 
             fn keys(&self) -> usize {

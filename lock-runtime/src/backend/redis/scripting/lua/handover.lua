@@ -1,7 +1,7 @@
 -- Makes another holder of the same process the holder, in one step and without waking anybody.
 --
 -- Flags: allow-oom
--- Uses: digits, range, time, failed, refusal, fence, lease, listeners
+-- Uses: listeners, digits, range, time, failed, refusal, fence, lease
 -- Keys: lock, fence?
 -- Args: from, to, lease_ms, channel, counted
 -- Returns: {'OK', token or '', time_us, subscribers or -1 unknown} | {'LOST'} | {'FOREIGN', 'fence', why}

@@ -4,7 +4,7 @@
 -- Uses: digits, range, failed, publish
 -- Keys: lock, timeout
 -- Args: holder, lease_ms, channel
--- Returns: {1, ''} it reads | {2, ''} it reads, but a message could not be published | {0, '0'} it does neither
+-- Returns: 1 it reads | 2 it reads, but a message could not be published | {0, '0'} it does neither
 -- Why: The read appears only where the write was, so a second copy finds the read and a late one finds neither; it
 --      never acquires. What is left of the lease stays as it is; lease_ms counts only for a hash without one.
 --      Redisson publishes nothing here, and its own waiters would sleep on.
@@ -22,7 +22,7 @@ if failed(writes) then
   return wrong_type(writes) and {0, '0'} or writes
 end
 if writes == 0 then
-  return redis.call('HEXISTS', lock, holder) == 1 and {1, ''} or {0, '0'}
+  return redis.call('HEXISTS', lock, holder) == 1 and 1 or {0, '0'}
 end
 
 local left = redis.call('PTTL', lock)
@@ -40,4 +40,4 @@ if left <= 0 then
 end
 
 local woken, told = published(channel, '1'), published(channel, '0')
-return {woken and told and 1 or 2, ''}
+return woken and told and 1 or 2

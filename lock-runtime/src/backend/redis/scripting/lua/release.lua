@@ -1,10 +1,10 @@
 -- Gives a lock back and wakes a waiter.
 --
 -- Flags: allow-oom
--- Uses: digits, time, failed, publish
+-- Uses: publish, digits, time, failed
 -- Keys: lock
 -- Args: holder, channel, payload
--- Returns: {1, ''} released | {2, ''} released, but the message could not be published | {0, time_us} not the holder
+-- Returns: 1 released | 2 released, but the message could not be published | {0, time_us} not the holder
 -- Why: HDEL asks and deletes in one step, and an emptied hash is gone. Publishing is last and cannot undo the
 --      release. Not the holder comes with the time: after not_after, no acquire of this id can still arrive.
 
@@ -15,4 +15,4 @@ end
 if gone ~= 1 then
   return {0, digits(time_us())}
 end
-return {published(ARGV[2], ARGV[3]) and 1 or 2, ''}
+return published(ARGV[2], ARGV[3]) and 1 or 2

@@ -9,6 +9,7 @@ mod holding;
 mod permits;
 mod read_write;
 mod refusals;
+mod shortcuts;
 mod table;
 
 use redis::aio::MultiplexedConnection;

@@ -1,0 +1,8 @@
+-- Shortcut of release: the holder gives its lock back.
+--
+-- Returns: 1 released | 2 released, but the message could not be published
+
+if redis.pcall('HDEL', KEYS[1], ARGV[1]) == 1 then
+  return published(ARGV[2], ARGV[3]) and 1 or 2
+end
+

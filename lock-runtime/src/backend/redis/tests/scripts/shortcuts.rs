@@ -1,0 +1,154 @@
+//! What a shortcut does is what the careful way does.
+
+use super::table::without_shortcut;
+use super::*;
+
+/// What stands at the keys before, one command a line.
+const BEFORE: [&str; 16] = [
+    "",
+    "HSET lock:k a 1\nPEXPIRE lock:k 5000",
+    "HSET lock:k a 1\nPEXPIRE lock:k 50000",
+    "HSET lock:k a 1",
+    "HSET lock:k other 1\nPEXPIRE lock:k 5000",
+    "HSET lock:k other 1 more 1",
+    "HSET lock:k other junk",
+    "SET lock:k x",
+    "SET lock:fence:{1} 5",
+    "SET lock:fence:{1} 1500000000000000",
+    "SET lock:fence:{1} 8000000000000000",
+    "SET lock:fence:{1} 9007199254740991",
+    "SET lock:fence:{1} -234567890123456",
+    "SET lock:fence:{1} 1e3.567890123456",
+    "SET lock:fence:{1} 10000000000000000",
+    "LPUSH lock:fence:{1} x",
+];
+
+/// Numbers of sixteen digits that are about now are not told apart.
+fn alike(text: &str) -> String {
+    let is_now = text.len() == 16 && text.starts_with("17") && text.parse::<u64>().is_ok();
+    let text = if is_now { "now" } else { text };
+    // An error ends with the place in the script.
+    let end = text.find(" script: ").unwrap_or(text.len());
+    text[..end].to_owned()
+}
+
+/// What is left of a lease, to some seconds, of which none of the leases here is a multiple.
+fn about(left: i64) -> String {
+    if left < 1_000 { left } else { left / 7_777 }.to_string()
+}
+
+fn shown(reply: Result<Value, RedisError>) -> Vec<String> {
+    match reply {
+        Ok(Value::Array(items)) => items.into_iter().flat_map(|item| shown(Ok(item))).collect(),
+        Ok(Value::Int(number)) => vec![about(number)],
+        Ok(other) => vec![alike(&reply::text(other).unwrap())],
+        Err(error) => vec![alike(&error.to_string())],
+    }
+}
+
+/// A reply in the careful way's form.
+fn in_full(mut reply: Vec<String>, fence: bool) -> Vec<String> {
+    if reply == ["now"] {
+        let token = if fence { "now" } else { "" };
+        reply = ["OK", token, "now"].map(str::to_owned).to_vec();
+    }
+    reply
+}
+
+impl Bench {
+    /// What the keys have come to.
+    async fn state(&self) -> Vec<String> {
+        let mut state = Vec::new();
+        for command in ["TYPE lock:k", "TYPE lock:fence:{1}"] {
+            state.push(self.text(command).await.unwrap());
+        }
+        if state[0] == "hash" {
+            state.push(format!("{:?}", self.run("HGETALL lock:k").await));
+        }
+        let left = self.server.integer("PTTL lock:k").await;
+        state.push(about(left));
+        if state[1] == "string" {
+            state.push(alike(&self.text("GET lock:fence:{1}").await.unwrap()));
+        }
+        state
+    }
+
+    async fn both_ways(&self, source: &Source, keys: &[&str], arguments: &[&str]) {
+        let careful = without_shortcut(source.text);
+        assert_ne!(careful, source.text, "{} has a shortcut", source.name);
+        for before in BEFORE {
+            let mut outcomes = Vec::new();
+            for text in [source.text, &careful] {
+                self.run("FLUSHALL").await;
+                for command in before.lines() {
+                    self.run(command).await;
+                }
+                let mut command = redis::cmd("EVAL");
+                command.arg(text).arg(keys.len()).arg(keys).arg(arguments);
+                let reply = server::run(&mut self.connection.clone(), command).await;
+                let reply = in_full(shown(reply), keys.len() > 1);
+                outcomes.push((reply, self.state().await));
+            }
+            assert_eq!(
+                outcomes[0], outcomes[1],
+                "{}: {before:?} {arguments:?}",
+                source.name
+            );
+        }
+    }
+}
+
+const LEASES: [&str; 9] = [
+    "30000", "2000", "0", "-1", "1.5", "nan", "x", "86400000", "86400001",
+];
+
+#[tokio::test]
+async fn an_acquire_by_the_shortcut_is_an_acquire() {
+    let bench = Bench::new().await;
+    let far = FAR.to_string();
+    for keys in [&[LOCK][..], &[LOCK, FENCE]] {
+        for lease in LEASES {
+            bench
+                .both_ways(Acquire::source(), keys, &["a", lease, &far, "0"])
+                .await;
+        }
+        for (date, counted) in [("1", "0"), ("x", "0"), (&*far, "1")] {
+            let arguments = ["a", "30000", date, counted];
+            bench.both_ways(Acquire::source(), keys, &arguments).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_release_by_the_shortcut_is_a_release() {
+    let bench = Bench::new().await;
+    for holder in ["a", "b"] {
+        bench
+            .both_ways(Release::source(), &[LOCK], &[holder, CHANNEL, RELEASED])
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_hand_over_by_the_shortcut_is_a_hand_over() {
+    let bench = Bench::new().await;
+    for keys in [&[LOCK][..], &[LOCK, FENCE]] {
+        for lease in LEASES {
+            bench
+                .both_ways(HandOver::source(), keys, &["a", "b", lease, CHANNEL, "0"])
+                .await;
+        }
+        bench
+            .both_ways(HandOver::source(), keys, &["a", "b", "30000", CHANNEL, "1"])
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_shortcut_whose_lease_is_refused_leaves_no_lock_without_one() {
+    let bench = Bench::new().await;
+    let mut limited = bench.user("-pexpire").await;
+    let refused = run(&mut limited, &acquire("a")).await;
+    assert!(matches!(refused, Err(Fault::Denied(_))), "{refused:?}");
+    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+}
