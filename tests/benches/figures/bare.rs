@@ -49,9 +49,10 @@ impl Bare {
             .arg(2)
             .arg(&key.lock)
             .arg(&key.fence);
-        acquire.arg(&key.holder).arg(30_000).arg("9007199254740991");
+        acquire.arg(&key.holder).arg(30_000);
+        acquire.arg("9007199254740991").arg(0);
         let reply = self.connection.send_packed_command(&acquire).await.unwrap();
-        assert!(matches!(reply, Value::Array(_)), "{reply:?}");
+        assert!(matches!(reply, Value::BulkString(_)), "{reply:?}");
         let mut release = Cmd::with_capacity(8, 256);
         release
             .arg("EVALSHA")
@@ -60,7 +61,7 @@ impl Bare {
             .arg(&key.lock);
         release.arg(&key.holder).arg(&key.channel).arg("0");
         let reply = self.connection.send_packed_command(&release).await.unwrap();
-        assert!(matches!(reply, Value::Array(_)), "{reply:?}");
+        assert_eq!(reply, Value::Int(1));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// The script with the fragments that its header names, as the library joins them.
+/// The script with its shortcut and the fragments that its header names, as the library joins them.
 pub(crate) fn whole(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../lock-runtime/src/backend/redis/scripting/lua");
@@ -16,7 +16,21 @@ pub(crate) fn whole(name: &str) -> String {
         "" => "#!lua\n".to_owned(),
         flags => format!("#!lua flags={flags}\n"),
     };
-    for fragment in line("-- Uses:").trim().split(", ") {
+    let mut fragments: Vec<_> = line("-- Uses:").trim().split(", ").collect();
+    if let Ok(shortcut) = std::fs::read_to_string(folder.join(format!("shortcut/{name}.lua"))) {
+        let uses = |line: &str| {
+            line.strip_prefix("-- Uses:")
+                .map(str::trim)
+                .map(str::to_owned)
+        };
+        let uses = shortcut.lines().find_map(uses).unwrap();
+        for fragment in uses.split(", ").filter(|name| !name.is_empty()) {
+            whole += &read(format!("lib/{fragment}.lua"));
+            fragments.retain(|other| *other != fragment);
+        }
+        whole += &shortcut;
+    }
+    for fragment in fragments {
         whole += &read(format!("lib/{fragment}.lua"));
     }
     whole + &own

@@ -65,7 +65,7 @@ pub(crate) fn acquire_reply(
         },
         "FOREIGN" => return foreign(items, keys),
         // A shortcut says the time alone, which is the token.
-        time => {
+        time if items.is_lone() => {
             let time = decimal::parse(time.as_bytes())?;
             AcquireReply::Granted {
                 token: match is_fenced {
@@ -75,6 +75,7 @@ pub(crate) fn acquire_reply(
                 time,
             }
         }
+        _ => return None,
     };
     items.end(Ok(reply))
 }

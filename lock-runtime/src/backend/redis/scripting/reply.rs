@@ -10,24 +10,34 @@ use crate::values::fence::FencingToken;
 use crate::values::key::FENCE_PREFIX;
 
 /// Takes the items of a reply one after the other: of an array, or the one that it is.
-pub(crate) struct Items(std::vec::IntoIter<Value>);
+pub(crate) struct Items {
+    rest: std::vec::IntoIter<Value>,
+    is_lone: bool,
+}
 
 impl Items {
     pub(crate) fn of(reply: Value) -> Option<Items> {
-        match reply {
-            Value::Array(items) => Some(Items(items.into_iter())),
-            item @ (Value::BulkString(_) | Value::Int(_)) => Some(Items(vec![item].into_iter())),
-            _ => None,
-        }
+        let (items, is_lone) = match reply {
+            Value::Array(items) => (items, false),
+            item @ (Value::BulkString(_) | Value::Int(_)) => (vec![item], true),
+            _ => return None,
+        };
+        let rest = items.into_iter();
+        Some(Items { rest, is_lone })
+    }
+
+    /// Whether the reply is no array.
+    pub(crate) fn is_lone(&self) -> bool {
+        self.is_lone
     }
 
     pub(crate) fn text(&mut self) -> Option<String> {
-        text(self.0.next()?)
+        text(self.rest.next()?)
     }
 
     /// Text for people, which may quote what others have written.
     pub(crate) fn words(&mut self) -> Option<String> {
-        let Value::BulkString(bytes) = self.0.next()? else {
+        let Value::BulkString(bytes) = self.rest.next()? else {
             return None;
         };
         let text = String::from_utf8_lossy(&bytes);
@@ -35,11 +45,11 @@ impl Items {
     }
 
     pub(crate) fn value(&mut self) -> Option<Value> {
-        self.0.next()
+        self.rest.next()
     }
 
     pub(crate) fn integer(&mut self) -> Option<i64> {
-        match self.0.next()? {
+        match self.rest.next()? {
             Value::Int(number) => Some(number),
             _ => None,
         }
@@ -56,7 +66,7 @@ impl Items {
 
     /// A number that left Lua as text, because Lua would have rounded it.
     pub(crate) fn digits(&mut self) -> Option<u64> {
-        match self.0.next()? {
+        match self.rest.next()? {
             Value::BulkString(bytes) => decimal::parse(&bytes),
             _ => None,
         }
@@ -68,7 +78,7 @@ impl Items {
         reason = "outside: well-formed; inside: a token was wanted"
     )]
     pub(crate) fn token(&mut self) -> Option<Option<FencingToken>> {
-        let number = match self.0.next()? {
+        let number = match self.rest.next()? {
             Value::BulkString(bytes) if bytes.is_empty() => return Some(None),
             Value::BulkString(bytes) => decimal::parse(&bytes)?,
             _ => return None,
@@ -112,7 +122,7 @@ impl Items {
 
     /// Well-formed only if nothing is left.
     pub(crate) fn end<T>(mut self, value: T) -> Option<T> {
-        self.0.next().is_none().then_some(value)
+        self.rest.next().is_none().then_some(value)
     }
 }
 

@@ -70,6 +70,12 @@ fn every_header_names_what_its_caller_sends() {
     fn check<S: Script>(example: &S, repeated: usize) {
         let source = S::source();
         let text = without_shortcut(source.text);
+        if let Some((before, shortcut)) = source.text.split_once("-- Shortcut of ") {
+            let uses = shortcut
+                .lines()
+                .find_map(|line| line.strip_prefix("-- Uses:"));
+            check_fragments(source.name, before, shortcut, uses.unwrap().trim());
+        }
         let (fragments, own) = text.split_at(text.find("-- Flags:").unwrap());
         let line = |label: &str| {
             let prefix = format!("-- {label}:");

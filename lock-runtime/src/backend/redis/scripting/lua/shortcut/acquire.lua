@@ -1,5 +1,6 @@
 -- Shortcut of acquire: the lock is free, and the request came in time.
 --
+-- Uses:
 -- Returns: the time in µs, which is the token where a fence is named
 -- Why: Nearly every acquire is this one, and the careful way spends more on its fragments than on its commands. What
 --      is not as usual is left to the careful way, before the first write or after it was undone.

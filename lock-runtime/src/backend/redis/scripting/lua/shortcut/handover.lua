@@ -1,5 +1,6 @@
 -- Shortcut of handover: the holder hands on, and the token follows the clock.
 --
+-- Uses: listeners
 -- Returns: as handover
 -- Why: As for acquire. A second copy finds the first holder gone.
 

@@ -1,5 +1,6 @@
 -- Shortcut of release: the holder gives its lock back.
 --
+-- Uses: publish
 -- Returns: 1 released | 2 released, but the message could not be published
 
 if redis.pcall('HDEL', KEYS[1], ARGV[1]) == 1 then
