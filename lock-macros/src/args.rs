@@ -131,7 +131,7 @@ pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> (Args, Seen) {
     (args, seen)
 }
 
-/// Moves behind the next comma; anything in front of it belongs to a value that is wrong already,
+/// Moves past the next comma; anything in front of it belongs to a value that is wrong already,
 /// or is reported here.
 fn skip_to_comma(input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
     if errors.is_empty() && !input.is_empty() && !input.peek(Token![,]) {

@@ -88,7 +88,7 @@ fn key(input: Input, private: &TokenStream) -> syn::Result<TokenStream> {
             errors.at(
                 span,
                 format!(
-                    "{} has no value: add one behind the template",
+                    "{} has no value: add one after the template",
                     placeholder.describe()
                 ),
             );

@@ -90,7 +90,7 @@ pub(crate) fn check(
         shape: shape?,
         keys: keys?,
         wait: args.wait.or(match args.on_busy {
-            // Whoever finds the work taken leaves it: waiting would do it a second time.
+            // A caller that finds the work taken leaves it: waiting would do it a second time.
             OnBusy::Skip(span) => Some(DurationArg::Literal(Duration::ZERO, span)),
             OnBusy::Error | OnBusy::Call(_) => None,
         }),

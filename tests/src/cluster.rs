@@ -329,7 +329,7 @@ impl RedisCluster {
         self.partner_of(node)
     }
 
-    /// The other one of a master and its replica, whoever is which.
+    /// The other one of a master and its replica, whichever this is.
     pub fn partner_of(&self, node: usize) -> usize {
         let masters = self.conf.masters;
         if node < masters {

@@ -6,7 +6,7 @@ use crate::server::RedisServer;
 
 /// The server's own counters, read at one moment.
 ///
-/// Counts every command that was *executed*, those inside scripts included, and whoever sent it.
+/// Counts every command that was *executed*, those inside scripts included, no matter which client sent it.
 /// What one client put on the wire is counted by [`FaultProxy`](crate::FaultProxy).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandStats {

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, TcpListener};
 ///
 /// Drawn from below the ephemeral ranges of Linux and macOS, so that no outgoing connection takes
 /// it while a server is down between a kill and a restart. Another process may still be faster:
-/// whoever starts a server here has to cope with a lost race.
+/// a test that starts a server here has to cope with a lost race.
 pub fn free_port() -> u16 {
     for _ in 0..1_000 {
         let port = fastrand::u16(10_000..32_000);

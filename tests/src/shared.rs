@@ -32,19 +32,19 @@ pub enum Topology {
 }
 
 impl Topology {
-    /// The process's master behind a sentinel; started by whoever asks first.
+    /// The process's master behind a sentinel; started by the first test that asks.
     pub fn sentinel() -> &'static Self {
         static SHARED: OnceLock<Topology> = OnceLock::new();
         SHARED.get_or_init(|| started(async || Self::Sentinel(SentinelGroup::start().await)))
     }
 
-    /// The process's cluster; started by whoever asks first.
+    /// The process's cluster; started by the first test that asks.
     pub fn cluster() -> &'static Self {
         static SHARED: OnceLock<Topology> = OnceLock::new();
         SHARED.get_or_init(|| started(async || Self::Cluster(RedisCluster::start().await)))
     }
 
-    /// The process's quorum of servers; started by whoever asks first.
+    /// The process's quorum of servers; started by the first test that asks.
     pub fn quorum() -> &'static Self {
         static SHARED: OnceLock<Topology> = OnceLock::new();
         SHARED.get_or_init(|| started(async || Self::Quorum(Quorum::aged(3, QUORUM_LEASE).await)))

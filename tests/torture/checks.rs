@@ -227,7 +227,7 @@ pub(crate) fn lost_updates(site: &Site) -> Vec<(&'static str, i64)> {
     keys::all(site.topology).into_iter().map(lost).collect()
 }
 
-/// Acquires fail for want of the lock or of the server, and in no other way.
+/// Acquires fail because the lock is held or the server is away, and in no other way.
 fn unexpected(log: &Log, terms: Terms) -> Vec<String> {
     let fine = |kind: &str| {
         matches!(kind, "dropped" | "ok" | "busy" | "unavailable" | "lost")

@@ -33,7 +33,7 @@ pub(crate) fn may_be_late(number: usize) -> usize {
 /// How long after the end of its lease each lock of a dead holder was had by the next one, where nothing else went
 /// wrong.
 ///
-/// Who was killed cannot be told from the store: what was held until its lease was over was a dead one's.
+/// The store does not tell which holder was killed: what was held until its lease was over was a dead one's.
 pub(crate) fn takeovers(log: &Log, terms: Terms, strikes: &[Strike]) -> Vec<Duration> {
     /// The store and the harness do not look at one moment.
     const APART: u64 = 20_000_000;

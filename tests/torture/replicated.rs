@@ -4,7 +4,7 @@
 //!
 //! - A guard is believed in until `sent_at + lease − margin`, where `sent_at` is the date of the last request that a
 //!   replica has confirmed: `renewals(true)`.
-//! - Replicas are told dates at which keys end, not durations. Whoever has that request ends the lease when its own
+//! - Replicas are told dates at which keys end, not durations. A server that has that request ends the lease when its own
 //!   clock shows the date: not before the guard, as long as that clock is not ahead of the old master's by more than the
 //!   margin. Here it is the same clock.
 //! - The new master has that request. One replica of two has confirmed it, and the sentinel takes the one that has read

@@ -88,7 +88,7 @@ impl Task {
         if let Some(Err(LockError::NotSet { .. })) = answer
             && self.work.how == How::Permits
         {
-            // Never set, or forgotten by the store: whoever comes first sets them.
+            // Never set, or forgotten by the store: the first to come sets them.
             let semaphore = self.locks.semaphore(key);
             let _ = semaphore.try_set_permits(keys::PERMITS).await;
         }

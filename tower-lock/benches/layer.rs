@@ -84,7 +84,7 @@ async fn main() -> std::process::ExitCode {
     for round in 0..=ROUNDS {
         let plain = time(&mut bare, &requests).await;
         let passed = time(&mut unlocked, &requests).await;
-        // Whoever comes second finds warmer caches.
+        // The second one finds warmer caches.
         let (one, other) = if round % 2 == 0 {
             let one = time(&mut by_hand, &requests).await;
             (one, time(&mut layered, &requests).await)

@@ -88,7 +88,7 @@ where
     R: Reply<Response, Error>,
 {
     if refusal.kind() == RefusalKind::Misconfigured {
-        tracing::error!(error = %refusal, "a request was refused for want of its lock; a retry cannot help");
+        tracing::error!(error = %refusal, "a request was refused because its lock could not be had; a retry cannot help");
     } else {
         tracing::debug!(error = %refusal, "a request was refused");
     }

@@ -178,7 +178,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// Takes read/write locks: `GET` and `HEAD` requests of one key run side by side, any other runs alone. Default:
     /// every request runs alone, under a mutex.
     ///
-    /// A name is either a mutex or a read/write lock: whoever else locks these names must use
+    /// A name is either a mutex or a read/write lock: all others who lock these names must use
     /// [`read`](LockManager::read) and [`write`](LockManager::write), too.
     ///
     /// ```

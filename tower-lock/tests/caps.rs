@@ -78,7 +78,7 @@ async fn caps_are_answered_at_once_503_or_for_one_client_429() {
     assert_eq!(of_all, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(waiters(&locks, &LockName::from("path:b")).await, 1);
 
-    // Whoever is admitted counts no more: the two for a are served one after the other, and c is.
+    // A request that is admitted counts no more: the two for a are served one after the other, and c is.
     guards.pop();
     support::eventually("c is served", async || {
         waiters(&locks, &LockName::from("path:c")).await == 0
@@ -153,7 +153,7 @@ async fn requests_whose_key_is_still_looked_up_are_counted() {
     let of_all = refused(sent(&all, "/c", None).await);
     assert_eq!(of_all, StatusCode::SERVICE_UNAVAILABLE);
 
-    // Whoever has a key, and whoever turned out to need none, makes room again.
+    // A request that has its key, or turned out to need none, makes room again.
     open.send_replace(true);
     for _ in 0..5 {
         let served = sent(&all, "/c", None).await.expect("there is room");

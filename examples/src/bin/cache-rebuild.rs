@@ -80,7 +80,7 @@ impl Catalogue {
     async fn get(&self, id: u32) -> Result<Product, LockError> {
         match self.cached(id) {
             Some(entry) if Instant::now() < entry.stale => Ok(entry.product),
-            // Nobody waits: whoever gets the lock returns the new one, all others the old one. A lock store that is
+            // Nobody waits: the caller that gets the lock returns the new one, all others return the old one. A lock store that is
             // away is no reason to be less helpful.
             Some(entry) => match self.refresh(id).await {
                 Ok(Some(product)) => Ok(product),

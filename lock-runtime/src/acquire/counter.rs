@@ -58,7 +58,7 @@ impl Counter<'_> {
         })
     }
 
-    /// Refuses those who begin something once the manager closes. Who ends something is let through for longer:
+    /// Refuses those who begin something once the manager closes. Callers that end something are let through for longer:
     /// what a body does not give back because of a shutdown, nobody ever will.
     pub(crate) fn admitted(self) -> Result<Self, LockError> {
         self.core.life.admit(&self.key)?;

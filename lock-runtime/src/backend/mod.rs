@@ -65,7 +65,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
         useful: Duration,
     ) -> Reply<'a, Vec<Renewed>>;
 
-    /// Deletes the lock whoever holds it, wakes a waiter and tells the holder. True if it was held.
+    /// Deletes the lock, no matter who holds it, wakes a waiter and tells the holder. True if it was held.
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool>;
 
     /// Looks without touching.
@@ -194,7 +194,7 @@ pub(crate) trait Listen: Send + Sync {
     fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-/// Who has, or wants, what at a key.
+/// A holder, and what it has or wants at a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldRef<'a> {
     pub(crate) key: &'a Key,
@@ -203,7 +203,7 @@ pub(crate) struct HoldRef<'a> {
     pub(crate) permits: u32,
 }
 
-/// Who wants which lock for how long.
+/// A request for a lock: for whom, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AcquireRequest<'a> {
     pub(crate) hold_ref: HoldRef<'a>,
@@ -339,7 +339,7 @@ pub(crate) type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
 pub(crate) enum Fault {
     /// The store certainly did nothing; trying again can help.
     NotDone(StoreError),
-    /// Granted, and given back: too few replicas knew of it in time. Who asks again does so as somebody else.
+    /// Granted, and given back: too few replicas knew of it in time. A caller that asks again does so as another holder.
     TooFew(StoreError),
     /// No answer: it may have happened, or may yet.
     Unknown(StoreError),

@@ -213,8 +213,8 @@ impl HoldHandle {
         hold.check()
     }
 
-    /// Takes the handle out of its hold, once. `None` if it has left already. Who keeps the count keeps a shutdown
-    /// waiting: until what is left to do at the store counts for itself.
+    /// Takes the handle out of its hold, once. `None` if it has left already. A shutdown waits
+    /// until the count is dropped: until what is left to do at the store counts for itself.
     pub(crate) fn leave(&mut self) -> Option<(Left, Counted)> {
         let counted = self.counted.take()?;
         let keep_until = self.keep_until.as_deref().copied();

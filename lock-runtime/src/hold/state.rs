@@ -61,7 +61,7 @@ struct State {
 struct Rare {
     /// Until when the key stays taken, even if the last sharer leaves before: the latest that one of them asked for.
     keep_until: Option<Moment>,
-    /// Who else is told when the hold is over: guards that hold several locks as one.
+    /// Guards that hold several locks as one: they are told, too, when the hold is over.
     also_told: Vec<Weak<Notify>>,
     /// The first handle, until the caller that the hold was handed over to takes it.
     unclaimed: Option<HoldHandle>,
@@ -444,7 +444,7 @@ impl Hold {
         Ok(Some(longer))
     }
 
-    /// Takes a sharer out, who wants the key to stay taken until `keep_until`, whoever is the last to leave.
+    /// Takes a sharer out. The key stays taken until its `keep_until`, no matter which sharer leaves last.
     pub(crate) fn leave(
         &self,
         kind: Kind,

@@ -11,7 +11,7 @@ use crate::values::error::{LockError, StoreError};
 use crate::values::key::Key;
 use crate::values::options::HoldOptions;
 
-/// Who waits at some moment: the waiters up to this number.
+/// The waiters of some moment: those up to this number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SoFar(u64);
 
@@ -110,7 +110,7 @@ impl Head {
             queue
         };
         for (_, waiter) in queue {
-            // Who has just left needs nothing.
+            // A waiter that has just left needs nothing.
             let _ = waiter.turn.send(Turn::Go);
         }
     }

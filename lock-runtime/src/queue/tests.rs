@@ -15,7 +15,7 @@ pub(super) fn waiter(queues: &Arc<LocalQueues>, key: &Arc<Key>) -> Waiter {
 }
 
 #[tokio::test]
-async fn whoever_follows_an_admitted_head_waits_for_what_the_next_one_is_told() {
+async fn a_waiter_behind_an_admitted_head_waits_for_what_the_next_one_is_told() {
     let queues = LocalQueues::new(10, 10);
     let key = Key::new("", &LockName::from("k"), Kind::Permits).unwrap();
     let key = Arc::new(key);
@@ -107,7 +107,7 @@ async fn a_caller_at_the_head_that_waits_counts_towards_the_caps() {
         refused,
         LockError::TooManyWaiters { limit: 2, .. }
     ));
-    // The one that comes to the head goes on waiting, whoever came meanwhile.
+    // The one that comes to the head goes on waiting, no matter who came meanwhile.
     drop(head);
     assert_eq!(queues.waiters(&a), 1);
     let (_second, _third) = (waiter(&queues, &a), waiter(&queues, &b));

@@ -108,8 +108,8 @@ impl Downgrade {
         });
     }
 
-    /// Repeats it until there is an answer. When the hold is over before, there is nothing left to downgrade: whoever
-    /// ended it gives back what the store has.
+    /// Repeats it until there is an answer. When the hold is over before, there is nothing left to downgrade:
+    /// what ended it gives back what the store has.
     async fn run(self, done: oneshot::Sender<Result<(), LockError>>) {
         let mut pauses = pauses();
         let outcome = loop {

@@ -13,7 +13,7 @@ use crate::values::clock::{self, Moment};
 use crate::values::holder::{Alias, HolderId};
 use crate::values::kind::Kind;
 
-/// How long a grant may take to arrive after its forced release was told. Behind that, the next renewal finds out.
+/// How long a grant may take to arrive after its forced release was told. After that, the next renewal finds out.
 const LONGEST_DETOUR: Duration = Duration::from_secs(10);
 /// Most victims are other managers' holds: an operator who releases thousands must not make us remember them all.
 const MOST_MISSING: usize = 64;
@@ -70,7 +70,7 @@ impl Newcomers {
         }
     }
 
-    /// Takes those that are not named yet out of all that are here. None are new behind it.
+    /// Takes those that are not named yet out of all that are here. None are new after it.
     pub(crate) fn take<'a>(
         &mut self,
         all: impl Iterator<Item = &'a Hold>,

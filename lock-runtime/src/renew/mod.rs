@@ -190,7 +190,7 @@ impl Watch {
                 let unnamed = self.schedule().unnamed();
                 names.learn(unnamed);
                 let mut schedule = self.schedule();
-                // Who came while the schedule was unlocked: few.
+                // The few that came while the schedule was unlocked.
                 names.learn(schedule.unnamed());
                 names.tidy(schedule.holds.len(), |number| {
                     schedule.holds.contains_key(&number)

@@ -96,7 +96,7 @@ impl Scene {
         self.watch.collect(&self.backend, CALL, Duration::ZERO);
     }
 
-    /// What must be true whoever came first, once the watchdog has looked again.
+    /// What must be true no matter who came first, once the watchdog has looked again.
     fn check(&self) {
         let good = self.hold.is_good_at(clock::now());
         assert!(!good || self.is_watched(), "a live hold is not watched");
@@ -192,7 +192,7 @@ fn a_hold_that_was_seen_to_be_lost_is_never_held_again() {
 }
 
 #[test]
-fn whoever_ends_a_hold_is_the_only_one_who_does() {
+fn a_hold_is_ended_by_one_only() {
     shuttle::check_random(
         || {
             let scene = Scene::new();

@@ -165,7 +165,7 @@ impl Key {
         }
         Err(invalid(
             self.name(),
-            "in a cluster, a name's first `{` needs a `}` behind it with something in between: its keys would be in several slots",
+            "in a cluster, a name's first `{` needs a `}` after it with something in between: its keys would be in several slots",
         ))
     }
 

@@ -149,7 +149,7 @@ impl Line {
         spent / OPERATIONS as f64
     }
 
-    /// The holder releases, the first is granted; whoever released queues again, which is not counted.
+    /// The holder releases, the first is granted. The one that released queues again, which is not counted.
     fn change_of_hands(&self, waiters: usize) -> f64 {
         let first = || {
             let first: Vec<String> = self.server.query(&["LRANGE", KEYS[1], "0", "0"]);

@@ -64,7 +64,7 @@ impl Way {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) id: u64,
-    /// Set once by whoever lost a byte of that direction, never reset: see the module's doc.
+    /// Set once, when a byte of that direction is lost, and never reset: see the module's doc.
     deaf: [AtomicBool; 2],
     /// Which reply (counted from 0, pushes left out) the trap takes away, and how.
     pub(super) trapped: Mutex<Option<(u64, Then)>>,

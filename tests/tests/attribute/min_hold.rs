@@ -1,4 +1,4 @@
-//! `min_hold`: the store keeps the key, whatever becomes of the process that asked for it, and whoever leaves last.
+//! `min_hold`: the store keeps the key, whatever becomes of the process that asked for it, and no matter which sharer leaves last.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

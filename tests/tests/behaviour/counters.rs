@@ -231,7 +231,7 @@ tests::suite! {
         plain.delete().await.unwrap();
     }
 
-    async fn whoever_comes_to_the_head_when_the_wait_is_over_takes_nothing(store: &mut Store) {
+    async fn a_caller_that_comes_to_the_head_when_its_wait_is_over_takes_nothing(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let (semaphore, others) = (locks.plain_semaphore("s"), other.plain_semaphore("s"));
         semaphore.try_set_permits(0).await.unwrap();

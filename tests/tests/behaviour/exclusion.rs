@@ -1,4 +1,4 @@
-//! At most one holder at a time, with tokens that rise, whoever contends.
+//! At most one holder at a time, with tokens that rise, whatever contends for it.
 //!
 //! The long variant, with at least 100,000 recorded acquisitions per store: `LOCK_TESTS_LONG=1`.
 

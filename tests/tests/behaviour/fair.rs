@@ -107,7 +107,7 @@ tests::suite! {
         guard.expect("nobody else is there").release().await.unwrap();
     }
 
-    async fn whoever_gives_up_or_is_dropped_leaves_the_queue(store: &mut Store) {
+    async fn a_waiter_that_gives_up_or_is_dropped_leaves_the_queue(store: &mut Store) {
         let (a, b) = (store.manager().await, store.manager().await);
         let holder = a.fair("k").acquire().await.unwrap();
         let started = Instant::now();
@@ -256,7 +256,7 @@ tests::suite! {
             in_line(&a, 2, passing(&b)).await,
         ];
         store.flush();
-        // Whoever asks first has the lock, for it is gone: their order may be another one now.
+        // The first to ask has the lock, because it is gone: their order may be another one now.
         for waiter in waiters {
             waiter.await.unwrap();
         }

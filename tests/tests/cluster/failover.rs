@@ -28,7 +28,7 @@ fn slot_of(cluster: &RedisCluster, tag: &str) -> u16 {
 #[derive(Default)]
 struct Storm {
     history: History,
-    /// Data may be lost: acquires may fail, and whoever has lost a lock has to be told.
+    /// Data may be lost: acquires may fail, and a caller that has lost a lock has to be told.
     lossy: bool,
     /// A failover that loses data is about to come.
     dire: AtomicBool,

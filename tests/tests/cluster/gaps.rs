@@ -62,7 +62,7 @@ async fn slots_that_stay_nobodys_are_asked_after_less_and_less() {
     let meanwhile = asked(&cluster) - before;
     // All three, after 0.7 s at the earliest; it would be 0.3 s at the latest.
     assert!(meanwhile <= 24, "{meanwhile} questions in 4 s");
-    // Whoever wants a lock there makes it look again.
+    // A caller that wants a lock there makes it look again.
     let wanted = tokio::spawn(locks.mutex(&name).wait(LONG).acquire());
     tokio::time::sleep(100 * MS).await;
     let (guard, waited) = took(async {

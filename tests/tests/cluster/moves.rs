@@ -34,7 +34,7 @@ async fn held(locks: &LockManager, name: &str) -> LockGuard {
 }
 
 #[tokio::test]
-async fn a_moved_slot_is_found_by_whoever_still_asks_the_old_node() {
+async fn a_moved_slot_is_found_by_clients_that_still_ask_the_old_node() {
     let cluster = RedisCluster::start().await;
     let (locks, other) = (manager(&cluster).await, manager(&cluster).await);
     let (name, slot, _, to) = moving(&cluster);

@@ -261,7 +261,7 @@ async fn a_lock_whose_slot_moves_while_it_is_being_confirmed_is_granted_by_the_n
     let key = format!("lock:{name}");
     let slot = cluster.slot_of(&key);
     let replica = cluster.replica_of(0);
-    // From Valkey 8 on a frozen replica holds up moves, too: there whoever is first confirms it.
+    // From Valkey 8 on a frozen replica holds up moves, too: there the first to ask confirms it.
     let server: String = cluster.query(0, &["INFO", "server"]);
     let waits_for_replicas = server.contains("valkey_version");
     for _ in 0..3 {

@@ -6,7 +6,7 @@ use lock_runtime::{LockError, LockManager};
 use tests::{RedisServer, eventually};
 
 #[tokio::test]
-async fn a_store_that_is_away_is_not_called_busy_by_whoever_does_not_wait() {
+async fn a_store_that_is_away_is_not_called_busy_to_a_caller_that_does_not_wait() {
     let server = RedisServer::start();
     let locks = LockManager::builder()
         .call_timeout(Duration::from_millis(300))

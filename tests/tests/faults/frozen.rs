@@ -1,7 +1,7 @@
 //! A server that stops answering costs nobody else anything, however many ask it: neither the keys of a cluster's other
 //! masters, nor those that the connection serves which takes the place of a dead one.
 //!
-//! Requests go on for so long here that whoever had to wait for one would be found out.
+//! Requests go on for so long here that a caller that had to wait for one would be noticed.
 
 use std::time::Duration;
 

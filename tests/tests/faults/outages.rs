@@ -179,7 +179,7 @@ async fn waiters_outlive_an_outage_and_recover_by_themselves() {
 }
 
 #[tokio::test]
-async fn who_queues_behind_a_caller_without_an_answer_leaves_at_its_own_deadline() {
+async fn a_caller_behind_one_without_an_answer_leaves_at_its_own_deadline() {
     let server = RedisServer::start();
     let builder = LockManager::builder().call_timeout(5_000 * MS);
     let locks = builder.connect(&server.url()).await.unwrap();
@@ -219,7 +219,7 @@ async fn an_acquire_from_a_dead_server_takes_its_wait_and_no_longer() {
                 error.is_retryable() && error.to_string().contains("`k`"),
                 "{error}"
             );
-            // Whoever does not wait still makes its one call.
+            // A caller that does not wait still makes its one call.
             let bound = if wait.is_zero() { 300 * MS } else { wait };
             assert!(waited < bound + SLACK, "{wait:?}: {waited:?}");
             assert!(

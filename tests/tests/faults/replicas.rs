@@ -147,7 +147,7 @@ async fn a_wait_goes_on_until_the_replica_is_back() {
 }
 
 #[tokio::test]
-async fn whoever_waited_for_a_holder_and_then_for_replicas_is_told_of_the_replicas() {
+async fn a_caller_that_waited_for_a_holder_and_then_for_replicas_is_told_of_the_replicas() {
     let servers = servers(1).await;
     let locks = manager(&servers[0], Replicas::at_least(1).within(200 * MS)).await;
     let other = LockManager::connect(&servers[0].url()).await.unwrap();

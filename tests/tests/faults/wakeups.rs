@@ -1,4 +1,4 @@
-//! Wake-up messages are hints: whoever misses one looks for itself in time.
+//! Wake-up messages are hints: a waiter that misses one asks by itself in time.
 
 use std::time::Duration;
 

@@ -175,7 +175,7 @@ async fn in_a_cluster_with_classic_channels_each_excludes_and_wakes_the_other() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_a_cluster_who_uses_both_sorts_of_channels_gets_on_with_either_client() {
+async fn in_a_cluster_a_client_of_both_sorts_of_channels_gets_on_with_either_client() {
     for java_is_sharded in [true, false] {
         let pair = Pair::start(java_is_sharded, ClusterChannels::Both).await;
         pair.each_wakes_the_other().await;

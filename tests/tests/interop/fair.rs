@@ -1,4 +1,4 @@
-//! `fair` and `getFairLock`: one queue, served in the order in which its waiters came, whoever they are.
+//! `fair` and `getFairLock`: one queue, served in the order in which its waiters came, in Java or in Rust.
 
 use std::time::{Duration, Instant};
 
@@ -84,7 +84,7 @@ async fn waiters_of_both_are_served_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_gives_up_or_is_dropped_leaves_the_queue() {
+async fn a_waiter_that_gives_up_or_is_dropped_leaves_the_queue() {
     let pair = Pair::start().await;
     let java = pair.java.lock_of("fair", "k");
     java.lock("holder").await;

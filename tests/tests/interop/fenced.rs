@@ -13,7 +13,7 @@ async fn java_token(java: &JavaPeer, thread: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_rise_by_one_whoever_takes_the_lock() {
+async fn tokens_rise_by_one_in_java_and_in_rust() {
     let pair = Pair::start().await;
     let java = pair.java.lock_of("fenced", "k");
     for round in 0..10 {

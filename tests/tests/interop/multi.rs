@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::pair::{LONG, MS, Pair};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_set_of_either_side_keeps_out_who_wants_a_part_of_it() {
+async fn a_set_of_either_side_keeps_out_callers_that_want_a_part_of_it() {
     let pair = Pair::start().await;
     let set = |names: [&'static str; 2]| pair.rust.multi(names.map(|name| pair.rust.mutex(name)));
     let java = pair.java.lock_of("multi", "x,y");

@@ -209,7 +209,7 @@ async fn javas_re_entries_are_counted_and_left_alone() {
         .asleep(|| tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire()))
         .await;
     java.unlock("a").await;
-    // Java's first unlock publishes nothing; whoever asks now still finds it held, once.
+    // Java's first unlock publishes nothing; a caller that asks now still finds it held, once.
     assert!(
         bare(&pair.server)
             .await

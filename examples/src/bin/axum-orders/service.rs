@@ -39,7 +39,7 @@ pub(crate) fn router(shop: Shop) -> Router {
     let items = Router::new()
         .route("/orders/{id}/items/{article}", post(add_item))
         .layer(LockLayer::from_key(locks.clone(), order.clone()).wait(Duration::from_secs(3)));
-    // Whoever is late with this had better look again: no waiting.
+    // A client that is late with this should look again: no waiting.
     let cancel = Router::new()
         .route("/orders/{id}/cancel", post(cancel))
         .layer(LockLayer::from_key(locks.clone(), order).wait(Duration::ZERO));

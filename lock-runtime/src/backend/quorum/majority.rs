@@ -111,7 +111,7 @@ impl Confirmations {
     }
 }
 
-/// Who holds a lock by what the nodes saw: somebody whom a majority names, or would if the `silent` ones did as well.
+/// The holder of a lock by what the nodes saw: the one that a majority names, or would name if the `silent` ones did, too.
 pub(super) fn holder(nodes: usize, silent: usize, seen: &[Option<Snapshot>]) -> Option<Snapshot> {
     let needed = majority(nodes);
     let mut seen: Vec<&Snapshot> = seen.iter().flatten().collect();

@@ -61,7 +61,7 @@ impl Node {
     }
 
     /// Why the node may not grant anything, if so. It restarted a short while ago: a hold that it had granted and
-    /// forgotten may still be believed in, and with its vote a second one would have a majority, too. Behind the
+    /// forgotten may still be believed in, and with its vote a second one would have a majority, too. After the
     /// longest lease nothing of that can be left.
     pub(super) fn is_down(&self, longest: Ttl) -> Option<Fault> {
         let age = self.age.as_ref()?()?;

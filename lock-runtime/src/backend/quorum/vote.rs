@@ -272,7 +272,7 @@ async fn vote(inner: &Arc<Inner>, ballot: &Ballot, index: usize) -> Option<Vote>
     if !matches!(vote, Ok(Polled::Won { .. })) {
         return Some(vote);
     }
-    // The request may have waited for a connection, and found the node empty behind it.
+    // The request may have waited for a connection, and found the node empty after that.
     let down = node.is_down(inner.longest);
     if down.is_none() && ballot.keep(index) {
         return Some(vote);

@@ -220,7 +220,7 @@ impl Talk<'_> {
         }
     }
 
-    /// This order and those behind it, in their order.
+    /// This order and those after it, in their order.
     async fn obey(
         &mut self,
         first: Command,

@@ -116,7 +116,7 @@ async fn attempt(
         // Still armed: without a token it is given back.
         *token = Box::pin(exclusive::token(inner, request, deadline)).await?;
     }
-    // Who waits for a fair lock and got no answer asks again as the same holder: only a drop ends that.
+    // A fair waiter without an answer asks again as the same holder: only a drop ends that.
     let asks_again = request.hold_ref.key.kind() == Kind::Fair;
     if asks_again || !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
         undo.disarm();
@@ -265,7 +265,7 @@ impl Compensation {
                     // A node that sends this release elsewhere has executed the acquire before it, or has sent that
                     // elsewhere, too, to a caller who had gone. So whatever the acquire did is done: where the slot is
                     // being moved to, the key has arrived as a whole, for a node sends on what it does not have any
-                    // more, and a slot is given away only when it is empty. No acquire can come behind this release.
+                    // more, and a slot is given away only when it is empty. No acquire can come after this release.
                     if let Some(redirect) = self.inner.redirect(&answer) {
                         past |= self.is_behind(&live);
                         let next_node = self.inner.follow(redirect, &live, &self.key, deadline);

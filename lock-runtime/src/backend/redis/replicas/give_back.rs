@@ -8,7 +8,7 @@ use crate::backend::AcquireRequest;
 use crate::backend::redis::kinds::acquire::Compensation;
 use crate::values::clock;
 
-/// How long a caller waits for it. A server that answers at all has done so by then; else it goes on behind.
+/// How long a caller waits for it. A server that answers at all has done so by then; else it goes on in the background.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Gives back, when it is dropped, what was granted. In the background, where it keeps the backend from closing.

@@ -241,7 +241,7 @@ impl WaitConnection {
             match told {
                 Ok((told, asked_until)) => {
                     requests = self.settle(requests, &told, asked_until, fresh);
-                    // Who left meanwhile may have given back what was not found.
+                    // A caller that left meanwhile may have given back what was not found.
                     requests.retain(Request::is_wanted);
                     let is_missing = |touch: &Touch| matches!(touch, Touch::NotHeld);
                     if !fresh && told.touches.iter().any(is_missing) && !requests.is_empty() {
@@ -325,7 +325,7 @@ impl WaitConnection {
         let need = common.need();
         let asked = async {
             let touches = touch(&open.connection, &holds, common.clustered).await?;
-            // Only now: a script that had to be loaded first would be behind a `WAIT` that did not wait for it.
+            // Only now: a script that had to be loaded first would come after a `WAIT` that did not wait for it.
             let made = touches.iter().any(|touch| matches!(touch, Touch::Made));
             let confirmed = match made {
                 true => Some(open.wait(need, millis).await?),

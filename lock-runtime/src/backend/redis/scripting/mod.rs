@@ -185,7 +185,7 @@ async fn ask(
     send(connection, command).await
 }
 
-/// In one message to the connection's task: ASKING counts for the next command only, whoever sends it.
+/// In one message to the connection's task: ASKING counts for the next command only, no matter which task sends it.
 async fn send_asking(
     connection: &mut MultiplexedConnection,
     command: &Cmd,

@@ -84,7 +84,7 @@ async fn replicas_of_a_server_that_does_not_have_the_lock_prove_nothing() {
         .await
         .unwrap_err();
     assert!(why.contains("not at the server"), "{why}");
-    // Who asks together is answered apart.
+    // Callers that ask together are answered one by one.
     let mixed = [here.clone(), there.clone()];
     let (good, bad, both) = tokio::join!(
         scene.confirmed(std::slice::from_ref(&here)),

@@ -1,4 +1,4 @@
--- Takes a fair lock for the first in its queue. Whoever else waits gets a place there, or keeps the one it has.
+-- Takes a fair lock for the first in its queue. Any other caller that waits gets a place there, or keeps the one it has.
 --
 -- Flags:
 -- Uses: digits, range, dated, refusal, fence, lease, holder, queue, publish
@@ -13,7 +13,7 @@
 --      touches more than the ends of the queue, however long others have made it. Only behind a Java waiter ours are parked PARK beyond its score, or
 --      what it takes off would make them look dead; the first to look once they are at the head brings them back to
 --      LIFE. MOST keeps scores from growing in a queue that is never empty. A uuid of version 8 tells ours from
---      Redisson's random ones. Whoever removes a dead head while the lock is free wakes the next.
+--      Redisson's random ones. A caller that removes a dead head while the lock is free wakes the next.
 
 local lock, queue, timeouts, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -6,7 +6,7 @@
 -- Args: holder, channel, payload
 -- Returns: {1, ''} given back | {2, the channel} given back, but the message could not be published there
 --          | {0, time_us} neither held nor queued
--- Why: One script for both, for whoever leaves cannot always know which of them it has. Only the first in the queue
+-- Why: One script for both, because a caller that leaves cannot always know which of them it has. Only the first in the queue
 --      is told, and only if the lock is free. Dead heads are passed over as in fair_acquire.lua. Leaving the queue
 --      moves nobody's score: ours added nothing to them. LREM looks through the queue; in a LONG one, who leaves is
 --      marked as dead instead, and goes when it is the head.

@@ -1,4 +1,4 @@
--- Deletes a lock whoever holds it, wakes its waiters, the first in the queue of a fair lock too, and tells the holders.
+-- Deletes a lock, no matter who holds it, wakes its waiters, the first in the queue of a fair lock too, and tells the holders.
 --
 -- Flags: allow-oom
 -- Uses: digits, refusal, holder, mode, timeout_key, readers, publish, tell

@@ -183,7 +183,7 @@ async fn a_try_is_refused_while_others_queue_and_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_takes_only_its_own_away_and_a_second_copy_nothing() {
+async fn a_waiter_that_leaves_takes_only_its_own_away_and_a_second_copy_nothing() {
     let bench = Bench::new().await;
     let [a, b, c, d] = OURS;
     for holder in OURS {
@@ -242,7 +242,7 @@ async fn a_deserted_place_is_passed_over_and_the_next_is_told() {
     bench.leave(a).await;
     assert_eq!(heard.recv().await.unwrap().0, format!("{CHANNEL}:{d}"));
     assert_eq!(bench.line().await, [d]);
-    // Whoever comes by finds the place of d deserted, too, and there is nobody else.
+    // The next to ask finds the place of d deserted, too, and there is nobody else.
     bench.set_life(d, -1).await;
     assert!(bench.is_granted(a).await);
 }
@@ -259,7 +259,7 @@ async fn a_question_that_removes_a_dead_head_wakes_the_next() {
     bench.set_life(b, -1).await;
     assert!(!bench.is_first(d).await);
     assert_eq!(heard.recv().await.unwrap().0, format!("{CHANNEL}:{c}"));
-    // Whoever asks is alive, whatever its score says.
+    // A waiter that asks is alive, whatever its score says.
     bench.set_life(c, -1_000_000).await;
     assert!(bench.is_granted(c).await);
 }
@@ -306,7 +306,7 @@ async fn keys_of_another_type_are_named_and_left_alone() {
 }
 
 #[tokio::test]
-async fn java_and_our_waiters_keep_their_order_whoever_came_first() {
+async fn java_and_our_waiters_keep_the_order_in_which_they_came() {
     for order in 0..4 {
         let bench = Bench::new().await;
         bench.ask(OURS[0]).await;
@@ -371,7 +371,7 @@ async fn ours_behind_a_java_waiter_survive_what_it_takes_off_and_no_longer() {
     for holder in [b, c] {
         assert!(bench.life(holder).await > 0, "{holder}");
     }
-    // b is dead, and at the head now: whoever comes by gives it a life like any other.
+    // b is dead, and at the head now: the next to ask gives it a life like any other.
     bench.ask(c).await;
     assert!(bench.life(b).await <= 5_000);
     assert!(bench.life(c).await <= 5_000, "no Java waiter is before it");

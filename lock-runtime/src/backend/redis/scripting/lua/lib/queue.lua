@@ -2,7 +2,7 @@
 --
 -- Offers: LIFE in ms | LONG, how many places of the queue may be looked through | living_head(queue, timeouts, ms, asker), the head or false, and whether dead ones were removed
 -- After: digits
--- Why: A head whose score is past is dead, but whoever asks is alive, whatever the score says. The first to look at a
+-- Why: A head whose score is past is dead, but a waiter that asks is alive, whatever the score says. The first to look at a
 --      head that is ours (a uuid of version 8), and has no score or was parked, gives it LIFE from now.
 
 local LIFE, LONG = 5000, 10000

@@ -2,7 +2,7 @@
 --
 -- Offers: listeners(channel), -1 if that may not be asked
 -- After:
--- Why: Whoever listens to both is counted once, so the larger number counts.
+-- Why: A client that listens to both is counted once, so the larger number counts.
 
 local function listeners(channel)
   local classic = redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or -1
