@@ -113,7 +113,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | drop of a guard | the same, in the background; never blocks, never panics, with or without a runtime | `release/mod.rs` |
 //! | drop of an acquiring future | it leaves the queue; what the store may have granted is undone | `queue/mod.rs`, `backend/redis/kinds/acquire.rs` |
 //! | panic in a body | the body is dropped, then the lock is released in the background | `protect/driver.rs` |
-//! | loss | `lost()` resolves, the body is dropped, local waiters go on | `hold/state.rs`, `protect/driver.rs` |
+//! | loss | `lost()` resolves, the body is dropped, local waiters go on | `hold/loss.rs`, `protect/driver.rs` |
 //! | no answer to a renewal | another is sent beside it until the local deadline, then the hold is lost; a late answer counts | `renew/mod.rs` |
 //! | end of the manager's runtime | guards that live in another one are lost at once, the keys expire with their leases | `renew/mod.rs` |
 //! | crash of the process | the key expires with its lease | the store |

@@ -5,4 +5,6 @@ pub(crate) mod core;
 pub(crate) mod group;
 pub(crate) mod handle;
 pub(crate) mod lifecycle;
+mod loss;
+pub(crate) mod sharing;
 pub(crate) mod state;

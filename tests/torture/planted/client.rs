@@ -38,7 +38,7 @@ pub(super) const ALL: &[Planted] = &[
         fault: Some("process-frozen"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
-            "hold/state.rs",
+            "hold/loss.rs",
             "now.has_reached(state.deadline)",
             "!PLANTED && now.has_reached(state.deadline)",
         )]),

@@ -42,7 +42,9 @@ pub(super) use crate::backend::redis::cluster::redirect::Redirect;
 use crate::backend::redis::cluster::redirect::RedirectKind;
 pub(super) use crate::backend::redis::cluster::subscriptions::Subscriptions;
 use crate::backend::redis::connection::check::Check;
-use crate::backend::redis::connection::link::{Link, Live, Member, Opened, Supervisor};
+use crate::backend::redis::connection::link::{Link, Live};
+use crate::backend::redis::connection::opened::Opened;
+use crate::backend::redis::connection::supervisor::{Member, Supervisor};
 use crate::backend::redis::connection::target::Target;
 use crate::values::backoff::Backoff;
 use crate::values::channels::ClusterChannels;
@@ -151,7 +153,7 @@ impl Cluster {
                 alarm: self.doubt.clone(),
             }),
         };
-        Link::start(supervisor, first)
+        supervisor.start(first)
     }
 
     fn target(&self, address: &Address) -> Target {

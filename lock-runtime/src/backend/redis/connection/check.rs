@@ -12,7 +12,6 @@ use uuid::Uuid;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::kit::uptime::Uptime;
 use crate::backend::redis::cluster::Redirect;
-use crate::backend::redis::connection::rights;
 use crate::backend::redis::connection::uptime;
 use crate::backend::redis::kinds::exclusive::{Acquire, HandOver, HandOverReply, Release, Renew};
 use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
@@ -259,7 +258,7 @@ impl Check {
             channels: self.channels,
             asking: false,
         };
-        let run = rights::run(connection, script, manner);
+        let run = scripting::run(connection, script, manner);
         let fault = match tokio::time::timeout(self.timeout, run).await {
             Ok(Ok(reply)) => return Ok(reply),
             Ok(Err(Fault::Denied(source))) => {

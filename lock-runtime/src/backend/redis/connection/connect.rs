@@ -8,7 +8,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::check;
-use super::link::{Link, Opened, Supervisor};
+use super::opened::Opened;
+use super::supervisor::Supervisor;
 use super::target::Target;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::kit::uptime::Uptime;
@@ -111,7 +112,7 @@ impl RedisBackend {
             closed: closed.subscribe(),
             member: None,
         };
-        let link = Link::start(supervisor, first);
+        let link = supervisor.start(first);
         let topics = Arc::new(Topics::default());
         let (tried, mut first_try) = watch::channel(false);
         let subscriber = Subscriber {

@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod connect;
 pub(crate) mod dial;
 pub(crate) mod link;
-pub(crate) mod rights;
+pub(crate) mod opened;
+pub(crate) mod supervisor;
 pub(crate) mod target;
 pub(crate) mod uptime;

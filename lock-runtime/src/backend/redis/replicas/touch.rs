@@ -4,13 +4,12 @@
 use redis::aio::MultiplexedConnection;
 
 use super::super::cluster::Redirect;
-use crate::backend::redis::connection::rights;
 use crate::backend::redis::kinds::exclusive::Renew;
 use crate::backend::redis::kinds::permits::RenewPermits;
 use crate::backend::redis::kinds::read_write::ReadRenew;
 use crate::backend::redis::kinds::renewals::{self, Part, RenewalKind, all, by_script};
 use crate::backend::redis::kinds::{exclusive, permits, read_write};
-use crate::backend::redis::scripting::Manner;
+use crate::backend::redis::scripting::{self, Manner};
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::values::key::Key;
 
@@ -101,13 +100,13 @@ async fn mark_part(
         Some(RenewalKind::Others) => {
             let items = items.map(|item| exclusive::entry(item, renewals::mark(item)));
             let items: Vec<_> = items.collect();
-            rights::run(&mut connection, &Renew { items: &items }, Manner::PLAIN).await
+            scripting::run(&mut connection, &Renew { items: &items }, Manner::PLAIN).await
         }
         Some(RenewalKind::Reads) => {
             let items = items.map(|item| read_write::entry(item, renewals::mark(item)));
             let items: Vec<_> = items.collect();
             let script = ReadRenew { items: &items };
-            rights::run(&mut connection, &script, Manner::PLAIN).await
+            scripting::run(&mut connection, &script, Manner::PLAIN).await
         }
         // They are taken and given back together: one stands for all, unless they are extended.
         Some(RenewalKind::Permits) => {
@@ -117,7 +116,7 @@ async fn mark_part(
             });
             let items: Vec<_> = items.collect();
             let script = RenewPermits { items: &items };
-            rights::run(&mut connection, &script, Manner::PLAIN).await
+            scripting::run(&mut connection, &script, Manner::PLAIN).await
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::values::channels::ClusterChannels;
 
 pub(crate) mod faults;
 pub(crate) mod reply;
+pub(crate) mod rights;
 pub(crate) mod table;
 
 /// The text of a script and the hash that the server knows it by.
@@ -134,11 +135,27 @@ impl Manner {
     };
 }
 
+/// Runs a script on one connection. Has no timeout of its own. A refusal names the rights that are missing.
+pub(crate) async fn run<S: Script>(
+    connection: &mut MultiplexedConnection,
+    script: &S,
+    manner: Manner,
+) -> Result<S::Reply, Fault> {
+    match call(connection, script, manner).await {
+        Err(Fault::Denied(why)) => {
+            // Boxed: it is rare, and the future of every call would have to hold it.
+            let explained = Box::pin(rights::explained(connection, script, manner, why));
+            Err(Fault::Denied(explained.await))
+        }
+        answer => answer,
+    }
+}
+
 /// Runs a script on one connection, without a timeout and without an explanation of a refusal.
 ///
 /// EVALSHA; where the server does not know the script, load it and try again; where loading is refused, EVAL.
 /// Each of these is sent only after the one before was answered, so there is never a second copy under way.
-pub(crate) async fn call<S: Script>(
+async fn call<S: Script>(
     connection: &mut MultiplexedConnection,
     script: &S,
     manner: Manner,

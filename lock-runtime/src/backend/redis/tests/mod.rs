@@ -45,8 +45,7 @@ async fn run<S: Script>(
     connection: &mut MultiplexedConnection,
     script: &S,
 ) -> Result<S::Reply, Fault> {
-    crate::backend::redis::connection::rights::run(connection, script, scripting::Manner::PLAIN)
-        .await
+    scripting::run(connection, script, scripting::Manner::PLAIN).await
 }
 
 /// Events in the order in which they came.

@@ -2,10 +2,10 @@
 
 use super::fair::{fair_acquire, fair_release};
 use super::*;
-use crate::backend::redis::connection::rights::{KEYED, Rights};
 use crate::backend::redis::kinds::acquire_all::{AcquireAll, AcquireAllReply};
 use crate::backend::redis::kinds::counters::TakePermitsReply;
 use crate::backend::redis::kinds::permits::RenewPermits;
+use crate::backend::redis::scripting::rights::{KEYED, Rights};
 
 /// The careful way alone.
 pub(super) fn without_shortcut(text: &str) -> String {

@@ -22,24 +22,8 @@ pub(crate) const KEYED: [&str; 26] = [
     "ZCARD", "ZCOUNT", "ZRANGE", "ZREM", "ZSCORE",
 ];
 
-/// Runs a script on one connection. Has no timeout of its own. A refusal names the rights that are missing.
-pub(crate) async fn run<S: Script>(
-    connection: &mut MultiplexedConnection,
-    script: &S,
-    manner: Manner,
-) -> Result<S::Reply, Fault> {
-    match scripting::call(connection, script, manner).await {
-        Err(Fault::Denied(why)) => {
-            // Boxed: it is rare, and the future of every call would have to hold it.
-            let explained = Box::pin(explained(connection, script, manner, why));
-            Err(Fault::Denied(explained.await))
-        }
-        answer => answer,
-    }
-}
-
 /// Why the server refused `refused`, with the rights that are missing, if it tells.
-async fn explained<S: Script>(
+pub(super) async fn explained<S: Script>(
     connection: &mut MultiplexedConnection,
     refused: &S,
     manner: Manner,

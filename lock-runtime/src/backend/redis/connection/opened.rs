@@ -1,0 +1,82 @@
+//! A connection that was just opened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::PushKind;
+use redis::aio::MultiplexedConnection;
+use tokio::sync::Notify;
+
+use super::target::Target;
+use super::{check, dial};
+use crate::backend::Fault;
+use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::redis::scripting;
+use crate::backend::redis::scripting::faults;
+use crate::backend::redis::sentinel::Address;
+use crate::values::clock;
+use crate::values::error::{LockError, StoreError};
+
+/// A fresh connection and the signal that it was cut.
+pub(crate) struct Opened {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) cut: Arc<Notify>,
+    pub(crate) master: Option<Address>,
+}
+
+impl Opened {
+    /// The first connection to a server, which is checked before anything else is asked of it.
+    pub(crate) async fn checked(
+        target: &Target,
+        check: &check::Check,
+        clock: &ServerClock,
+    ) -> Result<Opened, LockError> {
+        let looked = async {
+            let opened = Opened::open(target, check.timeout, clock).await?;
+            check.look_at_birth(&opened.connection).await?;
+            Ok(opened)
+        };
+        let refused = |refusal: check::Refusal| refusal.into_error(target.shown());
+        let opened = looked
+            .await
+            .map_err(|fault| refused(check::Refusal::Fault(fault)))?;
+        check
+            .run(&opened.connection, clock)
+            .await
+            .map_err(refused)?;
+        Ok(opened)
+    }
+
+    /// Connects and reads the server's clock.
+    pub(crate) async fn open(
+        target: &Target,
+        timeout: Duration,
+        clock: &ServerClock,
+    ) -> Result<Opened, Fault> {
+        let cut = Arc::new(Notify::new());
+        let signal = cut.clone();
+        let dialed = dial::open(target, timeout, move |push| {
+            if push.kind == PushKind::Disconnection {
+                signal.notify_one();
+            }
+        })
+        .await?;
+        let (mut connection, master) = (dialed.connection, dialed.master);
+        let sent_at = clock::now();
+        let time = redis::cmd("TIME");
+        let asked = tokio::time::timeout(timeout, scripting::send(&mut connection, &time)).await;
+        let micros = match asked {
+            Ok(Ok(reply)) => check::micros(&reply).ok_or_else(|| faults::malformed("TIME")),
+            Ok(Err(error)) => Err(faults::of_connecting(&error, target.is_tls())),
+            Err(_) => Err(Fault::NotDone(StoreError::new(format!(
+                "no answer within {timeout:?}"
+            )))),
+        }?;
+        clock.saw(micros, sent_at);
+        Ok(Opened {
+            connection,
+            cut,
+            master,
+        })
+    }
+}

@@ -1,0 +1,245 @@
+//! The task that keeps a command connection alive.
+//!
+//! The client's own reconnection gives up after some tries, and it does not notice a server that is frozen. Here
+//! attempts are unlimited, and a call that timed out makes the supervisor ask the server for a sign of life.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use super::check;
+use super::dial::{self, Outage, STABLE};
+use super::link::{Link, State, Wire};
+use super::opened::Opened;
+use super::target::Target;
+use crate::backend::Fault;
+use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::redis::sentinel::Address;
+use crate::values::clock;
+use crate::values::error::StoreError;
+
+/// How long a server may take to show a sign of life after a call has timed out.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+/// For how long its answer is waited for beside attempts to open another connection.
+const LONGEST_SILENCE: Duration = Duration::from_secs(60);
+
+/// What the task needs that keeps the connection alive.
+pub(crate) struct Supervisor {
+    pub(crate) target: Arc<Target>,
+    pub(crate) check: check::Check,
+    /// The node that passed the check; the empty one, where the URL names the server itself. `None` until then.
+    pub(crate) checked: Option<Option<Address>>,
+    pub(crate) clock: Arc<ServerClock>,
+    pub(crate) suspicion: Arc<Notify>,
+    /// Calls that were answered.
+    pub(crate) answers: Arc<AtomicU64>,
+    pub(crate) closed: watch::Receiver<bool>,
+    /// Of a cluster.
+    pub(crate) member: Option<Member>,
+}
+
+/// What a connection to a node of a cluster has to do with that.
+pub(crate) struct Member {
+    pub(crate) address: Address,
+    /// Becomes true when the node is none of the masters any more.
+    pub(crate) dismissed: watch::Receiver<bool>,
+    /// Signalled when the node goes away.
+    pub(crate) alarm: Arc<Notify>,
+}
+
+impl Member {
+    async fn dismissed(member: &mut Option<watch::Receiver<bool>>) {
+        match member {
+            // An error means that the cluster is gone, and the backend with it.
+            Some(dismissed) => _ = dismissed.wait_for(|dismissed| *dismissed).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Supervisor {
+    /// Spawns the self. It ends when `closed` becomes true or its sender is gone.
+    ///
+    /// `first`: a connection that is already checked, or none yet.
+    pub(crate) fn start(self, first: Option<Opened>) -> Arc<Link> {
+        let (state, seen) = watch::channel(State::Down(Fault::NotDone(StoreError::new(
+            "not connected yet",
+        ))));
+        let link = Arc::new(Link {
+            state: seen,
+            suspicion: self.suspicion.clone(),
+            round_trip: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+            answers: self.answers.clone(),
+            clock: self.clock.clone(),
+            channels: self.check.channels,
+            address: self.member.as_ref().map(|node| node.address.clone()),
+        });
+        let handle = self.check.handle.clone();
+        if let Some(first) = &first {
+            State::replace(&state, State::Live(Wire::new(first, 0)));
+        }
+        handle.spawn(self.run(state, first));
+        link
+    }
+
+    async fn run(mut self, state: watch::Sender<State>, first: Option<Opened>) {
+        let mut closed = self.closed.clone();
+        let mut dismissed = self.member.as_ref().map(|node| node.dismissed.clone());
+        let end = tokio::select! {
+            // An error means that the backend is gone: the same.
+            _ = closed.wait_for(|closed| *closed) => State::Closed,
+            () = Member::dismissed(&mut dismissed) => State::Dismissed,
+            () = self.keep_alive(&state, first) => State::Closed,
+        };
+        State::replace(&state, end);
+    }
+
+    /// What a cluster does about a node that is away, it has to be asked.
+    fn is_down(&self, state: &watch::Sender<State>, fault: Fault) {
+        State::replace(state, State::Down(fault));
+        if let Some(node) = &self.member {
+            node.alarm.notify_one();
+        }
+    }
+
+    async fn keep_alive(&mut self, state: &watch::Sender<State>, mut next: Option<Opened>) {
+        let mut outage = Outage::new("the connection to the lock store is");
+        let mut pauses = dial::pauses();
+        let mut silent = None;
+        for generation in 0.. {
+            let opened = loop {
+                let attempt = match next.take() {
+                    Some(opened) => Ok(opened),
+                    None => tokio::select! {
+                        biased;
+                        opened = Silent::answers(&mut silent) => Ok(opened),
+                        attempt = self.attempt() => attempt,
+                    },
+                };
+                match attempt {
+                    Ok(opened) => break opened,
+                    Err(fault) => {
+                        outage.is_on(&self.target, &fault);
+                        self.is_down(state, fault);
+                        tokio::select! {
+                            biased;
+                            opened = Silent::answers(&mut silent) => next = Some(opened),
+                            () = dial::pause(&mut pauses, &self.target) => {}
+                        }
+                    }
+                }
+            };
+            drop(silent.take());
+            outage.is_over(&self.target);
+            let since = clock::now();
+            State::replace(state, State::Live(Wire::new(&opened, generation)));
+            let fault;
+            (fault, silent) = self.watch(opened).await;
+            outage.is_on(&self.target, &fault);
+            self.is_down(state, fault);
+            // A server that accepts and cuts at once is not to be asked without a pause.
+            if since.elapsed() > STABLE {
+                pauses.reset();
+            } else {
+                dial::pause(&mut pauses, &self.target).await;
+            }
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<Opened, Fault> {
+        let opened = async {
+            let opened = Opened::open(&self.target, self.check.timeout, &self.clock).await?;
+            self.check.look_at_birth(&opened.connection).await?;
+            Ok(opened)
+        };
+        let opened = opened.await.map_err(|fault| match fault {
+            // The sentinels may be being set up anew, a name may lead to another server soon.
+            Fault::Impossible(why) => Fault::NotDone(StoreError::new(why)),
+            fault => fault,
+        })?;
+        if self.checked.as_ref() != Some(&opened.master) {
+            self.check
+                .run(&opened.connection, &self.clock)
+                .await
+                .map_err(check::Refusal::into_fault)?;
+            self.checked = Some(opened.master.clone());
+        }
+        Ok(opened)
+    }
+
+    /// Ends when the connection is of no use any more, or seems to be: then it is returned as well.
+    ///
+    /// A server with more to do than it can answers the sign of life after all that was sent before: as long as it
+    /// answers calls, another connection would only have it do the same again.
+    async fn watch(&self, opened: Opened) -> (Fault, Option<Silent>) {
+        loop {
+            tokio::select! {
+                () = opened.cut.notified() => {
+                    return (Fault::Unknown(StoreError::new("the connection was cut")), None);
+                }
+                () = self.suspicion.notified() => {
+                    let (mut connection, target) = (opened.connection.clone(), self.target.clone());
+                    let mut asked: Asked = Box::pin(async move {
+                        dial::sign_of_life(&mut connection, &target, LONGEST_SILENCE).await
+                    });
+                    tokio::select! {
+                        answer = &mut asked => if let Err(fault) = answer { return (fault, None) },
+                        () = silence(&self.answers) => {
+                            // Behind sentinels, a node that is silent may be deposed meanwhile.
+                            let may_return = self.target.sentinels().is_none();
+                            return (dial::silent(), may_return.then_some(Silent { opened, asked }));
+                        }
+                        () = self.target.superseded(&opened.master) => return (moved(), None),
+                    }
+                }
+                () = self.target.superseded(&opened.master) => return (moved(), None),
+            }
+        }
+    }
+}
+
+/// Resolves once no call was answered for as long as a sign of life may take.
+async fn silence(answers: &AtomicU64) {
+    let mut heard = answers.load(Ordering::Relaxed);
+    loop {
+        clock::sleep(SIGN_OF_LIFE).await;
+        let before = std::mem::replace(&mut heard, answers.load(Ordering::Relaxed));
+        if heard == before {
+            return;
+        }
+    }
+}
+
+/// Whether a connection is still good.
+type Asked = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
+
+/// A connection that has given no sign of life yet. It may be late: of a store whose every answer is, no new connection
+/// would be opened in time either.
+struct Silent {
+    opened: Opened,
+    asked: Asked,
+}
+
+impl Silent {
+    /// The connection once it answers after all; never, if there is none or it has failed.
+    async fn answers(silent: &mut Option<Silent>) -> Opened {
+        if let Some(waiting) = silent {
+            let answer = waiting.asked.as_mut().await;
+            if let Some(Silent { opened, .. }) = silent.take()
+                && answer.is_ok()
+            {
+                return opened;
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+/// Calls under way go on, and their answers count; what comes next goes to the new master.
+fn moved() -> Fault {
+    Fault::Unknown(StoreError::new("the master has moved"))
+}

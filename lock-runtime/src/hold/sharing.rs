@@ -1,0 +1,146 @@
+//! Who shares a hold: guards come to it and leave it, and the last one ends it.
+
+use std::sync::Arc;
+
+use super::state::{Hold, Phase, State};
+use crate::queue::Head;
+use crate::values::clock::{self, Moment};
+use crate::values::error::{LockError, LostReason};
+use crate::values::kind::Kind;
+use crate::values::options::HoldOptions;
+
+/// What the last sharer takes along when it leaves.
+pub(crate) enum Left {
+    /// Others still share the hold.
+    Shared,
+    /// The last writer left, and readers still share the hold: downgrade it. With this process's turn at the key.
+    Reading(Option<Head>),
+    /// The hold was good: release it. With this process's turn at the key, if it owned that.
+    Good {
+        head: Option<Head>,
+        left_at: Moment,
+        /// Until when the key stays taken.
+        keep_until: Option<Moment>,
+    },
+    /// The hold was lost before; whether this was its last sharer.
+    Lost { reason: LostReason, last: bool },
+}
+
+impl Hold {
+    /// Counts one more sharer who wants the hold renewed. True if a renewal is due by now.
+    pub(crate) fn add_renewer(&self) -> bool {
+        let mut state = self.state();
+        state.renewers += 1;
+        let since_confirmed = state
+            .ttl
+            .trusted()
+            .saturating_sub(state.deadline.remaining());
+        let is_due = since_confirmed > state.ttl.cadence();
+        // A check that is under way does not extend the lease: another request must follow it.
+        state.lengthen |= is_due;
+        is_due
+    }
+
+    /// Adds a sharer with its options; tells whether the lease is to be lengthened, so that the watchdog should look
+    /// at it now. `None` if the hold was released meanwhile.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`] if the hold is lost, and somebody still shares it.
+    pub(crate) fn share(
+        &self,
+        hold_options: HoldOptions,
+        kind: Kind,
+    ) -> Result<Option<bool>, LockError> {
+        let mut state = self.state();
+        let news = self.expire(&mut state, clock::now());
+        if let Phase::Lost { reason, .. } = state.phase {
+            let is_left = state.sharers == 0;
+            drop(state);
+            self.announce(news);
+            return if is_left {
+                Ok(None)
+            } else {
+                Err(self.lost_error(reason, false))
+            };
+        }
+        if state.phase != Phase::Held || (kind == Kind::Write && state.writers == 0) {
+            return Ok(None);
+        }
+        state.writers += usize::from(kind == Kind::Write);
+        state.sharers += 1;
+        state.renewers += usize::from(hold_options.renewed);
+        let longer = hold_options.ttl > state.ttl;
+        if longer {
+            state.ttl = hold_options.ttl;
+            state.lengthen = true;
+        }
+        Ok(Some(longer))
+    }
+
+    /// Takes a sharer out. The key stays taken until its `keep_until`, no matter which sharer leaves last.
+    pub(crate) fn leave(
+        &self,
+        kind: Kind,
+        renewed: bool,
+        keep_until: Option<Moment>,
+        now: Moment,
+    ) -> Left {
+        let mut state = self.state();
+        let news = self.expire(&mut state, now);
+        if let Some(keep_until) = keep_until {
+            let latest = &mut state.rare().keep_until;
+            *latest = Some(latest.map_or(keep_until, |latest| latest.later(keep_until)));
+        }
+        state.sharers -= 1;
+        state.renewers -= usize::from(renewed);
+        state.writers -= usize::from(kind == Kind::Write);
+        if let Phase::Lost { reason, .. } = state.phase {
+            let last = state.sharers == 0;
+            drop(state);
+            self.announce(news);
+            return Left::Lost { reason, last };
+        }
+        if state.sharers > 0 {
+            return match kind {
+                Kind::Write => self.after_a_writer(&mut state),
+                _ => Left::Shared,
+            };
+        }
+        state.phase = Phase::Ended;
+        let head = state.head.take();
+        let also_told = state.take_also_told();
+        let keep_until = state.rare.as_ref().and_then(|rare| rare.keep_until);
+        drop(state);
+        self.tell(also_told);
+        Left::Good {
+            head,
+            left_at: now,
+            keep_until,
+        }
+    }
+
+    /// Makes one of those who write a reader.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`].
+    pub(crate) fn stop_writing(&self) -> Result<Left, LockError> {
+        self.check()?;
+        let mut state = self.state();
+        if let Phase::Lost { reason, .. } = state.phase {
+            drop(state);
+            return Err(self.lost_error(reason, false));
+        }
+        state.writers -= 1;
+        Ok(self.after_a_writer(&mut state))
+    }
+
+    /// A writer stopped to write, and somebody goes on reading: the last one makes the hold one of a read.
+    pub(super) fn after_a_writer(&self, state: &mut State) -> Left {
+        if state.writers > 0 {
+            return Left::Shared;
+        }
+        // From here on it is renewed and released as a read, which knows both forms in the store.
+        let _ = self.downgraded.set(Arc::new(self.key.as_kind(Kind::Read)));
+        Left::Reading(state.head.take())
+    }
+}
