@@ -12,8 +12,8 @@ const STRETCH: Duration = Duration::from_millis(50);
 /// Where nobody else is known to wait: peers that neither subscribe nor publish still get a chance.
 const STRETCH_ALONE: Duration = Duration::from_secs(1);
 
-/// How long a process stays away after a stretch: a waiter of another one hears of the release and asks within a
-/// round trip of its own.
+/// How long a process stays away after a stretch at least: a waiter of another one hears of the release and asks within
+/// a round trip of its own.
 const PAUSE: Duration = Duration::from_millis(1);
 /// So many stretches in a row without seeing another process have the lock, and the next pause is a long one: waiters
 /// that are slower to ask than this process get their turn.
@@ -30,8 +30,8 @@ pub(crate) struct HandoffBudget {
     strangers: Option<u64>,
     /// Stretches since this process last saw another one have the lock.
     unseen: u32,
-    /// The budget is spent: the next head stays away first.
-    stand_back: bool,
+    /// The budget is spent: the next head stays away first, for so long at least.
+    stand_back: Option<Duration>,
 }
 
 impl HandoffBudget {
@@ -52,8 +52,14 @@ impl HandoffBudget {
     }
 
     /// The budget is spent: the next head stays away from the key for a while.
+    ///
+    /// Where others wait, most of them get as much time as this process had. Each would otherwise have to win a race for
+    /// every stretch, against all of the others, and one whose core is busy would lose nearly all of these races.
     pub(crate) fn stand_back(&mut self) {
-        self.stand_back = true;
+        let stretch = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        let others = self.strangers.unwrap_or(0).min(64);
+        let turns = u32::try_from(others).unwrap_or(u32::MAX);
+        self.stand_back = Some((stretch * turns * 3 / 4).min(LONG_PAUSE));
         self.since = None;
         self.hand_overs = 0;
         self.strangers = None;
@@ -61,14 +67,12 @@ impl HandoffBudget {
 
     /// How long the head must stay away before it asks the store, given a recent round trip.
     ///
-    /// All processes stay away for the same time. A pause that grew while a process kept winning did starve some: those
-    /// with short pauses met each other and kept them, and those with long ones met nobody.
+    /// A pause that grew while a process kept winning did starve some: those with short pauses met each other and kept
+    /// them, and those with long ones met nobody.
     pub(crate) fn pause(&mut self, round_trip: Duration) -> Option<Duration> {
-        if !std::mem::take(&mut self.stand_back) {
-            return None;
-        }
+        let others = self.stand_back.take()?;
         self.unseen += 1;
-        let pause = (round_trip * 4).max(PAUSE);
+        let pause = (round_trip * 4).max(PAUSE).max(others);
         let pause = if self.unseen.is_multiple_of(STRETCHES_UNSEEN) {
             pause.max(LONG_PAUSE)
         } else {
@@ -138,6 +142,16 @@ mod tests {
         assert_eq!(budget.pause(Duration::ZERO), None);
         let far = Duration::from_millis(3);
         assert!(is_about(next_pause(&mut budget, far), 12));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_others_wait_most_of_them_get_as_long_a_stretch() {
+        for (strangers, pause) in [(Some(0), 1), (None, 1), (Some(3), 18), (Some(1_000), 50)] {
+            let mut budget = HandoffBudget::default();
+            budget.handed_over(strangers);
+            tokio::time::advance(Duration::from_millis(8)).await;
+            assert!(is_about(next_pause(&mut budget, Duration::ZERO), pause));
+        }
     }
 
     #[test]
