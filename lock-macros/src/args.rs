@@ -207,7 +207,8 @@ fn parse_option(
         "label" => args.label = Some(value(input)?),
         "manager" => args.manager = Some(value(input)?),
         "guard" => args.guard = Some(guard(input)?),
-        _ => args.crate_path = Some(crate_path(input)?),
+        "crate" => args.crate_path = Some(crate_path(input)?),
+        other => return Err(input.error(format!("`{other}` is not parsed"))),
     }
     Ok(())
 }

@@ -91,7 +91,8 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!
 //! # What a lock promises
 //!
-//! A lock here is a *lease*: the key has a TTL, and the holder renews it every third of that.
+//! A lock here is a *lease*: the key has a TTL, and the holder renews it every third of that, or more seldom,
+//! up to three fifths, where the store is slow.
 //!
 //! 1. While [`LockGuard::is_held`] says true, no other holder of that key was admitted, as long as the store kept the
 //!    key (nobody deleted or evicted it, no write was lost) and its clock did not step. The answer is local: from a
@@ -111,8 +112,8 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! |---|---|---|
 //! | release | renewal stops, the release is sent; or the hold is handed over to the next local waiter | `release/mod.rs` |
 //! | drop of a guard | the same, in the background; never blocks, never panics, with or without a runtime | `release/mod.rs` |
-//! | drop of an acquiring future | it leaves the queue; what the store may have granted is undone | `queue/mod.rs`, `backend/redis/kinds/acquire.rs` |
-//! | panic in a body | the body is dropped, then the lock is released in the background | `protect/driver.rs` |
+//! | drop of an acquiring future | it leaves the queue; what the store may have granted is undone | `queue/waiter.rs`, `queue/head.rs`, `acquire/fair.rs`; `backend/redis/kinds/acquire.rs` |
+//! | panic in a body | the body is dropped, then the lock is released in the background | `protect/mod.rs`, `release/mod.rs` |
 //! | loss | `lost()` resolves, the body is dropped, local waiters go on | `hold/loss.rs`, `protect/driver.rs` |
 //! | no answer to a renewal | another is sent beside it until the local deadline, then the hold is lost; a late answer counts | `renew/mod.rs` |
 //! | end of the manager's runtime | guards that live in another one are lost at once, the keys expire with their leases | `renew/mod.rs` |

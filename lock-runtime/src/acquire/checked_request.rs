@@ -8,9 +8,7 @@ use crate::values::clock::{self, Moment};
 use crate::values::error::LockError;
 use crate::values::key::Key;
 use crate::values::options::HoldOptions;
-
-/// A call that is made near the deadline gets this much time all the same.
-pub(crate) const LEAST_CALL: Duration = Duration::from_millis(10);
+use crate::values::ttl::LEAST_CALL;
 
 /// A checked request.
 #[derive(Clone, Debug)]

@@ -70,7 +70,7 @@ impl LockManagerBuilder {
     }
 
     /// The lease of requests that set none: 1 s to 24 h, default 30 s. It is the TTL of the key; holds are renewed
-    /// every third of it while they live.
+    /// every third of it while they live, up to three fifths where the store is slow.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease;
         self

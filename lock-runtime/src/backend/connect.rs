@@ -68,23 +68,25 @@ impl Location {
 
     /// Refuses what cannot be a node of a quorum.
     pub(crate) fn check_node(&self) -> Result<(), LockError> {
-        match self {
+        let is_one_store = match self {
+            Location::Memory(_) => true,
             #[cfg(feature = "redis")]
-            Location::Redis(target) if !target.is_one_server() => {
-                Err(config("a node of a quorum is one server by itself"))
-            }
-            _ => Ok(()),
+            Location::Redis(target) => target.is_one_server(),
+        };
+        match is_one_store {
+            true => Ok(()),
+            false => Err(config("a node of a quorum is one server by itself")),
         }
     }
 
     /// Whether both fail together.
     pub(crate) fn is_one_with(&self, other: &Location) -> bool {
-        match (self, other) {
-            (Location::Memory(one), Location::Memory(other)) => one.is(other),
+        match self {
+            Location::Memory(one) => other.memory().is_some_and(|other| one.is(other)),
             #[cfg(feature = "redis")]
-            (Location::Redis(one), Location::Redis(other)) => one.is_of_one_server_with(other),
-            #[cfg(feature = "redis")]
-            _ => false,
+            Location::Redis(one) => {
+                matches!(other, Location::Redis(other) if one.is_of_one_server_with(other))
+            }
         }
     }
 
@@ -98,6 +100,8 @@ impl Location {
     }
 
     /// Connects, or only begins to if the options are `lazy`.
+    ///
+    /// A store without replicas must refuse [`Options::replicas`]: they would be ignored in silence.
     pub(crate) async fn open(self, opening: Opening) -> Result<Arc<dyn Backend>, LockError> {
         let options = &opening.options;
         match self {

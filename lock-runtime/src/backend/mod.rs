@@ -27,11 +27,12 @@ pub(crate) mod redis;
 mod tests;
 
 pub(crate) use self::counters::{CounterKind, CounterRef, Counters};
+
 /// For how long one question of a waiting writer keeps further readers out. Longer than the pause between two of
 /// its questions, so that it does so for as long as it waits; short, because nobody takes it back when it is killed.
-pub(crate) const LONGEST_PREFERENCE: Duration = Duration::from_millis(1_500);
+pub(crate) const READERS_KEPT_OUT: Duration = Duration::from_millis(1_500);
 /// For how long it does so once the last reader has left and the writer has been told: it may be gone.
-pub(crate) const TIME_TO_COME: Duration = Duration::from_millis(300);
+pub(crate) const WRITER_HAS_TO_COME: Duration = Duration::from_millis(300);
 
 /// Boxed because a manager holds its backend as `dyn`: one allocation beside a network round trip.
 pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
@@ -134,7 +135,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
         0
     }
 
-    /// Whether a part of it may still have a hold of which the whole has said that it is gone.
+    /// True for a quorum: one of its nodes may still keep a lock that the majority reported as not held.
     fn is_divided(&self) -> bool {
         false
     }
@@ -380,7 +381,7 @@ impl Fault {
     }
 
     /// A semaphore has fewer permits in all than a request wants; `None` if none were ever set.
-    pub(crate) fn too_few(name: &str, all: Option<i64>) -> Fault {
+    pub(crate) fn not_so_many_permits(name: &str, all: Option<i64>) -> Fault {
         match all {
             Some(all) => Fault::Impossible(format!(
                 "the semaphore `{name}` has {all} permits in all: too few"

@@ -107,7 +107,7 @@ impl<F: Future> Future for Protect<F> {
 impl<F: Future> fmt::Debug for Protect<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Protect")
-            .field("shares", &self.driver.handles())
+            .field("handles", &self.driver.handles())
             .finish_non_exhaustive()
     }
 }

@@ -3,12 +3,11 @@
 use tokio::sync::oneshot;
 
 use super::{Departure, pauses};
-use crate::acquire::checked_request::LEAST_CALL;
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::observe;
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, LostReason, StoreError};
-use crate::values::ttl::{self, Ttl};
+use crate::values::ttl::{self, LEAST_CALL, Ttl};
 
 /// Told whether the store keeps the key.
 pub(super) type Kept = oneshot::Sender<Result<(), LockError>>;

@@ -15,7 +15,6 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use self::keep::Kept;
-use crate::acquire::checked_request::LEAST_CALL;
 use crate::backend::{Fault, HandedOver, HoldRef, Released};
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
@@ -32,6 +31,7 @@ use crate::values::error::{LockError, LostReason, StoreError};
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::options::HoldOptions;
+use crate::values::ttl::LEAST_CALL;
 
 /// A release under way. Boxed, so that what waits for it stays small while the body runs.
 pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;

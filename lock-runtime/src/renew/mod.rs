@@ -6,7 +6,7 @@
 //!
 //! | state | next event | what ends it |
 //! |---|---|---|
-//! | Held | a third of the lease after the last confirmed request, up to half of it where answers are slow | a renewal is sent |
+//! | Held | a third of the lease after the last confirmed request, up to three fifths where answers are slow | a renewal is sent |
 //! | Asked | a sixth of the lease later (the call timeout at most), then longer and longer | another renewal is sent beside the first, unless the store answers others: then it has too much to do |
 //! | Failed: the last renewal failed | a short pause | the renewal is sent again |
 //! | Lost | none | it leaves the schedule |
@@ -349,12 +349,12 @@ pub(crate) fn start(
     life: Arc<Lifecycle>,
     timeout: Duration,
 ) {
-    let sentinel = Sentinel {
+    let end = EndOfRuntime {
         life: life.clone(),
         watch: watch.clone(),
     };
     tokio::spawn(async move {
-        let _sentinel = sentinel;
+        let _end = end;
         let first = || Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         let (mut backoff, mut panics) = (first(), 0_u64);
         loop {
@@ -381,12 +381,12 @@ pub(crate) fn start(
 
 /// Dropped with the loop: if the manager was not stopped, the runtime is gone. Nobody renews any more then, nor looks
 /// when a lease is over: those who watch for a loss in other runtimes would not be told.
-struct Sentinel {
+struct EndOfRuntime {
     life: Arc<Lifecycle>,
     watch: Arc<Watch>,
 }
 
-impl Drop for Sentinel {
+impl Drop for EndOfRuntime {
     fn drop(&mut self) {
         if self.life.runtime_gone() {
             self.watch.lose_all(LostReason::Shutdown);

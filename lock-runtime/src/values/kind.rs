@@ -106,6 +106,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn all_kinds_are_listed() {
+        // A new kind does not compile here until it is in the chain.
+        let next = |kind| match kind {
+            Kind::Mutex => Some(Kind::Fenced),
+            Kind::Fenced => Some(Kind::Permits),
+            Kind::Permits => Some(Kind::Fair),
+            Kind::Fair => Some(Kind::Read),
+            Kind::Read => Some(Kind::Write),
+            Kind::Write => None,
+        };
+        let chain: Vec<_> = std::iter::successors(Some(Kind::Mutex), |kind| next(*kind)).collect();
+        assert_eq!(chain, Kind::ALL);
+    }
+
+    #[test]
     fn a_mode_is_displayed_as_one_word() {
         let modes = [
             (LockMode::Exclusive, "exclusive"),

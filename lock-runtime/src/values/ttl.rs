@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+/// A call that is made near the deadline gets this much time all the same.
+pub(crate) const LEAST_CALL: Duration = Duration::from_millis(10);
 /// The shortest lease: below it, a scheduling hiccup alone outlives the lease.
 pub(crate) const MIN: Duration = Duration::from_millis(50);
 /// The longest lease: what a crashed holder may block a key for.

@@ -122,7 +122,7 @@ pub(super) fn acquire(
     if need > permits.free {
         let all = permits.free + permits.leased();
         if need > all {
-            return Err(Fault::too_few(key.name(), Some(all)));
+            return Err(Fault::not_so_many_permits(key.name(), Some(all)));
         }
         let now = clock::tick();
         let left = permits

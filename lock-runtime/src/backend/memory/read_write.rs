@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::store::{At, Entry, State, foreign};
 use crate::backend::{
-    AcquireRequest, Acquired, Fault, Granted, HandedOver, HoldRef, LONGEST_PREFERENCE, Released,
-    Renewal, Renewed, Snapshot, TIME_TO_COME,
+    AcquireRequest, Acquired, Fault, Granted, HandedOver, HoldRef, READERS_KEPT_OUT, Released,
+    Renewal, Renewed, Snapshot, WRITER_HAS_TO_COME,
 };
 use crate::values::clock;
 use crate::values::holder::HolderId;
@@ -100,7 +100,7 @@ fn blocked(state: &mut State, request: &AcquireRequest<'_>) -> Option<Duration> 
             .map(left);
     }
     if let (Some(_), Some(waits)) = (until, request.waits) {
-        let waits = now + waits.min(LONGEST_PREFERENCE);
+        let waits = now + waits.min(READERS_KEPT_OUT);
         let until = state
             .writers_waiting
             .entry(key.raw().into())
@@ -162,7 +162,7 @@ pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
     if lock.is_free() {
         state.locks.remove(hold_ref.key.raw());
         if let Some(until) = state.writers_waiting.get_mut(hold_ref.key.raw()) {
-            *until = (*until).min(clock::tick() + TIME_TO_COME);
+            *until = (*until).min(clock::tick() + WRITER_HAS_TO_COME);
         }
         state.wake(hold_ref.key);
     }

@@ -1,4 +1,6 @@
 //! A store that keeps mutexes only, under everything above the trait: what it does not have, it need not write.
+//!
+//! To try another store, change `Table` and `manager`.
 
 mod mutex_store;
 
@@ -83,12 +85,24 @@ async fn a_hold_is_renewed_while_it_lives_and_a_fixed_lease_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn a_forced_release_is_told_and_a_lock_can_be_inspected() {
-    let locks = manager(&Arc::default());
-    let guard = locks.mutex("k").acquire().await.unwrap();
-    assert!(locks.inspect("k").await.unwrap().held);
-    assert!(locks.force_release("k").await.unwrap());
-    assert_eq!(guard.lost().wait().await, LostReason::ForceReleased);
-    assert!(!locks.inspect("k").await.unwrap().held);
+    let table = Arc::default();
+    let (locks, other) = (manager(&table), manager(&table));
+    for operator in [&locks, &other] {
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        assert!(operator.inspect("k").await.unwrap().held);
+        assert!(operator.force_release("k").await.unwrap());
+        assert_eq!(guard.lost().wait().await, LostReason::ForceReleased);
+        assert!(!operator.inspect("k").await.unwrap().held);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_dropped_unpolled_has_done_nothing() {
+    let table = Arc::default();
+    let (locks, other) = (manager(&table), manager(&table));
+    drop(locks.mutex("k").acquire());
+    let guard = other.mutex("k").try_acquire().await.unwrap();
+    assert!(guard.is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,15 +1,16 @@
-//! The smallest store: five methods, mutexes only, no push. CONTRIBUTING.md walks through it.
+//! The smallest store: five methods, mutexes only, no push: waiters ask again within the cap of a sleep.
+//! CONTRIBUTING.md walks through it.
 
 use std::collections::HashMap;
-use std::future::ready;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::fmt;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::backend::{
-    AcquireRequest, Acquired, Backend, Event, EventSink, Fault, Granted, HoldRef, Released,
-    Renewal, Renewed, Reply, Snapshot, Victim,
+    AcquireRequest, Acquired, Backend, Event, EventSink, Granted, HoldRef, Released, Renewal,
+    Renewed, Reply, Snapshot, Victim,
 };
 use crate::values::clock;
 use crate::values::fence::FencingToken;
@@ -18,9 +19,11 @@ use crate::values::key::Key;
 use crate::values::kind::LockMode;
 
 /// What the store knows. Clones of the `Arc` are the same store, for several managers.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Table {
     rows: Mutex<HashMap<String, Row>>,
+    /// The managers that use it. A holder is told of its forced release wherever it is.
+    listeners: Mutex<Vec<EventSink>>,
 }
 
 #[derive(Debug)]
@@ -42,35 +45,27 @@ impl Row {
 }
 
 /// One manager's access to the table.
-#[derive(Debug)]
-pub(super) struct MutexStore {
-    table: Arc<Table>,
-    events: Events,
-}
+pub(super) struct MutexStore(Arc<Table>);
 
-struct Events(EventSink);
-
-impl std::fmt::Debug for Events {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Events")
+impl fmt::Debug for MutexStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MutexStore")
     }
 }
 
 impl MutexStore {
     pub(super) fn new(table: &Arc<Table>, events: EventSink) -> MutexStore {
-        MutexStore {
-            table: table.clone(),
-            events: Events(events),
-        }
+        table.listeners.lock().unwrap().push(events);
+        MutexStore(table.clone())
     }
 
-    fn rows(&self) -> MutexGuard<'_, HashMap<String, Row>> {
-        self.table.rows.lock().unwrap()
+    /// An answer that is worked out when it is polled: a request that was dropped before has done nothing.
+    fn reply<'a, T: Send + 'a>(
+        &'a self,
+        work: impl FnOnce(&mut HashMap<String, Row>) -> T + Send + 'a,
+    ) -> Reply<'a, T> {
+        Box::pin(async move { Ok(work(&mut self.0.rows.lock().unwrap())) })
     }
-}
-
-fn done<'a, T: Send + 'a>(answer: T) -> Reply<'a, T> {
-    Box::pin(ready(Ok::<T, Fault>(answer)))
 }
 
 impl Backend for MutexStore {
@@ -78,36 +73,37 @@ impl Backend for MutexStore {
         // Before anything that may take time: the lease counts from here.
         let sent_at = request.asked_at;
         let HoldRef { key, holder, .. } = request.hold_ref;
-        let mut rows = self.rows();
-        let row = rows.entry(key.raw().to_owned()).or_insert_with(|| Row {
-            holder: None,
-            expires: clock::tick(),
-            token: None,
-        });
-        // The same request again has the effect of once.
-        if row.is_held() && row.holder != Some(holder) {
-            let left = Some(row.left());
-            return done(Acquired::Busy { left });
-        }
-        if row.holder != Some(holder) {
-            row.token = Some(FencingToken::after(row.token, clock::wall_micros()));
-        }
-        row.holder = Some(holder);
-        row.expires = clock::tick() + request.ttl.duration();
-        let token = row.token.filter(|_| request.fenced);
-        done(Acquired::Granted(Granted { token, sent_at }))
+        self.reply(move |rows| {
+            let row = rows.entry(key.raw().to_owned()).or_insert_with(|| Row {
+                holder: None,
+                expires: clock::tick(),
+                token: None,
+            });
+            if row.is_held() && row.holder != Some(holder) {
+                let left = Some(row.left());
+                return Acquired::Busy { left };
+            }
+            // The same request again has the effect of once.
+            if row.holder != Some(holder) {
+                row.token = Some(FencingToken::after(row.token, clock::wall_micros()));
+            }
+            row.holder = Some(holder);
+            row.expires = clock::tick() + request.ttl.duration();
+            let token = row.token.filter(|_| request.fenced);
+            Acquired::Granted(Granted { token, sent_at })
+        })
     }
 
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, _: Duration) -> Reply<'a, Released> {
-        let mut rows = self.rows();
-        let row = rows.get_mut(hold_ref.key.raw());
-        match row.filter(|row| row.is_held() && row.holder == Some(hold_ref.holder)) {
-            Some(row) => {
-                row.holder = None;
-                done(Released::Done)
-            }
-            None => done(Released::NotHeld),
-        }
+        self.reply(
+            move |rows| match held_by(rows, hold_ref.key, hold_ref.holder) {
+                Some(row) => {
+                    row.holder = None;
+                    Released::Done
+                }
+                None => Released::NotHeld,
+            },
+        )
     }
 
     fn renew<'a>(
@@ -116,49 +112,63 @@ impl Backend for MutexStore {
         _: Duration,
         _: Duration,
     ) -> Reply<'a, Vec<Renewed>> {
-        let mut rows = self.rows();
-        let mut renew = |item: &Renewal| {
-            let row = rows.get_mut(item.key.raw());
-            let Some(row) = row.filter(|row| row.is_held() && row.holder == Some(item.holder))
-            else {
-                return Renewed::NotHeld;
+        self.reply(move |rows| {
+            let renew = |item: &Renewal| {
+                let Some(row) = held_by(rows, &item.key, item.holder) else {
+                    return Renewed::NotHeld;
+                };
+                if let Some(ttl) = item.ttl {
+                    // Never shorter: a late copy of a request must not take anything away.
+                    row.expires = row.expires.max(clock::tick() + ttl.duration());
+                }
+                Renewed::Held
             };
-            if let Some(ttl) = item.ttl {
-                // Never shorter: a late copy of a request must not take anything away.
-                row.expires = row.expires.max(clock::tick() + ttl.duration());
-            }
-            Renewed::Held
-        };
-        done(batch.iter().map(&mut renew).collect())
+            batch.iter().map(renew).collect()
+        })
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, bool> {
-        let victim = {
-            let mut rows = self.rows();
-            let row = rows.get_mut(key.raw()).filter(|row| row.is_held());
-            row.and_then(|row| row.holder.take())
-        };
-        if let Some(holder) = victim {
-            (self.events.0)(Event::ForceReleased(Victim::Id(holder)));
-        }
-        done(victim.is_some())
+        Box::pin(async move {
+            let take = |rows: &mut HashMap<String, Row>| {
+                let row = rows.get_mut(key.raw()).filter(|row| row.is_held());
+                row.and_then(|row| row.holder.take())
+            };
+            let victim = self.reply(take).await?;
+            if let Some(holder) = victim {
+                for tell in self.0.listeners.lock().unwrap().iter() {
+                    tell(Event::ForceReleased(Victim::Id(holder)));
+                }
+            }
+            Ok(victim.is_some())
+        })
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, Option<Snapshot>> {
-        let rows = self.rows();
-        let row = rows.get(key.raw()).filter(|row| row.is_held());
-        done(row.map(|row| Snapshot {
-            mode: LockMode::Exclusive,
-            holder: row.holder.map(HolderId::text),
-            count: 1,
-            left: Some(row.left()),
-            available: None,
-            queued: 0,
-            readers: 0,
-        }))
+        self.reply(move |rows| {
+            let row = rows.get(key.raw()).filter(|row| row.is_held())?;
+            Some(Snapshot {
+                mode: LockMode::Exclusive,
+                holder: row.holder.map(HolderId::text),
+                count: 1,
+                left: Some(row.left()),
+                available: None,
+                queued: 0,
+                readers: 0,
+            })
+        })
     }
 
     fn name(&self) -> &'static str {
         "the store of this test"
     }
+}
+
+/// The row of a key, if that holder has it.
+fn held_by<'a>(
+    rows: &'a mut HashMap<String, Row>,
+    key: &Key,
+    holder: HolderId,
+) -> Option<&'a mut Row> {
+    let row = rows.get_mut(key.raw())?;
+    (row.is_held() && row.holder == Some(holder)).then_some(row)
 }

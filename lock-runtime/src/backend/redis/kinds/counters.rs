@@ -222,7 +222,7 @@ pub(crate) fn too_few<T>(mut items: Items, name: &str) -> Option<Result<T, Fault
         "" => None,
         all => Some(all.parse().ok()?),
     };
-    items.end(Err(Fault::too_few(name, all)))
+    items.end(Err(Fault::not_so_many_permits(name, all)))
 }
 
 /// A counter that is set.

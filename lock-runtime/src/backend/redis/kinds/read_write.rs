@@ -13,7 +13,7 @@ use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{
-    Fault, HoldRef, LONGEST_PREFERENCE, Released, Renewal, Renewed, TIME_TO_COME,
+    Fault, HoldRef, READERS_KEPT_OUT, Released, Renewal, Renewed, WRITER_HAS_TO_COME,
 };
 use crate::values::clock::{self, Moment};
 use crate::values::holder::HolderId;
@@ -47,7 +47,7 @@ pub(crate) async fn acquire(sending: Sending<'_>) -> Result<AcquireReply, Fault>
         };
         return sending.call(&script).await;
     }
-    let waits = request.waits.unwrap_or_default().min(LONGEST_PREFERENCE);
+    let waits = request.waits.unwrap_or_default().min(READERS_KEPT_OUT);
     let fence = sending.fence();
     let script = WriteAcquire {
         lock: key.raw(),
@@ -76,7 +76,7 @@ pub(crate) async fn release(
         writer_waits: &hold_ref.key.writer_waits(),
         holder: &holder,
         channel: &channel,
-        time_to_come_ms: u64::try_from(TIME_TO_COME.as_millis()).unwrap_or(u64::MAX),
+        time_to_come_ms: u64::try_from(WRITER_HAS_TO_COME.as_millis()).unwrap_or(u64::MAX),
     };
     let reply = live.call(&script, now, deadline).await?.heard_of(live);
     Ok(reply.gave_back(|| publish(inner, channel)))
