@@ -1,6 +1,6 @@
 //! The figures that the README quotes, each beside a baseline in the same run.
 //!
-//! `cargo bench -p tests --bench figures [-- attribute uncontended many-keys hot-key processes fair idle holds]`
+//! `cargo bench -p tests --bench figures [-- attribute uncontended many-keys hot-key processes fair idle frozen holds]`
 //!
 //! `… -- starved [SECONDS] [LOAD]` is no part of all: see `starved.rs`.
 //!
@@ -10,6 +10,7 @@
 mod attribute;
 mod bare;
 mod fair;
+mod frozen;
 mod holds;
 mod hot_key;
 mod idle;
@@ -54,6 +55,9 @@ fn main() {
     }
     if wanted("fair") {
         fair::run();
+    }
+    if wanted("frozen") {
+        frozen::run();
     }
     if wanted("idle") {
         idle::run();
