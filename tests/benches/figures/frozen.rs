@@ -28,11 +28,14 @@ async fn measure() {
     let cluster = conf.start().await;
     let locks = LockManager::connect(&cluster.url()).await.unwrap();
     let keys: Vec<_> = (0..4)
-        .map(|task| cluster.key_at(task % 2 * 2, &format!("healthy{task}")))
+        .map(|task| {
+            let tag = cluster.key_at(task % 2 * 2, &format!("healthy{task}-"));
+            format!("{{{tag}}}")
+        })
         .collect();
     cycles(&locks, &keys, "all masters answer").await;
-    cluster.pause(1);
     let stem = cluster.key_at(1, "frozen");
+    cluster.pause(1);
     for number in 0..WAITERS {
         let lock = locks.mutex(format!("{{{stem}}}{number}")).wait_forever();
         tokio::spawn(lock.acquire());
