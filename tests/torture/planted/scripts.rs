@@ -88,7 +88,9 @@ impl Script {
              local redis = {{}}\nfor name, value in pairs(server) do redis[name] = value end\n\
              redis.call = function(...) return call(server.call, ...) end\n\
              redis.pcall = function(...) return call(server.pcall, ...) end\n\
-             local r = (function()\n{body}\nend)()\n{after}\nreturn r\n"
+             local r = (function()\n{body}\nend)()\n\
+             -- A shortcut's grant, in full.\n\
+             if type(r) == 'string' then r = {{'OK', KEYS[2] and r or '', r}} end\n{after}\nreturn r\n"
         )
     }
 }
@@ -173,7 +175,7 @@ pub(super) const ALL: &[Planted] = &[
         name: "a release that answers with a loss",
         fault: None,
         caught_by: &["needless-loss"],
-        broken: Broken::Scripts(&[(Script::Release, "", "if r[1] == 1 then r = {0, '0'} end")]),
+        broken: Broken::Scripts(&[(Script::Release, "", "if r == 1 then r = {0, '0'} end")]),
     },
     Planted {
         name: "a hand-over that forgets the heir",
