@@ -76,7 +76,10 @@ impl Bench {
     async fn both_ways(&self, source: &Source, keys: &[&str], arguments: &[&str]) {
         let careful = without_shortcut(source.text);
         assert_ne!(careful, source.text, "{} has a shortcut", source.name);
-        for before in BEFORE {
+        let held = |before| format!("HSET lock:k a 1\nPEXPIRE lock:k 5000\n{before}");
+        let fences = BEFORE.iter().filter(|before| before.contains("fence"));
+        let states = BEFORE.iter().map(|before| String::from(*before));
+        for before in states.chain(fences.map(held)) {
             let mut outcomes = Vec::new();
             for text in [source.text, &careful] {
                 self.run("FLUSHALL").await;
