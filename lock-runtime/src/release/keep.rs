@@ -69,11 +69,8 @@ impl Departure {
                 Err(fault) => fault,
             };
             observe::renewal_failed(1, &fault);
-            if !fault.is_passing() {
-                return Err(fault.into_error(self.hold.key().name()));
-            }
             let left = self.hold.deadline().remaining();
-            if left.is_zero() {
+            if !fault.is_passing() || left.is_zero() {
                 return Err(fault.into_error(self.hold.key().name()));
             }
             // A pause of the usual length could outlast the lease of a store that is back before its end.

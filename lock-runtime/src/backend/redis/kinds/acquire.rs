@@ -280,6 +280,8 @@ impl Compensation {
             };
             match answer {
                 Err(Fault::Closed(_)) => return,
+                // What was granted for certain ends with its lease.
+                Err(Fault::Denied(_)) if self.sent.is_none() => return,
                 // On the connection of the acquire, this release was executed after it. On another one it may have
                 // been before it, until the server itself is past the time after which it refuses the acquire.
                 Ok((answer, live)) => {
