@@ -73,7 +73,15 @@ impl Attempt {
         granted: Granted,
     ) -> HoldHandle {
         let (key, options) = (&self.request.key, self.request.hold_options);
-        HoldHandle::admit(&self.core, key, head, holder, options, granted)
+        HoldHandle::admit(
+            &self.core,
+            key,
+            head,
+            holder,
+            options,
+            granted,
+            granted.sent_at,
+        )
     }
 
     /// The error of a caller who gives up while somebody else has the lock.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::values::clock::Moment;
 use crate::values::error::{LockError, StoreError};
-use crate::values::fence::FencingToken;
+use crate::values::fence::{FencingToken, TokenRange};
 use crate::values::holder::Alias;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
@@ -157,7 +157,15 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
 /// What a store can do that hands a lock from one holder to the next.
 pub(crate) trait HandOff: Send + Sync {
     /// Makes `to` the holder if `from` is, and counts who else may be waiting. Wakes nobody.
-    fn hand_over<'a>(&'a self, from: HolderId, to: AcquireRequest<'a>) -> Reply<'a, HandedOver>;
+    ///
+    /// `spare`: how many further tokens to set aside, if `to` wants a token. Those that follow the clock are never more
+    /// than as many µs ahead of it.
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: AcquireRequest<'a>,
+        spare: u64,
+    ) -> Reply<'a, HandedOver>;
 }
 
 /// What a store can do that keeps read/write locks.
@@ -266,9 +274,20 @@ pub(crate) enum HandedOver {
         granted: Granted,
         /// How many waiters of other managers are known; `None` if that cannot be known.
         strangers: Option<u64>,
+        spare: Spare,
     },
     /// Neither of the two holds the lock.
     NotHeld,
+}
+
+/// What further holds of the same process may have as the same holder, while the store is not asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spare {
+    /// There are none: the store names every holder.
+    Nothing,
+    /// The lock, without a token.
+    Untokened,
+    Tokens(TokenRange),
 }
 
 #[derive(Clone, Debug)]

@@ -44,6 +44,8 @@ impl HoldHandle {
     /// Takes in a hold that the store has granted, and is the first to share it: from here on the watchdog knows it.
     /// It renews the hold if the options say so. They may say so only if the caller gets the handle before it awaits
     /// anything else: a caller that is not polled any more must not keep the lock for longer than its lease.
+    ///
+    /// `granted_at`: when the hold began, which may be later than what the store has confirmed.
     pub(crate) fn admit(
         core: &Arc<Core>,
         key: &Arc<Key>,
@@ -51,11 +53,12 @@ impl HoldHandle {
         holder: HolderId,
         hold_options: HoldOptions,
         granted: Granted,
+        granted_at: Moment,
     ) -> HoldHandle {
         if let Some(head) = &head {
             head.now_held_by(hold_options.label);
         }
-        let hold = Hold::new(key.clone(), head, holder, hold_options, granted);
+        let hold = Hold::new(key.clone(), head, holder, hold_options, granted, granted_at);
         core.watch.insert(&hold, granted.sent_at);
         HoldHandle::new(core.clone(), hold, key.kind(), hold_options.renewed, None)
     }
@@ -219,12 +222,15 @@ impl HoldHandle {
     pub(crate) fn leave(&mut self) -> Option<(Left, Counted)> {
         let counted = self.counted.take()?;
         let keep_until = self.keep_until.as_deref().copied();
-        let left = self
+        let mut left = self
             .hold
             .leave(self.kind, self.renewed, keep_until, clock::now());
-        if let Left::Good { .. } = left {
+        if let Left::Good { tenure, .. } = &mut left {
             // Before the release is sent: nothing renews a hold that is being given back.
-            self.core.watch.remove(&self.hold);
+            if !self.core.watch.remove(&self.hold) {
+                // A forced release may have taken it out: the store knows.
+                *tenure = None;
+            }
             observe::ended(self.hold.label(), self.hold.granted_at());
         }
         if let Some(level) = self.level.get()

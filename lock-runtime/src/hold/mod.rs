@@ -8,3 +8,4 @@ pub(crate) mod lifecycle;
 mod loss;
 pub(crate) mod sharing;
 pub(crate) mod state;
+pub(crate) mod tenure;

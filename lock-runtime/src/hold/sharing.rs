@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::state::{Hold, Phase, State};
+use super::tenure::Tenure;
 use crate::queue::Head;
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, LostReason};
@@ -21,6 +22,8 @@ pub(crate) enum Left {
         left_at: Moment,
         /// Until when the key stays taken.
         keep_until: Option<Moment>,
+        /// What the next hold may have without the store.
+        tenure: Option<Tenure>,
     },
     /// The hold was lost before; whether this was its last sharer.
     Lost { reason: LostReason, last: bool },
@@ -110,12 +113,14 @@ impl Hold {
         let head = state.head.take();
         let also_told = state.take_also_told();
         let keep_until = state.rare.as_ref().and_then(|rare| rare.keep_until);
+        let tenure = state.take_tenure();
         drop(state);
         self.tell(also_told);
         Left::Good {
             head,
             left_at: now,
             keep_until,
+            tenure,
         }
     }
 

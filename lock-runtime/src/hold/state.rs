@@ -10,6 +10,7 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::backend::{Granted, HoldRef, Renewal, Renewed};
 use crate::hold::handle::HoldHandle;
+use crate::hold::tenure::Tenure;
 use crate::queue::Head;
 use crate::sync::{Mutex, MutexGuard};
 use crate::values::clock::{self, Moment};
@@ -63,6 +64,8 @@ pub(super) struct Rare {
     pub(super) keep_until: Option<Moment>,
     /// Guards that hold several locks as one: they are told, too, when the hold is over.
     pub(super) also_told: Vec<Weak<Notify>>,
+    /// What the next hold of this process may have without the store, if this one has not asked the store for more.
+    pub(super) tenure: Option<Tenure>,
     /// The first handle, until the caller that the hold was handed over to takes it.
     pub(super) unclaimed: Option<HoldHandle>,
 }
@@ -74,6 +77,10 @@ impl State {
 
     pub(super) fn take_unclaimed(&mut self) -> Option<HoldHandle> {
         self.rare.as_mut()?.unclaimed.take()
+    }
+
+    pub(super) fn take_tenure(&mut self) -> Option<Tenure> {
+        self.rare.as_mut()?.tenure.take()
     }
 
     pub(super) fn take_also_told(&mut self) -> Vec<Weak<Notify>> {
@@ -96,12 +103,14 @@ pub(super) enum Phase {
 }
 
 impl Hold {
+    /// `granted_at`: when the hold began, which may be later than what the store has confirmed.
     pub(crate) fn new(
         key: Arc<Key>,
         head: Option<Head>,
         holder: HolderId,
         hold_options: HoldOptions,
         granted: Granted,
+        granted_at: Moment,
     ) -> Arc<Hold> {
         let state = State {
             phase: Phase::Held,
@@ -121,10 +130,10 @@ impl Hold {
             token: granted.token,
             permits: hold_options.permits,
             label: hold_options.label,
-            granted_at: granted.sent_at,
+            granted_at,
             max_until: hold_options
                 .max_hold
-                .map(|longest| Box::new(granted.sent_at + longest)),
+                .map(|longest| Box::new(granted_at + longest)),
             state: Mutex::new(state),
             over: Arc::default(),
         })
@@ -240,6 +249,11 @@ impl Hold {
         drop(handle);
     }
 
+    /// Keeps the tenure for the hold that follows.
+    pub(crate) fn keep_tenure(&self, tenure: Tenure) {
+        self.state().rare().tenure = Some(tenure);
+    }
+
     /// The handle that was kept; `None` if the hold was lost meanwhile.
     pub(crate) fn claim(&self) -> Option<HoldHandle> {
         self.state().take_unclaimed()
@@ -251,9 +265,11 @@ impl Hold {
         state.phase == Phase::Held && self.overdue(&state, now).is_none()
     }
 
-    /// What to ask of the store at the next renewal.
+    /// What to ask of the store at the next renewal. It ends the tenure: a request that is under way must not meet the
+    /// hold that follows.
     pub(crate) fn renewal(&self) -> Renewal {
-        let state = self.state();
+        let mut state = self.state();
+        state.take_tenure();
         let ttl = (state.renewers > 0 || state.lengthen).then_some(state.ttl);
         Renewal {
             key: self.key().clone(),

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::values::clock::{self, Moment};
 
-/// So many hand-overs in a row…
-const HAND_OVERS: u32 = 16;
-/// …or so much time, where others may be waiting.
-const STRETCH: Duration = Duration::from_millis(50);
+/// How long a process hands over to itself where others may be waiting. A stretch ends with the hold that outlasts it.
+const STRETCH: Duration = Duration::from_millis(2);
+/// So many round trips at least: to change the process costs about two of them.
+const STRETCH_IN_ROUND_TRIPS: u32 = 8;
 /// Where nobody else is known to wait: peers that neither subscribe nor publish still get a chance.
 const STRETCH_ALONE: Duration = Duration::from_secs(1);
 
@@ -25,7 +25,6 @@ const LONG_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct HandoffBudget {
     /// When the first hand-over of this stretch happened.
     since: Option<Moment>,
-    hand_overs: u32,
     /// Waiters of other processes, as of the last hand-over; `None` if unknown.
     strangers: Option<u64>,
     /// Stretches since this process last saw another one have the lock.
@@ -35,19 +34,18 @@ pub(crate) struct HandoffBudget {
 }
 
 impl HandoffBudget {
-    /// Whether the budget allows one more hand-over.
-    pub(crate) fn may_hand_over(&self) -> bool {
+    /// Whether the budget allows one more hand-over, given a recent round trip.
+    pub(crate) fn may_hand_over(&self, round_trip: Duration) -> bool {
         let Some(since) = self.since else { return true };
-        if self.strangers == Some(0) {
-            since.elapsed() < STRETCH_ALONE
-        } else {
-            self.hand_overs < HAND_OVERS && since.elapsed() < STRETCH
-        }
+        let stretch = match self.strangers {
+            Some(0) => STRETCH_ALONE,
+            _ => STRETCH.max(round_trip * STRETCH_IN_ROUND_TRIPS),
+        };
+        since.elapsed() < stretch
     }
 
     pub(crate) fn handed_over(&mut self, strangers: Option<u64>) {
         self.since.get_or_insert_with(clock::now);
-        self.hand_overs += 1;
         self.strangers = strangers;
     }
 
@@ -61,7 +59,6 @@ impl HandoffBudget {
         let turns = u32::try_from(others).unwrap_or(u32::MAX);
         self.stand_back = Some((stretch * turns * 3 / 4).min(LONG_PAUSE));
         self.since = None;
-        self.hand_overs = 0;
         self.strangers = None;
     }
 
@@ -92,23 +89,22 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_with_strangers_waiting_hands_over_sixteen_times_at_most() {
-        let mut budget = HandoffBudget::default();
-        for _ in 0..16 {
-            assert!(budget.may_hand_over());
-            budget.handed_over(Some(3));
+    async fn where_others_wait_a_process_hands_over_for_two_milliseconds_or_eight_round_trips() {
+        for strangers in [None, Some(1), Some(1_000)] {
+            for (round_trip, stretch) in [(0, 2_000), (100, 2_000), (1_000, 8_000)] {
+                let round_trip = Duration::from_micros(round_trip);
+                let mut budget = HandoffBudget::default();
+                assert!(budget.may_hand_over(round_trip));
+                budget.handed_over(strangers);
+                // Later ones do not begin it anew.
+                tokio::time::advance(Duration::from_millis(1)).await;
+                budget.handed_over(strangers);
+                tokio::time::advance(Duration::from_micros(stretch - 2_000)).await;
+                assert!(budget.may_hand_over(round_trip));
+                tokio::time::advance(Duration::from_millis(1)).await;
+                assert!(!budget.may_hand_over(round_trip));
+            }
         }
-        assert!(!budget.may_hand_over());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn or_for_fifty_milliseconds() {
-        let mut budget = HandoffBudget::default();
-        budget.handed_over(None);
-        tokio::time::advance(Duration::from_millis(49)).await;
-        assert!(budget.may_hand_over());
-        tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(!budget.may_hand_over());
     }
 
     #[tokio::test(start_paused = true)]
@@ -118,9 +114,9 @@ mod tests {
             budget.handed_over(Some(0));
         }
         tokio::time::advance(Duration::from_millis(999)).await;
-        assert!(budget.may_hand_over());
+        assert!(budget.may_hand_over(Duration::ZERO));
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(!budget.may_hand_over());
+        assert!(!budget.may_hand_over(Duration::ZERO));
     }
 
     /// The pause after one more stretch.

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{KeyQueue, LocalQueues, State, Turn};
+use super::{InQueue, KeyQueue, LocalQueues, State, Turn};
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::values::error::{LockError, StoreError};
 use crate::values::key::Key;
@@ -59,6 +60,12 @@ impl Head {
         self.queues.check_caps(&self.key, here, state.waiting)?;
         state.count_head(&self.key, true);
         Ok(())
+    }
+
+    /// How many wait behind the head.
+    pub(crate) fn waiters(&self) -> u64 {
+        let waiters = self.with(|queue| queue.waiters.len());
+        u64::try_from(waiters.unwrap_or(0)).unwrap_or(u64::MAX)
     }
 
     /// Notes what the store said, for waiters whose time runs out behind this head.
@@ -115,26 +122,49 @@ impl Head {
         }
     }
 
-    /// The waiter to hand the hold over to: the next one, if there is one and the budget allows.
-    pub(crate) fn successor(&self) -> Option<Successor> {
+    /// The waiter to hand the hold over to: the next one, if there is one and the budget allows. `round_trip`: a recent
+    /// one to the store.
+    pub(crate) fn successor(&self, round_trip: Duration) -> Option<Successor> {
         let mut state = self.queues.state();
         let queue = self.queue_in(&mut state)?;
         if queue.waiters.is_empty() {
             return None;
         }
-        if !queue.budget.may_hand_over() {
+        if !queue.budget.may_hand_over(round_trip) {
             queue.budget.stand_back();
             return None;
         }
-        loop {
-            let waiter = state.pop(&self.key)?;
-            if !waiter.turn.is_closed() {
-                return Some(Successor {
-                    turn: waiter.turn,
-                    hold_options: waiter.hold_options,
-                });
+        self.next_if(&mut state, |_| true)
+    }
+
+    /// The waiter to pass the lock to without the store: the next one, if there is one that `suits`.
+    pub(crate) fn successor_if(
+        &self,
+        suits: impl FnOnce(&HoldOptions) -> bool,
+    ) -> Option<Successor> {
+        let mut state = self.queues.state();
+        self.queue_in(&mut state)?;
+        self.next_if(&mut state, suits)
+    }
+
+    /// Takes out the first of those who still wait, if it `suits`.
+    fn next_if(
+        &self,
+        state: &mut State,
+        suits: impl FnOnce(&HoldOptions) -> bool,
+    ) -> Option<Successor> {
+        let options = loop {
+            let first = self.queue_in(state)?.waiters.first_entry()?;
+            if !first.get().turn.is_closed() {
+                break first.get().hold_options;
             }
+            state.pop(&self.key);
+        };
+        if !suits(&options) {
+            return None;
         }
+        let InQueue { turn, hold_options } = state.pop(&self.key)?;
+        Some(Successor { turn, hold_options })
     }
 }
 

@@ -4,6 +4,7 @@
 //! on in the background. All requests name the holder, so a repeated one can hurt nobody.
 
 pub(crate) mod downgrade;
+mod hand_over;
 mod keep;
 #[cfg(test)]
 mod tests;
@@ -14,23 +15,21 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use self::hand_over::pass_on;
 use self::keep::Kept;
-use crate::backend::{Fault, HandedOver, HoldRef, Released};
+use crate::backend::{Fault, HoldRef, Released};
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
 use crate::hold::lifecycle::current_runtime;
 use crate::hold::sharing::Left;
 use crate::hold::state::Hold;
 use crate::observe;
-use crate::queue::{Head, Successor, Turn};
+use crate::queue::{Head, Successor};
 use crate::release::downgrade::Downgrade;
 use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
 use crate::values::count::Counted;
 use crate::values::error::{LockError, LostReason, StoreError};
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::options::HoldOptions;
 use crate::values::ttl::LEAST_CALL;
 
 /// A release under way. Boxed, so that what waits for it stays small while the body runs.
@@ -60,7 +59,17 @@ impl HoldHandle {
                 head,
                 left_at,
                 keep_until,
+                tenure,
             } => {
+                let head = match (head, tenure, keep_until) {
+                    (Some(head), Some(tenure), None) => {
+                        match pass_on(&core, head, hold.holder(), tenure) {
+                            Some(head) => Some(head),
+                            None => return Ok(None),
+                        }
+                    }
+                    (head, _, _) => head,
+                };
                 let departure = Departure::new(core, hold, head, left_at);
                 Ok(Some(Next::Depart(departure.not_before(keep_until))))
             }
@@ -226,7 +235,8 @@ impl Departure {
 
     fn successor(&self) -> Option<Successor> {
         self.core.backend.hand_off()?;
-        self.head.as_ref().and_then(Head::successor)
+        let round_trip = self.core.backend.round_trip(self.hold.key());
+        self.head.as_ref()?.successor(round_trip)
     }
 
     /// Releases the lock in the store, until there is an answer or the lease is over.
@@ -264,67 +274,6 @@ impl Departure {
         Err(fault.into_error(self.hold.key().name()))
     }
 
-    /// Makes the successor the holder, in one round trip. Always runs to its end; `done` is told before the last of the
-    /// cleaning up, which can take as long as the successor's lease.
-    async fn hand_over(
-        mut self,
-        successor: Successor,
-        done: oneshot::Sender<Result<(), LockError>>,
-    ) {
-        let core = self.core.clone();
-        let (Some(head), Some(store)) = (self.head.take(), core.backend.hand_off()) else {
-            return;
-        };
-        let key = head.key().clone();
-        let (from, to) = (self.hold.holder(), core.ids.fresh());
-        let lease = successor.hold_options.ttl.duration();
-        let call = core.acquire_request(&key, to, &successor.hold_options, clock::now());
-        let hold_ref = call.hold_ref;
-        let fault = match store.hand_over(from, call).await {
-            Ok(HandedOver::Done { granted, strangers }) => {
-                let strangers = strangers.map(|others| others + readers_of(&core, &key));
-                head.budget(|budget| budget.handed_over(strangers));
-                observe::handed_over(successor.hold_options.label);
-                self.settled = true;
-                let hold_options = HoldOptions {
-                    renewed: false,
-                    ..successor.hold_options
-                };
-                let handle = HoldHandle::admit(&core, &key, Some(head), to, hold_options, granted);
-                if core.life.is_open() {
-                    successor.give(Turn::Held(handle.unclaimed()));
-                }
-                // Else both are dropped: the successor is told that the manager closes, and the lock is given back.
-                let _ = done.send(Ok(()));
-                return;
-            }
-            Ok(HandedOver::NotHeld) => {
-                successor.give(Turn::Head(head));
-                let _ = done.send(self.conclude(Released::NotHeld));
-                return;
-            }
-            // The old holder has released; what was granted to the new one is given back by the backend.
-            Err(Fault::TooFew(source)) => {
-                head.heard_from_store(Some(&source));
-                self.settled = true;
-                successor.give(Turn::Head(head));
-                let _ = done.send(Ok(()));
-                return;
-            }
-            Err(fault) => fault,
-        };
-        let unknown = matches!(fault, Fault::Unknown(_));
-        successor.give(Turn::Head(head));
-        self.unanswered |= unknown;
-        // First the old holder, then the new one: whichever of them the store has by the time, and however late the
-        // lost request arrives, neither is left behind.
-        let outcome = self.give_back().await;
-        let _ = done.send(outcome);
-        if unknown {
-            undo(&core, hold_ref, clock::now() + lease).await;
-        }
-    }
-
     /// The call timeout is over; the release goes on.
     fn unconfirmed(&self, timeout: Duration, why: &str) -> LockError {
         self.unavailable(StoreError::new(format!(
@@ -360,11 +309,6 @@ impl Drop for Departure {
         let core = rest.core.clone();
         core.life.spawn(rest.in_background(None));
     }
-}
-
-/// One if readers of this process wait beside the writers: they are in another queue, and no less strangers there.
-fn readers_of(core: &Core, key: &Key) -> u64 {
-    u64::from(key.kind() == Kind::Write && core.queues.is_open(&key.as_kind(Kind::Read)))
 }
 
 /// Deletes what a hold that was lost, or never confirmed, may have left in the store.

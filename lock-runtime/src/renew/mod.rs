@@ -108,20 +108,18 @@ impl Watch {
         }
     }
 
-    /// Forgets a hold: an answer that is still on its way is ignored.
-    pub(crate) fn remove(&self, hold: &Hold) {
-        drop(self.schedule().remove(hold.holder().number()));
+    /// Forgets a hold: an answer that is still on its way is ignored. False if it was not known any more.
+    pub(crate) fn remove(&self, hold: &Hold) -> bool {
+        let removed = self.schedule().remove(hold);
+        removed.is_some()
     }
 
     /// Takes out a hold if it is over; one that is lost is logged. A live one stays, whatever it looked like before: it
     /// may have been renewed meanwhile. Unlocked: a loss wakes waiters.
     fn remove_if_over(&self, hold: &Hold) -> bool {
         let over = hold.is_over();
-        if over {
-            let removed = self.schedule().remove(hold.holder().number());
-            if removed.is_some() {
-                self.log_lost(hold);
-            }
+        if over && self.remove(hold) {
+            self.log_lost(hold);
         }
         over
     }

@@ -11,12 +11,13 @@ use shuttle::thread;
 use super::{Outcome, Watch};
 use crate::api::manager::events_of;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
-use crate::backend::{Granted, Renewed};
+use crate::backend::{Event, Granted, Renewed, Victim};
 use crate::hold::sharing::Left;
 use crate::hold::state::Hold;
-use crate::queue::LocalQueues;
+use crate::queue::{Head, LocalQueues};
 use crate::values::clock::{self, Moment};
-use crate::values::holder::HolderIds;
+use crate::values::error::LostReason;
+use crate::values::holder::{HolderId, HolderIds};
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::name::LockName;
@@ -35,28 +36,39 @@ struct Scene {
     queues: Arc<LocalQueues>,
 }
 
+fn hold(key: Arc<Key>, head: Option<Head>, holder: HolderId) -> Arc<Hold> {
+    let hold_options = HoldOptions {
+        ttl: Ttl::new(LEASE, true).unwrap(),
+        renewed: true,
+        fenced: false,
+        max_hold: None,
+        permits: 1,
+        label: "model",
+    };
+    let sent_at = clock::now();
+    let granted = Granted {
+        token: None,
+        sent_at,
+    };
+    Hold::new(key, head, holder, hold_options, granted, sent_at)
+}
+
+fn is_watched(watch: &Watch, hold: &Arc<Hold>) -> bool {
+    let schedule = watch.schedule();
+    let watched = schedule.holds.get(&hold.holder().number());
+    watched.is_some_and(|watched| Arc::ptr_eq(&watched.hold, hold))
+}
+
 impl Scene {
     /// A hold that was granted nine tenths of a lease ago.
     fn new() -> Scene {
         let watch = Arc::new(Watch::default());
         let backend = MemoryBackend::new(MemoryStore::new(), events_of(&watch));
         let key = Key::new("", &LockName::from("a"), Kind::Mutex).unwrap();
-        let hold_options = HoldOptions {
-            ttl: Ttl::new(LEASE, true).unwrap(),
-            renewed: true,
-            fenced: false,
-            max_hold: None,
-            permits: 1,
-            label: "model",
-        };
-        let granted = Granted {
-            token: None,
-            sent_at: clock::now(),
-        };
         let (queues, key) = (LocalQueues::new(9, 9), Arc::new(key));
-        let place = queues.try_enter(&key);
-        let hold = Hold::new(key, place, HolderIds::new().fresh(), hold_options, granted);
-        watch.insert(&hold, granted.sent_at);
+        let head = queues.try_enter(&key);
+        let hold = hold(key, head, HolderIds::new().fresh());
+        watch.insert(&hold, hold.granted_at());
         clock::suspend(LEASE / 10 * 9);
         Scene {
             watch,
@@ -67,8 +79,21 @@ impl Scene {
     }
 
     fn is_watched(&self) -> bool {
-        let number = self.hold.holder().number();
-        self.watch.schedule().holds.contains_key(&number)
+        is_watched(&self.watch, &self.hold)
+    }
+
+    /// Passes the lock on to a second hold of the same tenure, if the watchdog knew the first one. Gives the second one.
+    fn passes_on(&self) -> impl FnOnce() -> Option<Arc<Hold>> + Send + use<> {
+        let (first, watch) = (self.hold.clone(), self.watch.clone());
+        move || {
+            let next = hold(first.key().clone(), None, first.holder());
+            let left = first.leave(Kind::Mutex, true, None, clock::now());
+            if !matches!(left, Left::Good { .. }) || !watch.remove(&first) {
+                return None;
+            }
+            watch.insert(&next, next.granted_at());
+            Some(next)
+        }
     }
 
     /// Somebody renews the hold by hand: the answer to a request that was sent at `sent_at`.
@@ -215,6 +240,37 @@ fn a_hold_is_ended_by_one_only() {
             time.join().unwrap();
             assert_eq!(scene.hold.loss().is_none(), released);
             scene.check();
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn a_forced_release_reaches_the_hold_that_its_holder_id_has_gone_to() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let next = thread::spawn(scene.passes_on());
+            let victim = Victim::Id(scene.hold.holder());
+            scene.watch.hear(Event::ForceReleased(victim));
+            if let Some(next) = next.join().unwrap() {
+                assert_eq!(next.known_loss(), Some(LostReason::ForceReleased));
+            }
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn a_look_at_a_hold_that_has_ended_does_not_take_the_next_one_of_its_tenure_out() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let next = thread::spawn(scene.passes_on());
+            scene.watch.remove_if_over(&scene.hold);
+            if let Some(next) = next.join().unwrap() {
+                assert!(is_watched(&scene.watch, &next));
+            }
         },
         1_000,
     );

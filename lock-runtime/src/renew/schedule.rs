@@ -290,7 +290,7 @@ impl Schedule {
     pub(super) fn take(&mut self, numbers: Vec<u64>, victim: Victim) -> Vec<Arc<Hold>> {
         let taken: Vec<_> = numbers
             .into_iter()
-            .filter_map(|number| self.remove(number))
+            .filter_map(|number| self.remove_number(number))
             .collect();
         if taken.is_empty() || !victim.is_one() {
             self.missing.note(victim);
@@ -298,7 +298,15 @@ impl Schedule {
         taken
     }
 
-    pub(super) fn remove(&mut self, number: u64) -> Option<Arc<Hold>> {
+    /// Takes the hold out, and not another one of the same tenure, which has the same number.
+    pub(super) fn remove(&mut self, hold: &Hold) -> Option<Arc<Hold>> {
+        let number = hold.holder().number();
+        let watched = self.holds.get(&number)?;
+        let is_same = std::ptr::eq(&*watched.hold, hold);
+        is_same.then(|| self.remove_number(number)).flatten()
+    }
+
+    fn remove_number(&mut self, number: u64) -> Option<Arc<Hold>> {
         let watched = self.holds.remove(&number)?;
         self.queue.remove(&(watched.next, number));
         Some(watched.hold)

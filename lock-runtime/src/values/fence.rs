@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::values::clock::Moment;
+
 /// A number that strictly increases with every exclusive acquisition of a key.
 ///
 /// Hand it to the resource that the lock guards and let the resource refuse a token below the last one it has
@@ -26,10 +28,55 @@ impl FencingToken {
         self.0
     }
 
+    /// So many further on.
+    pub(crate) fn plus(self, more: u64) -> FencingToken {
+        FencingToken(self.0.saturating_add(more))
+    }
+
     /// The token after `previous` at the time `now_micros`.
     pub(crate) fn after(previous: Option<FencingToken>, now_micros: u64) -> FencingToken {
         let floor = previous.map_or(0, |token| token.0 + 1);
         FencingToken(floor.max(now_micros))
+    }
+}
+
+/// How many tokens are set aside at a time. Those that follow the clock are so many µs ahead of it.
+pub(crate) const SPARE_TOKENS: u64 = 2_000;
+
+/// Tokens that the store has set aside for holds which follow without a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TokenRange {
+    given: FencingToken,
+    last: FencingToken,
+    /// The store's time when it set them aside, in µs, and when its answer was here. `None`: the tokens follow no clock.
+    clock: Option<(u64, Moment)>,
+}
+
+impl TokenRange {
+    /// Those after `given`, up to `last`.
+    pub(crate) fn new(
+        given: FencingToken,
+        last: FencingToken,
+        clock: Option<(u64, Moment)>,
+    ) -> TokenRange {
+        TokenRange { given, last, clock }
+    }
+
+    /// The next token, if there is one by `now`.
+    ///
+    /// A token that follows the clock is never ahead of the store's. After a failover that forgot the range, the store's
+    /// next token is at least its time: larger than all that were given from here.
+    pub(crate) fn take(&mut self, now: Moment) -> Option<FencingToken> {
+        let time = self.clock.map_or(u64::MAX, |(micros, heard)| {
+            let since = u64::try_from((now - heard).as_micros()).unwrap_or(u64::MAX);
+            micros.saturating_add(since)
+        });
+        let next = self.given.0 + 1;
+        if next > self.last.0 || next > time {
+            return None;
+        }
+        self.given = FencingToken(next);
+        Some(self.given)
     }
 }
 

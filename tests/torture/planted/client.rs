@@ -138,11 +138,11 @@ pub(super) const ALL: &[Planted] = &[
         fault: None,
         caught_by: &["token"],
         broken: Broken::Client(&[edit(
-            "release/mod.rs",
-            "let handle = HoldHandle::admit(&core, &key, Some(head), to, hold_options, granted);",
+            "release/hand_over.rs",
+            "let grant = (to, granted, granted.sent_at);",
             "let token = if PLANTED { self.hold.token() } else { granted.token };
             let granted = crate::backend::Granted { token, ..granted };
-            let handle = HoldHandle::admit(&core, &key, Some(head), to, hold_options, granted);",
+            let grant = (to, granted, granted.sent_at);",
         )]),
     },
     Planted {
@@ -150,15 +150,64 @@ pub(super) const ALL: &[Planted] = &[
         fault: None,
         caught_by: &["needless-loss", "overlap"],
         broken: Broken::Client(&[edit(
-            "release/mod.rs",
-            "let fault = match store.hand_over(from, call).await {",
+            "release/hand_over.rs",
+            "let fault = match store.hand_over(from, call, spare).await {",
             "let handed_over = if PLANTED {
                 let granted = crate::backend::Granted { token: None, sent_at: clock::now() };
-                Ok(HandedOver::Done { granted, strangers: None })
+                Ok(HandedOver::Done { granted, strangers: None, spare: crate::backend::Spare::Nothing })
             } else {
-                store.hand_over(from, call).await
+                store.hand_over(from, call, spare).await
             };
             let fault = match handed_over {",
         )]),
+    },
+    Planted {
+        name: "a range that gives a token twice",
+        fault: None,
+        caught_by: &["token"],
+        broken: Broken::Client(&[edit(
+            "values/fence.rs",
+            "self.given = FencingToken(next);",
+            "if !PLANTED { self.given = FencingToken(next) }",
+        )]),
+    },
+    Planted {
+        name: "a lock that is passed on after its release was sent",
+        fault: None,
+        caught_by: &["overlap", "refused-holder", "needless-loss"],
+        broken: Broken::Client(&[edit(
+            "release/hand_over.rs",
+            "let tenure = Some(tenure);",
+            "let tenure = Some(tenure);
+            if PLANTED {
+                let (core, key) = (core.clone(), head.key().clone());
+                core.clone().life.spawn(async move {
+                    let hold_ref = crate::backend::HoldRef { key: &key, holder, permits: 1 };
+                    undo(&core, hold_ref, now).await;
+                });
+            }",
+        )]),
+    },
+    Planted {
+        name: "a tenure that grants time",
+        fault: None,
+        caught_by: &["overlap", "refused-holder"],
+        broken: Broken::Client(&[
+            edit(
+                "hold/tenure.rs",
+                "options.ttl != self.ttl || now.has_reached(self.until)",
+                "options.ttl != self.ttl || (!PLANTED && now.has_reached(self.until))",
+            ),
+            edit(
+                "hold/tenure.rs",
+                "sent_at: self.sent_at,",
+                "sent_at: if PLANTED { now } else { self.sent_at },",
+            ),
+            edit(
+                "values/fence.rs",
+                "if next > self.last.0 || next > time {",
+                "if !PLANTED && (next > self.last.0 || next > time) {",
+            ),
+        ]),
     },
 ];

@@ -114,6 +114,7 @@ pub(super) fn hand_over(
     state: &mut State,
     from: HolderId,
     to: &AcquireRequest<'_>,
+    spare: u64,
     at: At,
 ) -> HandedOver {
     let HoldRef { key, holder, .. } = to.hold_ref;
@@ -123,6 +124,7 @@ pub(super) fn hand_over(
     let granted = grant(state, to, at);
     HandedOver::Done {
         granted,
+        spare: state.spare(to, granted.token, spare, at),
         // Nobody of this manager listens while it holds the key itself.
         strangers: state.strangers(key),
     }

@@ -222,19 +222,24 @@ impl Backend for MemoryBackend {
 }
 
 impl HandOff for MemoryBackend {
-    fn hand_over<'a>(&'a self, from: HolderId, to: AcquireRequest<'a>) -> Reply<'a, HandedOver> {
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: AcquireRequest<'a>,
+        spare: u64,
+    ) -> Reply<'a, HandedOver> {
         self.op(move |state| {
             let at = At {
                 micros: self.store.micros(),
                 sent_at: to.asked_at,
             };
             Ok(match to.hold_ref.key.kind() {
-                Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, at),
+                Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, spare, at),
                 // Nobody owns the turn at a semaphore, so nobody hands it over.
                 Kind::Permits => HandedOver::NotHeld,
                 // Its heir is the first in the store's queue.
                 Kind::Fair => HandedOver::NotHeld,
-                Kind::Read | Kind::Write => read_write::hand_over(state, from, &to, at),
+                Kind::Read | Kind::Write => read_write::hand_over(state, from, &to, spare, at),
             })
         })
     }

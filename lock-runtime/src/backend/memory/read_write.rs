@@ -192,6 +192,7 @@ pub(super) fn hand_over(
     state: &mut State,
     from: HolderId,
     to: &AcquireRequest<'_>,
+    spare: u64,
     at: At,
 ) -> HandedOver {
     let HoldRef { key, holder, .. } = to.hold_ref;
@@ -208,6 +209,7 @@ pub(super) fn hand_over(
             token,
             sent_at: at.sent_at,
         },
+        spare: state.spare(to, token, spare, at),
         strangers: state.strangers(key),
     }
 }

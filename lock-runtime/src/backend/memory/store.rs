@@ -12,9 +12,9 @@ use super::fair;
 use super::permits::Permits;
 use super::read_write::ReadWrite;
 use super::topic::{Ear, Topic};
-use crate::backend::{AcquireRequest, EventSink, Fault, Snapshot};
+use crate::backend::{AcquireRequest, EventSink, Fault, Snapshot, Spare};
 use crate::values::clock::{self, Moment};
-use crate::values::fence::FencingToken;
+use crate::values::fence::{FencingToken, TokenRange};
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 
@@ -215,6 +215,29 @@ impl State {
             token
         };
         Some(token)
+    }
+
+    /// Sets further tokens aside behind one that was just given.
+    pub(super) fn spare(
+        &mut self,
+        request: &AcquireRequest<'_>,
+        given: Option<FencingToken>,
+        spare: u64,
+        at: At,
+    ) -> Spare {
+        let Some(given) = given else {
+            return Spare::Untokened;
+        };
+        let key = request.hold_ref.key;
+        Spare::Tokens(if key.kind() == Kind::Fenced {
+            let last = given.plus(spare);
+            self.counters.insert(key.raw().into(), last);
+            TokenRange::new(given, last, None)
+        } else {
+            let last = FencingToken::after(None, at.micros).plus(spare).max(given);
+            self.last_token = Some(last);
+            TokenRange::new(given, last, Some((at.micros, clock::now())))
+        })
     }
 
     pub(super) fn topic(&self, name: &str) -> Option<Arc<Topic>> {

@@ -9,7 +9,7 @@ use super::{Inner, gone};
 use crate::backend::quorum::majority::{majority, no_majority};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::Ballot;
-use crate::backend::{Fault, Granted, HandedOver};
+use crate::backend::{Fault, Granted, HandedOver, Spare};
 use crate::values::clock::Moment;
 use crate::values::error::StoreError;
 use crate::values::holder::HolderId;
@@ -50,6 +50,7 @@ pub(super) async fn hand_over(
             Ok(HandedOver::Done {
                 granted,
                 strangers: seen,
+                ..
             }) => {
                 done += 1;
                 sent_at = Some(sent_at.map_or(granted.sent_at, |at| at.earlier(granted.sent_at)));
@@ -78,6 +79,8 @@ pub(super) async fn hand_over(
                     sent_at,
                 },
                 strangers,
+                // Confirmed by a majority, each time.
+                spare: Spare::Nothing,
             })
         }
         // Some nodes may name the new holder, some the old one: the caller gives back both.
@@ -99,7 +102,9 @@ async fn at_one_node(
         return Err(gone());
     };
     let answer = match node.backend.hand_off() {
-        Some(store) if !ballot.is_withdrawn() => store.hand_over(from.holder, to.request()).await,
+        Some(store) if !ballot.is_withdrawn() => {
+            store.hand_over(from.holder, to.request(), 0).await
+        }
         _ => Err(gone()),
     };
     match &answer {

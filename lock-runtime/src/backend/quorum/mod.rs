@@ -304,7 +304,12 @@ impl Backend for QuorumBackend {
 }
 
 impl HandOff for QuorumBackend {
-    fn hand_over<'a>(&'a self, from: HolderId, to: AcquireRequest<'a>) -> Reply<'a, HandedOver> {
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: AcquireRequest<'a>,
+        _: u64,
+    ) -> Reply<'a, HandedOver> {
         Box::pin(async move {
             self.inner.check_term(to.ttl)?;
             handover::hand_over(&self.inner, from, NodeRequest::of(&to)).await

@@ -218,12 +218,17 @@ impl Backend for RedisBackend {
 }
 
 impl HandOff for RedisBackend {
-    fn hand_over<'a>(&'a self, from: HolderId, to: AcquireRequest<'a>) -> Reply<'a, HandedOver> {
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: AcquireRequest<'a>,
+        spare: u64,
+    ) -> Reply<'a, HandedOver> {
         Box::pin(async move {
             match to.hold_ref.key.kind() {
                 // Readers come in beside each other: none of them hands over.
                 Kind::Mutex | Kind::Fenced | Kind::Read | Kind::Write => {
-                    exclusive::hand_over(&self.inner, from, to).await
+                    exclusive::hand_over(&self.inner, from, to, spare).await
                 }
                 // Nobody owns the turn at a semaphore, so nobody hands it over.
                 Kind::Permits => Ok(HandedOver::NotHeld),

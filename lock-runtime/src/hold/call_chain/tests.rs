@@ -23,6 +23,7 @@ fn hold() -> Arc<Hold> {
         HolderIds::new().fresh(),
         hold_options(),
         granted,
+        granted.sent_at,
     )
 }
 

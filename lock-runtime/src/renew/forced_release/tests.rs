@@ -38,7 +38,14 @@ fn hold(ids: &HolderIds, kind: Kind) -> Arc<Hold> {
         token: None,
         sent_at: clock::now(),
     };
-    Hold::new(Arc::new(key), None, ids.fresh(), hold_options, granted)
+    Hold::new(
+        Arc::new(key),
+        None,
+        ids.fresh(),
+        hold_options,
+        granted,
+        granted.sent_at,
+    )
 }
 
 fn watched(watch: &Watch, ids: &HolderIds, kind: Kind) -> Arc<Hold> {

@@ -261,7 +261,12 @@ impl Backend for Flaky {
 }
 
 impl HandOff for Flaky {
-    fn hand_over<'a>(&'a self, from: HolderId, to: AcquireRequest<'a>) -> Reply<'a, HandedOver> {
-        self.passed(to.timeout, self.store.hand_over(from, to))
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: AcquireRequest<'a>,
+        spare: u64,
+    ) -> Reply<'a, HandedOver> {
+        self.passed(to.timeout, self.store.hand_over(from, to, spare))
     }
 }

@@ -213,6 +213,7 @@ impl Check {
             lease_ms: lease,
             channel: &channel,
             counted: false,
+            spare: 0,
         };
         match self.call(connection, &hand_over).await? {
             HandOverReply::Done { subscribers, .. } => {

@@ -13,10 +13,12 @@ use crate::backend::redis::scripting::reply::{Items, foreign};
 use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{GaveBack, Inner, channel};
-use crate::backend::{AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Renewed};
+use crate::backend::{
+    AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Renewed, Spare,
+};
 use crate::values::clock::{self, Moment};
 use crate::values::error::StoreError;
-use crate::values::fence::FencingToken;
+use crate::values::fence::{FencingToken, TokenRange};
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
@@ -111,6 +113,7 @@ pub(crate) async fn hand_over(
     inner: &Inner,
     from: HolderId,
     to: AcquireRequest<'_>,
+    spare: u64,
 ) -> Result<HandedOver, Fault> {
     let deadline = to.asked_at + to.timeout;
     let (mut live, mut sent_at) = inner.route(to.hold_ref.key, to.asked_at, deadline).await?;
@@ -125,6 +128,7 @@ pub(crate) async fn hand_over(
         lease_ms: to.ttl.millis(),
         channel: &channel,
         counted: key.kind() == Kind::Fenced,
+        spare,
     };
     let reply = loop {
         let answer = live.call(&script, sent_at, deadline).await;
@@ -139,7 +143,7 @@ pub(crate) async fn hand_over(
     };
     match reply {
         HandOverReply::Done {
-            token,
+            tokens,
             time,
             subscribers,
         } => {
@@ -147,9 +151,16 @@ pub(crate) async fn hand_over(
             // This process is among those who are subscribed.
             let own = inner.topics.is_open(&channel);
             let strangers = subscribers.map(|count| count.saturating_sub(u64::from(own)));
+            let clock = (!script.counted).then(|| (time, clock::now()));
             Ok(HandedOver::Done {
-                granted: Granted { token, sent_at },
+                granted: Granted {
+                    token: tokens.map(|(token, _)| token),
+                    sent_at,
+                },
                 strangers,
+                spare: tokens.map_or(Spare::Untokened, |(token, last)| {
+                    Spare::Tokens(TokenRange::new(token, last, clock))
+                }),
             })
         }
         HandOverReply::NotHeld => {
@@ -238,18 +249,20 @@ script! {
             lease_ms: u64,
             /// Its subscribers are counted.
             channel: &'a str,
-            counted: bool
+            counted: bool,
+            /// How many tokens to set aside behind the one of the new holder.
+            spare: u64
         }
     }
     |this, mut items| -> HandOverReply {
         let reply = match items.text()?.as_str() {
             "OK" => {
-                let token = items.token()?;
-                if token.is_some() != this.fence.is_some() {
+                let tokens = Option::zip(items.token()?, items.token()?);
+                if tokens.is_some() != this.fence.is_some() {
                     return None;
                 }
                 HandOverReply::Done {
-                    token,
+                    tokens,
                     time: items.digits()?,
                     // -1: the ACL does not allow to ask.
                     subscribers: u64::try_from(items.integer()?).ok(),
@@ -268,7 +281,8 @@ script! {
 #[derive(Debug)]
 pub(crate) enum HandOverReply {
     Done {
-        token: Option<FencingToken>,
+        /// That of the new holder, and the last of those set aside.
+        tokens: Option<(FencingToken, FencingToken)>,
         time: u64,
         subscribers: Option<u64>,
     },

@@ -148,8 +148,13 @@ impl Replicated {
         Ok(acquired)
     }
 
-    async fn hand_over(&self, from: HolderId, to: AcquireRequest<'_>) -> Result<HandedOver, Fault> {
-        let handed_over = self.backend.hand_over(from, to).await?;
+    async fn hand_over(
+        &self,
+        from: HolderId,
+        to: AcquireRequest<'_>,
+        spare: u64,
+    ) -> Result<HandedOver, Fault> {
+        let handed_over = self.backend.hand_over(from, to, spare).await?;
         if matches!(handed_over, HandedOver::Done { .. }) {
             // The old holder waits for this: it is told in time that it has released, whatever the replicas do.
             let half = to.timeout / 2;
@@ -302,8 +307,13 @@ impl Backend for Replicated {
 }
 
 impl HandOff for Replicated {
-    fn hand_over<'a>(&'a self, from: HolderId, to: AcquireRequest<'a>) -> Reply<'a, HandedOver> {
-        Box::pin(self.hand_over(from, to))
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: AcquireRequest<'a>,
+        spare: u64,
+    ) -> Reply<'a, HandedOver> {
+        Box::pin(self.hand_over(from, to, spare))
     }
 }
 

@@ -27,10 +27,14 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
     assert_eq!(renewed, [Renewed::Held, Renewed::Held, Renewed::NotHeld]);
     assert!(server.integer("PTTL lock:order:1").await > 50_000);
 
-    let handed = backend.hand_over(a, request(&key, b, 5_000)).await.unwrap();
+    let handed = backend
+        .hand_over(a, request(&key, b, 5_000), 0)
+        .await
+        .unwrap();
     let HandedOver::Done {
         granted: second,
         strangers,
+        ..
     } = handed
     else {
         panic!()
@@ -51,7 +55,10 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
     );
     assert!(backend.inspect(&key, CALL).await.unwrap().is_none());
     assert!(matches!(
-        backend.hand_over(b, request(&key, a, 5_000)).await.unwrap(),
+        backend
+            .hand_over(b, request(&key, a, 5_000), 0)
+            .await
+            .unwrap(),
         HandedOver::NotHeld
     ));
     assert_eq!(server.integer("EXISTS lock:order:1").await, 0);

@@ -12,6 +12,7 @@ use crate::backend::Renewed;
 use crate::backend::redis::kinds::exclusive::*;
 use crate::backend::redis::kinds::operators::ForceRelease;
 use crate::backend::redis::kinds::replies::*;
+use crate::values::fence::SPARE_TOKENS;
 
 const SEEDS: u64 = 10;
 const STEPS: usize = 300;
@@ -263,15 +264,22 @@ impl Run {
                     lease_ms: lease,
                     channel: CHANNEL,
                     counted: false,
+                    spare: SPARE_TOKENS,
                 };
                 let reply = run(&mut connection, &script)
                     .await
                     .map_err(|fault| fault.to_string())?;
                 let held = held_by(&self.state, &from) || held_by(&self.state, &to);
                 match reply {
-                    HandOverReply::Done { token, .. } if held => {
+                    HandOverReply::Done {
+                        tokens: Some((token, last)),
+                        ..
+                    } if held => {
                         self.state = Some((to, 1));
-                        self.saw(token.map_or(0, |token| token.get()))?;
+                        self.saw(token.get())?;
+                        if last > token {
+                            self.saw(last.get())?;
+                        }
                     }
                     HandOverReply::NotHeld if !held => {}
                     other => return Err(format!("{other:?}")),

@@ -58,7 +58,10 @@ async fn the_documented_rights_are_enough_for_everything() {
     for _ in 0..2 {
         let (a, b) = (ids.fresh(), ids.fresh());
         granted(backend.acquire(request(&key, a, 5_000)).await.unwrap());
-        backend.hand_over(a, request(&key, b, 5_000)).await.unwrap();
+        backend
+            .hand_over(a, request(&key, b, 5_000), 0)
+            .await
+            .unwrap();
         assert!(backend.inspect(&key, CALL).await.unwrap().is_some());
         backend.release(hold_ref(&key, b), CALL).await.unwrap();
         listener.heard().await;

@@ -3,16 +3,19 @@
 -- Flags: allow-oom
 -- Uses: listeners, digits, range, time, failed, refusal, fence, lease
 -- Keys: lock, fence?
--- Args: from, to, lease_ms, channel, counted
--- Returns: {'OK', token or '', time_us, subscribers or -1 unknown} | {'LOST'} | {'FOREIGN', 'fence', why}
+-- Args: from, to, lease_ms, channel, counted, spare
+-- Returns: {'OK', token or '', last or '', time_us, subscribers or -1 unknown} | {'LOST'} | {'FOREIGN', 'fence', why}
 -- Why: `to` is written only where `from` was, so a second copy finds `to` and a late one finds neither; it never
 --      acquires. The lease is set before the holders change, and `to` comes before `from` goes, so that there is a
---      holder and an expiry at every step. The channel's subscribers are counted: others may be waiting.
+--      holder and an expiry at every step. The channel's subscribers are counted: others may be waiting. The tokens up
+--      to `last` are the process's own, for those whom it passes the lock to without asking. They are at most `spare` us
+--      ahead of the clock, so that the fence cannot run away from it.
 
 local lock, fence = KEYS[1], KEYS[2]
 local from, to, lease, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local counted, spare = ARGV[5] == '1', tonumber(ARGV[6])
 
-local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
+local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease') or out_of_range(spare, 0, 2000, 'spare')
 if wrong then
   return wrong
 end
@@ -26,12 +29,14 @@ if replay == 0 and redis.call('HEXISTS', lock, from) == 0 then
 end
 
 local now = time_us()
-local token, refused = next_token(fence, ARGV[5] == '1' and 1 or now)
+local token, refused = next_token(fence, counted and 1 or now, spare)
 if refused then
   return refused
 end
+local last = token
 if fence then
-  redis.call('SET', fence, token)
+  last = digits(math.max(tonumber(token), (counted and tonumber(token) or now) + spare))
+  redis.call('SET', fence, last)
 end
 
 if replay == 1 then
@@ -42,4 +47,4 @@ else
 end
 redis.call('HDEL', lock, from)
 
-return {'OK', token, digits(now), listeners(channel)}
+return {'OK', token, last, digits(now), listeners(channel)}

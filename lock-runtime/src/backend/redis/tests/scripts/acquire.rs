@@ -216,10 +216,12 @@ async fn tokens_of_sixteen_digits_are_exact_and_never_repeat() {
         bench.run("DEL lock:k").await;
     }
     bench.token("a").await;
-    let HandOverReply::Done { token, .. } = bench.call(hand_over("a", "b")).await.unwrap() else {
+    let HandOverReply::Done { tokens, .. } = bench.call(hand_over("a", "b")).await.unwrap() else {
         panic!()
     };
-    assert_eq!(token.unwrap().get(), 9_007_199_254_740_991);
+    let (token, last) = tokens.unwrap();
+    assert_eq!(token.get(), 9_007_199_254_740_991);
+    assert_eq!(last, token, "none is left to set aside");
     bench.run(&format!("DEL {FENCE} lock:k")).await;
     let now = bench.server.time().await;
     assert!(bench.token("a").await >= now, "by the clock again");

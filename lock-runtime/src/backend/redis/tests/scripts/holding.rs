@@ -43,17 +43,20 @@ async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
         let answer = bench
             .call(HandOver {
                 lease_ms: 10_000,
+                spare: 7,
                 ..hand_over("a", "b")
             })
             .await
             .unwrap();
         let HandOverReply::Done {
-            token, subscribers, ..
+            tokens: Some((token, last)),
+            subscribers,
+            ..
         } = answer
         else {
             panic!()
         };
-        tokens.push(token.unwrap().get());
+        tokens.extend([token.get(), last.get()]);
         assert_eq!(subscribers, Some(0));
         assert_eq!(bench.text("HGET lock:k b").await.as_deref(), Some("1"));
         assert_eq!(bench.server.integer("HLEN lock:k").await, 1);

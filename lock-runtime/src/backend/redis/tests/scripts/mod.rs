@@ -142,6 +142,7 @@ fn hand_over<'a>(from: &'a str, to: &'a str) -> HandOver<'a> {
         lease_ms: LEASE,
         channel: CHANNEL,
         counted: false,
+        spare: 0,
     }
 }
 

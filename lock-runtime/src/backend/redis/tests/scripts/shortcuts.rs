@@ -23,10 +23,17 @@ const BEFORE: [&str; 16] = [
     "LPUSH lock:fence:{1} x",
 ];
 
-/// Numbers of sixteen digits that are about now are not told apart.
-fn alike(text: &str) -> String {
-    let is_now = text.len() == 16 && text.starts_with("17") && text.parse::<u64>().is_ok();
-    let text = if is_now { "now" } else { text };
+/// A number that is about now.
+fn about_now(text: &str) -> Option<i64> {
+    let is_now = text.len() == 16 && text.starts_with("17");
+    text.parse().ok().filter(|_| is_now)
+}
+
+/// A text that does not depend on when the script ran: numbers that are about now become distances from that time.
+fn alike(text: &str, time: Option<i64>) -> String {
+    if let (Some(number), Some(time)) = (about_now(text), time) {
+        return format!("now+{}", number - time);
+    }
     // An error ends with the place in the script.
     let end = text.find(" script: ").unwrap_or(text.len());
     text[..end].to_owned()
@@ -41,23 +48,25 @@ fn shown(reply: Result<Value, RedisError>) -> Vec<String> {
     match reply {
         Ok(Value::Array(items)) => items.into_iter().flat_map(|item| shown(Ok(item))).collect(),
         Ok(Value::Int(number)) => vec![about(number)],
-        Ok(other) => vec![alike(&reply::text(other).unwrap())],
-        Err(error) => vec![alike(&error.to_string())],
+        Ok(other) => vec![reply::text(other).unwrap()],
+        Err(error) => vec![error.to_string()],
     }
 }
 
 /// A reply in the careful way's form.
-fn in_full(mut reply: Vec<String>, fence: bool) -> Vec<String> {
-    if reply == ["now"] {
-        let token = if fence { "now" } else { "" };
-        reply = ["OK", token, "now"].map(str::to_owned).to_vec();
+fn in_full(reply: Vec<String>, fence: bool) -> Vec<String> {
+    match &*reply {
+        [time] if about_now(time).is_some() => {
+            let token = if fence { time } else { "" };
+            ["OK", token, time].map(str::to_owned).to_vec()
+        }
+        _ => reply,
     }
-    reply
 }
 
 impl Bench {
     /// What the keys have come to.
-    async fn state(&self) -> Vec<String> {
+    async fn state(&self, time: Option<i64>) -> Vec<String> {
         let mut state = Vec::new();
         for command in ["TYPE lock:k", "TYPE lock:fence:{1}"] {
             state.push(self.text(command).await.unwrap());
@@ -68,7 +77,7 @@ impl Bench {
         let left = self.server.integer("PTTL lock:k").await;
         state.push(about(left));
         if state[1] == "string" {
-            state.push(alike(&self.text("GET lock:fence:{1}").await.unwrap()));
+            state.push(alike(&self.text("GET lock:fence:{1}").await.unwrap(), time));
         }
         state
     }
@@ -90,7 +99,9 @@ impl Bench {
                 command.arg(text).arg(keys.len()).arg(keys).arg(arguments);
                 let reply = server::run(&mut self.connection.clone(), command).await;
                 let reply = in_full(shown(reply), keys.len() > 1);
-                outcomes.push((reply, self.state().await));
+                let time = reply.iter().rev().find_map(|text| about_now(text));
+                let alike = reply.iter().map(|text| alike(text, time));
+                outcomes.push((alike.collect::<Vec<_>>(), self.state(time).await));
             }
             assert_eq!(
                 outcomes[0], outcomes[1],
@@ -136,14 +147,14 @@ async fn a_release_by_the_shortcut_is_a_release() {
 async fn a_hand_over_by_the_shortcut_is_a_hand_over() {
     let bench = Bench::new().await;
     for keys in [&[LOCK][..], &[LOCK, FENCE]] {
-        for lease in LEASES {
-            bench
-                .both_ways(HandOver::source(), keys, &["a", "b", lease, CHANNEL, "0"])
-                .await;
+        let leases = LEASES.map(|lease| (lease, "0", "2000"));
+        let spares = ["0", "1", "1999", "2001", "-1", "1.5", "nan", "x"];
+        let others = spares.map(|spare| ("30000", "0", spare));
+        let counted = ["0", "3", "2000"].map(|spare| ("30000", "1", spare));
+        for (lease, counted, spare) in leases.into_iter().chain(others).chain(counted) {
+            let arguments = ["a", "b", lease, CHANNEL, counted, spare];
+            bench.both_ways(HandOver::source(), keys, &arguments).await;
         }
-        bench
-            .both_ways(HandOver::source(), keys, &["a", "b", "30000", CHANNEL, "1"])
-            .await;
     }
 }
 

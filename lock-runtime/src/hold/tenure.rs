@@ -1,0 +1,65 @@
+//! A lock that stays with this process from one of its holds to the next, while the store is not asked.
+
+use std::time::Duration;
+
+use crate::backend::{Granted, Spare};
+use crate::values::clock::Moment;
+use crate::values::fence::FencingToken;
+use crate::values::options::HoldOptions;
+use crate::values::ttl::Ttl;
+
+/// How long the store is not asked. By then others may wait, the lock may have been released by force, and the tokens
+/// that were set aside are used up.
+const LONGEST: Duration = Duration::from_millis(2);
+
+/// What the holds of one tenure have in common: the holder id by which the store knows them, and the lease.
+///
+/// A tenure goes from a hold that has ended in good order to the next one, and so ends where a hold is lost, where its
+/// release is sent, and where the store is asked about it again: nobody has the lock under a holder id that may be
+/// released already. It grants no time: each hold is believed in for as long as the store's last answer says.
+#[derive(Debug)]
+pub(crate) struct Tenure {
+    ttl: Ttl,
+    sent_at: Moment,
+    until: Moment,
+    spare: Spare,
+}
+
+impl Tenure {
+    /// Begins with what the store has just granted to a hold with these options.
+    pub(crate) fn new(ttl: Ttl, granted: Granted, spare: Spare, now: Moment) -> Option<Tenure> {
+        let tenure = Tenure {
+            ttl,
+            sent_at: granted.sent_at,
+            until: now + LONGEST,
+            spare,
+        };
+        (!matches!(spare, Spare::Nothing)).then_some(tenure)
+    }
+
+    /// What a hold with these options is granted, if the tenure can serve it. Its lease is the one that the store knows:
+    /// with a longer one it would be believed in for too long, with a shorter one a crash would block the key for
+    /// longer than it asked for.
+    pub(crate) fn grant(&mut self, options: &HoldOptions, now: Moment) -> Option<Granted> {
+        if options.ttl != self.ttl || now.has_reached(self.until) {
+            return None;
+        }
+        Some(Granted {
+            token: match options.fenced {
+                true => Some(self.token(now)?),
+                false => None,
+            },
+            sent_at: self.sent_at,
+        })
+    }
+
+    fn token(&mut self, now: Moment) -> Option<FencingToken> {
+        match &mut self.spare {
+            Spare::Tokens(tokens) => tokens.take(now),
+            Spare::Nothing | Spare::Untokened => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

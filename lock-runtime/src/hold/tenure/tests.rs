@@ -1,0 +1,397 @@
+//! Who gets the lock without the store, and who does not. Time is paused.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{advance, timeout};
+
+use crate::api::guard::LockGuard;
+use crate::api::manager::LockManager;
+use crate::api::request::LockRequest;
+use crate::backend::memory::MemoryStore;
+use crate::backend::quorum::tests::flaky::{Flaky, Mode, Switch};
+use crate::values::error::{LockError, LostReason};
+use crate::values::fence::{FencingToken, TokenRange};
+use crate::values::options::Options;
+use crate::values::{clock, fence};
+
+const MICRO: Duration = Duration::from_micros(1);
+const MS: Duration = Duration::from_millis(1);
+const LEASE: Duration = Duration::from_secs(1);
+
+type Acquire = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
+
+struct Scene {
+    locks: LockManager,
+    switch: Arc<Switch>,
+    /// Always reaches the store.
+    other: LockManager,
+    store: MemoryStore,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene::with(Options::default())
+    }
+
+    fn with(options: Options) -> Scene {
+        let (store, switch) = (MemoryStore::new(), Arc::new(Switch::default()));
+        let locks = LockManager::build(options, |events| {
+            Arc::new(Flaky::new(&store, &switch, events, 0))
+        });
+        let other = LockManager::builder().memory_store(&store).in_memory();
+        Scene {
+            locks,
+            switch,
+            other: other.unwrap(),
+            store,
+        }
+    }
+
+    fn request(&self) -> LockRequest {
+        self.locks.mutex("k").lease(LEASE).wait_forever()
+    }
+
+    /// A hold that was handed over by the store, a moment ago; these requests queue behind it.
+    async fn begin<const N: usize>(
+        &self,
+        first: LockRequest,
+        requests: [LockRequest; N],
+    ) -> (LockGuard, [Acquire; N]) {
+        let guard = self.request().acquire().await.unwrap();
+        let mut first = queued(first).await;
+        let mut others = Vec::new();
+        for request in requests {
+            others.push(queued(request).await);
+        }
+        guard.release().await.unwrap();
+        let guard = now(&mut first).await;
+        advance(10 * MICRO).await;
+        (guard, others.try_into().ok().unwrap())
+    }
+
+    /// The same of the usual requests.
+    async fn begin_usual<const N: usize>(&self) -> (LockGuard, [Acquire; N]) {
+        self.begin(self.request(), [(); N].map(|()| self.request()))
+            .await
+    }
+}
+
+async fn queued(request: LockRequest) -> Acquire {
+    let mut acquire: Acquire = Box::pin(request.acquire());
+    assert!(timeout(Duration::ZERO, &mut acquire).await.is_err());
+    acquire
+}
+
+async fn now(acquire: &mut Acquire) -> LockGuard {
+    let guard = timeout(Duration::ZERO, acquire).await;
+    guard.expect("it has the lock").unwrap()
+}
+
+/// The store cannot be reached, so the release is not known to have happened, and the next one still waits.
+async fn the_store_is_asked(scene: &Scene, guard: LockGuard, next: &mut Acquire) {
+    scene.switch.set(Mode::Away);
+    let released = guard.release().await;
+    assert!(
+        matches!(released, Err(LockError::Unavailable { .. })),
+        "{released:?}"
+    );
+    assert!(timeout(Duration::ZERO, &mut *next).await.is_err());
+    scene.switch.set(Mode::Up);
+    let guard = next.await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lock_goes_from_waiter_to_waiter_without_the_store_in_the_order_in_which_they_came() {
+    let scene = Scene::new();
+    let (mut guard, others) = scene.begin_usual::<20>().await;
+    scene.switch.set(Mode::Away);
+    for mut next in others {
+        let token = guard.fencing_token();
+        guard.release().await.unwrap();
+        guard = now(&mut next).await;
+        assert!(guard.is_held() && guard.fencing_token() > token);
+        assert!(
+            scene
+                .other
+                .mutex("k")
+                .try_acquire()
+                .await
+                .unwrap()
+                .is_none()
+        );
+        advance(10 * MICRO).await;
+    }
+    scene.switch.set(Mode::Up);
+    let token = guard.fencing_token();
+    guard.release().await.unwrap();
+    let guard = scene.other.mutex("k").acquire().await.unwrap();
+    assert!(guard.fencing_token() > token);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_is_dropped_passes_the_lock_on_as_well() {
+    let scene = Scene::new();
+    let (guard, [mut next]) = scene.begin_usual().await;
+    scene.switch.set(Mode::Away);
+    drop(guard);
+    assert!(now(&mut next).await.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_has_left_is_passed_over() {
+    let scene = Scene::new();
+    let (guard, [second, third, mut fourth]) = scene.begin_usual().await;
+    scene.switch.set(Mode::Away);
+    drop(second);
+    guard.release().await.unwrap();
+    // It has the lock, and never took it.
+    drop(third);
+    assert!(now(&mut fourth).await.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_store_is_asked_every_two_milliseconds() {
+    let scene = Scene::new();
+    let (guard, [mut next]) = scene.begin_usual().await;
+    advance(2 * MS).await;
+    the_store_is_asked(&scene, guard, &mut next).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_for_another_lease_goes_through_the_store() {
+    for lease in [LEASE + MS, LEASE - MS] {
+        let scene = Scene::new();
+        let other = scene.request().lease(lease).auto_renew(false);
+        let (guard, [mut next]) = scene.begin(scene.request(), [other]).await;
+        the_store_is_asked(&scene, guard, &mut next).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_for_a_token_goes_through_the_store_if_the_next_one_is_ahead_of_its_clock() {
+    let scene = Scene::new();
+    let (mut guard, others) = scene.begin_usual::<12>().await;
+    // Ten microseconds have passed, and the first token is one ahead of the time already.
+    let mut passed = 0;
+    scene.switch.set(Mode::Away);
+    for mut next in others {
+        let released = guard.release().await;
+        if released.is_err() {
+            break;
+        }
+        guard = now(&mut next).await;
+        passed += 1;
+    }
+    assert_eq!(passed, 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_tokens_none_is_needed() {
+    let scene = Scene::with(Options {
+        fencing: false,
+        ..Options::default()
+    });
+    let (guard, [mut next]) = scene.begin_usual().await;
+    scene.switch.set(Mode::Away);
+    guard.release().await.unwrap();
+    assert_eq!(now(&mut next).await.fencing_token(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_renewal_the_store_is_asked() {
+    let scene = Scene::new();
+    let (guard, [mut next]) = scene.begin_usual().await;
+    guard.renew(LEASE).await.unwrap();
+    the_store_is_asked(&scene, guard, &mut next).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_hold_is_believed_in_for_longer_than_the_store_has_granted() {
+    let scene = Scene::new();
+    let fixed = || scene.request().auto_renew(false);
+    let (guard, [mut next]) = scene.begin(fixed(), [fixed()]).await;
+    let granted = guard.remaining();
+    advance(MS).await;
+    guard.release().await.unwrap();
+    let guard = now(&mut next).await;
+    assert_eq!(guard.remaining(), granted - MS);
+    let lost = guard.lost();
+    advance(granted - MS).await;
+    assert!(!guard.is_held());
+    assert_eq!(lost.await, LostReason::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_hold_is_counted_from_when_its_caller_got_the_lock() {
+    let scene = Scene::new();
+    let short = scene.request().max_hold(50 * MS);
+    let (guard, [mut next]) = scene.begin(scene.request(), [short]).await;
+    advance(MS).await;
+    guard.release().await.unwrap();
+    let guard = now(&mut next).await;
+    assert_eq!(guard.remaining(), 50 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_followed_another_is_renewed_once_its_caller_has_it_and_not_before() {
+    let scene = Scene::new();
+    let (guard, [mut next]) = scene.begin_usual().await;
+    guard.release().await.unwrap();
+    let guard = now(&mut next).await;
+    tokio::time::sleep(3 * LEASE).await;
+    assert!(guard.is_held());
+
+    guard.release().await.unwrap();
+
+    let (guard, [_parked]) = scene.begin_usual().await;
+    guard.release().await.unwrap();
+    let since = tokio::time::Instant::now();
+    let guard = scene.other.mutex("k").wait_forever().acquire().await;
+    assert!(guard.unwrap().is_held());
+    // The cap of a sleep, and slack.
+    assert!(
+        since.elapsed() <= 2 * LEASE + LEASE / 2,
+        "{:?}",
+        since.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_follows_a_hold_that_was_released_by_force_asks_the_store() {
+    let scene = Scene::new();
+    let (guard, [mut second, mut third]) = scene.begin_usual().await;
+    guard.release().await.unwrap();
+    let guard = now(&mut second).await;
+    assert!(scene.other.force_release("k").await.unwrap());
+    assert!(!guard.is_held());
+    let taken = scene.other.mutex("k").try_acquire().await.unwrap();
+    let taken = taken.expect("it was free before the waiter was polled");
+    assert!(timeout(MS, &mut third).await.is_err());
+    taken.release().await.unwrap();
+    assert!(third.await.unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_forgot_the_lock_is_noticed_two_milliseconds_later() {
+    let scene = Scene::new();
+    let (guard, [mut second, third]) = scene.begin_usual().await;
+    scene.store.clear();
+    guard.release().await.unwrap();
+    let guard = now(&mut second).await;
+    advance(2 * MS).await;
+    let released = guard.release().await;
+    let lost = matches!(
+        released,
+        Err(LockError::Lost {
+            reason: LostReason::Refused,
+            ..
+        })
+    );
+    assert!(lost, "{released:?}");
+    assert!(third.await.unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_became_a_read_is_given_back_to_the_store() {
+    let scene = Scene::new();
+    let write = || scene.locks.write("k").lease(LEASE).wait_forever();
+    let guard = write().acquire().await.unwrap();
+    let mut next = queued(write()).await;
+    guard.release().await.unwrap();
+    let mut guard = now(&mut next).await;
+    guard.downgrade().await.unwrap();
+    assert!(
+        scene
+            .other
+            .write("k")
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
+    guard.release().await.unwrap();
+    let guard = scene.other.write("k").try_acquire().await.unwrap();
+    assert!(guard.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_to_stay_taken_is_not_passed_on_before() {
+    let scene = Scene::new();
+    let (mut guard, [mut next]) = scene.begin_usual().await;
+    guard.handles.keep_for(LEASE / 2);
+    guard.release().await.unwrap();
+    assert!(timeout(LEASE / 2 - MS, &mut next).await.is_err());
+    assert!(next.await.unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_closes_gives_the_lock_back() {
+    let scene = Scene::new();
+    let (guard, [next]) = scene.begin_usual().await;
+    let locks = scene.locks.clone();
+    let closing = tokio::spawn(async move { locks.shutdown().await });
+    tokio::task::yield_now().await;
+    guard.release().await.unwrap();
+    let refused = next.await;
+    assert!(
+        matches!(refused, Err(LockError::ShuttingDown { .. })),
+        "{refused:?}"
+    );
+    closing.await.unwrap();
+    assert_eq!(scene.store.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_of_a_fenced_lock_leave_no_gap_among_those_who_waited() {
+    let scene = Scene::new();
+    let fenced = || scene.locks.fenced("f").lease(LEASE).wait_forever();
+    let mut guard = fenced().acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..5 {
+        waiting.push(queued(fenced()).await);
+    }
+    for (next, number) in waiting.iter_mut().zip(2..) {
+        guard.release().await.unwrap();
+        guard = now(next).await;
+        assert_eq!(guard.fencing_token().unwrap().get(), number);
+        scene.switch.set(Mode::Away);
+    }
+    scene.switch.set(Mode::Up);
+    guard.release().await.unwrap();
+    assert_eq!(
+        fenced()
+            .acquire()
+            .await
+            .unwrap()
+            .fencing_token()
+            .unwrap()
+            .get(),
+        7
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_range_gives_each_token_once_and_none_ahead_of_the_stores_clock() {
+    let token = |number| FencingToken::checked(number).unwrap();
+    let heard = clock::now();
+    let mut range = TokenRange::new(token(100), token(104), Some((101, heard)));
+    assert_eq!(range.take(heard), Some(token(101)));
+    assert_eq!(range.take(heard), None, "its time is 101");
+    assert_eq!(range.take(heard + MICRO), Some(token(102)));
+    assert_eq!(range.take(heard + LEASE), Some(token(103)));
+    assert_eq!(range.take(heard + LEASE), Some(token(104)));
+    assert_eq!(range.take(heard + LEASE), None);
+    let mut counted = TokenRange::new(token(1), token(2), None);
+    assert_eq!(counted.take(heard), Some(token(2)));
+    assert_eq!(counted.take(heard), None);
+    let far = u64::try_from((2 * MS).as_micros()).unwrap();
+    assert_eq!(
+        fence::SPARE_TOKENS,
+        far,
+        "as many as a tenure has microseconds"
+    );
+}

@@ -1,0 +1,150 @@
+//! The lock goes to the next waiter of this process: without the store while a tenure lasts, else in one round trip.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::{Departure, undo};
+use crate::backend::{Fault, Granted, HandedOver, Released};
+use crate::hold::core::Core;
+use crate::hold::handle::HoldHandle;
+use crate::hold::tenure::Tenure;
+use crate::observe;
+use crate::queue::{Head, Successor, Turn};
+use crate::values::clock::{self, Moment};
+use crate::values::error::LockError;
+use crate::values::fence::SPARE_TOKENS;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::options::HoldOptions;
+
+/// Makes the next waiter of this process the holder if the tenure can serve it, and gives the head back if not. The
+/// store is not asked: it knows the holder that it knew before.
+pub(super) fn pass_on(
+    core: &Arc<Core>,
+    head: Head,
+    holder: HolderId,
+    mut tenure: Tenure,
+) -> Option<Head> {
+    if !core.life.is_open() {
+        return Some(head);
+    }
+    let now = clock::now();
+    let mut granted = None;
+    let successor = head.successor_if(|options| {
+        granted = tenure.grant(options, now);
+        granted.is_some()
+    });
+    match (successor, granted) {
+        (Some(successor), Some(granted)) => {
+            let tenure = Some(tenure);
+            become_holder(core, head, successor, (holder, granted, now), tenure);
+            None
+        }
+        _ => Some(head),
+    }
+}
+
+/// The successor has the lock from here on, as `holder`. It is renewed once its caller has taken it.
+fn become_holder(
+    core: &Arc<Core>,
+    head: Head,
+    successor: Successor,
+    (holder, granted, granted_at): (HolderId, Granted, Moment),
+    tenure: Option<Tenure>,
+) {
+    let key = head.key().clone();
+    let hold_options = HoldOptions {
+        renewed: false,
+        ..successor.hold_options
+    };
+    observe::handed_over(hold_options.label);
+    let handle = HoldHandle::admit(
+        core,
+        &key,
+        Some(head),
+        holder,
+        hold_options,
+        granted,
+        granted_at,
+    );
+    if let Some(tenure) = tenure {
+        handle.hold().keep_tenure(tenure);
+    }
+    if core.life.is_open() {
+        successor.give(Turn::Held(handle.unclaimed()));
+    }
+    // Else both are dropped: the successor is told that the manager closes, and the lock is given back.
+}
+
+impl Departure {
+    /// Makes the successor the holder, in one round trip. Always runs to its end; `done` is told before the last of the
+    /// cleaning up, which can take as long as the successor's lease.
+    pub(super) async fn hand_over(
+        mut self,
+        successor: Successor,
+        done: oneshot::Sender<Result<(), LockError>>,
+    ) {
+        let core = self.core.clone();
+        let (Some(head), Some(store)) = (self.head.take(), core.backend.hand_off()) else {
+            return;
+        };
+        let key = head.key().clone();
+        let (from, to) = (self.hold.holder(), core.ids.fresh());
+        let lease = successor.hold_options.ttl.duration();
+        let call = core.acquire_request(&key, to, &successor.hold_options, clock::now());
+        let hold_ref = call.hold_ref;
+        let spare = match key.kind() {
+            // It counts holds: what nobody takes is a gap that people see.
+            Kind::Fenced => head.waiters().min(SPARE_TOKENS),
+            _ => SPARE_TOKENS,
+        };
+        let fault = match store.hand_over(from, call, spare).await {
+            Ok(HandedOver::Done {
+                granted,
+                strangers,
+                spare,
+            }) => {
+                let strangers = strangers.map(|others| others + readers_of(&core, &key));
+                head.budget(|budget| budget.handed_over(strangers));
+                self.settled = true;
+                let ttl = successor.hold_options.ttl;
+                let tenure = Tenure::new(ttl, granted, spare, clock::now());
+                let grant = (to, granted, granted.sent_at);
+                become_holder(&core, head, successor, grant, tenure);
+                let _ = done.send(Ok(()));
+                return;
+            }
+            Ok(HandedOver::NotHeld) => {
+                successor.give(Turn::Head(head));
+                let _ = done.send(self.conclude(Released::NotHeld));
+                return;
+            }
+            // The old holder has released; what was granted to the new one is given back by the backend.
+            Err(Fault::TooFew(source)) => {
+                head.heard_from_store(Some(&source));
+                self.settled = true;
+                successor.give(Turn::Head(head));
+                let _ = done.send(Ok(()));
+                return;
+            }
+            Err(fault) => fault,
+        };
+        let unknown = matches!(fault, Fault::Unknown(_));
+        successor.give(Turn::Head(head));
+        self.unanswered |= unknown;
+        // First the old holder, then the new one: whichever of them the store has by the time, and however late the
+        // lost request arrives, neither is left behind.
+        let outcome = self.give_back().await;
+        let _ = done.send(outcome);
+        if unknown {
+            undo(&core, hold_ref, clock::now() + lease).await;
+        }
+    }
+}
+
+/// One if readers of this process wait beside the writers: they are in another queue, and no less strangers there.
+fn readers_of(core: &Core, key: &Key) -> u64 {
+    u64::from(key.kind() == Kind::Write && core.queues.is_open(&key.as_kind(Kind::Read)))
+}
