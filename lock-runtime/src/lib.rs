@@ -110,7 +110,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!
 //! | event | what happens | where |
 //! |---|---|---|
-//! | release | renewal stops, the release is sent; or the hold is handed over to the next local waiter | `release/mod.rs` |
+//! | release | renewal stops, the release is sent; or the lock goes to the next local waiter | `release/mod.rs`, `release/hand_over.rs` |
 //! | drop of a guard | the same, in the background; never blocks, never panics, with or without a runtime | `release/mod.rs` |
 //! | drop of an acquiring future | it leaves the queue; what the store may have granted is undone | `queue/waiter.rs`, `queue/head.rs`, `acquire/fair.rs`; `backend/redis/kinds/acquire.rs` |
 //! | panic in a body | the body is dropped, then the lock is released in the background | `protect/mod.rs`, `release/mod.rs` |

@@ -8,9 +8,10 @@ use crate::values::fence::FencingToken;
 use crate::values::options::HoldOptions;
 use crate::values::ttl::Ttl;
 
-/// How long the store is not asked. By then others may wait, the lock may have been released by force, and the tokens
-/// that were set aside are used up.
-const LONGEST: Duration = Duration::from_millis(2);
+/// For how long the store is not asked: by then others may wait, or the lock may have been released by force.
+const LENGTH: Duration = Duration::from_millis(2);
+/// So many round trips at least: each tenure costs one, in which nobody has the lock.
+const LENGTH_IN_ROUND_TRIPS: u32 = 4;
 
 /// What the holds of one tenure have in common: the holder id by which the store knows them, and the lease.
 ///
@@ -26,15 +27,26 @@ pub(crate) struct Tenure {
 }
 
 impl Tenure {
-    /// Begins with what the store has just granted to a hold with these options.
-    pub(crate) fn new(ttl: Ttl, granted: Granted, spare: Spare, now: Moment) -> Option<Tenure> {
-        let tenure = Tenure {
+    /// Begins with what the store has just granted, for that lease. `None` if nothing was set aside.
+    pub(crate) fn new(
+        ttl: Ttl,
+        granted: Granted,
+        spare: Spare,
+        round_trip: Duration,
+        now: Moment,
+    ) -> Option<Tenure> {
+        if matches!(spare, Spare::Nothing) {
+            return None;
+        }
+        // A fraction of the lease: what is left of it is worth having, and no renewal is due yet.
+        let length = LENGTH.max(round_trip * LENGTH_IN_ROUND_TRIPS);
+        let length = length.min(ttl.duration() / 10);
+        Some(Tenure {
             ttl,
             sent_at: granted.sent_at,
-            until: now + LONGEST,
+            until: now + length,
             spare,
-        };
-        (!matches!(spare, Spare::Nothing)).then_some(tenure)
+        })
     }
 
     /// What a hold with these options is granted, if the tenure can serve it. Its lease is the one that the store knows:

@@ -110,7 +110,8 @@ impl Departure {
                 head.budget(|budget| budget.handed_over(strangers));
                 self.settled = true;
                 let ttl = successor.hold_options.ttl;
-                let tenure = Tenure::new(ttl, granted, spare, clock::now());
+                let round_trip = core.backend.round_trip(&key);
+                let tenure = Tenure::new(ttl, granted, spare, round_trip, clock::now());
                 let grant = (to, granted, granted.sent_at);
                 become_holder(&core, head, successor, grant, tenure);
                 let _ = done.send(Ok(()));
