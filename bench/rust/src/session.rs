@@ -1,0 +1,109 @@
+//! One run: tasks that acquire and release until the time is over.
+
+use std::io::Read;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::peers::{Lock, Peer};
+use crate::recorder::Recorder;
+use crate::register::Register;
+use crate::report::{self, cpu_time};
+
+/// The same load runs for so long before anything is counted.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+pub(crate) struct Session {
+    /// Every task wants one key; else each has a key of its own.
+    pub(crate) hot: bool,
+    pub(crate) tasks: usize,
+    pub(crate) length: Duration,
+    pub(crate) register: Option<String>,
+}
+
+/// What all tasks share.
+struct Shared {
+    start: Instant,
+    end: Instant,
+    register: Option<Register>,
+    waits: Mutex<Recorder>,
+    gaps: Mutex<Recorder>,
+}
+
+/// What became of one task.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) pairs: u64,
+    pub(crate) all_pairs: u64,
+    pub(crate) overlaps: u64,
+}
+
+pub(crate) async fn run<P: Peer>(peer: P, session: Session) -> String {
+    let locks: Vec<P::Lock> = (0..session.tasks)
+        .map(|task| match session.hot {
+            true => peer.lock("bench:hot"),
+            false => peer.lock(&format!("bench:own:{task}")),
+        })
+        .collect();
+    wait_for_the_others().await;
+
+    let start = Instant::now() + WARM_UP;
+    let shared = Arc::new(Shared {
+        start,
+        end: start + session.length,
+        register: session.register.as_deref().map(Register::open),
+        waits: Mutex::default(),
+        gaps: Mutex::default(),
+    });
+    let tasks: Vec<_> = locks
+        .into_iter()
+        .map(|lock| tokio::spawn(cycle(lock, shared.clone())))
+        .collect();
+    tokio::time::sleep_until(shared.start.into()).await;
+    let before = cpu_time();
+    tokio::time::sleep_until(shared.end.into()).await;
+    let cpu = cpu_time() - before;
+    let mut tallies = Vec::new();
+    for task in tasks {
+        tallies.push(task.await.expect("a task that does not panic"));
+    }
+    let (waits, gaps) = (shared.waits.lock().unwrap(), shared.gaps.lock().unwrap());
+    report::line(session.length, cpu, &tallies, &waits, &gaps)
+}
+
+/// Says that it is ready, and begins with the next line of the standard input, or its end.
+async fn wait_for_the_others() {
+    eprintln!("ready");
+    let line = tokio::task::spawn_blocking(|| {
+        let mut byte = [0];
+        while std::io::stdin().read(&mut byte).is_ok_and(|read| read == 1) && byte != *b"\n" {}
+    });
+    line.await.expect("a line");
+}
+
+async fn cycle<L: Lock>(mut lock: L, shared: Arc<Shared>) -> Tally {
+    let mut tally = Tally::default();
+    loop {
+        let asked = Instant::now();
+        if asked >= shared.end {
+            return tally;
+        }
+        let guard = lock.acquire().await;
+        let acquired = Instant::now();
+        let counts = acquired >= shared.start;
+        if let Some(register) = &shared.register {
+            let (overlap, gap) = register.enter();
+            tally.overlaps += u64::from(overlap);
+            if let (Some(gap), true) = (gap, counts) {
+                shared.gaps.lock().unwrap().add(gap);
+            }
+            tally.overlaps += u64::from(register.leave());
+        }
+        lock.release(guard).await;
+        let released = Instant::now();
+        tally.all_pairs += 1;
+        tally.pairs += u64::from(released >= shared.start && released < shared.end);
+        if counts {
+            shared.waits.lock().unwrap().add(acquired - asked);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What operations cost, in numbers that do not depend on the machine: requests, the commands of their scripts,
+//! allocations, and the size of a future. A change that makes one of them grow has to say so here.
+
+use lock_runtime::{LockError, LockManager, distributed_lock, key};
+use tests::{CommandStats, RedisServer};
+use tokio::sync::Mutex;
+
+#[global_allocator]
+static ALLOCATOR: dhat::Alloc = dhat::Alloc;
+
+/// Of a cycle of a lock that nobody else wants.
+const MOST_COMMANDS: u64 = 8;
+const MOST_BLOCKS: u64 = 25;
+/// Of a cycle of a lock that goes from task to task.
+const MOST_BLOCKS_IN_A_TENURE: u64 = 10;
+
+/// The allocator counts for the whole process: one test at a time.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+/// Allocations since the profiler began.
+fn blocks() -> u64 {
+    dhat::HeapStats::get().total_blocks
+}
+
+fn profiler() -> dhat::Profiler {
+    dhat::Profiler::builder().testing().build()
+}
+
+async fn cycle(locks: &LockManager) {
+    let guard = locks.mutex("k").wait_forever().acquire().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_free_lock_costs_two_requests_few_commands_and_few_allocations() {
+    let _alone = ALONE.lock().await;
+    const CYCLES: u64 = 200;
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    for _ in 0..100 {
+        cycle(&locks).await;
+    }
+    let _profiler = profiler();
+    let (before, allocated) = (CommandStats::of(&server), blocks());
+    for _ in 0..CYCLES {
+        cycle(&locks).await;
+    }
+    let allocated = blocks() - allocated;
+    let commands = CommandStats::of(&server).since(&before);
+    let (scripts, inside) = (commands.scripts(), commands.total() - commands.scripts());
+    println!("{allocated} allocations, {scripts} scripts, {commands:?} for {CYCLES} cycles");
+    assert_eq!(scripts, 2 * CYCLES);
+    // HLEN, TIME, GET and SET of the fence, PEXPIRE, HSET; HDEL, PUBLISH. And some PINGs.
+    assert!(
+        inside <= MOST_COMMANDS * CYCLES + CYCLES / 10,
+        "{commands:?}"
+    );
+    assert!(
+        allocated <= MOST_BLOCKS * CYCLES + CYCLES / 10,
+        "{allocated} allocations for {CYCLES} cycles"
+    );
+}
+
+#[tokio::test]
+async fn a_lock_that_goes_round_inside_a_process_costs_hardly_any_request() {
+    let _alone = ALONE.lock().await;
+    const CYCLES: u64 = 200;
+    const TASKS: u64 = 8;
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    cycle(&locks).await;
+    let _profiler = profiler();
+    let (before, allocated) = (CommandStats::of(&server), blocks());
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| {
+            let locks = locks.clone();
+            tokio::spawn(async move {
+                for _ in 0..CYCLES {
+                    cycle(&locks).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let allocated = blocks() - allocated;
+    let scripts = CommandStats::of(&server).since(&before).scripts();
+    let cycles = CYCLES * TASKS;
+    println!("{allocated} allocations, {scripts} scripts for {cycles} cycles of {TASKS} tasks");
+    // One for each tenure of 2 ms, and the last holds, behind which nobody waits.
+    assert!(
+        scripts <= cycles / 4,
+        "{scripts} scripts for {cycles} cycles"
+    );
+    assert!(
+        allocated <= MOST_BLOCKS_IN_A_TENURE * cycles,
+        "{allocated} allocations for {cycles} cycles"
+    );
+}
+
+/// A body of a known size.
+async fn body(id: u64) -> Result<u64, LockError> {
+    let ballast = [id; 25];
+    tokio::task::yield_now().await;
+    Ok(ballast.iter().sum())
+}
+
+#[distributed_lock(key = "order:{id}", manager = locks)]
+async fn annotated(locks: &LockManager, id: u64) -> Result<u64, LockError> {
+    body(id).await
+}
+
+async fn by_hand(locks: &LockManager, id: u64) -> Result<u64, LockError> {
+    let guard = locks.mutex(key!("order:{id}")).acquire().await?;
+    guard.protect(body(id)).await.into_result()?
+}
+
+#[tokio::test]
+async fn the_attribute_allocates_no_more_than_the_call_by_hand_and_adds_little_to_the_future() {
+    let _alone = ALONE.lock().await;
+    let locks = LockManager::in_memory();
+    for id in 0..100 {
+        annotated(&locks, id).await.unwrap();
+        by_hand(&locks, id).await.unwrap();
+    }
+    const CALLS: u64 = 100;
+    let _profiler = profiler();
+    let mut allocated = Vec::new();
+    for run in 0..2 {
+        let before = blocks();
+        for id in 0..CALLS {
+            if run == 0 {
+                annotated(&locks, id).await.unwrap();
+            } else {
+                by_hand(&locks, id).await.unwrap();
+            }
+        }
+        allocated.push(blocks() - before);
+    }
+    // A few of the watchdog's own may fall into either run.
+    assert!(
+        allocated[0] <= allocated[1] + CALLS / 10,
+        "{} allocations annotated, {} by hand, for {CALLS} calls",
+        allocated[0],
+        allocated[1]
+    );
+
+    let plain = size_of_val(&body(1));
+    let whole = size_of_val(&annotated(&locks, 1));
+    println!(
+        "{} allocations a call; future: body {plain} bytes, annotated {whole}",
+        allocated[0] / CALLS
+    );
+    // The waiting and the running do not overlap: the larger of the two decides.
+    let waiting = size_of_val(&locks.mutex("x").acquire());
+    assert!(
+        whole <= waiting.max(plain) + 640,
+        "body {plain} bytes, waiting {waiting}, annotated {whole}"
+    );
+}
