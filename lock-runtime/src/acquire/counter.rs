@@ -10,7 +10,7 @@ use crate::acquire::checked_request::CheckedRequest;
 use crate::acquire::contend::{Asked, Contender, contend, pauses_after_faults};
 use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::hold::core::Core;
-use crate::queue::{Entry, Head, Turn};
+use crate::queue::{Entered, Head, Turn};
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, StoreError};
 use crate::values::key::Key;
@@ -60,8 +60,8 @@ impl Counter<'_> {
 
     /// Refuses those who begin something once the manager closes. Callers that end something are let through for longer:
     /// what a body does not give back because of a shutdown, nobody ever will.
-    pub(crate) fn admitted(self) -> Result<Self, LockError> {
-        self.core.life.admit(&self.key)?;
+    pub(crate) fn if_open(self) -> Result<Self, LockError> {
+        self.core.life.check_open(&self.key)?;
         Ok(self)
     }
 
@@ -91,7 +91,7 @@ impl Counter<'_> {
     ) -> Result<T, LockError> {
         // Counted before the look: a shutdown that does not see it has stopped the manager before.
         let _under_way = self.core.life.background.enter();
-        self.core.life.admit_last(&self.key)?;
+        self.core.life.check_not_stopped(&self.key)?;
         let deadline = clock::now() + self.core.options.call_timeout;
         let mut pauses = pauses_after_faults();
         loop {
@@ -142,8 +142,8 @@ impl Counter<'_> {
 /// Waits behind the others of this process who want something of the counter.
 pub(crate) async fn turn(attempt: &Attempt) -> Result<Turn, LockError> {
     let waiter = match attempt.enter()? {
-        Entry::Head(head) => return Ok(Turn::Head(head)),
-        Entry::Queued(waiter) => waiter,
+        Entered::Head(head) => return Ok(Turn::Head(head)),
+        Entered::Queued(waiter) => waiter,
     };
     let turn = attempt.wait_in_queue(waiter).await?;
     match &turn {

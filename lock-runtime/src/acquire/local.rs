@@ -8,7 +8,7 @@ use crate::backend::{Acquired, Fault, Listen};
 use crate::hold::handle::HoldHandle;
 use crate::observe;
 use crate::queue::handoff_budget::HandoffBudget;
-use crate::queue::{self, Entry, Head, Turn, Waiter};
+use crate::queue::{self, Entered, Head, Turn, Waiter};
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, StoreError};
 use crate::values::kind::Kind;
@@ -22,8 +22,8 @@ const LONG_LOCAL_WAIT: Duration = Duration::from_secs(1);
 pub(crate) async fn acquire(attempt: &Attempt, mut now: Moment) -> Result<HoldHandle, LockError> {
     loop {
         let turn = match attempt.enter()? {
-            Entry::Head(head) => Turn::Head(head),
-            Entry::Queued(waiter) => {
+            Entered::Head(head) => Turn::Head(head),
+            Entered::Queued(waiter) => {
                 let turn = attempt.wait_in_queue(waiter).await?;
                 now = clock::now();
                 turn
@@ -60,8 +60,8 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
 /// to wait itself.
 async fn short_queue(attempt: &Attempt) -> Result<Option<Head>, LockError> {
     let turn = match attempt.enter()? {
-        Entry::Head(head) => return Ok(Some(head)),
-        Entry::Queued(waiter) => attempt.wait_in_queue(waiter).await,
+        Entered::Head(head) => return Ok(Some(head)),
+        Entered::Queued(waiter) => attempt.wait_in_queue(waiter).await,
     };
     match turn {
         Ok(Turn::Head(head)) => Ok(Some(head)),
@@ -96,7 +96,7 @@ pub(crate) async fn at_the_head(
 
 impl Attempt {
     /// Becomes the head of the local queue, or waits in it.
-    pub(crate) fn enter(&self) -> Result<Entry, LockError> {
+    pub(crate) fn enter(&self) -> Result<Entered, LockError> {
         self.core
             .queues
             .enter(self.key(), self.request.hold_options)
@@ -192,7 +192,7 @@ impl Contender for HeadSeat<'_> {
                 // Where the store may admit the next one as well, the turn goes on at once.
                 let mut head = self.head.take();
                 match self.attempt.kind() {
-                    Kind::Read => head.take().into_iter().for_each(Head::admit_all),
+                    Kind::Read => head.take().into_iter().for_each(Head::let_all_go),
                     kind => head = head.filter(|_| kind.is_exclusive()),
                 }
                 Asked::Granted(self.attempt.admit(head, holder, granted))

@@ -37,8 +37,8 @@ pub(crate) async fn acquire(
     // Read anew after everything that may have taken time, and only there.
     let mut now = attempt.deadline.since;
     if let Some(ancestor) = ancestor(&attempt.core, &attempt.request, &caller)? {
-        let at_once = match ancestor.turn_now(attempt.kind()) {
-            Some(turn) => enter_nested(&attempt, &ancestor, turn)?,
+        let at_once = match ancestor.access_now(attempt.kind()) {
+            Some(access) => enter_nested(&attempt, &ancestor, access)?,
             None => None,
         };
         let handle = match at_once {
@@ -52,7 +52,7 @@ pub(crate) async fn acquire(
         now = clock::now();
     }
     // After the re-entry: a body that a shutdown lets finish may still nest.
-    attempt.core.life.admit(attempt.key())?;
+    attempt.core.life.check_open(attempt.key())?;
     loop {
         // Boxed: a mutex need not carry the size of the others.
         let mut handle = match attempt.kind() {
@@ -62,7 +62,7 @@ pub(crate) async fn acquire(
         };
         now = clock::now();
         // Dropping the handle gives the lock back.
-        attempt.core.life.admit(attempt.key())?;
+        attempt.core.life.check_open(attempt.key())?;
         if came_too_late(handle.hold(), &attempt.request, now) {
             if !attempt.deadline.is_over_at(now) {
                 continue;
@@ -85,14 +85,14 @@ pub(crate) async fn try_acquire(
     request.wait = Some(Duration::ZERO);
     let attempt = Attempt::new(core, request);
     while let Some(ancestor) = ancestor(&attempt.core, &attempt.request, &caller)? {
-        let Some(turn) = ancestor.turn_now(attempt.kind()) else {
+        let Some(access) = ancestor.access_now(attempt.kind()) else {
             return Ok(None);
         };
-        if let Some(handle) = enter_nested(&attempt, &ancestor, turn)? {
+        if let Some(handle) = enter_nested(&attempt, &ancestor, access)? {
             return Ok(Some(handle.acquired_in(caller.frame())));
         }
     }
-    attempt.core.life.admit(attempt.key())?;
+    attempt.core.life.check_open(attempt.key())?;
     let asked = match attempt.kind() {
         Kind::Fair => Box::pin(fair::try_acquire(&attempt)).await,
         // Other readers of this process are not in its way.
@@ -101,7 +101,7 @@ pub(crate) async fn try_acquire(
     };
     match asked {
         Some(Asked::Granted(handle)) => {
-            attempt.core.life.admit(attempt.key())?;
+            attempt.core.life.check_open(attempt.key())?;
             // A hold that was lost before its caller saw it is no hold.
             handle.hold().check()?;
             Ok(Some(acquired(&attempt, handle, &caller)))

@@ -165,7 +165,7 @@ async fn at_once(
     }
     // Until the grants count as guards: a shutdown in between would leave the locks to their leases.
     let _asking = core.life.under_way.enter();
-    core.life.admit(&first.key)?;
+    core.life.check_open(&first.key)?;
     let mut heads = Vec::with_capacity(members.len());
     for (_, request) in members {
         match core.queues.try_enter(&request.key) {
@@ -208,7 +208,7 @@ async fn at_once(
         handles.push(handle.acquired_in(caller.frame()));
         observe::acquired(request.hold_options.label, request.key.name(), since);
     }
-    core.life.admit(&first.key)?;
+    core.life.check_open(&first.key)?;
     Ok(AtOnce::Taken(handles))
 }
 

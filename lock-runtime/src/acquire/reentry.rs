@@ -44,7 +44,7 @@ pub(crate) fn ancestor(
     Ok(ancestor)
 }
 
-/// Shares the hold of an ancestor, after waiting for the turn under it. `None` if the request is nested in no hold of
+/// Shares the hold of an ancestor, after waiting for the access under it. `None` if the request is nested in no hold of
 /// the lock any more: it was released meanwhile, or another task than the ancestor's polls the request now.
 pub(crate) async fn acquire(
     attempt: &Attempt,
@@ -56,11 +56,11 @@ pub(crate) async fn acquire(
         deadline,
     } = attempt;
     while let Some(level) = ancestor(core, request, caller)? {
-        let turn = tokio::select! {
+        let access = tokio::select! {
             biased;
             // Looked at before every poll of the others.
             () = until_stranger(attempt, caller, &level) => continue,
-            Some(turn) = level.turn(attempt.kind()) => turn,
+            Some(access) = level.access(attempt.kind()) => access,
             () = level.hold.clone().over() => match level.hold.loss() {
                 Some(reason) if !level.hold.is_left() => {
                     return Err(level.hold.lost_error(reason, false));
@@ -69,7 +69,7 @@ pub(crate) async fn acquire(
             },
             () = deadline.over() => return Err(attempt.busy(None)),
         };
-        if let Some(handle) = enter_nested(attempt, &level, turn)? {
+        if let Some(handle) = enter_nested(attempt, &level, access)? {
             return Ok(Some(handle));
         }
     }
@@ -88,17 +88,17 @@ async fn until_stranger(attempt: &Attempt, caller: &Caller, level: &Arc<Level>) 
     .await;
 }
 
-/// Shares the ancestor's hold in the turn under it. `None` if it is no ancestor any more.
+/// Shares the ancestor's hold in the access under it. `None` if it is no ancestor any more.
 ///
 /// # Errors
 /// [`LockError::Lost`] if the hold is lost.
 pub(crate) fn enter_nested(
     attempt: &Attempt,
     level: &Arc<Level>,
-    turn: OwnedSemaphorePermit,
+    access: OwnedSemaphorePermit,
 ) -> Result<Option<HoldHandle>, LockError> {
     let (kind, hold) = (attempt.kind(), &level.hold);
-    let Some(path) = level.path(turn) else {
+    let Some(path) = level.path(access) else {
         return Ok(None);
     };
     let options = attempt.request.hold_options;

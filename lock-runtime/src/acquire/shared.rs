@@ -8,7 +8,7 @@ use crate::acquire::contend::Asked;
 use crate::acquire::local::{HeadSeat, at_the_head};
 use crate::backend::Acquired;
 use crate::hold::handle::HoldHandle;
-use crate::queue::{Entry, Turn};
+use crate::queue::{Entered, Turn};
 use crate::values::clock;
 use crate::values::error::LockError;
 
@@ -30,8 +30,8 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
             None
         };
         let head = match attempt.enter()? {
-            Entry::Head(head) => head,
-            Entry::Queued(waiter) => match attempt.wait_in_queue(waiter).await? {
+            Entered::Head(head) => head,
+            Entered::Queued(waiter) => match attempt.wait_in_queue(waiter).await? {
                 Turn::Head(head) => return at_the_head(attempt, head, clock::now()).await,
                 // Holds of readers do not own the turn, and are not handed over.
                 Turn::Held(_) => continue,

@@ -55,7 +55,7 @@ impl Latch {
     /// # Cancel safety
     /// Dropping the future may leave it set or not.
     pub async fn try_set_count(&self, count: u64) -> Result<bool, LockError> {
-        let counter = self.counter().await?.admitted()?;
+        let counter = self.counter().await?.if_open()?;
         check_count("the count of a latch", count)?;
         if count == 0 {
             return Err(config("a latch waits for 1 event at least, not for 0"));
@@ -151,7 +151,7 @@ impl LatchRequest {
 
     async fn wait_until_open(self) -> Result<(), LockError> {
         let LatchRequest { latch, wait } = self;
-        let counter = latch.counter().await?.admitted()?;
+        let counter = latch.counter().await?.if_open()?;
         check_wait(wait)?;
         let attempt = counter.attempt(wait)?;
         let (counters, reference) = (counter.counters, counter.reference());
@@ -178,7 +178,7 @@ impl LatchRequest {
         let until = counter.until(&attempt, Some(&head), ask, Fault::is_passing);
         until.await?;
         // Those who came after the question may have seen the latch being set before they did: they ask again.
-        head.admit_those(asked);
+        head.let_go(asked);
         Ok(())
     }
 }

@@ -203,7 +203,7 @@ impl LockManager {
         coop::consume_budget().await;
         let key = self.core.key(name, Kind::Mutex)?;
         self.core.start_here()?;
-        self.core.life.admit(&key)?;
+        self.core.life.check_open(&key)?;
         Ok(key)
     }
 
@@ -245,7 +245,7 @@ impl LockManager {
         let drain_until = clock::now() + DRAIN;
         let drained = async {
             let _ = tokio::time::timeout(REACTION, core.life.in_hand.zero()).await;
-            core.life.settled().await;
+            core.life.idle().await;
             core.backend.drained().await;
         };
         tokio::select! {
@@ -263,7 +263,7 @@ impl LockManager {
         self.core.life.spawn_uncounted(async move {
             let settled = async {
                 core.life.holds_ended().await;
-                core.life.settled().await;
+                core.life.idle().await;
                 core.backend.drained().await;
             };
             tokio::select! {

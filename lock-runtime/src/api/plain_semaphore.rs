@@ -163,7 +163,7 @@ impl PlainRequest {
         } = self;
         let counter = Counter::new(&core, &name, CounterKind::Semaphore)
             .await?
-            .admitted()?;
+            .if_open()?;
         check_permits(permits)?;
         check_wait(wait)?;
         let attempt = counter.attempt(wait)?;

@@ -80,7 +80,7 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropping the future may leave it set or not.
     pub async fn try_set_permits(&self, permits: u64) -> Result<bool, LockError> {
-        let counter = self.counter().await?.admitted()?;
+        let counter = self.counter().await?.if_open()?;
         check_count("the number of permits", permits)?;
         counter
             .once(|counters, counter, timeout| counters.set(counter, permits, timeout))
@@ -97,7 +97,7 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropping the future may leave it set or not.
     pub async fn set_permits(&self, permits: u64) -> Result<(), LockError> {
-        let counter = self.counter().await?.admitted()?;
+        let counter = self.counter().await?.if_open()?;
         check_count("the number of permits", permits)?;
         counter
             .once(|counters, counter, timeout| counters.limit(counter.key, permits, timeout))

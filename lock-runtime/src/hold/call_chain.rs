@@ -33,70 +33,70 @@ pub(crate) struct Level {
     pub(crate) kind: Kind,
     /// A level admits one nested path at a time, or several that only read; the others wait for it in the order they
     /// came.
-    turn: Arc<Semaphore>,
-    /// The turns that the guard itself has under its own ancestors, if it is nested.
-    path: Box<[Weak<Turn>]>,
+    access: Arc<Semaphore>,
+    /// The accesses that the guard itself has under its own ancestors, if it is nested.
+    path: Box<[Weak<Access>]>,
     /// The guard left its hold while that was good.
     left: AtomicBool,
     /// The lock before this one, in a guard that holds several.
     before: Option<Arc<Level>>,
 }
 
-/// What a level's turn is divided into.
-const WHOLE_TURN: u32 = 1 << 20;
+/// What the access under a level is divided into.
+const WHOLE_ACCESS: u32 = 1 << 20;
 
-/// A nested guard's turn under an ancestor. The guards that are nested in this guard have it, too: they are on the
+/// A nested guard's access under an ancestor. The guards that are nested in this guard have it, too: they are on the
 /// same path, and keep others out when this guard has left.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct Access {
     under: Arc<Level>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// A nested guard's turns under all of its ancestors that share its hold.
-pub(crate) type Path = Box<[Arc<Turn>]>;
+/// A nested guard's accesses under all of its ancestors that share its hold.
+pub(crate) type Path = Box<[Arc<Access>]>;
 
 impl Level {
     pub(crate) fn new(
         hold: Arc<Hold>,
         kind: Kind,
-        path: &[Arc<Turn>],
+        path: &[Arc<Access>],
         before: Option<Arc<Level>>,
     ) -> Arc<Level> {
         Arc::new(Level {
             hold,
             kind,
-            turn: Arc::new(Semaphore::new(WHOLE_TURN as usize)),
+            access: Arc::new(Semaphore::new(WHOLE_ACCESS as usize)),
             path: path.iter().map(Arc::downgrade).collect(),
             left: AtomicBool::new(false),
             before,
         })
     }
 
-    /// The turn of a nested request of that kind, if it is free.
-    pub(crate) fn turn_now(&self, kind: Kind) -> Option<OwnedSemaphorePermit> {
-        let turn = self.turn.clone();
-        turn.try_acquire_many_owned(part_of_turn(kind)).ok()
+    /// The access of a nested request of that kind, if it is free.
+    pub(crate) fn access_now(&self, kind: Kind) -> Option<OwnedSemaphorePermit> {
+        let access = self.access.clone();
+        access.try_acquire_many_owned(part_of_access(kind)).ok()
     }
 
-    /// Waits for the turn of a nested request of that kind.
-    pub(crate) async fn turn(&self, kind: Kind) -> Option<OwnedSemaphorePermit> {
-        let turn = self.turn.clone();
-        turn.acquire_many_owned(part_of_turn(kind)).await.ok()
+    /// Waits for the access of a nested request of that kind.
+    pub(crate) async fn access(&self, kind: Kind) -> Option<OwnedSemaphorePermit> {
+        let access = self.access.clone();
+        access.acquire_many_owned(part_of_access(kind)).await.ok()
     }
 
-    /// The path of a guard that has its turn under this level. `None` if this level is over: then the turns above it
+    /// The path of a guard that has its access under this level. `None` if this level is over: then the accesses above it
     /// may be somebody else's.
     pub(crate) fn path(self: &Arc<Level>, permit: OwnedSemaphorePermit) -> Option<Path> {
         let above = self.path.iter().filter_map(Weak::upgrade);
-        let turn = Arc::new(Turn {
+        let access = Arc::new(Access {
             under: self.clone(),
             _permit: permit,
         });
-        // Nobody asks under a level that is over: a turn there keeps nobody out.
-        let path = above.filter(|turn| !turn.under.is_over());
-        let path = path.chain([turn]).collect();
-        // Looked at last: the turns of a guard that has not left are all there.
+        // Nobody asks under a level that is over: an access there keeps nobody out.
+        let path = above.filter(|access| !access.under.is_over());
+        let path = path.chain([access]).collect();
+        // Looked at last: the accesses of a guard that has not left are all there.
         (!self.is_over()).then_some(path)
     }
 
@@ -117,9 +117,9 @@ impl Level {
     }
 }
 
-/// How much of a level's turn a nested request takes.
-fn part_of_turn(kind: Kind) -> u32 {
-    if kind == Kind::Read { 1 } else { WHOLE_TURN }
+/// How much of the access under a level a nested request takes.
+fn part_of_access(kind: Kind) -> u32 {
+    if kind == Kind::Read { 1 } else { WHOLE_ACCESS }
 }
 
 /// What polls a future: a task, or outside of tasks a thread, since `block_on` has no task id.

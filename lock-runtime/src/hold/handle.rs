@@ -32,7 +32,7 @@ pub(crate) struct HoldHandle {
     acquired_in: Option<Arc<Frame>>,
     /// This handle as a level: made when somebody runs under it.
     level: OnceLock<Arc<Level>>,
-    /// A nested handle's turns under its ancestors.
+    /// A nested handle's accesses under its ancestors.
     path: Option<Path>,
     /// What keeps a shutdown waiting, and for how long. Gone once the handle has left.
     counted: Option<Counted>,
@@ -238,7 +238,7 @@ impl HoldHandle {
         {
             level.leave();
         }
-        // A nested handle's turns end with it, not with the guard that may be kept.
+        // A nested handle's accesses end with it, not with the guard that may be kept.
         self.path = None;
         Some((left, counted))
     }

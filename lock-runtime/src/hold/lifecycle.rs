@@ -42,15 +42,15 @@ impl Lifecycle {
     }
 
     /// Refuses callers once the manager closes.
-    pub(crate) fn admit(&self, key: &Key) -> Result<(), LockError> {
+    pub(crate) fn check_open(&self, key: &Key) -> Result<(), LockError> {
         self.closed().map_or(Ok(()), |why| Err(refused(key, why)))
     }
 
     /// Refuses callers once the manager has stopped: until then, those whom a shutdown lets finish may give back.
-    pub(crate) fn admit_last(&self, key: &Key) -> Result<(), LockError> {
+    pub(crate) fn check_not_stopped(&self, key: &Key) -> Result<(), LockError> {
         match self.phase.load(Ordering::SeqCst) {
             OPEN | CLOSING => Ok(()),
-            _ => self.admit(key),
+            _ => self.check_open(key),
         }
     }
 
@@ -72,7 +72,7 @@ impl Lifecycle {
     }
 
     /// Resolves when nothing acquires, runs under a hold or releases.
-    pub(crate) async fn settled(&self) {
+    pub(crate) async fn idle(&self) {
         while self.under_way.count() + self.background.count() > 0 {
             self.under_way.zero().await;
             self.background.zero().await;

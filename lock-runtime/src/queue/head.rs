@@ -100,12 +100,12 @@ impl Head {
     }
 
     /// Lets everybody go who waits: the store admits them together.
-    pub(crate) fn admit_all(self) {
-        self.admit_those(SoFar(u64::MAX));
+    pub(crate) fn let_all_go(self) {
+        self.let_go(SoFar(u64::MAX));
     }
 
     /// Lets those go who waited at the mark. The turn goes to the next of the others.
-    pub(crate) fn admit_those(self, mark: SoFar) {
+    pub(crate) fn let_go(self, mark: SoFar) {
         let queue = {
             let mut state = self.queues.state();
             let queue = self.queue_in(&mut state).map(|queue| {

@@ -119,7 +119,7 @@ pub(crate) enum Turn {
     Go,
 }
 
-pub(crate) enum Entry {
+pub(crate) enum Entered {
     /// Nobody was there.
     Head(Head),
     Queued(Waiter),
@@ -168,7 +168,7 @@ impl LocalQueues {
         self: &Arc<LocalQueues>,
         key: &Arc<Key>,
         hold_options: HoldOptions,
-    ) -> Result<Entry, LockError> {
+    ) -> Result<Entered, LockError> {
         let mut guard = self.state();
         let state = &mut *guard;
         if state.closed {
@@ -176,13 +176,13 @@ impl LocalQueues {
         }
         let number = state.number();
         let Some(queue) = state.queues.get_mut(key) else {
-            return Ok(Entry::Head(self.open(state, key)));
+            return Ok(Entered::Head(self.open(state, key)));
         };
         self.check_caps(key, queue.waiting(), state.waiting)?;
         state.waiting += 1;
         let (turn, given) = oneshot::channel();
         queue.waiters.insert(number, InQueue { turn, hold_options });
-        Ok(Entry::Queued(Waiter {
+        Ok(Entered::Queued(Waiter {
             queues: self.clone(),
             key: key.clone(),
             number,

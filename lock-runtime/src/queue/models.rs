@@ -9,7 +9,7 @@ use shuttle::future::block_on;
 use shuttle::thread;
 
 use super::tests::{hold_options, waiter};
-use super::{Entry, Head, LocalQueues, Turn};
+use super::{Entered, Head, LocalQueues, Turn};
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::name::LockName;
@@ -111,8 +111,8 @@ fn one_caller_at_a_time_has_the_turn_and_each_has_it_once() {
                 let (inside, served) = (inside.clone(), served.clone());
                 thread::spawn(move || {
                     let head = match queues.enter(&key, hold_options()).unwrap() {
-                        Entry::Head(head) => head,
-                        Entry::Queued(mut waiter) => match block_on(waiter.turn()) {
+                        Entered::Head(head) => head,
+                        Entered::Queued(mut waiter) => match block_on(waiter.turn()) {
                             Some(Turn::Head(head)) => head,
                             turn => panic!("no turn but {turn:?}"),
                         },
@@ -145,8 +145,8 @@ fn a_queue_that_is_closed_sends_everybody_away_and_admits_nobody_later() {
             let (queues, key) = (scene.queues.clone(), scene.key.clone());
             let late = thread::spawn(move || match queues.enter(&key, hold_options()) {
                 Err(_) => true,
-                Ok(Entry::Queued(mut waiter)) => block_on(waiter.turn()).is_none(),
-                Ok(Entry::Head(_)) => false,
+                Ok(Entered::Queued(mut waiter)) => block_on(waiter.turn()).is_none(),
+                Ok(Entered::Head(_)) => false,
             });
             scene.queues.close();
             assert!(early.join().unwrap() && late.join().unwrap());
@@ -168,7 +168,7 @@ fn readers_who_are_admitted_together_all_go_and_the_next_one_has_the_turn() {
             let before = thread::spawn(move || matches!(block_on(before.turn()), Some(Turn::Go)));
             let (leaves, after) = (scene.impatient(), scene.patient());
             let others = [thread::spawn(leaves), thread::spawn(after)];
-            head.admit_those(mark);
+            head.let_go(mark);
             assert!(before.join().unwrap());
             for other in others {
                 other.join().unwrap();

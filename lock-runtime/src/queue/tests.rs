@@ -9,8 +9,8 @@ pub(super) fn hold_options() -> HoldOptions {
 
 pub(super) fn waiter(queues: &Arc<LocalQueues>, key: &Arc<Key>) -> Waiter {
     match queues.enter(key, hold_options()).unwrap() {
-        Entry::Queued(waiter) => waiter,
-        Entry::Head(_) => panic!("nobody was there"),
+        Entered::Queued(waiter) => waiter,
+        Entered::Head(_) => panic!("nobody was there"),
     }
 }
 
@@ -42,7 +42,7 @@ async fn only_those_who_waited_at_the_mark_are_let_go() {
     let mut before = waiter(&queues, &key);
     let mark = head.so_far();
     let (mut after, _last) = (waiter(&queues, &key), waiter(&queues, &key));
-    head.admit_those(mark);
+    head.let_go(mark);
     assert!(matches!(before.turn().await, Some(Turn::Go)));
     let turn = after.turn().await;
     assert!(matches!(turn, Some(Turn::Head(_))), "{turn:?}");

@@ -79,12 +79,12 @@ fn become_holder(
 }
 
 impl Departure {
-    /// Makes the successor the holder, in one round trip. Always runs to its end; `done` is told before the last of the
+    /// Makes the successor the holder, in one round trip. Always runs to its end; `told` hears of it before the last of the
     /// cleaning up, which can take as long as the successor's lease.
     pub(super) async fn hand_over(
         mut self,
         successor: Successor,
-        done: oneshot::Sender<Result<(), LockError>>,
+        told: oneshot::Sender<Result<(), LockError>>,
     ) {
         let core = self.core.clone();
         let (Some(head), Some(store)) = (self.head.take(), core.backend.hand_off()) else {
@@ -108,26 +108,26 @@ impl Departure {
             }) => {
                 let strangers = strangers.map(|others| others + readers_of(&core, &key));
                 head.budget(|budget| budget.handed_over(strangers));
-                self.settled = true;
+                self.done = true;
                 let ttl = successor.hold_options.ttl;
                 let round_trip = core.backend.round_trip(&key);
                 let tenure = Tenure::new(ttl, granted, spare, round_trip, clock::now());
                 let grant = (to, granted, granted.sent_at);
                 become_holder(&core, head, successor, grant, tenure);
-                let _ = done.send(Ok(()));
+                let _ = told.send(Ok(()));
                 return;
             }
             Ok(HandedOver::NotHeld) => {
                 successor.give(Turn::Head(head));
-                let _ = done.send(self.conclude(Released::NotHeld));
+                let _ = told.send(self.conclude(Released::NotHeld));
                 return;
             }
             // The old holder has released; what was granted to the new one is given back by the backend.
             Err(Fault::TooFew(source)) => {
                 head.heard_from_store(Some(&source));
-                self.settled = true;
+                self.done = true;
                 successor.give(Turn::Head(head));
-                let _ = done.send(Ok(()));
+                let _ = told.send(Ok(()));
                 return;
             }
             Err(fault) => fault,
@@ -138,7 +138,7 @@ impl Departure {
         // First the old holder, then the new one: whichever of them the store has by the time, and however late the
         // lost request arrives, neither is left behind.
         let outcome = self.give_back().await;
-        let _ = done.send(outcome);
+        let _ = told.send(outcome);
         if unknown {
             undo(&core, hold_ref, clock::now() + lease).await;
         }

@@ -127,7 +127,7 @@ struct Departure {
     /// This process's turn at the key, where holds own it.
     head: Option<Head>,
     /// Nothing is left to do at the store.
-    settled: bool,
+    done: bool,
     /// A release was sent and not answered: "not held" may then be our own doing.
     unanswered: bool,
     /// A task of the manager's runtime drives it. If even that is dropped, the runtime is gone, and the lease ends
@@ -153,7 +153,7 @@ impl Departure {
             core,
             hold,
             head,
-            settled: false,
+            done: false,
             unanswered: false,
             in_background: false,
             left_at,
@@ -200,7 +200,7 @@ impl Departure {
         }
         let timeout = self.core.options.call_timeout;
         let until = self.over_at.earlier(self.left_at + timeout);
-        match self.settle(until).await {
+        match self.release_until_answered(until).await {
             Ok(answer) => self.conclude(answer),
             Err(fault) if fault.is_passing() => Err(self.unconfirmed(timeout, &fault.to_string())),
             Err(fault) => self.refused(fault),
@@ -210,7 +210,7 @@ impl Departure {
     /// Ends the hold with nobody waiting for the outcome.
     async fn in_background(mut self, kept: Option<Kept>) {
         if !self.keep(kept).await {
-            self.is_settled();
+            self.is_done();
             return;
         }
         let (core, label) = (self.core.clone(), self.hold.label());
@@ -228,8 +228,8 @@ impl Departure {
     }
 
     /// Nothing is left to do at the store: the turn goes on.
-    fn is_settled(&mut self) {
-        self.settled = true;
+    fn is_done(&mut self) {
+        self.done = true;
         self.head = None;
     }
 
@@ -241,14 +241,14 @@ impl Departure {
 
     /// Releases the lock in the store, until there is an answer or the lease is over.
     async fn give_back(&mut self) -> Result<(), LockError> {
-        match self.settle(self.over_at).await {
+        match self.release_until_answered(self.over_at).await {
             Ok(answer) => self.conclude(answer),
             Err(fault) => self.refused(fault),
         }
     }
 
-    async fn settle(&mut self, until: Moment) -> Result<Released, Fault> {
-        settle(
+    async fn release_until_answered(&mut self, until: Moment) -> Result<Released, Fault> {
+        release_until_answered(
             &self.core,
             self.hold.hold_ref(),
             until,
@@ -258,7 +258,7 @@ impl Departure {
     }
 
     fn conclude(&mut self, answer: Released) -> Result<(), LockError> {
-        self.is_settled();
+        self.is_done();
         match answer {
             Released::Done => Ok(()),
             // The first release may have done it, and its answer got lost on the way. It was sent while the hold
@@ -270,7 +270,7 @@ impl Departure {
 
     /// No answer will come, or the lease is over anyway.
     fn refused(&mut self, fault: Fault) -> Result<(), LockError> {
-        self.is_settled();
+        self.is_done();
         Err(fault.into_error(self.hold.key().name()))
     }
 
@@ -291,14 +291,14 @@ impl Departure {
 
 impl Drop for Departure {
     fn drop(&mut self) {
-        if self.in_background || self.settled {
+        if self.in_background || self.done {
             return;
         }
         let rest = Departure {
             core: self.core.clone(),
             hold: self.hold.clone(),
             head: self.head.take(),
-            settled: false,
+            done: false,
             unanswered: self.unanswered,
             in_background: true,
             _under_way: self.core.life.background.enter(),
@@ -314,13 +314,15 @@ impl Drop for Departure {
 /// Deletes what a hold that was lost, or never confirmed, may have left in the store.
 pub(crate) async fn undo(core: &Core, hold_ref: HoldRef<'_>, until: Moment) {
     let mut unanswered = true;
-    if let Err(fault @ Fault::Denied(_)) = settle(core, hold_ref, until, &mut unanswered).await {
+    if let Err(fault @ Fault::Denied(_)) =
+        release_until_answered(core, hold_ref, until, &mut unanswered).await
+    {
         observe::undo_refused(hold_ref.key.name(), &fault);
     }
 }
 
 /// Sends releases until one is answered, the fault is permanent, or `until` has passed.
-async fn settle(
+async fn release_until_answered(
     core: &Core,
     hold_ref: HoldRef<'_>,
     until: Moment,

@@ -245,7 +245,7 @@ impl Watch {
     }
 
     /// Takes in the answers to a batch.
-    fn settle(&self, outcome: &Outcome) {
+    fn answered(&self, outcome: &Outcome) {
         let Outcome {
             place,
             holds,
@@ -439,7 +439,7 @@ async fn run(
 /// Takes in what became of a call. One that panicked is as one without an answer: its holds are asked about again.
 fn take_in(watch: &Watch, done: Result<Outcome, JoinError>) {
     match done {
-        Ok(outcome) => watch.settle(&outcome),
+        Ok(outcome) => watch.answered(&outcome),
         Err(_) if watch.is_news(Cause::Panicked, 1) => observe::renewal_panicked(),
         Err(_) => {}
     }

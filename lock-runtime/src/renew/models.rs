@@ -180,7 +180,7 @@ fn the_answers_to_two_questions_that_cross_leave_the_deadline_of_the_later_one()
             let scene = Scene::new();
             let answer = |sent_at| {
                 let (watch, outcome) = (scene.watch.clone(), scene.answered(sent_at));
-                thread::spawn(move || watch.settle(&outcome))
+                thread::spawn(move || watch.answered(&outcome))
             };
             let earlier = clock::now();
             clock::suspend(LEASE / 100);

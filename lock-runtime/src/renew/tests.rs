@@ -121,7 +121,7 @@ async fn a_longer_lease_that_is_wanted_while_a_renewal_is_under_way_is_asked_for
         Some(true)
     );
     watch.look_now(&hold);
-    watch.settle(&outcome);
+    watch.answered(&outcome);
     let next = collect();
     assert_eq!(
         next.len(),
@@ -393,7 +393,7 @@ async fn a_look_at_the_schedule_is_short_however_many_holds_there_are() {
                 let batch: Vec<_> = holds.iter().map(|hold| hold.renewal()).collect();
                 let answers = Ok(vec![Renewed::Held; batch.len()]);
                 let sent_at = clock::now();
-                watch.settle(&Outcome {
+                watch.answered(&Outcome {
                     place,
                     holds,
                     batch,

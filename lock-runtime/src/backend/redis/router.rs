@@ -24,7 +24,7 @@ pub(super) enum Nodes {
 }
 
 /// A connection on which to acquire.
-pub(super) struct Admission {
+pub(super) struct AcquireRoute {
     pub(super) live: Live,
     /// When its permit was given.
     pub(super) sent_at: Moment,
@@ -99,40 +99,40 @@ impl Inner {
 
     /// As [`route`](Inner::route), for a request that acquires: with a permit of that connection. The wait for it is no
     /// part of the lease.
-    pub(super) async fn admit(
+    pub(super) async fn route_acquire(
         &self,
         key: &Key,
         now: Moment,
         deadline: Moment,
-    ) -> Result<Admission, Fault> {
+    ) -> Result<AcquireRoute, Fault> {
         let routed = self.route(key, now, deadline).await?;
-        self.admitted(routed, key, deadline).await
+        self.with_permit(routed, key, deadline).await
     }
 
     /// As [`follow`](Inner::follow), for a request that acquires. The permit that it has goes back first.
-    pub(super) async fn admit_elsewhere(
+    pub(super) async fn follow_acquire(
         &self,
         redirect: Redirect,
-        from: Admission,
+        from: AcquireRoute,
         key: &Key,
         deadline: Moment,
-    ) -> Result<Admission, Fault> {
-        let Admission { live, permit, .. } = from;
+    ) -> Result<AcquireRoute, Fault> {
+        let AcquireRoute { live, permit, .. } = from;
         drop(permit);
         let routed = self.follow(redirect, &live, key, deadline).await?;
-        self.admitted(routed, key, deadline).await
+        self.with_permit(routed, key, deadline).await
     }
 
-    async fn admitted(
+    async fn with_permit(
         &self,
         routed: (Live, Moment),
         key: &Key,
         deadline: Moment,
-    ) -> Result<Admission, Fault> {
+    ) -> Result<AcquireRoute, Fault> {
         let (mut live, mut now) = routed;
         loop {
             if let Some((permit, sent_at)) = live.permit(now, deadline).await? {
-                return Ok(Admission {
+                return Ok(AcquireRoute {
                     live,
                     sent_at,
                     permit: Some(permit),

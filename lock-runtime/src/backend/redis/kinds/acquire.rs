@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::replies::AcquireReply;
 use super::{exclusive, fair, permits, read_write};
 use crate::backend::redis::connection::link::Live;
-use crate::backend::redis::router::Admission;
+use crate::backend::redis::router::AcquireRoute;
 use crate::backend::redis::scripting::Script;
 use crate::backend::redis::{GaveBack, Inner};
 use crate::backend::{AcquireRequest, Acquired, Fault, Granted, HoldRef};
@@ -24,7 +24,7 @@ pub(crate) async fn acquire(
 ) -> Result<Acquired, Fault> {
     let deadline = request.asked_at + request.timeout;
     let key = request.hold_ref.key;
-    let mut at = inner.admit(key, request.asked_at, deadline).await?;
+    let mut at = inner.route_acquire(key, request.asked_at, deadline).await?;
 
     let mut fence = Fence::of(&request);
     let mut late = false;
@@ -35,10 +35,10 @@ pub(crate) async fn acquire(
                 fence = Fence::Apart;
             }
             // Another request: the lease counts from its sending, and its date is by the other node's clock.
-            at = inner.admit_elsewhere(redirect, at, key, deadline).await?;
+            at = inner.follow_acquire(redirect, at, key, deadline).await?;
             continue;
         }
-        let Admission { live, sent_at, .. } = &mut at;
+        let AcquireRoute { live, sent_at, .. } = &mut at;
         match reply? {
             AcquireReply::Granted { token, time } => {
                 live.clock().saw(time, *sent_at);
@@ -87,7 +87,7 @@ impl Fence {
 /// One request on that connection.
 async fn attempt(
     inner: &Arc<Inner>,
-    at: &mut Admission,
+    at: &mut AcquireRoute,
     request: &AcquireRequest<'_>,
     fence: Fence,
     deadline: Moment,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 
 use super::acquire::Undo;
-use crate::backend::redis::router::Admission;
+use crate::backend::redis::router::AcquireRoute;
 use crate::backend::redis::scripting::reply::{Items, foreign};
 use crate::backend::redis::scripting::table::{lua, source};
 use crate::backend::redis::scripting::{Script, Source};
@@ -29,14 +29,14 @@ pub(crate) async fn acquire_all(
     let Some(key) = one_slot(inner, requests) else {
         return Ok(AcquiredAll::Apart);
     };
-    let mut at = inner.admit(key, asked_at, deadline).await?;
+    let mut at = inner.route_acquire(key, asked_at, deadline).await?;
     loop {
         let reply = attempt(inner, &at, requests, deadline).await;
         match inner.redirect(&reply) {
             None => return reply,
             // While the slot moves, its keys are not all in one place.
             Some(redirect) if redirect.may_split() => return Ok(AcquiredAll::Apart),
-            Some(redirect) => at = inner.admit_elsewhere(redirect, at, key, deadline).await?,
+            Some(redirect) => at = inner.follow_acquire(redirect, at, key, deadline).await?,
         }
     }
 }
@@ -56,7 +56,7 @@ fn one_slot<'a>(inner: &Inner, requests: &[AcquireRequest<'a>]) -> Option<&'a Ke
 
 async fn attempt(
     inner: &Arc<Inner>,
-    at: &Admission,
+    at: &AcquireRoute,
     requests: &[AcquireRequest<'_>],
     deadline: Moment,
 ) -> Result<AcquiredAll, Fault> {

@@ -104,7 +104,7 @@ impl Inner {
     async fn take(&self, key: &Key, permits: u32, timeout: Duration) -> Result<bool, Fault> {
         let asked_at = clock::now();
         let deadline = asked_at + timeout;
-        let mut at = self.admit(key, asked_at, deadline).await?;
+        let mut at = self.route_acquire(key, asked_at, deadline).await?;
         // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
         let mut late = false;
         loop {
@@ -116,7 +116,7 @@ impl Inner {
             };
             let answer = at.live.call(&script, at.sent_at, deadline).await;
             if let Some(redirect) = self.redirect(&answer) {
-                at = self.admit_elsewhere(redirect, at, key, deadline).await?;
+                at = self.follow_acquire(redirect, at, key, deadline).await?;
                 continue;
             }
             let (taken, time) = match answer? {

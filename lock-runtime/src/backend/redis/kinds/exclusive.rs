@@ -63,7 +63,7 @@ pub(crate) async fn token(
         fault => fault,
     };
     let fence = key.fence();
-    let admitted = inner.admit(key, clock::now(), deadline).await;
+    let admitted = inner.route_acquire(key, clock::now(), deadline).await;
     let mut at = admitted.map_err(unfenced)?;
     loop {
         let script = NextToken {
@@ -73,7 +73,7 @@ pub(crate) async fn token(
         };
         let answer = at.live.call(&script, at.sent_at, deadline).await;
         if let Some(redirect) = inner.redirect(&answer) {
-            let admitted = inner.admit_elsewhere(redirect, at, key, deadline).await;
+            let admitted = inner.follow_acquire(redirect, at, key, deadline).await;
             at = admitted.map_err(unfenced)?;
             continue;
         }

@@ -1,0 +1,125 @@
+// Acquires and releases locks with one of the libraries in Go, and prints what it measured as one line of JSON.
+//
+// lock-bench PEER URL WORKLOAD TASKS SECONDS [REGISTER]: see bench/README.md.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The same load runs for so long before anything is counted.
+const warmUp = time.Second
+
+// What became of one task.
+type tally struct{ pairs, allPairs, overlaps uint64 }
+
+type session struct {
+	start, end time.Time
+	register   *register
+	waits      recorder
+	gaps       recorder
+}
+
+func main() {
+	if len(os.Args) < 6 {
+		fmt.Fprintln(os.Stderr, "usage: lock-bench PEER URL own|hot TASKS SECONDS [REGISTER]")
+		os.Exit(2)
+	}
+	runtime.GOMAXPROCS(2)
+	hot := os.Args[3] == "hot"
+	tasks, err := strconv.Atoi(os.Args[4])
+	check(err)
+	seconds, err := strconv.ParseFloat(os.Args[5], 64)
+	check(err)
+	newLock := connect(os.Args[1], os.Args[2])
+	locks := make([]lock, tasks)
+	for task := range locks {
+		key := "bench:hot"
+		if !hot {
+			key = "bench:own:" + strconv.Itoa(task)
+		}
+		locks[task] = newLock(key)
+	}
+	var shared session
+	if len(os.Args) > 6 {
+		shared.register = openRegister(os.Args[6])
+	}
+
+	fmt.Fprintln(os.Stderr, "ready")
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	shared.start = time.Now().Add(warmUp)
+	shared.end = shared.start.Add(time.Duration(seconds * float64(time.Second)))
+	tallies := make([]tally, tasks)
+	var all sync.WaitGroup
+	for task := range tallies {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			shared.cycle(locks[task], &tallies[task])
+		}()
+	}
+	time.Sleep(time.Until(shared.start))
+	before := cpuTime()
+	time.Sleep(time.Until(shared.end))
+	cpu := cpuTime() - before
+	all.Wait()
+	report(seconds, cpu, tallies, &shared.waits, &shared.gaps)
+}
+
+func (shared *session) cycle(lock lock, tally *tally) {
+	for {
+		asked := time.Now()
+		if !asked.Before(shared.end) {
+			return
+		}
+		release := lock()
+		acquired := time.Now()
+		counts := !acquired.Before(shared.start)
+		if shared.register != nil {
+			overlap, gap, known := shared.register.enter()
+			if overlap {
+				tally.overlaps++
+			}
+			if known && counts {
+				shared.gaps.add(gap)
+			}
+			if shared.register.leave() {
+				tally.overlaps++
+			}
+		}
+		release()
+		released := time.Now()
+		tally.allPairs++
+		if !released.Before(shared.start) && released.Before(shared.end) {
+			tally.pairs++
+		}
+		if counts {
+			shared.waits.add(acquired.Sub(asked))
+		}
+	}
+}
+
+// What this process has used of all processors.
+func cpuTime() time.Duration {
+	var time unix.Timespec
+	check(unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &time))
+	return duration(time)
+}
+
+func duration(time_ unix.Timespec) time.Duration {
+	return time.Duration(time_.Nano())
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
