@@ -56,7 +56,7 @@ pub(crate) trait Contender {
     ///
     /// # Errors
     /// [`LockError::TooManyWaiters`].
-    fn waits(&self) -> Result<(), LockError>;
+    fn count_as_waiting(&self) -> Result<(), LockError>;
 
     /// Whether the store is asked again after this fault.
     fn goes_on_after(&self, fault: &Fault) -> bool {
@@ -107,7 +107,7 @@ pub(crate) async fn contend<C: Contender>(
         if deadline.is_over() {
             return Err(contender.gives_up(LastWords { busy, fault }));
         }
-        contender.waits()?;
+        contender.count_as_waiting()?;
         let waiting = async {
             match (&fault, &mut listener) {
                 (Some(_), _) => deadline.pause(pauses.pause()).await,

@@ -198,8 +198,8 @@ where
         counter.counters.listen_to(counter.reference())
     }
 
-    fn waits(&self) -> Result<(), LockError> {
-        self.head.map_or(Ok(()), Head::waits)
+    fn count_as_waiting(&self) -> Result<(), LockError> {
+        self.head.map_or(Ok(()), Head::count_as_waiting)
     }
 
     fn goes_on_after(&self, fault: &Fault) -> bool {

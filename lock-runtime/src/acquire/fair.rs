@@ -167,7 +167,7 @@ impl Contender for FairSeat<'_> {
     }
 
     /// Counted from the first question on.
-    fn waits(&self) -> Result<(), LockError> {
+    fn count_as_waiting(&self) -> Result<(), LockError> {
         Ok(())
     }
 }

@@ -219,7 +219,7 @@ impl Contender for HeadSeat<'_> {
         self.attempt.core.backend.listen(self.attempt.key())
     }
 
-    fn waits(&self) -> Result<(), LockError> {
-        self.head.as_ref().map_or(Ok(()), Head::waits)
+    fn count_as_waiting(&self) -> Result<(), LockError> {
+        self.head.as_ref().map_or(Ok(()), Head::count_as_waiting)
     }
 }

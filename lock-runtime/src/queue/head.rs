@@ -51,7 +51,7 @@ impl Head {
     ///
     /// # Errors
     /// [`LockError::TooManyWaiters`].
-    pub(crate) fn waits(&self) -> Result<(), LockError> {
+    pub(crate) fn count_as_waiting(&self) -> Result<(), LockError> {
         let mut state = self.queues.state();
         let Some(queue) = self.queue_in(&mut state).filter(|queue| !queue.head_waits) else {
             return Ok(());

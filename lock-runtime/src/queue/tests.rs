@@ -98,8 +98,8 @@ async fn a_caller_at_the_head_that_waits_counts_towards_the_caps() {
     let (head, other) = (queues.try_enter(&a).unwrap(), queues.try_enter(&b).unwrap());
     assert_eq!(queues.waiters(&a), 0, "it only asks");
     let first = waiter(&queues, &a);
-    head.waits().unwrap();
-    head.waits().unwrap();
+    head.count_as_waiting().unwrap();
+    head.count_as_waiting().unwrap();
     assert_eq!(queues.waiters(&a), 2, "once");
     let refused = queues.enter(&a, hold_options()).err();
     let refused = refused.expect("two wait, and no more may");
@@ -111,14 +111,14 @@ async fn a_caller_at_the_head_that_waits_counts_towards_the_caps() {
     drop(head);
     assert_eq!(queues.waiters(&a), 1);
     let (_second, _third) = (waiter(&queues, &a), waiter(&queues, &b));
-    let refused = other.waits().expect_err("three wait in all");
+    let refused = other.count_as_waiting().expect_err("three wait in all");
     assert!(matches!(
         refused,
         LockError::TooManyWaiters { limit: 3, .. }
     ));
     drop(first);
     assert_eq!((queues.waiters(&a), queues.waiters(&b)), (1, 1));
-    other.waits().unwrap();
+    other.count_as_waiting().unwrap();
     other.now_held_by("b");
     assert_eq!(queues.waiters(&b), 1, "it holds the lock");
 }
