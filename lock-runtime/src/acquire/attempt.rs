@@ -73,15 +73,7 @@ impl Attempt {
         granted: Granted,
     ) -> HoldHandle {
         let (key, options) = (&self.request.key, self.request.hold_options);
-        HoldHandle::admit(
-            &self.core,
-            key,
-            head,
-            holder,
-            options,
-            granted,
-            granted.sent_at,
-        )
+        HoldHandle::admit(&self.core, key, head, holder, options, granted)
     }
 
     /// The error of a caller who gives up while somebody else has the lock.

@@ -203,7 +203,6 @@ async fn at_once(
             holder,
             request.hold_options,
             granted,
-            granted.sent_at,
         );
         handles.push(handle.acquired_in(caller.frame()));
         observe::acquired(request.hold_options.label, request.key.name(), since);

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::backend::{Granted, Renewal, Renewed};
+use crate::backend::{Renewal, Renewed};
 use crate::hold::call_chain::{CallChain, Frame, Level, Path};
 use crate::hold::core::Core;
 use crate::hold::lifecycle::{Lifecycle, current_runtime};
 use crate::hold::sharing::Left;
-use crate::hold::state::Hold;
+use crate::hold::state::{Beginning, Hold};
 use crate::observe;
 use crate::queue::Head;
 use crate::values::clock::{self, Moment};
@@ -44,22 +44,21 @@ impl HoldHandle {
     /// Takes in a hold that the store has granted, and is the first to share it: from here on the watchdog knows it.
     /// It renews the hold if the options say so. They may say so only if the caller gets the handle before it awaits
     /// anything else: a caller that is not polled any more must not keep the lock for longer than its lease.
-    ///
-    /// `granted_at`: when the hold began, which may be later than what the store has confirmed.
     pub(crate) fn admit(
         core: &Arc<Core>,
         key: &Arc<Key>,
         head: Option<Head>,
         holder: HolderId,
         hold_options: HoldOptions,
-        granted: Granted,
-        granted_at: Moment,
+        beginning: impl Into<Beginning>,
     ) -> HoldHandle {
         if let Some(head) = &head {
             head.now_held_by(hold_options.label);
         }
-        let hold = Hold::new(key.clone(), head, holder, hold_options, granted, granted_at);
-        core.watch.insert(&hold, granted.sent_at);
+        let beginning = beginning.into();
+        let sent_at = beginning.granted.sent_at;
+        let hold = Hold::new(key.clone(), head, holder, hold_options, beginning);
+        core.watch.insert(&hold, sent_at);
         HoldHandle::new(core.clone(), hold, key.kind(), hold_options.renewed, None)
     }
 

@@ -113,6 +113,7 @@ impl Hold {
         let head = state.head.take();
         let also_told = state.take_also_told();
         let keep_until = state.rare.as_ref().and_then(|rare| rare.keep_until);
+        let keep_until = keep_until.filter(|until| !now.has_reached(*until));
         let tenure = state.take_tenure();
         drop(state);
         self.tell(also_told);

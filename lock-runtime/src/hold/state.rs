@@ -22,6 +22,25 @@ use crate::values::kind::Kind;
 use crate::values::options::HoldOptions;
 use crate::values::ttl::Ttl;
 
+/// What a hold begins with.
+pub(crate) struct Beginning {
+    pub(crate) granted: Granted,
+    /// When its caller got the lock, which may be later than what the store has confirmed.
+    pub(crate) at: Moment,
+    pub(crate) tenure: Option<Tenure>,
+}
+
+impl From<Granted> for Beginning {
+    /// The store has granted it just now.
+    fn from(granted: Granted) -> Beginning {
+        Beginning {
+            granted,
+            at: granted.sent_at,
+            tenure: None,
+        }
+    }
+}
+
 /// A hold from the store's grant to its end. Shared by the guards of one call chain, their views and the watchdog.
 pub(crate) struct Hold {
     pub(super) key: Arc<Key>,
@@ -103,15 +122,24 @@ pub(super) enum Phase {
 }
 
 impl Hold {
-    /// `granted_at`: when the hold began, which may be later than what the store has confirmed.
     pub(crate) fn new(
         key: Arc<Key>,
         head: Option<Head>,
         holder: HolderId,
         hold_options: HoldOptions,
-        granted: Granted,
-        granted_at: Moment,
+        beginning: impl Into<Beginning>,
     ) -> Arc<Hold> {
+        let Beginning {
+            granted,
+            at: granted_at,
+            tenure,
+        } = beginning.into();
+        let rare = tenure.map(|tenure| {
+            Box::new(Rare {
+                tenure: Some(tenure),
+                ..Rare::default()
+            })
+        });
         let state = State {
             phase: Phase::Held,
             ttl: hold_options.ttl,
@@ -120,7 +148,7 @@ impl Hold {
             renewers: usize::from(hold_options.renewed),
             writers: usize::from(key.kind() == Kind::Write),
             lengthen: false,
-            rare: None,
+            rare,
             head,
         };
         Arc::new(Hold {
@@ -249,11 +277,6 @@ impl Hold {
         drop(handle);
     }
 
-    /// Keeps the tenure for the hold that follows.
-    pub(crate) fn keep_tenure(&self, tenure: Tenure) {
-        self.state().rare().tenure = Some(tenure);
-    }
-
     /// The handle that was kept; `None` if the hold was lost meanwhile.
     pub(crate) fn claim(&self) -> Option<HoldHandle> {
         self.state().take_unclaimed()
@@ -265,10 +288,19 @@ impl Hold {
         state.phase == Phase::Held && self.overdue(&state, now).is_none()
     }
 
-    /// What to ask of the store at the next renewal. It ends the tenure: a request that is under way must not meet the
-    /// hold that follows.
-    pub(crate) fn renewal(&self) -> Renewal {
+    /// What the watchdog asks of the store, if the hold has not ended meanwhile: its holder id may have gone to another.
+    pub(crate) fn renewal_if_held(&self) -> Option<Renewal> {
         let mut state = self.state();
+        (state.phase == Phase::Held).then(|| self.renewal_in(&mut state))
+    }
+
+    /// What to ask of the store at the next renewal.
+    pub(crate) fn renewal(&self) -> Renewal {
+        self.renewal_in(&mut self.state())
+    }
+
+    /// It ends the tenure: a request that is under way must not meet the hold that follows.
+    fn renewal_in(&self, state: &mut State) -> Renewal {
         state.take_tenure();
         let ttl = (state.renewers > 0 || state.lengthen).then_some(state.ttl);
         Renewal {

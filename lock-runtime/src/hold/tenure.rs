@@ -1,17 +1,10 @@
 //! A lock that stays with this process from one of its holds to the next, while the store is not asked.
 
-use std::time::Duration;
-
 use crate::backend::{Granted, Spare};
 use crate::values::clock::Moment;
 use crate::values::fence::FencingToken;
 use crate::values::options::HoldOptions;
 use crate::values::ttl::Ttl;
-
-/// For how long the store is not asked: by then others may wait, or the lock may have been released by force.
-const LENGTH: Duration = Duration::from_millis(2);
-/// So many round trips at least: each tenure costs one, in which nobody has the lock.
-const LENGTH_IN_ROUND_TRIPS: u32 = 4;
 
 /// What the holds of one tenure have in common: the holder id by which the store knows them, and the lease.
 ///
@@ -27,24 +20,16 @@ pub(crate) struct Tenure {
 }
 
 impl Tenure {
-    /// Begins with what the store has just granted, for that lease. `None` if nothing was set aside.
-    pub(crate) fn new(
-        ttl: Ttl,
-        granted: Granted,
-        spare: Spare,
-        round_trip: Duration,
-        now: Moment,
-    ) -> Option<Tenure> {
+    /// Begins with what the store has just granted, for that lease, and lasts `until` then at the latest. `None` if
+    /// nothing was set aside.
+    pub(crate) fn new(ttl: Ttl, granted: Granted, spare: Spare, until: Moment) -> Option<Tenure> {
         if matches!(spare, Spare::Nothing) {
             return None;
         }
-        // A fraction of the lease: what is left of it is worth having, and no renewal is due yet.
-        let length = LENGTH.max(round_trip * LENGTH_IN_ROUND_TRIPS);
-        let length = length.min(ttl.duration() / 10);
         Some(Tenure {
             ttl,
             sent_at: granted.sent_at,
-            until: now + length,
+            until,
             spare,
         })
     }
@@ -53,7 +38,10 @@ impl Tenure {
     /// with a longer one it would be believed in for too long, with a shorter one a crash would block the key for
     /// longer than it asked for.
     pub(crate) fn grant(&mut self, options: &HoldOptions, now: Moment) -> Option<Granted> {
-        if options.ttl != self.ttl || now.has_reached(self.until) {
+        let left = self.sent_at + self.ttl.trusted() - now;
+        // Its caller would give back what has too little left, and lose its place in the queue.
+        let is_worth_it = left >= self.ttl.least_useful();
+        if options.ttl != self.ttl || now.has_reached(self.until) || !is_worth_it {
             return None;
         }
         Some(Granted {

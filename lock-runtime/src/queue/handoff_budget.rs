@@ -9,6 +9,11 @@ use crate::values::clock::{self, Moment};
 const STRETCH: Duration = Duration::from_millis(2);
 /// So many round trips at least: to change the process costs about two of them.
 const STRETCH_IN_ROUND_TRIPS: u32 = 8;
+/// For how long the store is not asked while the lock goes round in this process: by then others may wait, or the lock
+/// may have been released by force.
+const TENURE: Duration = Duration::from_millis(2);
+/// So many round trips at least: each tenure costs one, in which nobody has the lock.
+const TENURE_IN_ROUND_TRIPS: u32 = 4;
 /// Where nobody else is known to wait: peers that neither subscribe nor publish still get a chance.
 const STRETCH_ALONE: Duration = Duration::from_secs(1);
 
@@ -36,17 +41,24 @@ pub(crate) struct HandoffBudget {
 impl HandoffBudget {
     /// Whether the budget allows one more hand-over, given a recent round trip.
     pub(crate) fn may_hand_over(&self, round_trip: Duration) -> bool {
-        let Some(since) = self.since else { return true };
-        let stretch = match self.strangers {
-            Some(0) => STRETCH_ALONE,
-            _ => STRETCH.max(round_trip * STRETCH_IN_ROUND_TRIPS),
-        };
-        since.elapsed() < stretch
+        self.since
+            .is_none_or(|since| since.elapsed() < self.stretch(round_trip))
     }
 
-    pub(crate) fn handed_over(&mut self, strangers: Option<u64>) {
-        self.since.get_or_insert_with(clock::now);
+    fn stretch(&self, round_trip: Duration) -> Duration {
+        match self.strangers {
+            Some(0) => STRETCH_ALONE,
+            _ => STRETCH.max(round_trip * STRETCH_IN_ROUND_TRIPS),
+        }
+    }
+
+    /// The store has handed the lock over. Until when it may go round in this process without the store.
+    pub(crate) fn handed_over(&mut self, strangers: Option<u64>, round_trip: Duration) -> Moment {
+        let now = clock::now();
+        let since = *self.since.get_or_insert(now);
         self.strangers = strangers;
+        let tenure = TENURE.max(round_trip * TENURE_IN_ROUND_TRIPS);
+        (now + tenure).earlier(since + self.stretch(round_trip))
     }
 
     /// The budget is spent: the next head stays away from the key for a while.
@@ -95,10 +107,10 @@ mod tests {
                 let round_trip = Duration::from_micros(round_trip);
                 let mut budget = HandoffBudget::default();
                 assert!(budget.may_hand_over(round_trip));
-                budget.handed_over(strangers);
+                budget.handed_over(strangers, Duration::ZERO);
                 // Later ones do not begin it anew.
                 tokio::time::advance(Duration::from_millis(1)).await;
-                budget.handed_over(strangers);
+                budget.handed_over(strangers, Duration::ZERO);
                 tokio::time::advance(Duration::from_micros(stretch - 2_000)).await;
                 assert!(budget.may_hand_over(round_trip));
                 tokio::time::advance(Duration::from_millis(1)).await;
@@ -111,7 +123,7 @@ mod tests {
     async fn alone_it_goes_on_for_a_second() {
         let mut budget = HandoffBudget::default();
         for _ in 0..1_000 {
-            budget.handed_over(Some(0));
+            budget.handed_over(Some(0), Duration::ZERO);
         }
         tokio::time::advance(Duration::from_millis(999)).await;
         assert!(budget.may_hand_over(Duration::ZERO));
@@ -144,7 +156,7 @@ mod tests {
     async fn where_others_wait_most_of_them_get_as_long_a_stretch() {
         for (strangers, pause) in [(Some(0), 1), (None, 1), (Some(3), 18), (Some(1_000), 50)] {
             let mut budget = HandoffBudget::default();
-            budget.handed_over(strangers);
+            budget.handed_over(strangers, Duration::ZERO);
             tokio::time::advance(Duration::from_millis(8)).await;
             assert!(is_about(next_pause(&mut budget, Duration::ZERO), pause));
         }

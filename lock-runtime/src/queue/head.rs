@@ -142,9 +142,7 @@ impl Head {
         &self,
         suits: impl FnOnce(&HoldOptions) -> bool,
     ) -> Option<Successor> {
-        let mut state = self.queues.state();
-        self.queue_in(&mut state)?;
-        self.next_if(&mut state, suits)
+        self.next_if(&mut self.queues.state(), suits)
     }
 
     /// Takes out the first of those who still wait, if it `suits`.
@@ -216,8 +214,8 @@ pub(crate) struct Successor {
 }
 
 impl Successor {
-    /// Gives the successor its turn. If it has left meanwhile, the turn is dropped, which passes it on.
-    pub(crate) fn give(self, turn: Turn) {
+    /// Gives the successor its turn, or it back if the successor has left meanwhile: dropped, it is passed on.
+    pub(crate) fn give(self, turn: Turn) -> Option<Turn> {
         if let Turn::Head(head) = &turn {
             // It goes on waiting, and needs no leave: it was counted in the queue.
             let mut state = head.queues.state();
@@ -225,6 +223,6 @@ impl Successor {
                 state.count_head(&head.key, true);
             }
         }
-        let _ = self.turn.send(turn);
+        self.turn.send(turn).err()
     }
 }

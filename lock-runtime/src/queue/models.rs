@@ -89,7 +89,7 @@ fn a_hold_that_is_handed_over_to_a_waiter_which_leaves_goes_to_the_next() {
             let leaves = thread::spawn(scene.impatient());
             let stays = thread::spawn(scene.patient());
             match head.successor(Duration::ZERO) {
-                Some(successor) => successor.give(Turn::Head(head)),
+                Some(successor) => drop(successor.give(Turn::Head(head))),
                 None => drop(head),
             }
             leaves.join().unwrap();

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::{Departure, undo};
-use crate::backend::{Fault, Granted, HandedOver, Released};
+use crate::backend::{Fault, HandedOver, Released};
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
+use crate::hold::state::Beginning;
 use crate::hold::tenure::Tenure;
 use crate::observe;
 use crate::queue::{Head, Successor, Turn};
-use crate::values::clock::{self, Moment};
+use crate::values::clock;
 use crate::values::error::LockError;
 use crate::values::fence::SPARE_TOKENS;
 use crate::values::holder::HolderId;
@@ -39,7 +40,12 @@ pub(super) fn pass_on(
     match (successor, granted) {
         (Some(successor), Some(granted)) => {
             let tenure = Some(tenure);
-            become_holder(core, head, successor, (holder, granted, now), tenure);
+            let beginning = Beginning {
+                granted,
+                at: now,
+                tenure,
+            };
+            become_holder(core, head, successor, holder, beginning);
             None
         }
         _ => Some(head),
@@ -51,31 +57,25 @@ fn become_holder(
     core: &Arc<Core>,
     head: Head,
     successor: Successor,
-    (holder, granted, granted_at): (HolderId, Granted, Moment),
-    tenure: Option<Tenure>,
+    holder: HolderId,
+    beginning: Beginning,
 ) {
     let key = head.key().clone();
     let hold_options = HoldOptions {
         renewed: false,
         ..successor.hold_options
     };
-    observe::handed_over(hold_options.label);
-    let handle = HoldHandle::admit(
-        core,
-        &key,
-        Some(head),
-        holder,
-        hold_options,
-        granted,
-        granted_at,
-    );
-    if let Some(tenure) = tenure {
-        handle.hold().keep_tenure(tenure);
-    }
+    let handle = HoldHandle::admit(core, &key, Some(head), holder, hold_options, beginning);
+    // A manager that closes drops both: the successor is told, and the lock is given back.
     if core.life.is_open() {
-        successor.give(Turn::Held(handle.unclaimed()));
+        let refused = successor.give(Turn::Held(handle.unclaimed()));
+        // That waiter has just left, and the lock goes on from here. In a task: a thousand who leave would otherwise be
+        // a thousand calls deep.
+        if let Some(turn) = refused {
+            core.life.spawn(async move { drop(turn) });
+        }
     }
-    // Else both are dropped: the successor is told that the manager closes, and the lock is given back.
+    observe::handed_over(hold_options.label);
 }
 
 impl Departure {
@@ -107,13 +107,17 @@ impl Departure {
                 spare,
             }) => {
                 let strangers = strangers.map(|others| others + readers_of(&core, &key));
-                head.budget(|budget| budget.handed_over(strangers));
+                let round_trip = core.backend.round_trip(&key);
+                let until = head.budget(|budget| budget.handed_over(strangers, round_trip));
                 self.done = true;
                 let ttl = successor.hold_options.ttl;
-                let round_trip = core.backend.round_trip(&key);
-                let tenure = Tenure::new(ttl, granted, spare, round_trip, clock::now());
-                let grant = (to, granted, granted.sent_at);
-                become_holder(&core, head, successor, grant, tenure);
+                let tenure = until.and_then(|until| Tenure::new(ttl, granted, spare, until));
+                let beginning = Beginning {
+                    granted,
+                    at: granted.sent_at,
+                    tenure,
+                };
+                become_holder(&core, head, successor, to, beginning);
                 let _ = told.send(Ok(()));
                 return;
             }

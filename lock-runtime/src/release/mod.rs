@@ -1,7 +1,8 @@
 //! The end of a hold: given back to the store, or handed over to the next local waiter.
 //!
 //! A [`Departure`] is what the last guard leaves behind. The caller that drives it may be dropped at any time: it then goes
-//! on in the background. All requests name the holder, so a repeated one can hurt nobody.
+//! on in the background. All requests name the holder, so a repeated one can hurt nobody; a lock that was passed on without
+//! the store is not given back under that name before its last hold has left.
 
 pub(crate) mod downgrade;
 mod hand_over;
@@ -163,7 +164,7 @@ impl Departure {
 
     /// Leaves the key taken until then.
     fn not_before(mut self, keep_until: Option<Moment>) -> Departure {
-        self.keep_until = keep_until.filter(|until| !until.has_passed());
+        self.keep_until = keep_until;
         self
     }
 

@@ -454,7 +454,13 @@ async fn renew(
     // Looked at again right before the request is sent: nothing is renewed that is being released.
     let sent_at = clock::now();
     holds.retain(|hold| hold.is_good_at(sent_at));
-    let batch: Vec<Renewal> = holds.iter().map(|hold| hold.renewal()).collect();
+    let mut batch: Vec<Renewal> = Vec::with_capacity(holds.len());
+    holds.retain(|hold| {
+        let renewal = hold.renewal_if_held();
+        let is_held = renewal.is_some();
+        batch.extend(renewal);
+        is_held
+    });
     let timeouts = holds.iter().map(|hold| hold.ttl().call_timeout(timeout));
     let timeout = timeouts.min().unwrap_or(timeout);
     let ends = holds.iter().map(|hold| hold.end_at() - sent_at);

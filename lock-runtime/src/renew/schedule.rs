@@ -212,7 +212,9 @@ impl Schedule {
     /// Notes that the store is being asked about the hold: while there is no answer, again after a pause, beside the
     /// questions that are under way.
     fn asked(&mut self, hold: &Hold, timeout: Duration, now: Moment) {
-        let number = hold.holder().number();
+        let Some(number) = self.number_of(hold) else {
+            return;
+        };
         let Some(watched) = self.holds.get_mut(&number) else {
             return;
         };
@@ -233,7 +235,9 @@ impl Schedule {
         sent_at: Moment,
         now: Moment,
     ) {
-        let number = hold.holder().number();
+        let Some(number) = self.number_of(hold) else {
+            return;
+        };
         let Some(watched) = self.holds.get_mut(&number) else {
             return;
         };
@@ -298,12 +302,16 @@ impl Schedule {
         taken
     }
 
-    /// Takes the hold out, and not another one of the same tenure, which has the same number.
-    pub(super) fn remove(&mut self, hold: &Hold) -> Option<Arc<Hold>> {
+    /// The number of this hold, if it is here, and not another one of the same tenure, which has the same number.
+    fn number_of(&self, hold: &Hold) -> Option<u64> {
         let number = hold.holder().number();
         let watched = self.holds.get(&number)?;
-        let is_same = std::ptr::eq(&*watched.hold, hold);
-        is_same.then(|| self.remove_number(number)).flatten()
+        std::ptr::eq(&*watched.hold, hold).then_some(number)
+    }
+
+    pub(super) fn remove(&mut self, hold: &Hold) -> Option<Arc<Hold>> {
+        let number = self.number_of(hold)?;
+        self.remove_number(number)
     }
 
     fn remove_number(&mut self, number: u64) -> Option<Arc<Hold>> {

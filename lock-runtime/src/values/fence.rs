@@ -12,7 +12,8 @@ use crate::values::clock::Moment;
 /// ([Kleppmann, "How to do distributed locking"](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html)).
 ///
 /// Tokens increase per key on one unbroken history of the store. Across a fail-over, a flush or a restart they
-/// still increase if the store's new clock lags by less than the time since the last token; those of
+/// still increase if the store's new clock lags by less than the time since the last token, less 2 ms (tokens may be so
+/// far ahead of the clock where callers of one process queue for a key); those of
 /// [`fenced`](crate::LockManager::fenced) start again at 1 if the store loses their counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
@@ -40,8 +41,9 @@ impl FencingToken {
     }
 }
 
-/// How many tokens are set aside at a time. Those that follow the clock are so many µs ahead of it.
-pub(crate) const SPARE_TOKENS: u64 = 2_000;
+/// How many tokens are set aside at a time. Those that follow the clock are so many µs ahead of it: fewer than a tenure
+/// has, so that the clock has caught up when the next ones are set aside.
+pub(crate) const SPARE_TOKENS: u64 = 1_900;
 
 /// Tokens that the store has set aside for holds which follow without a request.
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,8 @@ fn first_bytes(text: &str) -> [u8; 16] {
     bytes
 }
 
-/// The id of one acquisition. Never reused, so a late or repeated message can only mean this one.
+/// The id of one acquisition at the store. Never reused, so a late or repeated message can only mean this one. The holds
+/// of one tenure have it one after the other; nothing that ends it is sent before the last of them has left.
 ///
 /// `Debug` is redacted: anybody who knows an id could release the lock. [`text`](HolderId::text) is what goes on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -139,10 +139,10 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["token"],
         broken: Broken::Client(&[edit(
             "release/hand_over.rs",
-            "let grant = (to, granted, granted.sent_at);",
-            "let token = if PLANTED { self.hold.token() } else { granted.token };
-            let granted = crate::backend::Granted { token, ..granted };
-            let grant = (to, granted, granted.sent_at);",
+            "let until = head.budget(|budget| budget.handed_over(strangers, round_trip));",
+            "let until = head.budget(|budget| budget.handed_over(strangers, round_trip));
+            let token = if PLANTED { self.hold.token() } else { granted.token };
+            let granted = crate::backend::Granted { token, ..granted };",
         )]),
     },
     Planted {

@@ -234,7 +234,13 @@ impl State {
             self.counters.insert(key.raw().into(), last);
             TokenRange::new(given, last, None)
         } else {
-            let last = FencingToken::after(None, at.micros).plus(spare).max(given);
+            let time = FencingToken::after(None, at.micros);
+            // Not while the tokens are ahead of the clock already: they would run away from it.
+            let last = if given > time {
+                given
+            } else {
+                time.plus(spare)
+            };
             self.last_token = Some(last);
             TokenRange::new(given, last, Some((at.micros, clock::now())))
         })

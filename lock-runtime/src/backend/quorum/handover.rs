@@ -12,6 +12,7 @@ use crate::backend::quorum::vote::Ballot;
 use crate::backend::{Fault, Granted, HandedOver, Spare};
 use crate::values::clock::Moment;
 use crate::values::error::StoreError;
+use crate::values::fence::SPARE_TOKENS;
 use crate::values::holder::HolderId;
 
 pub(super) async fn hand_over(
@@ -103,7 +104,9 @@ async fn at_one_node(
     };
     let answer = match node.backend.hand_off() {
         Some(store) if !ballot.is_withdrawn() => {
-            store.hand_over(from.holder, to.request(), 0).await
+            store
+                .hand_over(from.holder, to.request(), SPARE_TOKENS)
+                .await
         }
         _ => Err(gone()),
     };

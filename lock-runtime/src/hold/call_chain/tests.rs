@@ -23,7 +23,6 @@ fn hold() -> Arc<Hold> {
         HolderIds::new().fresh(),
         hold_options(),
         granted,
-        granted.sent_at,
     )
 }
 

@@ -38,14 +38,7 @@ fn hold(ids: &HolderIds, kind: Kind) -> Arc<Hold> {
         token: None,
         sent_at: clock::now(),
     };
-    Hold::new(
-        Arc::new(key),
-        None,
-        ids.fresh(),
-        hold_options,
-        granted,
-        granted.sent_at,
-    )
+    Hold::new(Arc::new(key), None, ids.fresh(), hold_options, granted)
 }
 
 fn watched(watch: &Watch, ids: &HolderIds, kind: Kind) -> Arc<Hold> {

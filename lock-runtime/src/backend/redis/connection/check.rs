@@ -21,6 +21,7 @@ use crate::backend::{Fault, Renewed};
 use crate::values::channels::ClusterChannels;
 use crate::values::clock;
 use crate::values::error::{LockError, StoreError};
+use crate::values::fence::SPARE_TOKENS;
 use crate::values::holder::HolderIds;
 use crate::values::key::{self, Key};
 use crate::values::kind::Kind;
@@ -213,7 +214,7 @@ impl Check {
             lease_ms: lease,
             channel: &channel,
             counted: false,
-            spare: 0,
+            spare: SPARE_TOKENS,
         };
         match self.call(connection, &hand_over).await? {
             HandOverReply::Done { subscribers, .. } => {

@@ -9,7 +9,8 @@
 --      acquires. The lease is set before the holders change, and `to` comes before `from` goes, so that there is a
 --      holder and an expiry at every step. The channel's subscribers are counted: others may be waiting. The tokens up
 --      to `last` are the process's own, for those whom it passes the lock to without asking. They are at most `spare` us
---      ahead of the clock, so that the fence cannot run away from it.
+--      ahead of the clock, and none are set aside while the fence is ahead already: else each hand-over would push it on,
+--      and nobody could use what it set aside.
 
 local lock, fence = KEYS[1], KEYS[2]
 local from, to, lease, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -35,7 +36,10 @@ if refused then
 end
 local last = token
 if fence then
-  last = digits(math.max(tonumber(token), (counted and tonumber(token) or now) + spare))
+  local base = counted and tonumber(token) or now
+  if base >= tonumber(token) then
+    last = digits(base + spare)
+  end
   redis.call('SET', fence, last)
 end
 

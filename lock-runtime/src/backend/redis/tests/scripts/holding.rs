@@ -1,6 +1,7 @@
 //! What holders do: release, hand over, renew; and what is done to them.
 
 use super::*;
+use crate::values::fence::SPARE_TOKENS;
 
 #[tokio::test]
 async fn a_release_deletes_publishes_and_repeats_harmlessly() {
@@ -219,4 +220,35 @@ async fn an_inspection_sees_foreign_holders_and_writes_nothing() {
     bench.run("PEXPIRE lock:k 5000").await;
     let seen = bench.call(inspect()).await.unwrap().unwrap();
     assert!(seen.left.is_some_and(|left| left <= Duration::from_secs(5)));
+}
+
+#[tokio::test]
+async fn a_hand_over_sets_tokens_aside_unless_the_fence_is_ahead_of_the_clock() {
+    let bench = Bench::new().await;
+    bench.token("a").await;
+    let mut from = "a".to_owned();
+    for (step, (ahead, set_aside)) in [(0, 1_900), (5_000_000, 0)].into_iter().enumerate() {
+        let fence = bench.server.time().await + ahead;
+        bench.run(&format!("SET {FENCE} {fence}")).await;
+        let to = format!("b{step}");
+        let script = HandOver {
+            spare: SPARE_TOKENS,
+            ..hand_over(&from, &to)
+        };
+        let answer = bench.call(script).await.unwrap();
+        let HandOverReply::Done {
+            tokens: Some((token, last)),
+            time,
+            ..
+        } = answer
+        else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(last.get() - token.get().max(time), set_aside);
+        assert_eq!(
+            bench.text(&format!("GET {FENCE}")).await,
+            Some(last.to_string())
+        );
+        from = to;
+    }
 }

@@ -147,8 +147,8 @@ async fn a_release_by_the_shortcut_is_a_release() {
 async fn a_hand_over_by_the_shortcut_is_a_hand_over() {
     let bench = Bench::new().await;
     for keys in [&[LOCK][..], &[LOCK, FENCE]] {
-        let leases = LEASES.map(|lease| (lease, "0", "2000"));
-        let spares = ["0", "1", "1999", "2001", "-1", "1.5", "nan", "x"];
+        let leases = LEASES.map(|lease| (lease, "0", "1900"));
+        let spares = ["0", "1", "2000", "2001", "-1", "1.5", "nan", "x"];
         let others = spares.map(|spare| ("30000", "0", spare));
         let counted = ["0", "3", "2000"].map(|spare| ("30000", "1", spare));
         for (lease, counted, spare) in leases.into_iter().chain(others).chain(counted) {

@@ -7,13 +7,13 @@
 local lock, fence = KEYS[1], KEYS[2]
 local lease = tonumber(ARGV[3])
 local call, try = redis.call, redis.pcall
-local usual = lease and lease >= 1 and lease <= 86400000 and lease % 1 == 0 and ARGV[5] == '0' and ARGV[6] == '2000'
+local usual = lease and lease >= 1 and lease <= 86400000 and lease % 1 == 0 and ARGV[5] == '0' and ARGV[6] == '1900'
 if usual and try('HEXISTS', lock, ARGV[1]) == 1 then
   local time = call('TIME')
   local now = time[1] .. string.sub('00000' .. time[2], -6)
   local last = fence and try('GET', fence)
   if not last or (type(last) == 'string' and #last == 16 and #now == 16 and string.find(last, '^%d+$') and last < now) then
-    local ahead = fence and string.format('%.0f', tonumber(now) + 2000) or ''
+    local ahead = fence and string.format('%.0f', tonumber(now) + 1900) or ''
     if fence then
       call('SET', fence, ahead)
     end
