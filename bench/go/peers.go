@@ -52,7 +52,8 @@ func connectRedsync(address string) func(string) lock {
 func connectRedislock(address string) func(string) lock {
 	locker := redislock.New(client(address))
 	options := &redislock.Options{RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond)}
-	ctx, _ := context.WithTimeout(context.Background(), time.Hour)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	_ = cancel // it lasts as long as the process
 	return func(key string) lock {
 		return func() func() {
 			held, err := locker.Obtain(ctx, key, lease, options)

@@ -39,6 +39,8 @@ func (r *recorder) add(time time.Duration) {
 }
 
 func (r *recorder) sorted() []float64 {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
 	sort.Float64s(r.samples)
 	return r.samples
 }

@@ -25,6 +25,7 @@ type line struct {
 	Wait        waitReport `json:"wait_us"`
 	Gap         []float64  `json:"gap_us"`
 	Overlaps    uint64     `json:"overlaps"`
+	Stuck       int        `json:"stuck"`
 }
 
 func report(seconds float64, cpu time.Duration, tallies []tally, waits, gaps *recorder) {
@@ -35,7 +36,11 @@ func report(seconds float64, cpu time.Duration, tallies []tally, waits, gaps *re
 		Wait:        waitReport{quantile(wait, 0.5), quantile(wait, 0.99), waits.longest, thinned(wait, samples)},
 		Gap:         thinned(gaps.sorted(), samples),
 	}
-	for _, tally := range tallies {
+	for task := range tallies {
+		tally := &tallies[task]
+		if !tally.ended.Load() {
+			out.Stuck++
+		}
 		out.Pairs += tally.pairs
 		out.AllPairs += tally.allPairs
 		out.Overlaps += tally.overlaps

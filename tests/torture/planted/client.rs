@@ -195,8 +195,8 @@ pub(super) const ALL: &[Planted] = &[
         broken: Broken::Client(&[
             edit(
                 "hold/tenure.rs",
-                "options.ttl != self.ttl || now.has_reached(self.until)",
-                "options.ttl != self.ttl || (!PLANTED && now.has_reached(self.until))",
+                "now.has_reached(self.until) || !is_worth_it",
+                "(!PLANTED && (now.has_reached(self.until) || !is_worth_it))",
             ),
             edit(
                 "hold/tenure.rs",
