@@ -56,7 +56,10 @@ impl Recorder {
 /// The sample below which this part of them lies.
 pub(crate) fn quantile(sorted: &[f64], part: f64) -> f64 {
     let at = (part * sorted.len() as f64) as usize;
-    sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)
+    sorted
+        .get(at.min(sorted.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or(0.0)
 }
 
 /// At most so many of them, evenly spread.
@@ -64,5 +67,7 @@ pub(crate) fn thinned(sorted: &[f64], most: usize) -> Vec<f64> {
     if sorted.len() <= most {
         return sorted.to_vec();
     }
-    (0..most).map(|n| quantile(sorted, (n as f64 + 0.5) / most as f64)).collect()
+    (0..most)
+        .map(|n| quantile(sorted, (n as f64 + 0.5) / most as f64))
+        .collect()
 }

@@ -23,8 +23,11 @@ impl Register {
     /// Whether somebody else was inside; and for how long nobody was, if another process was inside last.
     pub(crate) fn enter(&self) -> (bool, Option<Duration>) {
         let [inside, last, ended] = self.read();
-        let gap = (last != 0 && last != self.me).then(|| Duration::from_nanos(now().saturating_sub(ended)));
-        self.file.write_all_at(&self.me.to_le_bytes(), 0).expect("a write");
+        let gap = (last != 0 && last != self.me)
+            .then(|| Duration::from_nanos(now().saturating_sub(ended)));
+        self.file
+            .write_all_at(&self.me.to_le_bytes(), 0)
+            .expect("a write");
         (inside != 0, gap)
     }
 

@@ -15,7 +15,13 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-pub(crate) fn line(length: Duration, cpu: Duration, tallies: &[Tally], waits: &Recorder, gaps: &Recorder) -> String {
+pub(crate) fn line(
+    length: Duration,
+    cpu: Duration,
+    tallies: &[Tally],
+    waits: &Recorder,
+    gaps: &Recorder,
+) -> String {
     let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
     let per_task: Vec<u64> = tallies.iter().map(|tally| tally.pairs).collect();
     let wait = waits.sorted();

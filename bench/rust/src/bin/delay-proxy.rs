@@ -24,7 +24,9 @@ struct Chunk {
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let mut arguments = std::env::args().skip(1);
-    let target = arguments.next().expect("usage: delay-proxy HOST:PORT MICROSECONDS");
+    let target = arguments
+        .next()
+        .expect("usage: delay-proxy HOST:PORT MICROSECONDS");
     let delay = arguments.next().and_then(|delay| delay.parse().ok());
     let delay = Duration::from_micros(delay.expect("a delay in microseconds"));
 
@@ -37,7 +39,9 @@ async fn main() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     println!("{}", listener.local_addr().expect("an address"));
     while let Ok((client, _)) = listener.accept().await {
-        let Ok(server) = TcpStream::connect(&target).await else { continue };
+        let Ok(server) = TcpStream::connect(&target).await else {
+            continue;
+        };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();

@@ -24,13 +24,20 @@ pub(crate) struct Bare {
 impl Bare {
     pub(crate) async fn connect(url: &str) -> Bare {
         let client = redis::Client::open(url).expect("a URL");
-        let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+        let mut connection = client
+            .get_multiplexed_async_connection()
+            .await
+            .expect("a connection");
         let mut load = async |script| {
             let load = redis::cmd("SCRIPT").arg("LOAD").arg(script).take();
             load.query_async(&mut connection).await.expect("a hash")
         };
         let (acquire, release) = (load(ACQUIRE).await, load(RELEASE).await);
-        Bare { connection, acquire, release }
+        Bare {
+            connection,
+            acquire,
+            release,
+        }
     }
 }
 
@@ -46,7 +53,11 @@ impl Peer for Bare {
         });
         acquire.arg(lease);
         release.arg("");
-        Key { connection: self.connection.clone(), acquire, release }
+        Key {
+            connection: self.connection.clone(),
+            acquire,
+            release,
+        }
     }
 }
 
@@ -61,7 +72,11 @@ impl Lock for Key {
 
     async fn acquire(&mut self) {
         let reply = self.connection.send_packed_command(&self.acquire).await;
-        assert_eq!(reply.expect("a reply"), Value::Int(1), "the bare scripts cannot wait");
+        assert_eq!(
+            reply.expect("a reply"),
+            Value::Int(1),
+            "the bare scripts cannot wait"
+        );
     }
 
     async fn release(&mut self, (): ()) {

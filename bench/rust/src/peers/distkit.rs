@@ -21,7 +21,9 @@ impl Peer for Distkit {
     /// The pause between two attempts is the default: 50 ms.
     fn lock(&self, key: &str) -> Key {
         let key = DistkitRedisKey::try_from(key.replace(':', "_")).expect("a key");
-        Key(Mutex::new(LockOptions::builder(key, self.0.clone()).ttl(LEASE).build()))
+        Key(Mutex::new(
+            LockOptions::builder(key, self.0.clone()).ttl(LEASE).build(),
+        ))
     }
 }
 
@@ -35,6 +37,9 @@ impl Lock for Key {
     }
 
     async fn release(&mut self, guard: MutexGuard) {
-        guard.release().await.expect("the release of a lock that is held");
+        guard
+            .release()
+            .await
+            .expect("the release of a lock that is held");
     }
 }

@@ -25,10 +25,18 @@ impl Lock for Key {
     type Guard = LockGuard;
 
     async fn acquire(&mut self) -> LockGuard {
-        self.0.mutex(&self.1).wait_forever().acquire().await.expect("the lock")
+        self.0
+            .mutex(&self.1)
+            .wait_forever()
+            .acquire()
+            .await
+            .expect("the lock")
     }
 
     async fn release(&mut self, guard: LockGuard) {
-        guard.release().await.expect("the release of a lock that is held");
+        guard
+            .release()
+            .await
+            .expect("the release of a lock that is held");
     }
 }

@@ -25,7 +25,10 @@ impl Lock for Key {
     type Guard = LockGuard;
 
     async fn acquire(&mut self) -> LockGuard {
-        self.0.acquire(self.1.as_str(), LEASE).await.expect("the lock")
+        self.0
+            .acquire(self.1.as_str(), LEASE)
+            .await
+            .expect("the lock")
     }
 
     async fn release(&mut self, guard: LockGuard) {

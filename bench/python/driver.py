@@ -1,0 +1,95 @@
+"""Acquires and releases locks with redis-py, and prints what it measured as one line of JSON.
+
+driver.py URL WORKLOAD TASKS SECONDS [REGISTER]: see bench/README.md.
+"""
+
+import asyncio
+import json
+import sys
+import time
+
+from redis.asyncio import Redis
+from redis.asyncio.lock import Lock
+
+from recorder import Recorder, quantile, thinned
+from register import Register
+
+WARM_UP = 1.0  # the same load runs for so long before anything is counted
+LEASE = 30.0
+SAMPLES = 2000
+
+
+class Session:
+    def __init__(self, seconds, register):
+        self.start = time.perf_counter() + WARM_UP
+        self.end = self.start + seconds
+        self.register = register
+        self.waits = Recorder()
+        self.gaps = Recorder()
+
+
+class Tally:
+    pairs = 0
+    all_pairs = 0
+    overlaps = 0
+
+
+async def cycle(lock, session, tally):
+    now = time.perf_counter
+    while (asked := now()) < session.end:
+        await lock.acquire()
+        acquired = now()
+        counts = acquired >= session.start
+        if session.register:
+            overlap, gap = session.register.enter()
+            tally.overlaps += overlap
+            if gap is not None and counts:
+                session.gaps.add(gap / 1e3)
+            tally.overlaps += session.register.leave()
+        await lock.release()
+        tally.all_pairs += 1
+        tally.pairs += session.start <= now() < session.end
+        if counts:
+            session.waits.add((acquired - asked) * 1e6)
+
+
+async def main(url, workload, tasks, seconds, register=None):
+    # Its pool refuses a task that finds no connection free, so it is as large as it has to be.
+    redis = Redis.from_url(url, max_connections=max(100, int(tasks)))
+    await redis.ping()
+    keys = ["bench:hot" if workload == "hot" else f"bench:own:{task}" for task in range(int(tasks))]
+    # The pause between two attempts is the default: 100 ms. A lock of its own for every task, so nothing is local
+    # to a thread.
+    locks = [Lock(redis, key, timeout=LEASE, thread_local=False) for key in keys]
+
+    print("ready", file=sys.stderr, flush=True)
+    sys.stdin.readline()
+    session = Session(float(seconds), Register(register) if register else None)
+    tallies = [Tally() for _ in locks]
+    running = [asyncio.create_task(cycle(*task)) for task in zip(locks, [session] * len(locks), tallies)]
+    await asyncio.sleep(session.start - time.perf_counter())
+    before = time.process_time_ns()
+    await asyncio.sleep(session.end - time.perf_counter())
+    cpu = time.process_time_ns() - before
+    await asyncio.gather(*running)
+
+    wait = session.waits.sorted()
+    print(json.dumps({
+        "pairs": sum(tally.pairs for tally in tallies),
+        "all_pairs": sum(tally.all_pairs for tally in tallies),
+        "seconds": float(seconds),
+        "per_task": [tally.pairs for tally in tallies],
+        "client_cpu_us": cpu // 1000,
+        "wait_us": {
+            "p50": quantile(wait, 0.5),
+            "p99": quantile(wait, 0.99),
+            "max": session.waits.longest,
+            "samples": thinned(wait, SAMPLES),
+        },
+        "gap_us": thinned(session.gaps.sorted(), SAMPLES),
+        "overlaps": sum(tally.overlaps for tally in tallies),
+    }))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

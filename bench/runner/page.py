@@ -1,0 +1,75 @@
+"""Writes docs/benchmarks.md: bench/runner/page.md with the tables and lists in their places."""
+
+from statistics import median
+
+from .chart import chart
+from .paths import BENCH
+from .summary import of_rounds
+from .tables import notes, table, verdict
+
+
+def write(folder, run, peers, loads):
+    """Into this folder: benchmarks.md, and benchmarks/ with the charts."""
+    charts = folder / "benchmarks"
+    charts.mkdir(parents=True, exist_ok=True)
+    for old in charts.glob("*.svg"):
+        old.unlink()
+    sections = [section(run, peers, load, charts) for load in loads]
+    others = [result["others"] + result["stolen"] for result in run["results"] if "failed" not in result]
+    machine = run["machine"]
+    values = {
+        "date": run["date"],
+        "commit": run["commit"],
+        "cpu": machine["cpu"],
+        "cores": machine["cores"],
+        "kernel": machine["kernel"],
+        "server": machine["server"],
+        "tools": ", ".join(f"{name} {number}" for name, number in machine["tools"].items()),
+        "rounds": run["rounds"],
+        "seconds": f"{run['seconds']:g}",
+        "others": f"{median(others):.0%} of the processors' time (median of the runs; at most {max(others):.0%})" if others else "nothing",
+        "trips": trips(run["round_trip_us"]),
+        "sections": "\n\n".join(sections),
+        "peers": "\n".join(f"| {peer.name} | {peer.language} | {peer.version} | {peer.waits} | {peer.settings} |" for peer in peers),
+        "missing": missing(run["missing"]),
+        "overlaps": overlaps(run["results"]),
+    }
+    text = (BENCH / "runner" / "page.md").read_text()
+    for name, value in values.items():
+        text = text.replace("{{" + name + "}}", str(value))
+    (folder / "benchmarks.md").write_text(text)
+
+
+def section(run, peers, load, charts):
+    rows = []
+    for peer in peers:
+        results = [result for result in run["results"] if (result["workload"], result["peer"]) == (load.name, peer.name)]
+        if results:
+            rows.append((peer, of_rounds(results)))
+    rows.sort(key=lambda row: -row[1].get("rate", -1))
+    bars = [(peer.name, figures) for peer, figures in rows if "rate" in figures]
+    if not bars:
+        return f"### {load.title}\n\nEvery run failed."
+    (charts / f"{load.name}.svg").write_text(chart(load.title, bars))
+    parts = [f"### {load.title}", verdict(rows), f"![{load.title}](benchmarks/{load.name}.svg)", table(load, rows),
+             notes(rows)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def trips(times):
+    words = f"A `PING` takes {times['direct']:.0f} µs"
+    return words + (f", and {times['delayed'] / 1000:.2f} ms by the longer way" if "delayed" in times else "")
+
+
+def missing(reasons):
+    if not reasons:
+        return "Every peer was installed."
+    return "Not installed:\n\n" + "\n".join(f"- {name}: {reason}" for name, reason in reasons.items())
+
+
+def overlaps(results):
+    contended = [result for result in results if "failed" not in result and result["workload"].startswith("hot")]
+    pairs = sum(result["pairs"] for result in contended)
+    found = sum(result["overlaps"] for result in contended)
+    told = "no two holders at once" if not found else f"**{found} overlaps**"
+    return f"{told} in {pairs:,} counted pairs of {len(contended)} contended runs"

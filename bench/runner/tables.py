@@ -1,0 +1,84 @@
+"""The tables of the page."""
+
+from .peers import FLOOR, OURS
+
+
+def table(load, rows):
+    """`rows` are pairs of a peer and its figures, the fastest first; a peer that failed has no rate."""
+    best = max((figures["rate"] for peer, figures in rows if "rate" in figures and peer.name not in (OURS, FLOOR)), default=0)
+    heads = ["", "pairs/s", "least – most", "to the best peer", "server CPU", "client CPU", "commands", "tasks"]
+    heads += ["processes"] if load.processes > 1 else []
+    heads += ["wait p50", "wait p99"]
+    heads += ["gap p50", "gap p99"] if load.processes > 1 else []
+    heads += ["overlaps"] if load.hot else []
+    heads += ["others"]
+    lines = [line(heads), line(["---"] + ["---:"] * (len(heads) - 1))]
+    for peer, figures in rows:
+        lines.append(line(cells(load, peer, figures, best, len(heads))))
+    return "\n".join(lines)
+
+
+def cells(load, peer, figures, best, width):
+    if "rate" not in figures:
+        return [peer.name, "; ".join(sorted(set(figures["failed"])))] + [""] * (width - 2)
+    row = [
+        name(peer, figures),
+        f"{figures['rate']:,.0f}",
+        f"{figures['spread'][0]:,.0f} – {figures['spread'][1]:,.0f}",
+        f"{figures['rate'] / best:.2f}" if best else "",
+        f"{figures['server_us']:.1f} µs",
+        f"{figures['client_us']:.1f} µs",
+        f"{figures['commands']:.1f}",
+        share(figures["tasks"]),
+    ]
+    row += [share(figures["processes"])] if load.processes > 1 else []
+    row += map(time, figures["wait"])
+    row += map(time, figures["gap"]) if load.processes > 1 else []
+    row += [f"**{figures['overlaps']}**" if figures["overlaps"] else "0"] if load.hot else []
+    return [*row, f"{figures['others']:.0%}"]
+
+
+def name(peer, figures):
+    shown = f"**{peer.name}**" if peer.name == OURS else peer.name
+    return shown + (f" ({len(figures['failed'])} runs failed: {figures['failed'][0]})" if figures["failed"] else "")
+
+
+def share(ends):
+    return f"{ends[0]:.2f} – {ends[1]:.2f}"
+
+
+def time(microseconds):
+    if microseconds >= 999_500:
+        return f"{microseconds / 1e6:.1f} s"
+    if microseconds >= 999.5:
+        return f"{microseconds / 1e3:.1f} ms"
+    return f"{microseconds:.0f} µs"
+
+
+def notes(rows):
+    """A sentence for each peer whose tasks were stuck."""
+    return "\n\n".join(
+        f"{peer.name}: in {len(figures['stuck'])} of {figures['runs']} runs, up to {max(figures['stuck'])} tasks "
+        "still waited 8 s after the end, when nobody held the lock any more."
+        for peer, figures in rows if figures.get("stuck")
+    )
+
+
+def line(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def verdict(rows):
+    """A sentence: how the library does beside the best of the others."""
+    rates = {peer.name: figures["rate"] for peer, figures in rows if "rate" in figures and peer.name != FLOOR}
+    ours = rates.pop(OURS, None)
+    if ours is None or not rates:
+        return ""
+    best = max(rates, key=rates.get)
+    ratio = ours / rates[best] if rates[best] else float("inf")
+    others = {peer.name: figures for peer, figures in rows}
+    word = "Ahead" if ratio > 1 else "**Behind**"
+    return (
+        f"{word}: {OURS} does {ratio:.2f} times what the fastest peer, {best}, does. A pair costs the server "
+        f"{others[OURS]['server_us']:.1f} µs with {OURS} and {others[best]['server_us']:.1f} µs with {best}."
+    )
