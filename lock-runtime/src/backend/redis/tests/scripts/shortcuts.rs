@@ -85,10 +85,13 @@ impl Bench {
     async fn both_ways(&self, source: &Source, keys: &[&str], arguments: &[&str]) {
         let careful = without_shortcut(source.text);
         assert_ne!(careful, source.text, "{} has a shortcut", source.name);
-        let held = |before| format!("HSET lock:k a 1\nPEXPIRE lock:k 5000\n{before}");
-        let fences = BEFORE.iter().filter(|before| before.contains("fence"));
+        let fences = || BEFORE.iter().filter(|before| before.contains("fence"));
+        let held_by =
+            |holder, before| format!("HSET lock:k {holder} 1\nPEXPIRE lock:k 5000\n{before}");
+        let by_us = fences().map(|before| held_by("a", before));
+        let by_another = fences().map(|before| held_by("other", before));
         let states = BEFORE.iter().map(|before| String::from(*before));
-        for before in states.chain(fences.map(held)) {
+        for before in states.chain(by_us).chain(by_another) {
             let mut outcomes = Vec::new();
             for text in [source.text, &careful] {
                 self.run("FLUSHALL").await;
