@@ -150,3 +150,6 @@ impl Hold {
         Left::Reading(state.head.take())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -275,6 +275,20 @@ async fn a_store_that_is_silent_is_asked_a_few_times_and_its_holds_end_in_time()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_short_lease_that_comes_while_the_loop_sleeps_for_a_long_one_is_renewed_after_its_own_third()
+ {
+    let switch = Arc::new(Switch::default());
+    let locks = on_a_flaky_store(&switch);
+    let _long = locks.mutex("a").lease(30 * SECOND).acquire().await.unwrap();
+    tokio::time::sleep(SECOND / 100).await;
+    let _short = locks.mutex("b").lease(SECOND).acquire().await.unwrap();
+    tokio::time::sleep(SECOND / 5).await;
+    assert_eq!(switch.renewals.load(Ordering::Relaxed), 0);
+    tokio::time::sleep(SECOND / 5).await;
+    assert_eq!(switch.renewals.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn ten_thousand_losses_are_one_line_at_once_and_one_a_second_later() {
     let log = Log::default();
     let _logging = tracing::subscriber::set_default(log.clone());

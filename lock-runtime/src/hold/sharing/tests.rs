@@ -1,0 +1,220 @@
+//! Who is counted, and what the last to leave takes along. Time is paused.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::advance;
+
+use super::*;
+use crate::backend::{Granted, Renewed};
+use crate::values::holder::HolderIds;
+use crate::values::key::Key;
+use crate::values::name::LockName;
+use crate::values::options::{Options, Overrides};
+
+const SECOND: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(30);
+
+fn options(lease: Duration, renewed: bool) -> HoldOptions {
+    let overrides = Overrides {
+        lease: Some(lease),
+        ..Overrides::default()
+    };
+    let options = overrides.hold_options("k", &Options::default());
+    HoldOptions {
+        renewed,
+        ..options.unwrap()
+    }
+}
+
+fn hold(kind: Kind, renewed: bool) -> Arc<Hold> {
+    let key = Key::new("", &LockName::from("k"), kind).unwrap();
+    let granted = Granted {
+        token: None,
+        sent_at: clock::now(),
+    };
+    let holder = HolderIds::new().fresh();
+    Hold::new(
+        Arc::new(key),
+        None,
+        holder,
+        options(LEASE, renewed),
+        granted,
+    )
+}
+
+fn leave(hold: &Hold, kind: Kind) -> Left {
+    hold.leave(kind, false, None, clock::now())
+}
+
+/// Whether the next renewal extends the lease.
+fn is_extended(hold: &Hold) -> bool {
+    hold.renewal().ttl.is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_of_three_sharers_ends_the_hold() {
+    let hold = hold(Kind::Mutex, false);
+    for _ in 0..2 {
+        let longer = hold.share(options(LEASE, false), Kind::Mutex).unwrap();
+        assert_eq!(longer, Some(false));
+    }
+    assert!(matches!(leave(&hold, Kind::Mutex), Left::Shared));
+    assert!(matches!(leave(&hold, Kind::Mutex), Left::Shared));
+    assert!(hold.is_held() && !hold.is_left() && !hold.is_ended());
+    assert!(matches!(leave(&hold, Kind::Mutex), Left::Good { .. }));
+    assert!(!hold.is_held() && hold.is_left() && hold.is_ended());
+    let late = hold.share(options(LEASE, false), Kind::Mutex).unwrap();
+    assert_eq!(late, None, "it was released");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_renewed_while_one_sharer_wants_that() {
+    let hold = hold(Kind::Mutex, true);
+    assert!(is_extended(&hold));
+    hold.share(options(LEASE, true), Kind::Mutex).unwrap();
+    hold.share(options(LEASE, false), Kind::Mutex).unwrap();
+    for (renewed, still) in [(true, true), (false, true), (true, false)] {
+        let now = clock::now();
+        let _ = hold.leave(Kind::Mutex, renewed, None, now);
+        assert_eq!(is_extended(&hold), still);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_longer_lease_is_asked_for_once_and_a_shorter_one_never() {
+    let hold = hold(Kind::Mutex, false);
+    let shorter = hold.share(options(LEASE / 2, false), Kind::Mutex).unwrap();
+    assert_eq!((shorter, hold.ttl().duration()), (Some(false), LEASE));
+    assert!(!is_extended(&hold));
+    let longer = hold.share(options(2 * LEASE, false), Kind::Mutex).unwrap();
+    assert_eq!((longer, hold.ttl().duration()), (Some(true), 2 * LEASE));
+    assert!(hold.is_to_be_lengthened());
+    let asked = hold.renewal();
+    hold.renewed(&asked, Renewed::Unknown, clock::now());
+    assert!(is_extended(&hold), "it is not known to have happened");
+    hold.renewed(&asked, Renewed::Held, clock::now());
+    assert!(!is_extended(&hold) && !hold.is_to_be_lengthened());
+    assert!(hold.remaining() > LEASE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_wants_renewal_late_is_told_that_it_is_due() {
+    for (passed, is_due) in [(9, false), (11, true)] {
+        let hold = hold(Kind::Mutex, false);
+        advance(passed * SECOND).await;
+        assert_eq!(hold.add_renewer(), is_due);
+        assert_eq!(hold.is_to_be_lengthened(), is_due);
+        assert!(is_extended(&hold));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_writer_leaves_the_hold_to_those_who_read() {
+    let hold = hold(Kind::Write, false);
+    hold.share(options(LEASE, false), Kind::Write).unwrap();
+    hold.share(options(LEASE, false), Kind::Read).unwrap();
+    assert!(matches!(leave(&hold, Kind::Write), Left::Shared));
+    assert_eq!(hold.key().kind(), Kind::Write);
+    assert!(matches!(leave(&hold, Kind::Write), Left::Reading(_)));
+    assert_eq!(hold.key().kind(), Kind::Read);
+    let write = hold.share(options(LEASE, false), Kind::Write).unwrap();
+    assert_eq!(write, None, "nobody writes any more");
+    let read = hold.share(options(LEASE, false), Kind::Read).unwrap();
+    assert_eq!(read, Some(false));
+    assert!(matches!(leave(&hold, Kind::Read), Left::Shared));
+    assert!(matches!(leave(&hold, Kind::Read), Left::Good { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_leaves_first_changes_nothing() {
+    let hold = hold(Kind::Write, false);
+    hold.share(options(LEASE, false), Kind::Read).unwrap();
+    assert!(matches!(leave(&hold, Kind::Read), Left::Shared));
+    assert_eq!(hold.key().kind(), Kind::Write);
+    assert!(matches!(leave(&hold, Kind::Write), Left::Good { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_stops_to_write_goes_on_as_a_reader() {
+    let hold = hold(Kind::Write, false);
+    hold.share(options(LEASE, false), Kind::Write).unwrap();
+    assert!(matches!(hold.stop_writing().unwrap(), Left::Shared));
+    assert!(matches!(hold.stop_writing().unwrap(), Left::Reading(_)));
+    assert_eq!(hold.key().kind(), Kind::Read);
+    assert!(matches!(leave(&hold, Kind::Read), Left::Shared));
+    assert!(matches!(leave(&hold, Kind::Read), Left::Good { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_hold_is_shared_no_more_until_all_have_left() {
+    let hold = hold(Kind::Mutex, false);
+    hold.share(options(LEASE, false), Kind::Mutex).unwrap();
+    advance(LEASE).await;
+    let refused = hold.share(options(LEASE, false), Kind::Mutex);
+    assert!(
+        matches!(
+            refused,
+            Err(LockError::Lost {
+                held_for: LEASE,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    assert!(matches!(hold.check(), Err(LockError::Lost { .. })));
+    for is_last in [false, true] {
+        let left = leave(&hold, Kind::Mutex);
+        assert!(
+            matches!(left, Left::Lost { reason: LostReason::Expired, last } if last == is_last)
+        );
+    }
+    assert_eq!(
+        hold.share(options(LEASE, false), Kind::Mutex).unwrap(),
+        None
+    );
+    assert!(!hold.is_ended());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_stays_taken_until_the_latest_that_a_sharer_asked_for() {
+    let hold = hold(Kind::Mutex, false);
+    hold.share(options(LEASE, false), Kind::Mutex).unwrap();
+    let (early, late) = (clock::now() + SECOND, clock::now() + 2 * SECOND);
+    let _ = hold.leave(Kind::Mutex, false, Some(late), clock::now());
+    let left = hold.leave(Kind::Mutex, false, Some(early), clock::now());
+    let Left::Good {
+        keep_until: Some(until),
+        ..
+    } = left
+    else {
+        panic!("nothing keeps it");
+    };
+    assert_eq!(until.remaining(), 2 * SECOND);
+    assert!(!hold.is_given_back());
+    advance(2 * SECOND).await;
+    assert!(hold.is_given_back());
+}
+
+#[tokio::test(start_paused = true)]
+async fn everybody_who_asked_is_told_of_the_end_whatever_ends_it() {
+    for is_lost in [true, false] {
+        let hold = hold(Kind::Mutex, false);
+        let (group, gone) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        hold.also_tell(&gone);
+        drop(gone);
+        hold.also_tell(&group);
+        let told = group.clone().notified_owned();
+        let over = tokio::spawn(hold.clone().over());
+        tokio::task::yield_now().await;
+        if is_lost {
+            hold.lose(LostReason::Refused);
+        } else {
+            let _ = leave(&hold, Kind::Mutex);
+        }
+        told.await;
+        over.await.unwrap();
+        assert!(hold.is_over());
+    }
+}
