@@ -129,7 +129,7 @@ pub enum Op {
     Acquire,
     /// Lock; holder, channel, payload.
     Release,
-    /// Lock and fence; from, to, lease, channel, counted.
+    /// Lock and fence; from, to, lease, channel, counted, spare.
     HandOver,
     /// One lock; holder, ttl.
     Renew,
@@ -143,7 +143,7 @@ impl Op {
         let shape: (&[u8], usize) = match self {
             Op::Acquire => (b"2", 9),
             Op::Release => (b"1", 7),
-            Op::HandOver => (b"2", 10),
+            Op::HandOver => (b"2", 11),
             Op::Renew => (b"1", 6),
             Op::FairAcquire => (b"4", 12),
         };
