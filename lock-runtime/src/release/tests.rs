@@ -1,32 +1,19 @@
 //! What a release does while the store is away. Time is paused.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::api::manager::LockManager;
-use crate::backend::memory::MemoryStore;
-use crate::backend::quorum::tests::flaky::{Flaky, Mode, Switch};
+use crate::backend::quorum::tests::flaky::{Mode, managers};
 use crate::values::error::{LockError, LostReason};
 use crate::values::options::Options;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEAST: Duration = Duration::from_secs(100);
 
-/// A manager on a store behind a switch, and one that always reaches it.
-fn managers() -> (LockManager, Arc<Switch>, LockManager, MemoryStore) {
-    let (store, switch) = (MemoryStore::new(), Arc::new(Switch::default()));
-    let locks = LockManager::build(Options::default(), |events| {
-        Arc::new(Flaky::new(&store, &switch, events, 0))
-    });
-    let other = LockManager::builder().memory_store(&store).in_memory();
-    (locks, switch, other.unwrap(), store)
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_key_that_was_kept_is_given_back_although_the_store_is_away_when_the_time_is_over() {
-    let (locks, switch, other, _store) = managers();
+    let (locks, switch, other, _store) = managers(Options::default());
     let since = Instant::now();
     let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
     guard.handles.keep_for(LEAST);
@@ -47,7 +34,7 @@ async fn a_key_that_was_kept_is_given_back_although_the_store_is_away_when_the_t
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_kept_once_the_store_is_back_within_the_lease() {
-    let (locks, switch, other, _store) = managers();
+    let (locks, switch, other, _store) = managers(Options::default());
     let since = Instant::now();
     let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
     guard.handles.keep_for(LEAST);
@@ -63,7 +50,7 @@ async fn a_key_is_kept_once_the_store_is_back_within_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_not_said_to_be_kept_when_the_store_stays_away_for_the_whole_lease() {
-    let (locks, switch, other, _store) = managers();
+    let (locks, switch, other, _store) = managers(Options::default());
     let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
     guard.handles.keep_for(LEAST);
     switch.set(Mode::Away);
@@ -76,7 +63,7 @@ async fn a_key_is_not_said_to_be_kept_when_the_store_stays_away_for_the_whole_le
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_gone_is_not_said_to_be_kept() {
-    let (locks, _switch, other, store) = managers();
+    let (locks, _switch, other, store) = managers(Options::default());
     let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
     guard.handles.keep_for(LEAST);
     store.clear();

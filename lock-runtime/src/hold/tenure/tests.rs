@@ -12,7 +12,7 @@ use crate::api::guard::LockGuard;
 use crate::api::manager::LockManager;
 use crate::api::request::LockRequest;
 use crate::backend::memory::MemoryStore;
-use crate::backend::quorum::tests::flaky::{Flaky, Mode, Switch};
+use crate::backend::quorum::tests::flaky::{Mode, Switch, managers};
 use crate::backend::{Granted, Spare};
 use crate::values::clock;
 use crate::values::error::{LockError, LostReason};
@@ -39,15 +39,11 @@ impl Scene {
     }
 
     fn with(options: Options) -> Scene {
-        let (store, switch) = (MemoryStore::new(), Arc::new(Switch::default()));
-        let locks = LockManager::build(options, |events| {
-            Arc::new(Flaky::new(&store, &switch, events, 0))
-        });
-        let other = LockManager::builder().memory_store(&store).in_memory();
+        let (locks, switch, other, store) = managers(options);
         Scene {
             locks,
             switch,
-            other: other.unwrap(),
+            other,
             store,
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::api::manager::LockManager;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, EventSink, Fault, HandOff,
@@ -16,6 +17,7 @@ use crate::values::error::StoreError;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
+use crate::values::options::Options;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Mode {
@@ -87,6 +89,16 @@ impl Switch {
         let born = *self.born.lock().unwrap();
         born.map_or(Duration::MAX, |born| born.elapsed())
     }
+}
+
+/// A manager on a store behind a switch, and one that always reaches it.
+pub(crate) fn managers(options: Options) -> (LockManager, Arc<Switch>, LockManager, MemoryStore) {
+    let (store, switch) = (MemoryStore::new(), Arc::new(Switch::default()));
+    let locks = LockManager::build(options, |events| {
+        Arc::new(Flaky::new(&store, &switch, events, 0))
+    });
+    let other = LockManager::builder().memory_store(&store).in_memory();
+    (locks, switch, other.unwrap(), store)
 }
 
 #[derive(Debug)]
