@@ -284,14 +284,18 @@ impl Hold {
 
     /// True while the hold is neither lost nor ended nor past its end. Changes nothing, unlike [`loss`](Hold::loss).
     pub(crate) fn is_good_at(&self, now: Moment) -> bool {
-        let state = self.state();
-        state.phase == Phase::Held && self.overdue(&state, now).is_none()
+        self.is_good(&self.state(), now)
     }
 
-    /// What the watchdog asks of the store, if the hold has not ended meanwhile: its holder id may have gone to another.
-    pub(crate) fn renewal_if_held(&self) -> Option<Renewal> {
+    fn is_good(&self, state: &State, now: Moment) -> bool {
+        state.phase == Phase::Held && self.overdue(state, now).is_none()
+    }
+
+    /// What the watchdog asks of the store, if the hold is good: once it has ended, its holder id may be another's.
+    pub(crate) fn renewal_if_good(&self, now: Moment) -> Option<Renewal> {
         let mut state = self.state();
-        (state.phase == Phase::Held).then(|| self.renewal_in(&mut state))
+        self.is_good(&state, now)
+            .then(|| self.renewal_in(&mut state))
     }
 
     /// What to ask of the store at the next renewal.

@@ -28,8 +28,8 @@ const LONG_PAUSE: Duration = Duration::from_millis(50);
 /// The state of one key's hand-over budget. A fresh one has its whole budget.
 #[derive(Debug, Default)]
 pub(crate) struct HandoffBudget {
-    /// When the first hand-over of this stretch happened.
-    since: Option<Moment>,
+    /// When the first hand-over of this stretch happened, and when the stretch is over, as of the last one.
+    stretch: Option<(Moment, Moment)>,
     /// Waiters of other processes, as of the last hand-over; `None` if unknown.
     strangers: Option<u64>,
     /// Stretches since this process last saw another one have the lock.
@@ -39,26 +39,24 @@ pub(crate) struct HandoffBudget {
 }
 
 impl HandoffBudget {
-    /// Whether the budget allows one more hand-over, given a recent round trip.
-    pub(crate) fn may_hand_over(&self, round_trip: Duration) -> bool {
-        self.since
-            .is_none_or(|since| since.elapsed() < self.stretch(round_trip))
+    /// Whether the budget allows one more hand-over.
+    pub(crate) fn may_hand_over(&self) -> bool {
+        self.stretch.is_none_or(|(_, end)| !end.has_passed())
     }
 
-    fn stretch(&self, round_trip: Duration) -> Duration {
-        match self.strangers {
-            Some(0) => STRETCH_ALONE,
-            _ => STRETCH.max(round_trip * STRETCH_IN_ROUND_TRIPS),
-        }
-    }
-
-    /// The store has handed the lock over. Until when it may go round in this process without the store.
+    /// The store has handed the lock over. Until when it may go round in this process without the store. `round_trip`: a
+    /// recent one.
     pub(crate) fn handed_over(&mut self, strangers: Option<u64>, round_trip: Duration) -> Moment {
         let now = clock::now();
-        let since = *self.since.get_or_insert(now);
+        let since = self.stretch.map_or(now, |(since, _)| since);
+        let end = since
+            + match strangers {
+                Some(0) => STRETCH_ALONE,
+                _ => STRETCH.max(round_trip * STRETCH_IN_ROUND_TRIPS),
+            };
+        self.stretch = Some((since, end));
         self.strangers = strangers;
-        let tenure = TENURE.max(round_trip * TENURE_IN_ROUND_TRIPS);
-        (now + tenure).earlier(since + self.stretch(round_trip))
+        (now + TENURE.max(round_trip * TENURE_IN_ROUND_TRIPS)).earlier(end)
     }
 
     /// The budget is spent: the next head stays away from the key for a while.
@@ -66,11 +64,13 @@ impl HandoffBudget {
     /// Where others wait, most of them get as much time as this process had. Each would otherwise have to win a race for
     /// every stretch, against all of the others, and one whose core is busy would lose nearly all of these races.
     pub(crate) fn stand_back(&mut self) {
-        let stretch = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        let stretch = self
+            .stretch
+            .map_or(Duration::ZERO, |(since, _)| since.elapsed());
         let others = self.strangers.unwrap_or(0).min(64);
         let turns = u32::try_from(others).unwrap_or(u32::MAX);
         self.stand_back = Some((stretch * turns * 3 / 4).min(LONG_PAUSE));
-        self.since = None;
+        self.stretch = None;
         self.strangers = None;
     }
 
@@ -106,15 +106,15 @@ mod tests {
             for (round_trip, stretch) in [(0, 2_000), (100, 2_000), (1_000, 8_000)] {
                 let round_trip = Duration::from_micros(round_trip);
                 let mut budget = HandoffBudget::default();
-                assert!(budget.may_hand_over(round_trip));
-                budget.handed_over(strangers, Duration::ZERO);
+                assert!(budget.may_hand_over());
+                budget.handed_over(strangers, round_trip);
                 // Later ones do not begin it anew.
                 tokio::time::advance(Duration::from_millis(1)).await;
-                budget.handed_over(strangers, Duration::ZERO);
+                budget.handed_over(strangers, round_trip);
                 tokio::time::advance(Duration::from_micros(stretch - 2_000)).await;
-                assert!(budget.may_hand_over(round_trip));
+                assert!(budget.may_hand_over());
                 tokio::time::advance(Duration::from_millis(1)).await;
-                assert!(!budget.may_hand_over(round_trip));
+                assert!(!budget.may_hand_over());
             }
         }
     }
@@ -126,9 +126,9 @@ mod tests {
             budget.handed_over(Some(0), Duration::ZERO);
         }
         tokio::time::advance(Duration::from_millis(999)).await;
-        assert!(budget.may_hand_over(Duration::ZERO));
+        assert!(budget.may_hand_over());
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(!budget.may_hand_over(Duration::ZERO));
+        assert!(!budget.may_hand_over());
     }
 
     /// The pause after one more stretch.
@@ -154,9 +154,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn where_others_wait_most_of_them_get_as_long_a_stretch() {
+        let round_trip = Duration::ZERO;
         for (strangers, pause) in [(Some(0), 1), (None, 1), (Some(3), 18), (Some(1_000), 50)] {
             let mut budget = HandoffBudget::default();
-            budget.handed_over(strangers, Duration::ZERO);
+            budget.handed_over(strangers, round_trip);
             tokio::time::advance(Duration::from_millis(8)).await;
             assert!(is_about(next_pause(&mut budget, Duration::ZERO), pause));
         }

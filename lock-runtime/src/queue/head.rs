@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -122,15 +121,14 @@ impl Head {
         }
     }
 
-    /// The waiter to hand the hold over to: the next one, if there is one and the budget allows. `round_trip`: a recent
-    /// one to the store.
-    pub(crate) fn successor(&self, round_trip: Duration) -> Option<Successor> {
+    /// The waiter to hand the hold over to: the next one, if there is one and the budget allows.
+    pub(crate) fn successor(&self) -> Option<Successor> {
         let mut state = self.queues.state();
         let queue = self.queue_in(&mut state)?;
         if queue.waiters.is_empty() {
             return None;
         }
-        if !queue.budget.may_hand_over(round_trip) {
+        if !queue.budget.may_hand_over() {
             queue.budget.stand_back();
             return None;
         }

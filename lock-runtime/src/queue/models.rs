@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use shuttle::future::block_on;
 use shuttle::thread;
@@ -88,7 +87,7 @@ fn a_hold_that_is_handed_over_to_a_waiter_which_leaves_goes_to_the_next() {
             let head = scene.head();
             let leaves = thread::spawn(scene.impatient());
             let stays = thread::spawn(scene.patient());
-            match head.successor(Duration::ZERO) {
+            match head.successor() {
                 Some(successor) => drop(successor.give(Turn::Head(head))),
                 None => drop(head),
             }

@@ -12,7 +12,7 @@ use crate::hold::state::Beginning;
 use crate::hold::tenure::Tenure;
 use crate::observe;
 use crate::queue::{Head, Successor, Turn};
-use crate::values::clock;
+use crate::values::clock::{self, Moment};
 use crate::values::error::LockError;
 use crate::values::fence::SPARE_TOKENS;
 use crate::values::holder::HolderId;
@@ -27,11 +27,11 @@ pub(super) fn pass_on(
     head: Head,
     holder: HolderId,
     mut tenure: Tenure,
+    now: Moment,
 ) -> Option<Head> {
     if !core.life.is_open() {
         return Some(head);
     }
-    let now = clock::now();
     let mut granted = None;
     let successor = head.successor_if(|options| {
         granted = tenure.grant(options, now);

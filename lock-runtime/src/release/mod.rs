@@ -64,15 +64,15 @@ impl HoldHandle {
             } => {
                 let head = match (head, tenure, keep_until) {
                     (Some(head), Some(tenure), None) => {
-                        match pass_on(&core, head, hold.holder(), tenure) {
+                        match pass_on(&core, head, hold.holder(), tenure, left_at) {
                             Some(head) => Some(head),
                             None => return Ok(None),
                         }
                     }
                     (head, _, _) => head,
                 };
-                let departure = Departure::new(core, hold, head, left_at);
-                Ok(Some(Next::Depart(departure.not_before(keep_until))))
+                let departure = Departure::new(core, hold, head, left_at, keep_until);
+                Ok(Some(Next::Depart(departure)))
             }
             Left::Lost { reason, last } => {
                 let error = hold.lost_error(reason, false);
@@ -144,7 +144,13 @@ struct Departure {
 }
 
 impl Departure {
-    fn new(core: Arc<Core>, hold: Arc<Hold>, head: Option<Head>, left_at: Moment) -> Departure {
+    fn new(
+        core: Arc<Core>,
+        hold: Arc<Hold>,
+        head: Option<Head>,
+        left_at: Moment,
+        keep_until: Option<Moment>,
+    ) -> Departure {
         if let Some(head) = &head {
             head.held_no_more();
         }
@@ -158,14 +164,8 @@ impl Departure {
             unanswered: false,
             in_background: false,
             left_at,
-            keep_until: None,
+            keep_until,
         }
-    }
-
-    /// Leaves the key taken until then.
-    fn not_before(mut self, keep_until: Option<Moment>) -> Departure {
-        self.keep_until = keep_until;
-        self
     }
 
     /// Ends the hold for a caller who wants to know how it went, within the call timeout. Cancel safe: what is not
@@ -236,8 +236,7 @@ impl Departure {
 
     fn successor(&self) -> Option<Successor> {
         self.core.backend.hand_off()?;
-        let round_trip = self.core.backend.round_trip(self.hold.key());
-        self.head.as_ref()?.successor(round_trip)
+        self.head.as_ref()?.successor()
     }
 
     /// Releases the lock in the store, until there is an answer or the lease is over.

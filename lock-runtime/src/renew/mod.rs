@@ -448,19 +448,18 @@ fn take_in(watch: &Watch, done: Result<Outcome, JoinError>) {
 async fn renew(
     watch: Arc<Watch>,
     backend: Arc<dyn Backend>,
-    Batch { place, mut holds }: Batch,
+    Batch { place, holds }: Batch,
     timeout: Duration,
 ) -> Outcome {
     // Looked at again right before the request is sent: nothing is renewed that is being released.
     let sent_at = clock::now();
-    holds.retain(|hold| hold.is_good_at(sent_at));
-    let mut batch: Vec<Renewal> = Vec::with_capacity(holds.len());
-    holds.retain(|hold| {
-        let renewal = hold.renewal_if_held();
-        let is_held = renewal.is_some();
-        batch.extend(renewal);
-        is_held
-    });
+    let (holds, batch): (Vec<_>, Vec<_>) = holds
+        .into_iter()
+        .filter_map(|hold| {
+            let renewal = hold.renewal_if_good(sent_at)?;
+            Some((hold, renewal))
+        })
+        .unzip();
     let timeouts = holds.iter().map(|hold| hold.ttl().call_timeout(timeout));
     let timeout = timeouts.min().unwrap_or(timeout);
     let ends = holds.iter().map(|hold| hold.end_at() - sent_at);

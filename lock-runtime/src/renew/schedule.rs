@@ -47,6 +47,13 @@ pub(super) struct Watched {
     asked: bool,
 }
 
+impl Watched {
+    /// Whether it is of this hold, and not of another one of the same tenure, which has the same number.
+    fn is_of(&self, hold: &Hold) -> bool {
+        std::ptr::eq(&*self.hold, hold)
+    }
+}
+
 /// Holds that are renewed by one call.
 #[derive(Debug)]
 pub(super) struct Batch {
@@ -212,10 +219,9 @@ impl Schedule {
     /// Notes that the store is being asked about the hold: while there is no answer, again after a pause, beside the
     /// questions that are under way.
     fn asked(&mut self, hold: &Hold, timeout: Duration, now: Moment) {
-        let Some(number) = self.number_of(hold) else {
-            return;
-        };
-        let Some(watched) = self.holds.get_mut(&number) else {
+        let number = hold.holder().number();
+        let watched = self.holds.get_mut(&number);
+        let Some(watched) = watched.filter(|watched| watched.is_of(hold)) else {
             return;
         };
         watched.asked = true;
@@ -235,10 +241,9 @@ impl Schedule {
         sent_at: Moment,
         now: Moment,
     ) {
-        let Some(number) = self.number_of(hold) else {
-            return;
-        };
-        let Some(watched) = self.holds.get_mut(&number) else {
+        let number = hold.holder().number();
+        let watched = self.holds.get_mut(&number);
+        let Some(watched) = watched.filter(|watched| watched.is_of(hold)) else {
             return;
         };
         if !sent_at.has_reached(watched.confirmed) {
@@ -302,16 +307,10 @@ impl Schedule {
         taken
     }
 
-    /// The number of this hold, if it is here, and not another one of the same tenure, which has the same number.
-    fn number_of(&self, hold: &Hold) -> Option<u64> {
-        let number = hold.holder().number();
-        let watched = self.holds.get(&number)?;
-        std::ptr::eq(&*watched.hold, hold).then_some(number)
-    }
-
     pub(super) fn remove(&mut self, hold: &Hold) -> Option<Arc<Hold>> {
-        let number = self.number_of(hold)?;
-        self.remove_number(number)
+        let number = hold.holder().number();
+        let is_here = self.holds.get(&number)?.is_of(hold);
+        is_here.then(|| self.remove_number(number)).flatten()
     }
 
     fn remove_number(&mut self, number: u64) -> Option<Arc<Hold>> {
