@@ -210,4 +210,18 @@ pub(super) const ALL: &[Planted] = &[
             ),
         ]),
     },
+    Planted {
+        name: "answers of a group that are mixed up",
+        fault: None,
+        caught_by: &["overlap", "refused-holder", "needless-loss"],
+        broken: Broken::Client(&[edit(
+            "backend/redis/connection/group.rs",
+            "for (answer, reply) in answers.into_iter().zip(replies) {",
+            "let mut replies = replies;
+            if PLANTED {
+                replies.reverse();
+            }
+            for (answer, reply) in answers.into_iter().zip(replies) {",
+        )]),
+    },
 ];

@@ -258,7 +258,7 @@ impl Check {
         let name = S::source().name;
         let manner = Manner {
             channels: self.channels,
-            asking: false,
+            ..Manner::PLAIN
         };
         let run = scripting::run(connection, script, manner);
         let fault = match tokio::time::timeout(self.timeout, run).await {

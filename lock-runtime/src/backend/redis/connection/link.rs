@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 
 use super::acquire_limit::AcquireLimit;
+use super::group::{Group, UnderWay};
 use super::opened::Opened;
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
@@ -40,6 +42,8 @@ pub(crate) struct Link {
     pub(super) channels: ClusterChannels,
     /// The node of a cluster that it leads to.
     pub(super) address: Option<Address>,
+    /// Where connections live.
+    pub(super) handle: Handle,
 }
 
 /// A connection that answered when it was last asked. Cheap to clone.
@@ -63,6 +67,7 @@ pub(super) struct Wire {
     master: Option<Address>,
     /// Closed once another state has taken the place of this one.
     limit: Arc<AcquireLimit>,
+    group: Arc<Group>,
 }
 
 impl Wire {
@@ -72,6 +77,7 @@ impl Wire {
             generation,
             master: opened.master.clone(),
             limit: Arc::new(AcquireLimit::new()),
+            group: Arc::default(),
         }
     }
 }
@@ -141,6 +147,7 @@ impl Link {
         &self,
         live: &Live,
         script: &S,
+        once: bool,
         now: Moment,
         deadline: Moment,
     ) -> Result<S::Reply, Fault> {
@@ -158,6 +165,7 @@ impl Link {
         let manner = Manner {
             channels: self.channels,
             asking: live.asking,
+            once,
         };
         // Pinned here: by value, its kilobyte and a half would be moved into the timeout.
         let call = pin!(scripting::run(&mut connection, script, manner));
@@ -180,13 +188,13 @@ impl Link {
                 }
                 answer
             }
-            Err(_) => {
-                self.suspicion.notify_one();
-                Err(Fault::Unknown(StoreError::new(
-                    "no answer within the call timeout",
-                )))
-            }
+            Err(_) => Err(self.unanswered()),
         }
+    }
+
+    fn unanswered(&self) -> Fault {
+        self.suspicion.notify_one();
+        Fault::Unknown(StoreError::new("no answer within the call timeout"))
     }
 
     /// Why there is no supervisor any more.
@@ -265,7 +273,35 @@ impl Live {
         now: Moment,
         deadline: Moment,
     ) -> Result<S::Reply, Fault> {
-        self.link.call(self, script, now, deadline).await
+        self.link.call(self, script, false, now, deadline).await
+    }
+
+    /// As [`call`](Live::call), for a script that is sent once at most, with the first poll.
+    pub(super) async fn call_once<S: Script>(
+        &self,
+        script: &S,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<S::Reply, Fault> {
+        self.link.call(self, script, true, now, deadline).await
+    }
+
+    /// Counts a request that may share its script with others.
+    pub(crate) fn enter(&self) -> UnderWay<'_> {
+        UnderWay::enter(self)
+    }
+
+    pub(super) fn group(&self) -> &Group {
+        &self.wire.group
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        &self.link.handle
+    }
+
+    /// What a request has come to that was not answered until its deadline.
+    pub(super) fn unanswered(&self) -> Fault {
+        self.link.unanswered()
     }
 
     /// One of the connection's permits to acquire, and what time it is then: `now`, if one was free. `None` if the

@@ -4,6 +4,7 @@ pub(crate) mod acquire_limit;
 pub(crate) mod check;
 pub(crate) mod connect;
 pub(crate) mod dial;
+pub(crate) mod group;
 pub(crate) mod link;
 pub(crate) mod opened;
 pub(crate) mod supervisor;

@@ -77,12 +77,12 @@ impl Supervisor {
             clock: self.clock.clone(),
             channels: self.check.channels,
             address: self.member.as_ref().map(|node| node.address.clone()),
+            handle: self.check.handle.clone(),
         });
-        let handle = self.check.handle.clone();
         if let Some(first) = &first {
             State::replace(&state, State::Live(Wire::new(first, 0)));
         }
-        handle.spawn(self.run(state, first));
+        link.handle.spawn(self.run(state, first));
         link
     }
 

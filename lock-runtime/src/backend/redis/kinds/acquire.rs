@@ -127,12 +127,12 @@ async fn attempt(
 /// An acquire that goes out on one connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Sending<'a> {
-    live: &'a Live,
+    pub(crate) live: &'a Live,
     pub(crate) request: &'a AcquireRequest<'a>,
     /// Until when the server may grant it, in µs of its TIME.
     pub(crate) not_after: u64,
-    sent_at: Moment,
-    deadline: Moment,
+    pub(crate) sent_at: Moment,
+    pub(crate) deadline: Moment,
 }
 
 impl Sending<'_> {

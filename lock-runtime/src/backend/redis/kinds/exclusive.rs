@@ -4,6 +4,7 @@
 use redis::{Cmd, Value};
 
 use super::acquire::Sending;
+use super::grouped::{OneAcquire, OneRelease};
 use super::renewals::ttl;
 use super::replies::{
     AcquireReply, RELEASED, ReleaseReply, acquire_reply, read_renewals, release_reply,
@@ -34,6 +35,20 @@ pub(crate) fn field(key: &Key, holder: HolderId) -> String {
 /// Asks once.
 pub(crate) async fn acquire(sending: Sending<'_>) -> Result<AcquireReply, Fault> {
     let HoldRef { key, holder, .. } = sending.request.hold_ref;
+    let under_way = sending.live.enter();
+    if key.kind() == Kind::Mutex {
+        let one = || OneAcquire {
+            lock: key.raw().into(),
+            fence: sending.fence(),
+            holder,
+            lease_ms: sending.request.ttl.millis(),
+            not_after_us: sending.not_after,
+        };
+        let shared = under_way.share(one, sending.sent_at, sending.deadline);
+        if let Some(answer) = shared.await {
+            return answer;
+        }
+    }
     let fence = sending.fence();
     let script = Acquire {
         lock: key.raw(),
@@ -99,14 +114,25 @@ pub(crate) async fn release(
     now: Moment,
     deadline: Moment,
 ) -> Result<GaveBack, Fault> {
-    let (holder, channel) = (hold_ref.holder.text(), channel(hold_ref.key));
-    let script = Release {
-        lock: hold_ref.key.raw(),
-        holder: &holder,
-        channel: &channel,
+    let HoldRef { key, holder, .. } = hold_ref;
+    let under_way = live.enter();
+    let one = || OneRelease {
+        lock: key.raw().into(),
+        holder,
+        channel: channel(key),
     };
-    let reply = live.call(&script, now, deadline).await?.heard_of(live);
-    Ok(reply.gave_back(|| inner.publish(channel, RELEASED.to_owned())))
+    let reply = match under_way.share(one, now, deadline).await {
+        Some(answer) => answer?,
+        None => {
+            let script = Release {
+                lock: key.raw(),
+                holder: &holder.text(),
+                channel: &channel(key),
+            };
+            live.call(&script, now, deadline).await?.heard_of(live)
+        }
+    };
+    Ok(reply.gave_back(|| inner.publish(channel(key), RELEASED.to_owned())))
 }
 
 pub(crate) async fn hand_over(
@@ -187,7 +213,7 @@ pub(crate) fn entry(item: &Renewal, ttl: i64) -> (&str, String, i64) {
 }
 
 script! {
-    "acquire", shortcut after [], ["digits", "range", "dated", "refusal", "fence", "lease", "holder"]
+    "acquire", shortcut after ["usually"], ["digits", "range", "dated", "refusal", "fence", "lease", "holder"]
     struct Acquire<'a> {
         keys { lock: &'a str, fence: Option<&'a str> }
         args {

@@ -5,6 +5,7 @@ pub(crate) mod acquire_all;
 pub(crate) mod counters;
 pub(crate) mod exclusive;
 pub(crate) mod fair;
+pub(crate) mod grouped;
 pub(crate) mod operators;
 pub(crate) mod permits;
 pub(crate) mod read_write;

@@ -125,6 +125,9 @@ pub(crate) struct Manner {
     pub(crate) channels: ClusterChannels,
     /// Each is preceded by ASKING.
     pub(crate) asking: bool,
+    /// What the server does not know is loaded, and not sent again: others may have gone out meanwhile that have to
+    /// come after it. Nor is a refusal explained.
+    pub(crate) once: bool,
 }
 
 impl Manner {
@@ -132,6 +135,7 @@ impl Manner {
     pub(crate) const PLAIN: Manner = Manner {
         channels: ClusterChannels::Classic,
         asking: false,
+        once: false,
     };
 }
 
@@ -142,7 +146,7 @@ pub(crate) async fn run<S: Script>(
     manner: Manner,
 ) -> Result<S::Reply, Fault> {
     match call(connection, script, manner).await {
-        Err(Fault::Denied(why)) => {
+        Err(Fault::Denied(why)) if !manner.once => {
             // Boxed: it is rare, and the future of every call would have to hold it.
             let explained = Box::pin(rights::explained(connection, script, manner, why));
             Err(Fault::Denied(explained.await))
@@ -167,7 +171,9 @@ async fn call<S: Script>(
         let text = source.text(manner.channels);
         let load = redis::cmd("SCRIPT").arg("LOAD").arg(text).take();
         answer = match send(connection, &load).await {
+            Ok(_) if manner.once => answer,
             Ok(_) => ask(connection, &command(script, "EVALSHA", by_hash), manner).await,
+            Err(_) if manner.once => answer,
             Err(refused) if faults::is_from_server(&refused) => {
                 let whole = ask(connection, &command(script, "EVAL", text), manner).await;
                 // One of the two is enough, and the other one is what users are told to allow.

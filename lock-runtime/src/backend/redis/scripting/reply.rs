@@ -92,12 +92,7 @@ impl Items {
         reason = "outside: well-formed; inside: there is an expiry"
     )]
     pub(crate) fn expiry(&mut self) -> Option<Option<Duration>> {
-        match self.integer()? {
-            -1 => Some(None),
-            // It expired between two commands of the script's caller.
-            -2 => Some(Some(Duration::ZERO)),
-            millis => Some(Some(Duration::from_millis(u64::try_from(millis).ok()?))),
-        }
+        expiry(self.integer()?)
     }
 
     /// Channel and payload of each message that a script could not publish: the rest of its reply. A channel that is no
@@ -123,6 +118,20 @@ impl Items {
     /// Well-formed only if nothing is left.
     pub(crate) fn end<T>(mut self, value: T) -> Option<T> {
         self.rest.next().is_none().then_some(value)
+    }
+}
+
+/// What PTTL answered: none without an expiry.
+#[expect(
+    clippy::option_option,
+    reason = "outside: well-formed; inside: there is an expiry"
+)]
+pub(crate) fn expiry(millis: i64) -> Option<Option<Duration>> {
+    match millis {
+        -1 => Some(None),
+        // It expired between two commands of the script's caller.
+        -2 => Some(Some(Duration::ZERO)),
+        millis => Some(Some(Duration::from_millis(u64::try_from(millis).ok()?))),
     }
 }
 

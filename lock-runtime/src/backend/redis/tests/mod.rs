@@ -1,6 +1,7 @@
 //! The backend against real servers. `REDIS_SERVER_BIN` names the binary; the default is `redis-server`.
 
 mod backend;
+mod group;
 mod interleavings;
 mod outages;
 mod replicas;

@@ -89,7 +89,7 @@ async fn a_right_that_is_missing_is_named_at_connect() {
     let server = Server::start().await;
     for (missing, script) in [
         ("-hset", "acquire"),
-        ("-get", "acquire"),
+        ("-get", "handover"),
         ("-hexists", "renew"),
         ("-hdel", "handover"),
         ("-evalsha", "acquire"),

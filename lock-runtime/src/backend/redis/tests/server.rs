@@ -100,6 +100,10 @@ impl Server {
         run(&mut self.connection().await, command).await.unwrap()
     }
 
+    pub(in super::super) async fn text(&self, words: &str) -> String {
+        redis::from_redis_value(self.run(words).await).unwrap()
+    }
+
     pub(in super::super) async fn integer(&self, words: &str) -> i64 {
         match self.run(words).await {
             Value::Int(number) => number,

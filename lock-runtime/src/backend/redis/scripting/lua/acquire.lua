@@ -1,7 +1,7 @@
 -- Takes a lock for one holder if nobody has it.
 --
 -- Flags:
--- Uses: digits, range, dated, refusal, fence, lease, holder
+-- Uses: usually, digits, range, dated, refusal, fence, lease, holder
 -- Keys: lock, fence?
 -- Args: holder, lease_ms, not_after_us, counted
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us}

@@ -4,6 +4,7 @@ mod acquire;
 mod acquire_all;
 mod budgets;
 mod counts;
+mod each;
 mod fair;
 mod holding;
 mod permits;
@@ -21,6 +22,7 @@ use crate::backend::redis::CONTROL;
 use crate::backend::redis::kinds::exclusive::{
     Acquire, HandOver, HandOverReply, NextToken, NextTokenReply, Release, Renew,
 };
+use crate::backend::redis::kinds::grouped::{Each, OneAcquire, OneRelease};
 use crate::backend::redis::kinds::operators::{ForceRelease, Inspect};
 use crate::backend::redis::kinds::read_write::{
     Downgrade, ReadAcquire, ReadRenew, ReadWriteRelease, WriteAcquire,

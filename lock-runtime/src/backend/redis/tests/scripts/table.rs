@@ -70,7 +70,9 @@ fn every_header_names_what_its_caller_sends() {
     fn check<S: Script>(example: &S, repeated: usize) {
         let source = S::source();
         let text = without_shortcut(source.text);
-        if let Some((before, shortcut)) = source.text.split_once("-- Shortcut of ") {
+        let mut shortcut = "";
+        if let Some((before, rest)) = source.text.split_once("-- Shortcut of ") {
+            shortcut = rest.split("-- Fragment ").next().unwrap();
             let uses = shortcut
                 .lines()
                 .find_map(|line| line.strip_prefix("-- Uses:"));
@@ -98,7 +100,8 @@ fn every_header_names_what_its_caller_sends() {
             flags => format!("#!lua flags={flags}"),
         };
         assert_eq!(source.text.lines().next(), Some(&*first), "{}", source.name);
-        check_fragments(source.name, fragments, own, &line("Uses"));
+        let all = [shortcut, own].concat();
+        check_fragments(source.name, fragments, &all, &line("Uses"));
         let names = |list: &str| list.split(',').filter(|name| !name.is_empty()).count();
         let [keys, arguments] = S::shape().map(|list| names(&list));
         assert_eq!(example.keys(), keys * repeated, "{}: keys", source.name);
@@ -137,6 +140,8 @@ fn every_header_names_what_its_caller_sends() {
         LEASE,
     )];
     check(&AcquireAll::new(&requests, 1), 1);
+    check(&each::acquires(&["k"]), 1);
+    // The payload comes once.
     check(&force(), 1);
     check(&fair_acquire("a"), 1);
     check(&fair_release("a"), 1);
@@ -208,6 +213,7 @@ fn sharded_channels_change_what_scripts_publish_by_and_count_and_nothing_else() 
         HandOver::source(),
         ForceRelease::source(),
         Acquire::source(),
+        Each::<OneRelease>::source(),
     ] {
         let [classic, sharded, both] = [Classic, Sharded, Both].map(|form| source.text(form));
         assert_eq!(classic, source.text, "{}", source.name);
@@ -303,6 +309,10 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
             !matches!(all, Some(Ok(AcquireAllReply::Granted { .. }))),
             "{said}"
         );
+        let each = each::acquires(&["k"]).read(reply.clone());
+        assert!(!matches!(each, Some(Ok(_))), "{said}");
+        let each = each::releases(&["k"]).read(reply.clone());
+        assert!(!matches!(each, Some(Ok(_))), "{said}");
         let token = next_token().read(reply.clone());
         assert!(
             !matches!(token, Some(Ok(NextTokenReply::Taken { .. }))),

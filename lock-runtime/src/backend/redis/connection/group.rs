@@ -1,0 +1,250 @@
+//! Group commit: acquires and releases that are made while others are under way share a script.
+
+use std::fmt::Debug;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use tokio::sync::oneshot;
+
+use super::link::Live;
+use crate::backend::Fault;
+use crate::backend::redis::GONE;
+use crate::backend::redis::kinds::grouped::{Answer, Each, OneAcquire, OneRelease};
+use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
+use crate::backend::redis::scripting::Script;
+use crate::values::clock::{self, Moment};
+
+/// Beside fewer requests than this, one goes out by itself and at once: too few would share its script to make up for the
+/// task that sends it. Measured on two cores: beside eight others, a request alone is a third faster; beside thirty, it is
+/// slower. Debug builds share much sooner, so that tests see what is seldom otherwise.
+const FEW: usize = if cfg!(debug_assertions) { 2 } else { 16 };
+
+/// How many keys a script has at most. For about a tenth of a millisecond, the server does nothing else.
+const LARGEST: usize = 64;
+
+/// The requests of one connection that may share a script.
+///
+/// What compensates an acquire whose caller has gone is sent after it, or the acquire is never sent. So while a task is
+/// about to send what waits, nothing that might belong to it goes out by itself.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    under_way: AtomicUsize,
+    /// Written only while `waiting` is locked.
+    is_sending: AtomicBool,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    releases: Vec<Item<OneRelease>>,
+    acquires: Vec<Item<OneAcquire>>,
+}
+
+#[derive(Debug)]
+struct Item<T: Groupable> {
+    asked: T,
+    deadline: Moment,
+    answer: oneshot::Sender<Answered<T>>,
+}
+
+/// `None` if the request is to be sent by itself.
+type Answered<T> = Option<Result<<T as Groupable>::Answer, Fault>>;
+
+/// A request that may share its script.
+#[expect(private_interfaces, reason = "implemented here alone")]
+pub(crate) trait Groupable: Sized {
+    type Answer: Debug;
+
+    fn among(waiting: &mut Waiting) -> &mut Vec<Item<Self>>;
+}
+
+#[expect(private_interfaces, reason = "implemented here alone")]
+impl Groupable for OneAcquire {
+    type Answer = AcquireReply;
+
+    fn among(waiting: &mut Waiting) -> &mut Vec<Item<OneAcquire>> {
+        &mut waiting.acquires
+    }
+}
+
+#[expect(private_interfaces, reason = "implemented here alone")]
+impl Groupable for OneRelease {
+    type Answer = ReleaseReply;
+
+    fn among(waiting: &mut Waiting) -> &mut Vec<Item<OneRelease>> {
+        &mut waiting.releases
+    }
+}
+
+impl Group {
+    // Nothing panics while it is locked.
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.releases.is_empty() && self.acquires.is_empty()
+    }
+}
+
+/// A request that is counted as under way until this is dropped.
+pub(crate) struct UnderWay<'a> {
+    live: &'a Live,
+    /// How many there were before it.
+    others: usize,
+}
+
+impl<'a> UnderWay<'a> {
+    pub(super) fn enter(live: &'a Live) -> UnderWay<'a> {
+        let others = live.group().under_way.fetch_add(1, Ordering::Relaxed);
+        UnderWay { live, others }
+    }
+
+    /// Sends the request with others of its kind, or tells its caller to send it now, by itself: because few requests are
+    /// under way, or because the script of many has left it alone.
+    ///
+    /// Dropped, it may have been sent, or not. It is not sent later.
+    pub(crate) async fn share<T: Groupable>(
+        &self,
+        asked: impl FnOnce() -> T,
+        now: Moment,
+        deadline: Moment,
+    ) -> Answered<T> {
+        let group = self.live.group();
+        let is_alone = self.others < FEW && !group.is_sending.load(Ordering::Acquire);
+        // In a cluster, hardly two of sixteen thousand slots are the same.
+        if is_alone || self.live.address().is_some() || now.has_reached(deadline) {
+            return None;
+        }
+        let (answer, answered) = oneshot::channel();
+        let item = Item {
+            asked: asked(),
+            deadline,
+            answer,
+        };
+        let is_first = {
+            let mut waiting = group.waiting();
+            T::among(&mut waiting).push(item);
+            !group.is_sending.swap(true, Ordering::AcqRel)
+        };
+        if is_first {
+            Errand::run(self.live.clone());
+        }
+        match tokio::time::timeout_at(deadline.tick(), answered).await {
+            Ok(Ok(answer)) => answer,
+            // The task was dropped with its runtime.
+            Ok(Err(_)) => Some(Err(Fault::Closed(GONE))),
+            Err(_) => Some(Err(self.live.unanswered())),
+        }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.live.group().under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Sending what waits. There is one at a time for each connection.
+struct Errand {
+    live: Live,
+    is_over: bool,
+}
+
+impl Errand {
+    fn run(live: Live) {
+        let handle = live.handle().clone();
+        let errand = Errand {
+            live,
+            is_over: false,
+        };
+        handle.spawn(errand.send());
+    }
+
+    async fn send(self) {
+        // Whoever is ready to ask, for the same reply from the server has woken many, asks first.
+        tokio::task::yield_now().await;
+        let (releases, acquires) = {
+            let mut waiting = self.live.group().waiting();
+            (taken(&mut waiting.releases), taken(&mut waiting.acquires))
+        };
+        let (live, now) = (self.live.clone(), clock::now());
+        let mut asked = pin!(async {
+            // Polled in this order: what is given back may be what is to be taken.
+            tokio::join!(biased; ask(&live, releases, now), ask(&live, acquires, now))
+        });
+        // The first poll puts both on the connection: whatever comes next comes after them.
+        let first = poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await;
+        self.pass_on();
+        if first.is_pending() {
+            asked.await;
+        }
+    }
+
+    /// The next task sends what has come meanwhile.
+    fn pass_on(mut self) {
+        self.is_over = true;
+        let group = self.live.group();
+        let waiting = group.waiting();
+        if waiting.is_empty() {
+            group.is_sending.store(false, Ordering::Release);
+            return;
+        }
+        drop(waiting);
+        Errand::run(self.live.clone());
+    }
+}
+
+impl Drop for Errand {
+    /// Those who wait are told by the drop of their items.
+    fn drop(&mut self) {
+        if !self.is_over {
+            let group = self.live.group();
+            let mut waiting = group.waiting();
+            let _dropped = std::mem::take(&mut *waiting);
+            group.is_sending.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// As many as one script may have. Those whose callers have gone are never sent.
+fn taken<T: Groupable>(waiting: &mut Vec<Item<T>>) -> Vec<Item<T>> {
+    waiting.retain(|item| !item.answer.is_closed());
+    let rest = waiting.split_off(waiting.len().min(LARGEST));
+    std::mem::replace(waiting, rest)
+}
+
+async fn ask<T: Groupable>(live: &Live, items: Vec<Item<T>>, now: Moment)
+where
+    Each<T>: Script<Reply = Vec<Answer<T::Answer>>>,
+{
+    let Some(deadline) = items.iter().map(|item| item.deadline).reduce(Moment::later) else {
+        return;
+    };
+    let (asked, answers): (Vec<_>, Vec<_>) = items
+        .into_iter()
+        .map(|item| (item.asked, item.answer))
+        .unzip();
+    match live.call_once(&Each(asked), now, deadline).await {
+        Ok(replies) => {
+            for (answer, reply) in answers.into_iter().zip(replies) {
+                // An error: its caller has gone, and gives back by itself what it was given.
+                _ = answer.send(reply.map(Ok));
+            }
+        }
+        Err(fault) => {
+            for answer in answers {
+                _ = answer.send(match &fault {
+                    // Nothing was done: perhaps because of one key, or the server did not know the script.
+                    Fault::Denied(_) | Fault::NotDone(_) => None,
+                    fault => Some(Err(fault.clone())),
+                });
+            }
+        }
+    }
+}

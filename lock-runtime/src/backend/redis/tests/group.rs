@@ -1,0 +1,218 @@
+//! Requests that share a script: each has its own answer, and whoever leaves leaves nothing behind.
+
+use std::task::Poll;
+
+use super::*;
+use crate::backend::{Backend, Released};
+use crate::values::holder::HolderIds;
+
+const TASKS: usize = 200;
+
+type Asked = (Arc<Key>, HolderId, Result<Acquired, Fault>);
+
+/// Acquires so many locks at once and returns who was given which, by index.
+async fn acquire_many(backend: &Arc<RedisBackend>, names: &[String]) -> Vec<Asked> {
+    let ids = HolderIds::new();
+    let asked = names.iter().map(|name| {
+        let (backend, key, holder) = (backend.clone(), key(name), ids.fresh());
+        tokio::spawn(async move {
+            let answer = backend.acquire(request(&key, holder, 60_000)).await;
+            (key, holder, answer)
+        })
+    });
+    let mut answers = Vec::new();
+    for asked in asked.collect::<Vec<_>>() {
+        answers.push(asked.await.unwrap());
+    }
+    answers
+}
+
+async fn release_many(backend: &Arc<RedisBackend>, held: Vec<Asked>) {
+    let released = held.into_iter().map(|(key, holder, _)| {
+        let backend = backend.clone();
+        tokio::spawn(async move { backend.release(hold_ref(&key, holder), CALL).await })
+    });
+    for released in released.collect::<Vec<_>>() {
+        assert_eq!(released.await.unwrap().unwrap(), Released::Done);
+    }
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|i| format!("k{i}")).collect()
+}
+
+/// How many scripts the server was sent.
+async fn scripts(server: &Server) -> u64 {
+    let stats = server.text("INFO commandstats").await;
+    let calls = stats.lines().find_map(|line| {
+        let rest = line.strip_prefix("cmdstat_evalsha:calls=")?;
+        rest.split(',').next()?.parse().ok()
+    });
+    calls.unwrap_or(0)
+}
+
+#[tokio::test]
+async fn requests_that_are_made_at_once_share_scripts_and_each_has_its_own_answer() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    // The scripts of many are loaded when they are first asked for, and everybody asks alone until then.
+    let first = acquire_many(&backend, &names(TASKS)).await;
+    release_many(&backend, first).await;
+    let before = scripts(&server).await;
+    let held = acquire_many(&backend, &names(TASKS)).await;
+    for (key, holder, answer) in &held {
+        let Acquired::Granted(granted) = answer.as_ref().unwrap() else {
+            panic!("{key:?} is free");
+        };
+        assert!(granted.token.is_some());
+        let found = format!("HGET {} {}", key.raw(), holder.text());
+        assert_eq!(server.text(&found).await, "1", "it is not another's answer");
+    }
+    let again = acquire_many(&backend, &names(TASKS)).await;
+    for (key, _, answer) in &again {
+        assert!(
+            matches!(answer, Ok(Acquired::Busy { left: Some(_) })),
+            "{key:?}: {answer:?}"
+        );
+    }
+    release_many(&backend, held).await;
+    let sent = scripts(&server).await - before;
+    assert!(
+        sent < TASKS as u64 / 2,
+        "{sent} scripts for {} requests",
+        3 * TASKS
+    );
+    assert!(server.run("KEYS lock:k*").await == redis::Value::Array(vec![]));
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_locked_fails_alone() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    server.run("SET lock:k50 x").await;
+    server.run("HSET lock:k60 a 1 b 1").await;
+    for (index, (_, _, answer)) in acquire_many(&backend, &names(100)).await.iter().enumerate() {
+        match index {
+            50 | 60 => assert!(matches!(answer, Err(Fault::Foreign { .. })), "{answer:?}"),
+            _ => assert!(
+                matches!(answer, Ok(Acquired::Granted(_))),
+                "{index}: {answer:?}"
+            ),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_without_a_right_fails_alone() {
+    let server = Server::start().await;
+    server
+        .run("ACL SETUSER app on >secret &* +@all ~lock:fence:* ~lock:k* ~lock:connect-check:*")
+        .await;
+    let settings = Settings {
+        lazy: true,
+        ..settings()
+    };
+    let (backend, _) = connect_with(&server.url_of("app"), settings).await.unwrap();
+    let mut names = names(100);
+    names[50] = "other".to_owned();
+    for (index, (_, _, answer)) in acquire_many(&backend, &names).await.iter().enumerate() {
+        match index {
+            50 => assert!(matches!(answer, Err(Fault::Denied(_))), "{answer:?}"),
+            _ => assert!(
+                matches!(answer, Ok(Acquired::Granted(_))),
+                "{index}: {answer:?}"
+            ),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_out_of_memory_takes_releases_of_many() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    let held = acquire_many(&backend, &names(100)).await;
+    server.run("CONFIG SET maxmemory 1").await;
+    let ids = HolderIds::new();
+    let asked = held.into_iter().map(|(key, holder, answer)| {
+        granted(answer.unwrap());
+        let (backend, other) = (backend.clone(), ids.fresh());
+        tokio::spawn(async move {
+            let more = super::key(&format!("more-{}", key.name()));
+            tokio::join!(
+                backend.acquire(request(&more, other, 60_000)),
+                backend.release(hold_ref(&key, holder), CALL)
+            )
+        })
+    });
+    for asked in asked.collect::<Vec<_>>() {
+        let (refused, released) = asked.await.unwrap();
+        assert!(matches!(refused, Err(Fault::NotDone(_))), "{refused:?}");
+        assert_eq!(released.unwrap(), Released::Done);
+    }
+    server.run("CONFIG SET maxmemory 0").await;
+    assert!(server.run("KEYS lock:k*").await == redis::Value::Array(vec![]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_who_leave_at_any_moment_leave_no_locks() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    let ids = HolderIds::new();
+    let mut left = 0;
+    for round in 0..20 {
+        if round % 3 == 0 {
+            server.run("SCRIPT FLUSH").await;
+        }
+        let callers = (0..TASKS).map(|i| {
+            let (backend, key, holder) = (backend.clone(), key(&format!("k{i}")), ids.fresh());
+            tokio::spawn(async move {
+                let mut acquire = backend.acquire(request(&key, holder, 60_000));
+                // So many looks, then it is dropped: waiting, on its way, or granted.
+                for _ in 0..(i % 7) + round {
+                    let polled = std::future::poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx)));
+                    if let Poll::Ready(answer) = polled.await {
+                        granted(answer.unwrap());
+                        backend.release(hold_ref(&key, holder), CALL).await.unwrap();
+                        return 0;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                1
+            })
+        });
+        for caller in callers.collect::<Vec<_>>() {
+            left += caller.await.unwrap();
+        }
+        backend.drained().await;
+        let locks = server.run("KEYS lock:k*").await;
+        assert!(
+            locks == redis::Value::Array(vec![]),
+            "round {round}: {locks:?}"
+        );
+    }
+    assert!(left > TASKS, "{left} have left early");
+}
+
+#[test]
+fn those_who_share_a_script_are_told_when_the_managers_runtime_is_gone() {
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let (manager, user) = (runtime(), runtime());
+    let (server, backend) = manager.block_on(async {
+        let server = Server::start().await;
+        let backend = connect(&server).await;
+        (server, backend)
+    });
+    manager.shutdown_timeout(Duration::from_secs(5));
+    user.block_on(async {
+        for (_, _, answer) in acquire_many(&backend, &names(100)).await {
+            assert!(matches!(answer, Err(Fault::Closed(_))), "{answer:?}");
+        }
+    });
+    drop(server);
+}
