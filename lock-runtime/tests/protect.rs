@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, LockRequest, Outcome};
+use lock_runtime::{Lease, LockError, LockManager, LockRequest, Outcome};
 
 fn now(locks: &LockManager, name: &str) -> LockRequest {
     locks.mutex(name).wait(Duration::ZERO)
@@ -105,11 +105,40 @@ async fn what_is_left_of_a_panicking_body_is_dropped_under_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_tells_whether_it_waits() {
+async fn code_under_a_lock_finds_the_lease_of_the_innermost_one() {
     let locks = LockManager::in_memory();
-    assert!(locks.mutex("a").waits());
-    assert!(locks.mutex("a").wait_forever().waits());
-    assert!(!now(&locks, "a").waits());
-    let hasty = LockManager::builder().wait(Duration::ZERO).in_memory();
-    assert!(!hasty.unwrap().mutex("a").waits());
+    let name = || Lease::current().map(|lease| lease.name().to_owned());
+    assert_eq!(name(), None);
+    let _kept = locks.mutex("kept").acquire().await.unwrap();
+    assert_eq!(name(), None, "a guard in a variable surrounds nothing");
+    let outer = locks.mutex("outer").run(async |lease| {
+        let here = Lease::current().unwrap();
+        assert_eq!(here.fencing_token(), lease.fencing_token());
+        let both = [locks.mutex("a"), locks.mutex("b")];
+        let inner = locks.multi(both).run(async |_| {
+            let lease = Lease::current().unwrap();
+            assert_eq!(lease.members().count(), 2);
+            name()
+        });
+        assert_eq!(inner.await.unwrap().as_deref(), Some("a, b"));
+        assert!(
+            tokio::spawn(async { Lease::current().is_none() })
+                .await
+                .unwrap()
+        );
+        name()
+    });
+    assert_eq!(outer.await.unwrap().as_deref(), Some("outer"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_found_passes_its_hold_on() {
+    let locks = LockManager::in_memory();
+    let nested = locks.clone();
+    let done = locks.mutex("a").run(async move |_| {
+        let lease = Lease::current().unwrap();
+        let again = lease.scope(async move { now(&nested, "a").acquire().await.is_ok() });
+        tokio::spawn(again).await.unwrap()
+    });
+    assert!(done.await.unwrap(), "it re-enters in another task");
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use lock_runtime::{LockError, LockGuard, LockName, Outcome};
+use lock_runtime::{LockName, Outcome};
 use pin_project_lite::pin_project;
 use tokio::task::coop;
 use tower_service::Service;
@@ -13,13 +13,10 @@ use tower_service::Service;
 use crate::call::Call;
 use crate::hold_until::HoldUntil;
 use crate::key::{Client, Demand, Finding, Mode};
-use crate::plan::Plan;
-use crate::refusal::{Refusal, RefusalKind};
+use crate::plan::{Acquire, Plan};
+use crate::refusal::{self, Refusal};
 use crate::reply::Reply;
 use crate::waiters::Waiting;
-
-/// Boxed: a request's wait is an unnamed future of the runtime.
-type Acquire = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
 pin_project! {
     /// The response future of [`LockService`](crate::LockService).
@@ -56,12 +53,12 @@ pin_project! {
         Waiting {
             guard: Acquire,
             waiting: Option<Waiting>,
-            rest: Option<(Call<S, Request>, Refuse<R>)>,
+            rest: Option<(Call<S, Request>, R)>,
         },
         Holding {
             #[pin]
             response: H,
-            refuse: Option<Refuse<R>>,
+            reply: Option<R>,
         },
         Refused {
             refusal: Option<(R, Refusal)>,
@@ -70,28 +67,11 @@ pin_project! {
     }
 }
 
-/// What it takes to refuse.
-struct Refuse<R> {
-    reply: R,
-    /// Whether a busy lock is waited for.
-    waits: bool,
-}
-
-impl<R> Refuse<R> {
-    fn because<S: Service<Request>, Request, H>(self, error: LockError) -> State<S, Request, R, H> {
-        State::refused(self.reply, Refusal::new(error, self.waits))
-    }
-}
-
 fn answer<R, Response, Error>(reply: R, refusal: Refusal) -> Result<Response, Error>
 where
     R: Reply<Response, Error>,
 {
-    if refusal.kind() == RefusalKind::Misconfigured {
-        tracing::error!(error = %refusal, "a request was refused because its lock could not be had; a retry cannot help");
-    } else {
-        tracing::debug!(error = %refusal, "a request was refused");
-    }
+    refusal::log(&refusal);
     reply.reply(refusal)
 }
 
@@ -103,7 +83,7 @@ where
         plan: Plan<R>,
         mut waiting: Option<Waiting>,
         name: LockName,
-        mode: Mode,
+        mode: Option<Mode>,
         ready: S,
         request: Request,
     ) -> Self {
@@ -112,15 +92,10 @@ where
         {
             return State::refused(plan.reply, Refusal::capped(kind));
         }
-        let locking = plan.options.request(&plan.manager, name, mode);
-        let refuse = Refuse {
-            reply: plan.reply,
-            waits: locking.waits(),
-        };
         State::Waiting {
-            guard: Box::pin(locking.acquire()),
+            guard: plan.options.acquire(&plan.manager, name, mode),
             waiting,
-            rest: Some((Call::new(ready, request), refuse)),
+            rest: Some((Call::new(ready, request), plan.reply)),
         }
     }
 
@@ -153,7 +128,7 @@ where
         plan: Plan<R>,
         client: Option<Client>,
         name: LockName,
-        mode: Mode,
+        mode: Option<Mode>,
         ready: S,
         request: Request,
     ) -> Self {
@@ -161,6 +136,11 @@ where
             Ok(waiting) => State::waiting(plan, waiting, name, mode, ready, request),
             Err(kind) => State::refused(plan.reply, Refusal::capped(kind)),
         })
+    }
+
+    /// The response of a request that lacks what its key is made of.
+    pub(crate) fn refused(reply: R, flaw: String) -> Self {
+        ResponseFuture::new(State::refused(reply, Refusal::bad_key(flaw)))
     }
 
     /// The response of a request whose key is yet to be found.
@@ -198,13 +178,14 @@ where
                         return Poll::Pending;
                     };
                     match name {
-                        Some(name) => State::waiting(plan, waiting, name, mode, ready, request),
-                        None => {
+                        Ok(Some(name)) => State::waiting(plan, waiting, name, mode, ready, request),
+                        Ok(None) => {
                             drop(waiting);
                             State::Unlocked {
                                 response: ready.call(request),
                             }
                         }
+                        Err(flaw) => State::refused(plan.reply, Refusal::bad_key(flaw)),
                     }
                 }
                 StateProj::Unlocked { response } => {
@@ -217,23 +198,23 @@ where
                 } => {
                     let guard = ready!(guard.as_mut().poll(cx));
                     drop(waiting.take());
-                    let Some((call, refuse)) = rest.take() else {
+                    let Some((call, reply)) = rest.take() else {
                         return Poll::Pending;
                     };
                     match guard {
                         Ok(guard) => State::Holding {
                             response: U::hold(guard, call),
-                            refuse: Some(refuse),
+                            reply: Some(reply),
                         },
                         // The request and the service that was reserved for it go first.
                         Err(error) => {
                             drop(call);
-                            refuse.because(error)
+                            State::refused(reply, error.into())
                         }
                     }
                 }
-                StateProj::Holding { response, refuse } => {
-                    match (ready!(response.poll(cx)), refuse.take()) {
+                StateProj::Holding { response, reply } => {
+                    match (ready!(response.poll(cx)), reply.take()) {
                         (Outcome::Completed { value, loss }, _) => {
                             if let Some(loss) = loss {
                                 tracing::warn!(
@@ -244,7 +225,9 @@ where
                             state.set(State::Done);
                             return Poll::Ready(value);
                         }
-                        (Outcome::Cancelled { loss }, Some(refuse)) => refuse.because(loss),
+                        (Outcome::Cancelled { loss }, Some(reply)) => {
+                            State::refused(reply, loss.into())
+                        }
                         (Outcome::Cancelled { .. }, None) => State::Done,
                     }
                 }

@@ -10,7 +10,7 @@ use lock_runtime::{LockManager, LockName};
 use tower_layer::Layer;
 
 use crate::hold_until::{UntilBodyEnd, UntilResponse};
-use crate::key::{AsyncKey, KeyFuture, PerClient, ReadWrite};
+use crate::key::{AsyncKey, KeyFuture, Mode, PerClient, ReadWrite};
 use crate::plan::{LockOptions, Plan};
 use crate::reply::ProblemJson;
 use crate::service::LockService;
@@ -27,6 +27,8 @@ use crate::waiters::Caps;
 /// | [`max_waiters`](LockLayer::max_waiters), [`max_waiters_per_key`](LockLayer::max_waiters_per_key) | the manager's: 100,000 and 20,000 | requests |
 /// | [`max_waiters_per_client`](LockLayer::max_waiters_per_client) | none | requests |
 /// | [`read_write`](LockLayer::read_write) | off: every request runs alone | |
+/// | [`fair`](LockLayer::fair) | off: processes take turns | |
+/// | [`permits`](LockLayer::permits) | off: one | requests of one key at a time |
 /// | [`until_body_end`](LockLayer::until_body_end) | off: until the response is there | time, from 50 ms up |
 /// | [`reply`](LockLayer::reply) | [`ProblemJson`] | a [`Reply`](crate::Reply) |
 pub struct LockLayer<K, R = ProblemJson, U = UntilResponse> {
@@ -35,6 +37,17 @@ pub struct LockLayer<K, R = ProblemJson, U = UntilResponse> {
     pub(crate) key: Arc<K>,
     until: PhantomData<fn() -> U>,
 }
+
+/// A closure that makes a lock's name of a request: what [`LockLayer::new`] takes. Implemented by all of them, and by
+/// nothing else.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no closure `|request: &http::Request<_>| -> Option<impl Into<LockName>>`",
+    label = "no closure over the request",
+    note = "a `RequestKey`, or your own `LockKey`, goes to `LockLayer::from_key`"
+)]
+pub trait KeyClosure<B, Name>: Fn(&http::Request<B>) -> Option<Name> {}
+
+impl<F, B, Name> KeyClosure<B, Name> for F where F: Fn(&http::Request<B>) -> Option<Name> {}
 
 impl<F> LockLayer<F> {
     /// A layer whose key is a closure over the HTTP request. It returns an owned name, or `None` for a request that
@@ -58,7 +71,7 @@ impl<F> LockLayer<F> {
     /// ```
     pub fn new<B, Name>(manager: LockManager, key: F) -> LockLayer<F>
     where
-        F: Fn(&http::Request<B>) -> Option<Name>,
+        F: KeyClosure<B, Name>,
         Name: Into<LockName>,
     {
         LockLayer::build(manager, key)
@@ -196,6 +209,42 @@ impl<K, R, U> LockLayer<K, R, U> {
             key: Arc::new(ReadWrite::new(self.key)),
             until: PhantomData,
         }
+    }
+
+    /// Takes fair locks: requests are served in the order in which they came to the store, whichever process they
+    /// reached. Default: mutexes, with turns among processes. It costs the store more, as
+    /// [`LockManager::fair`] says.
+    ///
+    /// A name is a lock of one kind: all others who lock these names must use `fair`, too. It replaces
+    /// [`permits`](Self::permits), and counts for nothing after [`read_write`](Self::read_write), whose locks have
+    /// an order of their own.
+    #[must_use]
+    pub fn fair(mut self) -> Self {
+        self.plan.options.mode = Mode::Fair;
+        self
+    }
+
+    /// Serves `most` requests of one key at a time instead of one: by a semaphore, over all processes. Default: one,
+    /// by a mutex.
+    ///
+    /// Whoever needs a semaphore first sets how many permits it has, and the store keeps that: to change it later, use
+    /// [`Semaphore::set_permits`](lock_runtime::Semaphore::set_permits). With zero, every request waits in vain. As
+    /// [`fair`](Self::fair), it asks for names of its own, and counts for nothing after
+    /// [`read_write`](Self::read_write).
+    ///
+    /// ```
+    /// use lock_runtime::LockManager;
+    /// use tower_lock::{LockLayer, RequestKey};
+    ///
+    /// // Three uploads of one tenant at a time.
+    /// let uploads = RequestKey::new("uploads").header("x-tenant");
+    /// let layer = LockLayer::from_key(LockManager::in_memory(), uploads).permits(3);
+    /// # drop(layer);
+    /// ```
+    #[must_use]
+    pub fn permits(mut self, most: u64) -> Self {
+        self.plan.options.mode = Mode::Permits(most);
+        self
     }
 
     /// How many requests may wait in this layer's services. Default: as many as the manager's own caps let.

@@ -34,8 +34,9 @@
 //! service method or from a second layer, re-enters instead of waiting for itself. Work that the handler *spawns*
 //! is not nested and would wait: pass the hold on with `Lease::scope`, or use another name.
 //!
-//! The layer is the outer lock, and the handler knows nothing of it: it has no fencing token. Where a handler writes
-//! to something that checks tokens, use the attribute or [`LockRequest::run`](lock_runtime::LockRequest::run) there.
+//! A handler that writes to something that checks fencing tokens asks for the layer's lease:
+//! [`Lease::current`](lock_runtime::Lease::current) in any handler, and the extractor `HeldLease` in axum's (feature
+//! `axum`). It tells whether the lock is still held, too, and passes it on to what the handler spawns.
 //!
 //! # When it admits and refuses
 //!
@@ -54,6 +55,7 @@
 //! | the lock is lost while the request is served | `Lost` | 503; the inner future is dropped at its current `.await` | yes |
 //! | the lock is lost, but the response is finished | | the inner response, and a `tracing` warning | |
 //! | the lock is lost while the body is sent, and the layer holds until its end | | the body ends with an error | |
+//! | a part of a [`required`](RequestKey::required) key is missing: the reply names it | `BadKey` | 400 | no |
 //! | the name is empty, too long, or has an empty or ambiguous value in it | `BadKey` | 400 | no |
 //! | the store denies access, the key holds something else, an option is out of bounds | `Misconfigured` | 500, and a `tracing` error | no |
 //!
@@ -74,7 +76,7 @@
 //! |---|---|---|
 //! | wait | the manager's: 10 s | [`LockLayer::wait`] |
 //! | lease | the manager's: 30 s, renewed every third | [`LockLayer::lease`] |
-//! | mode | every request runs alone; read and write by method when asked | [`LockLayer::read_write`] |
+//! | mode | every request runs alone; read and write by method, fair, or so many at a time when asked | [`LockLayer::read_write`], [`LockLayer::fair`], [`LockLayer::permits`] |
 //! | max hold | 60 s, with the time to read the request body | [`LockLayer::max_hold`], [`LockLayer::no_max_hold`] |
 //! | label of logs and metrics | the word of a [`RequestKey`], the template of a `key!` name | [`LockLayer::label`] |
 //! | reply | a problem document with the status above | [`LockLayer::reply`] |
@@ -96,6 +98,28 @@
 //!
 //! A closure whose request type cannot be inferred from where the layer is used needs it spelled out:
 //! `|request: &http::Request<axum::body::Body>| …`.
+//!
+//! # Locks that handlers take
+//!
+//! A handler that takes locks by hand, or calls functions with the attribute, answers as the layer does: a
+//! [`LockError`](lock_runtime::LockError) becomes a [`Refusal`] by `?`, and with the feature `axum` that is a response.
+//!
+//! ```
+//! use lock_runtime::{LockManager, distributed_lock};
+//! use tower_lock::Refusal;
+//!
+//! #[distributed_lock(key = "order:{id}", wait = "2s", manager = locks)]
+//! async fn settle(locks: &LockManager, id: u64) -> Result<String, lock_runtime::LockError> {
+//!     Ok(format!("order {id} is settled"))
+//! }
+//!
+//! async fn handler(locks: LockManager) -> Result<String, Refusal> {
+//!     Ok(settle(&locks, 17).await?)
+//! }
+//! # let _ = handler(LockManager::in_memory());
+//! ```
+//!
+//! With the feature `tonic`, `settle(…).await.map_err(Refusal::from)?` does in a method that returns a `tonic::Status`.
 //!
 //! # Where to put it
 //!
@@ -233,7 +257,8 @@
 //!
 //! | feature | default | adds |
 //! |---|---|---|
-//! | `axum` | off | `RequestKey::path_param` and `RequestKey::matched_path` |
+//! | `axum` | off | `RequestKey::path_param` and `RequestKey::matched_path`; the extractor `HeldLease`; a [`Refusal`] is a response |
+//! | `tonic` | off | a [`Refusal`] becomes a `tonic::Status` by `From` |
 //!
 //! # Panics
 //!
@@ -245,17 +270,27 @@ mod future;
 mod hold_until;
 mod key;
 mod layer;
+#[cfg(feature = "axum")]
+mod lease;
 mod plan;
 mod refusal;
 mod reply;
 mod service;
 mod waiters;
 
-pub use body::HeldBody;
-pub use future::ResponseFuture;
-pub use hold_until::{HoldUntil, UntilBodyEnd, UntilResponse};
-pub use key::{AsyncKey, FindKey, Head, KeyFuture, LockKey, PerClient, ReadWrite, RequestKey};
+pub use key::{Head, LockKey, RequestKey};
 pub use layer::LockLayer;
+#[cfg(feature = "axum")]
+pub use lease::{HeldLease, NoLease};
 pub use refusal::{Refusal, RefusalKind};
 pub use reply::{AsError, EmptyBody, GrpcStatus, ProblemJson, Reply};
 pub use service::LockService;
+
+/// What the signatures of layers and services are made of. Nobody has to name these, except in the type of a field.
+pub mod types {
+    pub use crate::body::HeldBody;
+    pub use crate::future::ResponseFuture;
+    pub use crate::hold_until::{HoldUntil, UntilBodyEnd, UntilResponse};
+    pub use crate::key::{AsyncKey, FindKey, KeyFuture, PerClient, ReadWrite};
+    pub use crate::layer::KeyClosure;
+}

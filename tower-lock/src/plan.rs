@@ -1,9 +1,10 @@
 //! What a layer asks of its locks: the options that each of its services works by.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_runtime::{LockManager, LockName, LockRequest};
+use lock_runtime::{LockError, LockGuard, LockManager, LockName, LockRequest, Semaphore};
 
 use crate::key::Mode;
 use crate::waiters::{Caps, Waiters};
@@ -28,6 +29,7 @@ pub(crate) struct LockOptions {
     pub(crate) lease: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) label: Option<&'static str>,
+    pub(crate) mode: Mode,
 }
 
 impl Default for LockOptions {
@@ -37,17 +39,48 @@ impl Default for LockOptions {
             lease: None,
             max_hold: Some(LONGEST_HOLD),
             label: None,
+            mode: Mode::default(),
         }
     }
 }
 
+/// Boxed: a request's wait is an unnamed future of the runtime.
+pub(crate) type Acquire = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
+
 impl LockOptions {
-    pub(crate) fn request(&self, manager: &LockManager, name: LockName, mode: Mode) -> LockRequest {
-        let mut request = match mode {
+    /// Acquires the lock of one request. `asked` is what the request's method asks for, if that counts.
+    pub(crate) fn acquire(
+        &self,
+        manager: &LockManager,
+        name: LockName,
+        asked: Option<Mode>,
+    ) -> Acquire {
+        let request = match asked.unwrap_or(self.mode) {
             Mode::Exclusive => manager.mutex(name),
+            Mode::Fair => manager.fair(name),
             Mode::Read => manager.read(name),
             Mode::Write => manager.write(name),
+            Mode::Permits(most) => return self.permit(most, manager.semaphore(name)),
         };
+        Box::pin(self.apply(request).acquire())
+    }
+
+    /// One of so many permits. Whoever is first sets them.
+    fn permit(&self, most: u64, semaphore: Semaphore) -> Acquire {
+        let options = *self;
+        Box::pin(async move {
+            let permit = || options.apply(semaphore.permits(1)).acquire();
+            match permit().await {
+                Err(LockError::NotSet { .. }) => {
+                    semaphore.try_set_permits(most).await?;
+                    permit().await
+                }
+                answer => answer,
+            }
+        })
+    }
+
+    fn apply(&self, mut request: LockRequest) -> LockRequest {
         if let Some(wait) = self.wait {
             request = request.wait(wait);
         }

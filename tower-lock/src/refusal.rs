@@ -18,6 +18,7 @@ const RETRY_AFTER_MILLIS: std::ops::RangeInclusive<u64> = 1_000..=5_000;
 pub struct Refusal {
     kind: RefusalKind,
     error: Option<LockError>,
+    flaw: Option<String>,
     retry_after: Option<Duration>,
 }
 
@@ -84,12 +85,27 @@ impl RefusalKind {
     }
 }
 
-impl Refusal {
-    /// `waits` tells whether the layer would have waited for a busy lock.
-    pub(crate) fn new(error: LockError, waits: bool) -> Refusal {
+/// What a lock's error means to a client: for handlers that take locks of their own, and answer as the layer does.
+///
+/// ```
+/// use lock_runtime::{LockError, LockManager};
+/// use tower_lock::{Refusal, RefusalKind};
+///
+/// async fn settle(locks: &LockManager) -> Result<&'static str, Refusal> {
+///     let _guard = locks.mutex("order:17").try_acquire().await?;
+///     Ok("settled")
+/// }
+///
+/// let refusal = Refusal::from(LockError::NotInstalled);
+/// assert_eq!(refusal.kind(), RefusalKind::Misconfigured);
+/// assert_eq!(refusal.kind().status(), 500);
+/// # _ = settle(&LockManager::in_memory());
+/// ```
+impl From<LockError> for Refusal {
+    fn from(error: LockError) -> Refusal {
         let kind = match error {
-            LockError::Busy { .. } if waits => RefusalKind::WaitedOut,
-            LockError::Busy { .. } => RefusalKind::Busy,
+            LockError::Busy { waited, .. } if waited.is_zero() => RefusalKind::Busy,
+            LockError::Busy { .. } => RefusalKind::WaitedOut,
             LockError::TooManyWaiters { .. } => RefusalKind::Overloaded,
             LockError::Unavailable { .. } | LockError::ShuttingDown { .. } => {
                 RefusalKind::Unavailable
@@ -98,21 +114,35 @@ impl Refusal {
             LockError::InvalidName { .. } => RefusalKind::BadKey,
             _ => RefusalKind::Misconfigured,
         };
-        Refusal::of(kind, Some(error))
+        Refusal {
+            error: Some(error),
+            ..Refusal::of(kind)
+        }
     }
+}
 
+impl Refusal {
     /// A cap of the layer's own was reached.
     pub(crate) fn capped(kind: RefusalKind) -> Refusal {
-        Refusal::of(kind, None)
+        Refusal::of(kind)
     }
 
-    fn of(kind: RefusalKind, error: Option<LockError>) -> Refusal {
+    /// The request names no lock, though it has to.
+    pub(crate) fn bad_key(flaw: String) -> Refusal {
+        Refusal {
+            flaw: Some(flaw),
+            ..Refusal::of(RefusalKind::BadKey)
+        }
+    }
+
+    fn of(kind: RefusalKind) -> Refusal {
         let retry_after = kind
             .is_retryable()
             .then(|| Duration::from_millis(fastrand::u64(RETRY_AFTER_MILLIS)));
         Refusal {
             kind,
-            error,
+            error: None,
+            flaw: None,
             retry_after,
         }
     }
@@ -120,6 +150,11 @@ impl Refusal {
     /// What kind of refusal it is.
     pub fn kind(&self) -> RefusalKind {
         self.kind
+    }
+
+    /// One sentence for the client: that of the [kind](RefusalKind::detail), or which part of its request is missing.
+    pub fn detail(&self) -> &str {
+        self.flaw.as_deref().unwrap_or(self.kind.detail())
     }
 
     /// The lock's error, for logs. `None` where the refusal is the layer's own.
@@ -132,13 +167,26 @@ impl Refusal {
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
+
+    pub(crate) fn pushback_millis(&self) -> Option<u64> {
+        self.retry_after.map(|pause| pause.as_millis() as u64)
+    }
+}
+
+/// Tells the operator what no client can mend.
+pub(crate) fn log(refusal: &Refusal) {
+    if refusal.kind == RefusalKind::Misconfigured {
+        tracing::error!(error = %refusal, "a request was refused because its lock could not be had; a retry cannot help");
+    } else {
+        tracing::debug!(error = %refusal, "a request was refused");
+    }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.error {
             Some(error) => error.fmt(f),
-            None => f.write_str(self.kind.detail()),
+            None => f.write_str(self.detail()),
         }
     }
 }

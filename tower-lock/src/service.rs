@@ -77,20 +77,14 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         match K::find(&self.key, request) {
-            Found::Now(request, Demand { name: None, .. }, _) => {
-                ResponseFuture::unlocked(self.inner.call(request))
-            }
-            Found::Now(
-                request,
-                Demand {
-                    name: Some(name),
-                    mode,
-                },
-                client,
-            ) => {
-                let plan = self.plan.clone();
-                ResponseFuture::locked(plan, client, name, mode, self.take_ready(), request)
-            }
+            Found::Now(request, Demand { name, mode }, client) => match name {
+                Ok(None) => ResponseFuture::unlocked(self.inner.call(request)),
+                Ok(Some(name)) => {
+                    let plan = self.plan.clone();
+                    ResponseFuture::locked(plan, client, name, mode, self.take_ready(), request)
+                }
+                Err(flaw) => ResponseFuture::refused(self.plan.reply.clone(), flaw),
+            },
             Found::Later(finding, client) => {
                 let plan = self.plan.clone();
                 ResponseFuture::finding(plan, client, finding, self.take_ready())

@@ -9,17 +9,15 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use http::{Request, StatusCode};
-use lock_runtime::{LockError, LockManager, distributed_lock};
+use lock_runtime::{Lease, LockError, LockManager, distributed_lock};
 use support::eventually;
 use tower::ServiceExt;
+use tower_lock::{HeldLease, LockLayer, Refusal, RefusalKind, RequestKey};
 
 fn refused(error: LockError) -> Response {
-    match error {
-        LockError::Busy { .. } => StatusCode::LOCKED.into_response(),
-        _ => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+    Refusal::from(error).into_response()
 }
 
 async fn held(locks: &LockManager, id: u64) -> Response {
@@ -64,7 +62,7 @@ async fn debug_handler_and_instrument_may_stand_on_either_side() {
         let request = Request::get(path).body(Body::empty()).unwrap();
         let response = app.clone().oneshot(request).await.unwrap();
         let status = response.status();
-        let body = axum::body::to_bytes(response.into_body(), 100).await;
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await;
         (status, String::from_utf8(body.unwrap().to_vec()).unwrap())
     };
     let _guard = locks.mutex("order:7").acquire().await.unwrap();
@@ -91,4 +89,96 @@ async fn the_attribute_works_above_a_test() -> Result<(), LockError> {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(lease.is_held());
     Ok(())
+}
+
+async fn answer(app: &Router, path: &str) -> (StatusCode, String) {
+    let request = Request::post(path).body(Body::empty()).unwrap();
+    let response = app.clone().oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = axum::body::to_bytes(response.into_body(), 10_000).await;
+    (status, String::from_utf8(body.unwrap().to_vec()).unwrap())
+}
+
+async fn token(HeldLease(lease): HeldLease) -> String {
+    assert!(lease.is_held());
+    format!("{} {}", lease.name(), lease.fencing_token().unwrap().get())
+}
+
+#[tokio::test]
+async fn a_handler_has_the_lease_of_its_layer() {
+    let locks = LockManager::in_memory();
+    let app = Router::new()
+        .route("/orders/{id}", post(token))
+        .route(
+            "/maybe/{id}",
+            post(async |lease: Option<HeldLease>| lease.is_some().to_string()),
+        )
+        .layer(LockLayer::from_key(
+            locks.clone(),
+            RequestKey::new("order").query("lock"),
+        ));
+    let (_, first) = answer(&app, "/orders/1?lock=17").await;
+    let (_, next) = answer(&app, "/orders/1?lock=17").await;
+    let tokens = [&first, &next].map(|text| text.strip_prefix("order:17 ").unwrap());
+    let [first, next] = tokens.map(|token| token.parse::<u64>().unwrap());
+    assert!(first < next, "{first} {next}");
+    assert_eq!(answer(&app, "/maybe/1?lock=1").await.1, "true");
+    assert_eq!(answer(&app, "/maybe/1").await.1, "false");
+    let (status, body) = answer(&app, "/orders/1").await;
+    assert_eq!((status, &*body), (StatusCode::INTERNAL_SERVER_ERROR, ""));
+}
+
+#[tokio::test]
+async fn what_a_handler_spawns_has_the_lease_only_under_its_scope() {
+    let app = Router::new()
+        .route(
+            "/{id}",
+            post(async |HeldLease(lease): HeldLease| {
+                let with = lease.scope(async { Lease::current().is_some() });
+                let with = tokio::spawn(with).await.unwrap();
+                let without = tokio::spawn(async { Lease::current().is_some() });
+                format!("{with} {}", without.await.unwrap())
+            }),
+        )
+        .layer(LockLayer::from_key(
+            LockManager::in_memory(),
+            RequestKey::new("order").path_segment(0),
+        ));
+    assert_eq!(answer(&app, "/17").await.1, "true false");
+    assert!(Lease::current().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_error_is_answered_as_the_layer_answers() {
+    let locks = LockManager::in_memory();
+    let _guard = locks.mutex("a").acquire().await.unwrap();
+    let mine = locks.clone();
+    let by_hand = async move |wait: u64| {
+        let request = mine.mutex("a").wait(Duration::from_secs(wait));
+        request.acquire().await.map_err(Refusal::from).map(drop)
+    };
+    let (at_once, later) = (by_hand.clone(), by_hand);
+    let key = |_: &Request<Body>| Some("a");
+    let layered = |wait| LockLayer::new(locks.clone(), key).wait(Duration::from_secs(wait));
+    let app = Router::new()
+        .route("/hand/0", post(async move || at_once(0).await))
+        .route("/hand/1", post(async move || later(1).await))
+        .route("/layer/0", post(async || ()).layer(layered(0)))
+        .route("/layer/1", post(async || ()).layer(layered(1)));
+    for (wait, status) in [(0, 423), (1, 503)] {
+        let by_hand = answer(&app, &format!("/hand/{wait}")).await;
+        assert_eq!(by_hand.0, status);
+        assert_eq!(by_hand, answer(&app, &format!("/layer/{wait}")).await);
+    }
+    let unset = locks.semaphore("none").permits(1).acquire().await;
+    let refusal = Refusal::from(unset.unwrap_err());
+    assert_eq!(refusal.kind(), RefusalKind::Misconfigured);
+    assert!(refusal.retry_after().is_none() && refusal.error().is_some());
+    let status = tonic::Status::from(refusal);
+    assert_eq!(status.code(), tonic::Code::Internal);
+    assert!(!status.message().contains("none"), "{status:?}");
+    let busy = locks.mutex("a").wait(Duration::ZERO).acquire().await;
+    let status = tonic::Status::from(Refusal::from(busy.unwrap_err()));
+    assert_eq!(status.code(), tonic::Code::Aborted);
+    assert!(status.metadata().contains_key("grpc-retry-pushback-ms"));
 }

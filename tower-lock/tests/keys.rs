@@ -10,7 +10,8 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use lock_runtime::{LockManager, LockName};
 use support::{Served, get};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_lock::{KeyFuture, LockKey, LockLayer, RequestKey};
+use tower_lock::types::KeyFuture;
+use tower_lock::{LockKey, LockLayer, RequestKey};
 
 fn name(key: &RequestKey, request: Builder) -> Option<String> {
     let name = key.lock_name(&request.body(()).unwrap())?;
@@ -18,15 +19,16 @@ fn name(key: &RequestKey, request: Builder) -> Option<String> {
 }
 
 /// What the layer answers a request whose key is bad, fine or missing.
-async fn status(key: RequestKey, request: Builder) -> StatusCode {
+async fn answer(key: RequestKey, request: Builder) -> Response<String> {
     let service = LockLayer::from_key(LockManager::in_memory(), key).layer(service_fn(
         async |_: Request<String>| Served::Ok(Response::new(String::new())),
     ));
-    let response = service
-        .oneshot(request.body(String::new()).unwrap())
-        .await
-        .unwrap();
-    response.status()
+    let request = request.body(String::new()).unwrap();
+    service.oneshot(request).await.unwrap()
+}
+
+async fn status(key: RequestKey, request: Builder) -> StatusCode {
+    answer(key, request).await.status()
 }
 
 #[test]
@@ -77,19 +79,35 @@ fn different_values_have_different_names() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_part_means_no_lock_or_where_it_is_required_400() {
+    let key = || RequestKey::new("o");
     let keys = [
-        RequestKey::new("o").header("x-tenant"),
-        RequestKey::new("o").query("id"),
-        RequestKey::new("o").path_segment(3),
-        RequestKey::new("o").extension(|id: &u64| *id),
-        RequestKey::new("o").value(|_| None::<String>),
+        (
+            key().header("x-tenant"),
+            "The header `x-tenant` is missing.",
+        ),
+        (key().query("id"), "The query parameter `id` is missing."),
+        (key().path_segment(3), "A segment of the path is missing."),
+        (
+            key().extension(|id: &u64| *id),
+            "A part of the request's identity is missing.",
+        ),
+        (
+            key().value(|_| None::<String>),
+            "A part of the request is missing.",
+        ),
     ];
-    for key in keys {
+    for (key, missing) in keys {
         let request = || Request::get("/orders/17?other=1");
         assert_eq!(name(&key, request()), None, "{key:?}");
         assert_eq!(status(key.clone(), request()).await, StatusCode::OK);
         let required = key.required();
-        assert_eq!(status(required, request()).await, StatusCode::BAD_REQUEST);
+        let response = answer(required, request()).await;
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+        let problem = response.body();
+        assert!(
+            problem.contains(&format!(r#""detail":"{missing}""#)),
+            "{problem}"
+        );
     }
 }
 

@@ -46,6 +46,14 @@ impl Deadline {
         self.until.is_some_and(|until| now.has_reached(until))
     }
 
+    /// How long the caller has waited; zero if it does not wait.
+    pub(crate) fn waited(self) -> Duration {
+        match self.is_over_at(self.since) {
+            true => Duration::ZERO,
+            false => self.since.elapsed(),
+        }
+    }
+
     /// Resolves when it is over.
     pub(crate) async fn over(self) {
         match self.until {
@@ -81,7 +89,7 @@ impl Deadline {
 impl CheckedRequest {
     /// The error of somebody who gives up.
     pub(crate) fn busy(&self, deadline: &Deadline, left: Option<Duration>) -> LockError {
-        let waited = deadline.since.elapsed();
+        let waited = deadline.waited();
         observe::busy(self.hold_options.label, waited);
         LockError::Busy {
             name: self.key.name().to_owned(),

@@ -216,7 +216,7 @@ where
             Some(fault) => self.error(fault),
             None => LockError::Busy {
                 name: self.counter.key.name().to_owned(),
-                waited: self.attempt.deadline.since.elapsed(),
+                waited: self.attempt.deadline.waited(),
                 retry_after: None,
             },
         }

@@ -66,7 +66,7 @@ impl LockGuard {
 
     /// A view of the hold to hand around. It does not keep the lock.
     pub fn lease(&self) -> Lease {
-        Lease::new(self.handles.held().clone(), self.handles.call_chain())
+        Lease::new(self.handles.call_chain())
     }
 
     /// Resolves when the hold is lost; never after a normal release.

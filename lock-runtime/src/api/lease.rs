@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::hold::call_chain::CallChain;
+use crate::hold::call_chain::{CallChain, Frame};
 use crate::hold::group::Held;
 use crate::protect::Scope;
 use crate::values::error::LostReason;
@@ -15,47 +15,75 @@ use crate::values::fence::FencingToken;
 /// body. Cheap to clone; it does not keep the lock.
 #[derive(Clone)]
 pub struct Lease {
-    held: Held,
     call_chain: CallChain,
 }
 
 impl Lease {
-    pub(crate) fn new(held: Held, call_chain: CallChain) -> Lease {
-        Lease { held, call_chain }
+    pub(crate) fn new(call_chain: CallChain) -> Lease {
+        Lease { call_chain }
+    }
+
+    /// The lease of the innermost lock that the calling code runs under: of the attribute, of
+    /// [`run`](crate::LockRequest::run), of [`scope`](Lease::scope), or of `tower_lock`'s layer around it. `None` if it
+    /// runs under none, and in a task that was spawned from there without `scope`. A guard that is merely kept in a
+    /// variable is nobody's surroundings: ask the guard.
+    ///
+    /// ```
+    /// # use lock_runtime::{LockManager, Lease};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock_runtime::LockError> {
+    /// async fn write() -> Option<u64> {
+    ///     let lease = Lease::current()?;
+    ///     Some(lease.fencing_token()?.get())
+    /// }
+    ///
+    /// let locks = LockManager::in_memory();
+    /// assert_eq!(write().await, None);
+    /// let outcome = locks.mutex("order:17").run(async |_| write().await).await?;
+    /// assert!(outcome.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn current() -> Option<Lease> {
+        Frame::current()?.call_chain().map(Lease::new)
+    }
+
+    fn held(&self) -> &Held {
+        &self.call_chain.held
     }
 
     /// The lock's name, without the namespace. Of several locks that are held as one: all names.
     pub fn name(&self) -> &str {
-        self.held.name()
+        self.held().name()
     }
 
     /// The hold's fencing token. `None` for reads that are not nested in a write, permits, a write that became a read,
     /// on a quorum, with [`fencing(false)`](crate::LockManagerBuilder::fencing) (but not for `fenced`), and for several
     /// locks that are held as one: see [`members`](Lease::members).
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.held.token()
+        self.held().token()
     }
 
     /// Each lock with its own token: one, or those of [`LockManager::multi`](crate::LockManager::multi) in the order
     /// in which they were taken.
     pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
-        members(&self.held)
+        members(self.held())
     }
 
     /// True until the local deadline, the release, or until a loss is known: as long as the store kept the key and its
     /// clock did not step, nobody whom this hold excludes was admitted before. No I/O.
     pub fn is_held(&self) -> bool {
-        self.held.is_held()
+        self.held().is_held()
     }
 
     /// How long the hold lasts if no further renewal is confirmed. Zero once it is over.
     pub fn remaining(&self) -> Duration {
-        self.held.remaining()
+        self.held().remaining()
     }
 
     /// Resolves when the hold is lost; never after a normal release.
     pub fn lost(&self) -> Lost {
-        Lost::new(self.held.clone())
+        Lost::new(self.held().clone())
     }
 
     /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the hold on to a

@@ -121,8 +121,8 @@ impl LockRequest {
         self
     }
 
-    /// Whether a busy lock is waited for: true unless the wait, the manager's if the request sets none, is zero.
-    pub fn waits(&self) -> bool {
+    /// Whether a busy lock is waited for.
+    pub(crate) fn waits(&self) -> bool {
         self.overrides.wait.unwrap_or(self.core.options.wait) != Some(Duration::ZERO)
     }
 

@@ -18,6 +18,7 @@ use std::thread::{self, ThreadId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task;
 
+use crate::hold::group::Held;
 use crate::hold::state::Hold;
 use crate::values::kind::Kind;
 
@@ -138,6 +139,7 @@ impl Runner {
 /// A body that runs under a guard, in one task.
 pub(crate) struct Frame {
     level: Arc<Level>,
+    held: Held,
     runner: Runner,
     /// The body got another frame since.
     replaced: AtomicBool,
@@ -182,6 +184,19 @@ impl Frame {
             drop(link);
             drop(forgotten);
         }
+    }
+
+    /// What a body is nested in that runs under the nearest guard, of this frame or those around it, that is not over.
+    pub(crate) fn call_chain(self: &Arc<Frame>) -> Option<CallChain> {
+        let nearest = match self.is_over() {
+            true => self.outer()?,
+            false => self.clone(),
+        };
+        Some(CallChain {
+            level: nearest.level.clone(),
+            held: nearest.held.clone(),
+            acquired_in: nearest.outer(),
+        })
     }
 
     /// The levels of this frame and of those around it that are not over, the nearest first.
@@ -240,6 +255,8 @@ impl Caller {
 #[derive(Clone, Debug)]
 pub(crate) struct CallChain {
     pub(crate) level: Arc<Level>,
+    /// All that the guard holds.
+    pub(crate) held: Held,
     pub(crate) acquired_in: Option<Arc<Frame>>,
 }
 
@@ -286,6 +303,7 @@ impl Nest {
         }
         let frame = Arc::new(Frame {
             level: self.call_chain.level.clone(),
+            held: self.call_chain.held.clone(),
             runner,
             replaced: AtomicBool::new(false),
             outer: Mutex::new(outer),

@@ -178,8 +178,13 @@ impl Handles {
         let call_chain = last.call_chain(before);
         parts.push(last);
         let holds = parts.iter().map(|part| part.hold().clone()).collect();
+        let held = Held::All(HoldGroup::new(holds));
+        let call_chain = CallChain {
+            held: held.clone(),
+            ..call_chain
+        };
         Some(Handles {
-            held: Held::All(HoldGroup::new(holds)),
+            held,
             parts: Parts::All(parts, call_chain),
         })
     }

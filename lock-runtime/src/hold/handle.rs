@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::backend::{Renewal, Renewed};
 use crate::hold::call_chain::{CallChain, Frame, Level, Path};
 use crate::hold::core::Core;
+use crate::hold::group::Held;
 use crate::hold::lifecycle::{Lifecycle, current_runtime};
 use crate::hold::sharing::Left;
 use crate::hold::state::{Beginning, Hold};
@@ -180,6 +181,7 @@ impl HoldHandle {
         let level = || Level::new(self.hold.clone(), self.kind, path, before);
         CallChain {
             level: self.level.get_or_init(level).clone(),
+            held: Held::One(self.hold.clone()),
             acquired_in: self.acquired_in.clone(),
         }
     }

@@ -25,12 +25,12 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum LockError {
     /// Somebody else held the lock for as long as the caller would wait.
-    #[error("lock `{}` is busy: gave up after {waited:?}{}", Escaped(name), retry_hint(*.retry_after))]
+    #[error("lock `{}` is busy{}{}", Escaped(name), patience(*waited), retry_hint(*.retry_after))]
     #[non_exhaustive]
     Busy {
         /// The lock's name.
         name: String,
-        /// How long this call waited.
+        /// How long this call waited. Zero if it was not to wait.
         waited: Duration,
         /// What was left of the holder's lease when the store was last asked. A holder that lives renews it,
         /// so this is when asking again is sensible, not when the lock will be free.
@@ -164,6 +164,55 @@ impl LockError {
                 | LockError::Unavailable { .. }
                 | LockError::TooManyWaiters { .. }
         )
+    }
+
+    /// True if somebody else held the lock for as long as the caller would wait, or a cap on waiters was reached: the
+    /// work was not begun, and nothing is wrong.
+    pub fn is_busy(&self) -> bool {
+        matches!(
+            self,
+            LockError::Busy { .. } | LockError::TooManyWaiters { .. }
+        )
+    }
+
+    /// The name that the error is about: the lock's, as it was asked for. `None` if it is about no lock, as
+    /// [`InvalidConfig`](LockError::InvalidConfig), or about a key: [`ForeignKey`](LockError::ForeignKey) has it as the
+    /// store knows it. While connecting, it is the server's address.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            LockError::Busy { name, .. }
+            | LockError::Lost { name, .. }
+            | LockError::Unavailable { name, .. }
+            | LockError::Denied { name, .. }
+            | LockError::InvalidName { name, .. }
+            | LockError::InvalidLease { name, .. }
+            | LockError::NotSet { name }
+            | LockError::Upgrade { name }
+            | LockError::TooManyWaiters { name, .. }
+            | LockError::ShuttingDown { name, .. } => Some(name),
+            LockError::InvalidConfig { .. }
+            | LockError::ForeignKey { .. }
+            | LockError::NotInstalled => None,
+        }
+    }
+
+    /// When asking again is sensible: what was left of the holder's lease when the store was last asked. `None` if a
+    /// retry cannot help ([`is_retryable`](LockError::is_retryable)), and if nobody can tell.
+    ///
+    /// It tells something about the holder. What a client is sent should not:
+    /// [`tower_lock::Refusal`](https://docs.rs/tower-lock) draws a pause at random.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            LockError::Busy { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
+fn patience(waited: Duration) -> String {
+    match waited {
+        Duration::ZERO => String::new(),
+        waited => format!(": gave up after {waited:?}"),
     }
 }
 
@@ -310,6 +359,32 @@ mod tests {
             assert!(!shown.chars().any(steers), "{error:?}: {shown:?}");
             let escaped = r"a\n\u{1b}[31m\u{7f}\u{85}\u{202e}b\u{2028}\u{0}";
             assert!(shown.contains(escaped), "{shown}");
+        }
+    }
+
+    #[test]
+    fn an_error_tells_which_lock_and_when_to_ask_again() {
+        let busy = |waited, retry_after| LockError::Busy {
+            name: "order:7".to_owned(),
+            waited,
+            retry_after,
+        };
+        let second = Duration::from_secs(1);
+        let error = busy(second, Some(2 * second));
+        assert_eq!(
+            error.to_string(),
+            "lock `order:7` is busy: gave up after 1s; its holder's lease has 2s left"
+        );
+        assert_eq!(error.name(), Some("order:7"));
+        assert_eq!(error.retry_after(), Some(2 * second));
+        assert!(error.is_busy() && error.is_retryable());
+        let at_once = busy(Duration::ZERO, None);
+        assert_eq!(at_once.to_string(), "lock `order:7` is busy");
+        for error in errors("order:7") {
+            let is_named = error.to_string().contains("`order:7`");
+            let is_of_key = matches!(error, LockError::ForeignKey { .. });
+            assert_eq!(error.name().is_some(), is_named && !is_of_key, "{error}");
+            assert!(!error.is_busy() || error.is_retryable());
         }
     }
 

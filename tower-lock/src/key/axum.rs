@@ -17,7 +17,8 @@ impl RequestKey {
     /// known; a layer around the whole router finds no parameter.
     #[must_use]
     pub fn path_param(self, name: &'static str) -> Self {
-        self.part(move |head, key| {
+        let what = format!("The path parameter `{name}`");
+        self.part(&what, move |head, key| {
             let params = path_params(head).ok_or(Flaw::Missing)?;
             let found = params.iter().find(|(of, _)| *of == name);
             Ok(key.with(found.ok_or(Flaw::Missing)?.1))
@@ -28,7 +29,7 @@ impl RequestKey {
     /// [`path_param`](Self::path_param) for where it is known.
     #[must_use]
     pub fn matched_path(self) -> Self {
-        self.part(|head, key| {
+        self.part("A path that matches a route", |head, key| {
             let path = head.extensions().get::<MatchedPath>();
             Ok(key.with(path.ok_or(Flaw::Missing)?.as_str()))
         })

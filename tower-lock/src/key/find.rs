@@ -85,15 +85,15 @@ impl<Request: 'static> Found<Request> {
 /// What a request needs.
 #[derive(Debug)]
 pub struct Demand {
-    /// The lock, if any.
-    pub(crate) name: Option<LockName>,
-    pub(crate) mode: Mode,
+    /// The lock, if any; or what the request lacks, in words for its client.
+    pub(crate) name: Result<Option<LockName>, String>,
+    /// What the request's method asks for, if that counts.
+    pub(crate) mode: Option<Mode>,
 }
 
 impl Demand {
-    fn lock(name: Option<LockName>) -> Demand {
-        let mode = Mode::default();
-        Demand { name, mode }
+    fn lock(name: Result<Option<LockName>, String>) -> Demand {
+        Demand { name, mode: None }
     }
 }
 
@@ -102,8 +102,11 @@ impl Demand {
 pub(crate) enum Mode {
     #[default]
     Exclusive,
+    Fair,
     Read,
     Write,
+    /// One of so many.
+    Permits(u64),
 }
 
 impl<K, Request> Sealed<Request> for K
@@ -111,7 +114,7 @@ where
     K: LockKey<Request>,
 {
     fn find(this: &Arc<Self>, request: Request) -> Found<Request> {
-        let name = this.lock_name(&request);
+        let name = this.find_name(&request);
         Found::Now(request, Demand::lock(name), None)
     }
 }
@@ -138,7 +141,7 @@ where
             let (mut parts, body) = request.into_parts();
             let name = (key.find)(&mut parts).await;
             let request = Request::from_parts(parts, body);
-            (request, Demand::lock(name))
+            (request, Demand::lock(Ok(name)))
         };
         Found::Later(Box::pin(finding), None)
     }
@@ -203,6 +206,6 @@ where
             Method::GET | Method::HEAD => Mode::Read,
             _ => Mode::Write,
         };
-        K::find(&this.key, request).with(move |demand| demand.mode = mode)
+        K::find(&this.key, request).with(move |demand| demand.mode = Some(mode))
     }
 }

@@ -49,6 +49,15 @@ use lock_runtime::LockName;
 pub trait LockKey<Request> {
     /// The name of the lock, or `None` if the request needs none.
     fn lock_name(&self, request: &Request) -> Option<LockName>;
+
+    /// As [`lock_name`](LockKey::lock_name), for keys that can say what a request lacks. An error is one sentence for
+    /// the client, who is answered 400. Provided: what `lock_name` returns.
+    ///
+    /// # Errors
+    /// What the request lacks.
+    fn find_name(&self, request: &Request) -> Result<Option<LockName>, String> {
+        Ok(self.lock_name(request))
+    }
 }
 
 impl<F, Request, Name> LockKey<Request> for F

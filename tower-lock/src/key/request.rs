@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::Request;
-use http::header::AsHeaderName;
 use lock_runtime::LockName;
 use percent_encoding::percent_decode_str;
 
@@ -39,7 +38,7 @@ use crate::key::{Head, LockKey};
 /// | `matched_path`, feature `axum` | the matched route, `/orders/{id}` | no route matched |
 ///
 /// If a part is missing, the request needs no lock; after [`required`](Self::required) it is refused with 400
-/// instead. A value that is empty or not text, a header or parameter that is given twice, and a name over 512 bytes
+/// instead, which names the part. A value that is empty or not text, a header or parameter that is given twice, and a name over 512 bytes
 /// are refused with 400 in any case: who reads such a request may read it differently from who locks for it.
 ///
 /// Values are escaped, and two keys with different values have different names. The request's body type does not
@@ -51,8 +50,15 @@ pub struct RequestKey {
     required: bool,
 }
 
-/// Appends a value, or says why it cannot.
-type Part = Arc<dyn Fn(Head<'_>, LockName) -> Result<LockName, Flaw> + Send + Sync>;
+#[derive(Clone)]
+struct Part {
+    /// What the client calls it.
+    what: Arc<str>,
+    value: Arc<Value>,
+}
+
+/// Appends the value, or says why it cannot.
+type Value = dyn Fn(Head<'_>, LockName) -> Result<LockName, Flaw> + Send + Sync;
 
 /// Why a request has no proper value for a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +80,10 @@ impl RequestKey {
 
     /// Adds a header's value.
     #[must_use]
-    pub fn header(self, name: impl AsHeaderName + Clone + Send + Sync + 'static) -> Self {
-        self.part(move |head, key| {
-            let mut values = head.headers().get_all(name.clone()).iter();
+    pub fn header(self, name: impl AsRef<str> + Send + Sync + 'static) -> Self {
+        let what = format!("The header `{}`", name.as_ref());
+        self.part(&what, move |head, key| {
+            let mut values = head.headers().get_all(name.as_ref()).iter();
             let value = only(&mut values)?.to_str().map_err(|_| Flaw::Bad)?;
             Ok(key.with(value))
         })
@@ -85,7 +92,8 @@ impl RequestKey {
     /// Adds a parameter of the query, decoded as HTML forms are.
     #[must_use]
     pub fn query(self, name: &'static str) -> Self {
-        self.part(move |head, key| {
+        let what = format!("The query parameter `{name}`");
+        self.part(&what, move |head, key| {
             let query = head.uri().query().ok_or(Flaw::Missing)?;
             let pairs = form_urlencoded::parse(query.as_bytes());
             let mut values = pairs.filter(|(of, _)| of == name).map(|(_, value)| value);
@@ -96,7 +104,7 @@ impl RequestKey {
     /// Adds the segment of the path at `index`, counted from 0, percent-decoded.
     #[must_use]
     pub fn path_segment(self, index: usize) -> Self {
-        self.part(move |head, key| {
+        self.part("A segment of the path", move |head, key| {
             let segment = segments(head).nth(index).ok_or(Flaw::Missing)?;
             Ok(key.with(&decoded(segment)?))
         })
@@ -105,7 +113,7 @@ impl RequestKey {
     /// Adds the whole path, each segment percent-decoded.
     #[must_use]
     pub fn path(self) -> Self {
-        self.part(|head, mut key| {
+        self.part("The path", |head, mut key| {
             for segment in segments(head) {
                 key = key.literal("/");
                 if !segment.is_empty() {
@@ -119,7 +127,7 @@ impl RequestKey {
     /// Adds the method.
     #[must_use]
     pub fn method(self) -> Self {
-        self.part(|head, key| Ok(key.with(head.method())))
+        self.part("The method", |head, key| Ok(key.with(head.method())))
     }
 
     /// Adds what `value` makes of an extension of type `T`: of the principal that an authenticating layer outside
@@ -130,7 +138,8 @@ impl RequestKey {
         T: Clone + Send + Sync + 'static,
         V: fmt::Display,
     {
-        self.part(move |head, key| {
+        // Nothing that a client has sent under a name of its own.
+        self.part("A part of the request's identity", move |head, key| {
             let found = head.extensions().get::<T>().ok_or(Flaw::Missing)?;
             Ok(key.with(&value(found)))
         })
@@ -142,7 +151,9 @@ impl RequestKey {
     where
         V: fmt::Display,
     {
-        self.part(move |head, key| Ok(key.with(&value(head).ok_or(Flaw::Missing)?)))
+        self.part("A part of the request", move |head, key| {
+            Ok(key.with(&value(head).ok_or(Flaw::Missing)?))
+        })
     }
 
     /// Refuses requests that lack a part with 400, instead of serving them without a lock.
@@ -154,29 +165,38 @@ impl RequestKey {
 
     pub(crate) fn part(
         mut self,
-        part: impl Fn(Head<'_>, LockName) -> Result<LockName, Flaw> + Send + Sync + 'static,
+        what: &str,
+        value: impl Fn(Head<'_>, LockName) -> Result<LockName, Flaw> + Send + Sync + 'static,
     ) -> Self {
-        self.parts.push(Arc::new(part));
+        self.parts.push(Part {
+            what: what.into(),
+            value: Arc::new(value),
+        });
         self
     }
 
-    fn name(&self, head: Head<'_>) -> Option<LockName> {
-        let key = || LockName::from(self.word).template(self.word);
-        let name = self
-            .parts
-            .iter()
-            .try_fold(key(), |name, part| part(head, name.literal(":")));
-        match name {
-            Ok(name) => Some(name),
-            Err(Flaw::Missing) if !self.required => None,
-            // An empty value makes the name invalid.
-            Err(Flaw::Missing | Flaw::Bad) => Some(key().with("")),
+    fn name(&self, head: Head<'_>) -> Result<Option<LockName>, String> {
+        let mut name = LockName::from(self.word).template(self.word);
+        for Part { what, value } in &self.parts {
+            name = match value(head, name.literal(":")) {
+                Ok(name) => name,
+                Err(Flaw::Missing) if !self.required => return Ok(None),
+                Err(Flaw::Missing) => return Err(format!("{what} is missing.")),
+                Err(Flaw::Bad) => return Err(format!("{what} is given twice, or is no text.")),
+            };
         }
+        Ok(Some(name))
     }
 }
 
 impl<B> LockKey<Request<B>> for RequestKey {
+    /// The name; one that is not valid, if the request has a flaw.
     fn lock_name(&self, request: &Request<B>) -> Option<LockName> {
+        let name = self.find_name(request);
+        name.unwrap_or_else(|_| Some(LockName::from(self.word).with("")))
+    }
+
+    fn find_name(&self, request: &Request<B>) -> Result<Option<LockName>, String> {
         self.name(Head::from(request))
     }
 }

@@ -2,6 +2,7 @@
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::refusal::{Refusal, RefusalKind};
 use crate::reply::Reply;
@@ -22,13 +23,19 @@ use crate::reply::Reply;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GrpcStatus;
 
+/// When a client that retries by its service configuration is to do so.
+pub(crate) const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
 const INVALID_ARGUMENT: u16 = 3;
 const RESOURCE_EXHAUSTED: u16 = 8;
 const ABORTED: u16 = 10;
 const INTERNAL: u16 = 13;
 const UNAVAILABLE: u16 = 14;
 
-fn code(kind: RefusalKind) -> u16 {
+/// `Percent-Encoded` of the protocol: 0x20 to 0x7e stay as they are, but for `%`.
+const MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
+
+pub(crate) fn code(kind: RefusalKind) -> u16 {
     match kind {
         RefusalKind::Busy | RefusalKind::WaitedOut | RefusalKind::Lost => ABORTED,
         RefusalKind::Overloaded | RefusalKind::ClientOverloaded => RESOURCE_EXHAUSTED,
@@ -47,12 +54,13 @@ where
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert("grpc-status", code(refusal.kind()).into());
-        // Plain ASCII without `%`: needs no encoding.
-        let detail = HeaderValue::from_static(refusal.kind().detail());
-        headers.insert("grpc-message", detail);
-        if let Some(pause) = refusal.retry_after() {
-            let millis = pause.as_millis() as u64;
-            headers.insert("grpc-retry-pushback-ms", millis.into());
+        // As the protocol asks for: what is left is visible ASCII.
+        let detail = utf8_percent_encode(refusal.detail(), MESSAGE).to_string();
+        if let Ok(detail) = HeaderValue::try_from(detail) {
+            headers.insert("grpc-message", detail);
+        }
+        if let Some(millis) = refusal.pushback_millis() {
+            headers.insert(PUSHBACK, millis.into());
         }
         Ok(response)
     }

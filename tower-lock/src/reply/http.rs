@@ -1,6 +1,6 @@
 //! Replies for HTTP.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response};
@@ -52,19 +52,49 @@ fn bare<B>(refusal: &Refusal, body: B) -> Response<B> {
     response
 }
 
-/// A problem document. Nothing in it comes from a request, so nothing needs escaping.
+/// A problem document.
 struct Problem<'a>(&'a Refusal);
 
 impl fmt::Display for Problem<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = self.0.kind();
-        let status = kind.status();
+        let status = self.0.kind().status();
         write!(
             f,
             r#"{{"type":"about:blank","title":"{}","status":{},"detail":"{}"}}"#,
             status.canonical_reason().unwrap_or_default(),
             status.as_u16(),
-            kind.detail()
+            Escaped(self.0.detail())
         )
+    }
+}
+
+/// A text in a JSON string.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.chars() {
+            match character {
+                '"' | '\\' => write!(f, "\\{character}")?,
+                '\u{0}'..='\u{1f}' => write!(f, "\\u{:04x}", u32::from(character))?,
+                _ => f.write_char(character)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_quotes_is_still_a_json_document() {
+        let refusal = Refusal::bad_key("The query parameter `a\"b\\c\n` is missing.".to_owned());
+        let problem = Problem(&refusal).to_string();
+        assert!(
+            problem.ends_with(r#""detail":"The query parameter `a\"b\\c\u000a` is missing."}"#),
+            "{problem}"
+        );
     }
 }

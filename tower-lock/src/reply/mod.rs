@@ -1,8 +1,12 @@
 //! What a refused request is answered with.
 
+#[cfg(feature = "axum")]
+mod axum;
 mod error;
 mod grpc;
 mod http;
+#[cfg(feature = "tonic")]
+mod tonic;
 
 pub use error::AsError;
 pub use grpc::GrpcStatus;

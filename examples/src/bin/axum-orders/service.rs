@@ -170,12 +170,11 @@ pub(crate) enum Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let status = match &self {
-            Refusal::SoldOut => StatusCode::CONFLICT,
-            Refusal::Lock(error) if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::Lock(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        (status, self.to_string()).into_response()
+        match self {
+            Refusal::SoldOut => (StatusCode::CONFLICT, "sold out").into_response(),
+            // As the layer answers.
+            Refusal::Lock(error) => tower_lock::Refusal::from(error).into_response(),
+        }
     }
 }
 

@@ -84,8 +84,10 @@ impl IntoResponse for Refusal {
             Refusal::SoldOut => StatusCode::GONE,
             Refusal::AlreadyOrdered => StatusCode::CONFLICT,
             Refusal::Overtaken => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::Lock(error) if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::Lock(_) | Refusal::Database(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Refusal::Database(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Refusal::Lock(error) => {
+                return tower_lock::Refusal::from(error.clone()).into_response();
+            }
         };
         let text = self.to_string();
         if status == StatusCode::SERVICE_UNAVAILABLE {

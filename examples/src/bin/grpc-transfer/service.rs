@@ -10,13 +10,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, key};
+use lock_runtime::{LockManager, key};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
-use tower_lock::{GrpcStatus, LockLayer, RequestKey, UntilBodyEnd};
+use tower_lock::types::UntilBodyEnd;
+use tower_lock::{GrpcStatus, LockLayer, Refusal, RequestKey};
 
 use crate::bank::bank_server::Bank;
 use crate::bank::{Balance, TransferReply, TransferRequest, WatchRequest};
@@ -100,7 +101,7 @@ impl Bank for Service {
             [&order.from, &order.to].map(|name| self.locks.mutex(key!("account:{name}")));
         let both = self.locks.multi(accounts).wait(PATIENCE);
         let moved = both.run(|_| self.move_money(&order));
-        let left = moved.await.map_err(refusal)??;
+        let left = moved.await.map_err(Refusal::from)??;
         Ok(Response::new(TransferReply { left }))
     }
 
@@ -115,14 +116,5 @@ impl Bank for Service {
         Ok(Response::new(Box::pin(
             balances.map(|amount| Ok(Balance { amount })),
         )))
-    }
-}
-
-/// `Aborted` and `Unavailable` tell a client that it may try again.
-fn refusal(error: LockError) -> Status {
-    match error {
-        LockError::Busy { .. } | LockError::Lost { .. } => Status::aborted(error.to_string()),
-        error if error.is_retryable() => Status::unavailable(error.to_string()),
-        error => Status::internal(error.to_string()),
     }
 }

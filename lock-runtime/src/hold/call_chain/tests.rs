@@ -34,6 +34,7 @@ fn give_back(hold: &Hold) {
 fn body(hold: &Arc<Hold>, outer: Option<&Arc<Frame>>) -> Arc<Frame> {
     let call_chain = CallChain {
         level: Level::new(hold.clone(), Kind::Mutex, &[], None),
+        held: Held::One(hold.clone()),
         acquired_in: outer.cloned(),
     };
     Nest::new(call_chain).frame_for(Runner::now())
@@ -52,6 +53,7 @@ async fn a_long_chain_is_dropped_and_printed_without_recursion() {
         // By hand: a nest walks the whole chain.
         inner = Arc::new(Frame {
             level: Level::new(hold.clone(), Kind::Mutex, &[], None),
+            held: Held::One(hold.clone()),
             runner: Runner::now(),
             replaced: AtomicBool::new(false),
             outer: Mutex::new(Some(inner)),
@@ -123,12 +125,14 @@ async fn a_body_keeps_its_frame_until_another_task_polls_it() {
     let (outer, inner) = (hold(), hold());
     let mut first = Nest::new(CallChain {
         level: Level::new(outer.clone(), Kind::Mutex, &[], None),
+        held: Held::One(outer.clone()),
         acquired_in: None,
     });
     let here = first.frame_for(Runner::now());
     assert!(Arc::ptr_eq(&here, &first.frame_for(Runner::now())));
     let mut second = Nest::new(CallChain {
-        level: Level::new(inner, Kind::Mutex, &[], None),
+        level: Level::new(inner.clone(), Kind::Mutex, &[], None),
+        held: Held::One(inner),
         acquired_in: Some(here.clone()),
     });
     let nested = second.frame_for(Runner::now());

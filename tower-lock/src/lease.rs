@@ -1,0 +1,75 @@
+//! The layer's lease, for axum's handlers.
+
+use std::fmt;
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::request::Parts;
+use lock_runtime::Lease;
+
+/// The lease of the lock that a [`LockLayer`](crate::LockLayer) holds around the handler, as an extractor. Of several
+/// layers, that of the innermost.
+///
+/// A request that needed no lock, because a part of its key was missing, has none: take an `Option<HeldLease>` where that
+/// may be. Otherwise it is answered 500, with a `tracing` error, for the route lacks its layer.
+///
+/// ```
+/// use axum::{Router, routing::post};
+/// use lock_runtime::LockManager;
+/// use tower_lock::{HeldLease, LockLayer, RequestKey};
+///
+/// async fn pay(HeldLease(lease): HeldLease) -> String {
+///     // What the database compares with the last token that it has seen.
+///     format!("{:?}", lease.fencing_token())
+/// }
+///
+/// let order = RequestKey::new("order").path_segment(1);
+/// let app: Router = Router::new()
+///     .route("/orders/{id}", post(pay))
+///     .layer(LockLayer::from_key(LockManager::in_memory(), order));
+/// # drop(app);
+/// ```
+#[derive(Clone, Debug)]
+pub struct HeldLease(pub Lease);
+
+impl<S: Sync> FromRequestParts<S> for HeldLease {
+    type Rejection = NoLease;
+
+    async fn from_request_parts(_parts: &mut Parts, _state: &S) -> Result<HeldLease, NoLease> {
+        Lease::current().map(HeldLease).ok_or(NoLease)
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for HeldLease {
+    type Rejection = NoLease;
+
+    async fn from_request_parts(
+        _parts: &mut Parts,
+        _state: &S,
+    ) -> Result<Option<HeldLease>, NoLease> {
+        Ok(Lease::current().map(HeldLease))
+    }
+}
+
+/// The handler asks for a lease, and runs under no lock: answered 500.
+#[derive(Clone, Copy, Debug)]
+pub struct NoLease;
+
+impl fmt::Display for NoLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a handler asks for the lease of its lock and runs under none: its route lacks the `LockLayer`, or the request \
+             needed no lock (then take an `Option<HeldLease>`)",
+        )
+    }
+}
+
+impl std::error::Error for NoLease {}
+
+impl IntoResponse for NoLease {
+    fn into_response(self) -> Response {
+        tracing::error!("{self}");
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    }
+}

@@ -1,0 +1,20 @@
+//! A refusal as axum's response.
+
+use std::convert::Infallible;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+
+use crate::refusal::{self, Refusal};
+use crate::reply::{ProblemJson, Reply};
+
+/// As [`ProblemJson`] answers. What no client can mend is told to the log, as an error. Needs the feature `axum`.
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        refusal::log(&self);
+        let response: Result<Response<Body>, Infallible> = ProblemJson.reply(self);
+        match response {
+            Ok(response) => response,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Layers whose locks are not mutexes: fair ones, and semaphores.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::Request;
+use lock_runtime::LockManager;
+use support::{Served, get};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_lock::{LockLayer, RequestKey};
+
+/// Serves so many requests at once, of one key, and returns how many ran beside each other at most.
+async fn most_at_a_time(layer: LockLayer<RequestKey>, requests: usize) -> usize {
+    let counts = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+    let seen = counts.clone();
+    let service = layer.layer(service_fn(move |_: Request<String>| {
+        let counts = seen.clone();
+        async move {
+            let now = counts.0.fetch_add(1, Ordering::SeqCst) + 1;
+            counts.1.fetch_max(now, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            counts.0.fetch_sub(1, Ordering::SeqCst);
+            let served: Served = Ok(http::Response::new(String::new()));
+            served
+        }
+    }));
+    let calls = (0..requests).map(|_| tokio::spawn(service.clone().oneshot(get("/17"))));
+    for call in calls.collect::<Vec<_>>() {
+        assert_eq!(call.await.unwrap().unwrap().status(), 200);
+    }
+    counts.1.load(Ordering::SeqCst)
+}
+
+fn key() -> RequestKey {
+    RequestKey::new("order").path_segment(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_with_permits_serves_so_many_requests_of_a_key_at_a_time() {
+    let locks = LockManager::in_memory();
+    let layer = LockLayer::from_key(locks.clone(), key()).permits(3);
+    assert_eq!(most_at_a_time(layer.clone(), 12).await, 3);
+    // The store has kept the number.
+    assert_eq!(locks.semaphore("order:17").available().await.unwrap(), 3);
+    assert_eq!(most_at_a_time(layer, 2).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fair_layer_serves_one_request_of_a_key_at_a_time() {
+    let locks = LockManager::in_memory();
+    let layer = LockLayer::from_key(locks.clone(), key()).fair();
+    assert_eq!(most_at_a_time(layer.clone(), 5).await, 1);
+    let guard = locks.fair("order:17").acquire().await.unwrap();
+    let busy = layer.wait(Duration::ZERO);
+    let service = busy.layer(service_fn(async |_: Request<String>| -> Served {
+        unreachable!("the lock is held")
+    }));
+    assert_eq!(service.oneshot(get("/17")).await.unwrap().status(), 423);
+    guard.release().await.unwrap();
+}
