@@ -35,7 +35,7 @@ mod validate;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), LockError> {
-/// LockManager::in_memory().install_global()?;
+/// LockManager::in_memory().install_global();
 /// assert_eq!(settle(&Order { id: 7 }).await?, 7);
 /// # Ok(())
 /// # }

@@ -38,7 +38,7 @@ async fn settle(order: &Order) -> Result<u64, LockError> {
 
 # #[tokio::main(flavor = "current_thread")]
 # async fn main() -> Result<(), LockError> {
-LockManager::in_memory().install_global()?;
+LockManager::in_memory().install_global();
 assert_eq!(settle(&Order { id: 7 }).await?, 7);
 # Ok(())
 # }
@@ -46,48 +46,20 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 "#
 )]
 //!
-//! # Kinds
+//! # Where to go on
 //!
-//! | method | Redisson's | what it is |
-//! |---|---|---|
-//! | [`mutex`](LockManager::mutex) | `RLock` | one holder; what its call chain asks for under it shares the hold |
-//! | [`fair`](LockManager::fair) | `RFairLock` | one holder, in the order of asking across all processes |
-//! | [`read`](LockManager::read), [`write`](LockManager::write) | `RReadWriteLock` | many readers or one writer; a writer may go on as a reader |
-//! | [`fenced`](LockManager::fenced) | `RFencedLock` | a mutex whose tokens are Redisson's counter |
-//! | [`multi`](LockManager::multi) | `RedissonMultiLock` | several of these as one: all or none, without deadlock if asked for under no other lock |
-//! | [`semaphore`](LockManager::semaphore) | `RPermitExpirableSemaphore` | leased permits |
-//! | [`plain_semaphore`](LockManager::plain_semaphore) | `RSemaphore` | permits without holder or lease |
-//! | [`latch`](LockManager::latch) | `RCountDownLatch` | a count that is waited for |
-//!
-//! All but the last two give a [`LockGuard`], with the same renewal and the same loss. A name is used with one kind
-//! everywhere: what stands under it in the store is of that kind, and another one is refused
-//! ([`LockError::ForeignKey`]) or, for those that look the same (mutex, fenced, fair), served beside its queue and
-//! its counter.
-//!
-//! # Semaphores and latches
-//!
-//! A [`Semaphore`] lets so many in at a time, over all processes. Its permits are leased: they are renewed while their
-//! guard lives, and a crashed holder's come back.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), lock_runtime::LockError> {
-//! # let locks = lock_runtime::LockManager::in_memory();
-//! let exports = locks.semaphore("exports");
-//! exports.try_set_permits(4).await?; // in every process: the first one sets it
-//! let file = exports.permits(1).run(async |_| "export.csv").await?;
-//! # assert_eq!((file, exports.available().await?), ("export.csv", 4));
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! A [`Latch`] opens when so many events have happened, in whatever processes. [`PlainSemaphore`] is for sharing one
-//! with Java: its permits have no holder, so a crashed one's are gone.
-//!
-//! # Quorums
-//!
-//! [`LockManagerBuilder::quorum`] keeps mutexes at a majority of several independent stores, as in Redlock: they
-//! outlive the loss of a minority, and have no fencing tokens.
+//! * [`LockManager`] makes requests: [`mutex`](LockManager::mutex), [`fair`](LockManager::fair),
+//!   [`read`](LockManager::read) and [`write`](LockManager::write), [`fenced`](LockManager::fenced),
+//!   [`multi`](LockManager::multi), [`semaphore`](LockManager::semaphore),
+//!   [`plain_semaphore`](LockManager::plain_semaphore) and [`latch`](LockManager::latch).
+//!   [The guide](_documentation::guide#kinds-of-locks) says what each kind is.
+//! * [`LockManagerBuilder`] lists all options with their defaults and trade-offs: lease 30 s, wait 10 s, namespace
+//!   `lock:`, tokens on. [`LockManagerBuilder::quorum`] keeps mutexes at a majority of several independent stores, as in
+//!   Redlock: they outlive the loss of a minority, and have no fencing tokens.
+//! * [`LockError`] says what can go wrong, and whether a retry can help.
+//!   [What happens on](_documentation::guide#what-happens-on-) a drop, a panic, a loss or a crash is in the guide.
+//! * [`_documentation`] is the book: the guide, what is guaranteed and what is not, running on Redis, the format that is
+//!   shared with Redisson, other locks, figures, the threat model.
 //!
 //! # What a lock promises
 //!
@@ -106,25 +78,9 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!    resource refuse lower ones: that closes the gap which no lease can close, a holder that is paused between a check
 //!    and a write.
 //!
-//! # What happens on …
-//!
-//! | event | what happens | where |
-//! |---|---|---|
-//! | release | renewal stops, the release is sent; or the lock goes to the next local waiter | `release/mod.rs`, `release/hand_over.rs` |
-//! | drop of a guard | the same, in the background; never blocks, never panics, with or without a runtime | `release/mod.rs` |
-//! | drop of an acquiring future | it leaves the queue; what the store may have granted is undone | `queue/waiter.rs`, `queue/head.rs`, `acquire/fair.rs`; `backend/redis/kinds/acquire.rs` |
-//! | panic in a body | the body is dropped, then the lock is released in the background | `protect/mod.rs`, `release/mod.rs` |
-//! | loss | `lost()` resolves, the body is dropped, local waiters go on | `hold/loss.rs`, `protect/driver.rs` |
-//! | no answer to a renewal | another is sent beside it until the local deadline, then the hold is lost; a late answer counts | `renew/mod.rs` |
-//! | end of the manager's runtime | guards that live in another one are lost at once, the keys expire with their leases | `renew/mod.rs` |
-//! | crash of the process | the key expires with its lease | the store |
-//! | [`LockManager::shutdown`] | waiters are sent away, holds get a grace period, the rest is lost and released | `api/manager.rs` |
-//!
-//! # Defaults
-//!
-//! [`LockManagerBuilder`] lists them with their trade-offs: lease 30 s, wait 10 s, namespace `lock:`, tokens on.
-//!
 //! # Features
+//!
+//! The library needs a tokio runtime, and Rust 1.88 or later.
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
@@ -144,6 +100,8 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
     )
 )]
 
+#[cfg(doc)]
+pub mod _documentation;
 mod acquire;
 mod api;
 mod backend;
@@ -176,7 +134,7 @@ pub use values::channels::ClusterChannels;
 pub use values::error::{LockError, LostReason, StoreError};
 pub use values::fence::FencingToken;
 pub use values::kind::LockMode;
-pub use values::name::{KeyPart, LockName};
+pub use values::name::{IntoLockName, KeyPart, LockName};
 pub use values::replicas::Replicas;
 
 #[cfg(fuzzing)]

@@ -1,5 +1,10 @@
 //! What the documentation shows, read from its pages.
 
+/// The example of `README.md`, which must compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub mod readme {}
+
 /// The rules of an `ACL SETUSER` of `docs/redis.md`: what comes after `begin`, to the end of its block.
 ///
 /// # Panics

@@ -328,7 +328,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// of events has no end of its own and is cut off then, and so is a download whose client reads slowly: such
     /// clients must be able to go on in a new request. A body that nobody reads is given up then, too.
     ///
-    /// The response's body type becomes [`HeldBody`](crate::HeldBody). The release follows the last frame; a body
+    /// The response's body type becomes [`HeldBody`](crate::types::HeldBody). The release follows the last frame; a body
     /// that is dropped early releases, too. A body whose lock is lost ends with an error instead of its rest: HTTP/1
     /// then closes the connection, HTTP/2 resets the stream, and the client knows that the response is not complete.
     #[must_use]

@@ -1,7 +1,7 @@
 //! The front door.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::coop;
@@ -17,18 +17,16 @@ use crate::hold::core::Core;
 use crate::hold::lifecycle::current_runtime;
 use crate::renew::Watch;
 use crate::values::clock;
-use crate::values::error::{LockError, LostReason, config};
+use crate::values::error::{LockError, LostReason};
 use crate::values::key::Key;
 use crate::values::kind::Kind;
-use crate::values::name::LockName;
+use crate::values::name::{IntoLockName, LockName};
 use crate::values::options::Options;
 
 /// How long a shutdown waits for releases under way.
 const DRAIN: Duration = Duration::from_secs(2);
 /// How long it waits for those who hold a guard to answer to its loss.
 const REACTION: Duration = Duration::from_millis(250);
-
-static GLOBAL: OnceLock<LockManager> = OnceLock::new();
 
 /// Makes lock requests, and owns what they share: the connection, the watchdog, the local queues.
 ///
@@ -67,13 +65,14 @@ impl LockManager {
         watch: Arc<Watch>,
     ) -> LockManager {
         let core = Core::new(backend, options, watch);
-        core.start();
+        // Outside of a runtime, the first call does.
+        let _ = core.start_here();
         LockManager { core }
     }
 
     /// A request for the exclusive, reentrant lock of that name.
-    pub fn mutex(&self, name: impl Into<LockName>) -> LockRequest {
-        LockRequest::new(self.core.clone(), name.into(), Kind::Mutex)
+    pub fn mutex(&self, name: impl IntoLockName) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Mutex)
     }
 
     /// A request for the exclusive, reentrant lock of that name, whose fencing tokens are Redisson's: a counter of
@@ -83,8 +82,8 @@ impl LockManager {
     ///
     /// The counter has no expiry and starts again at 1 if the store loses it; prefer `mutex`, whose tokens are
     /// clocked, where no Java service reads them.
-    pub fn fenced(&self, name: impl Into<LockName>) -> LockRequest {
-        LockRequest::new(self.core.clone(), name.into(), Kind::Fenced)
+    pub fn fenced(&self, name: impl IntoLockName) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Fenced)
     }
 
     /// A request for several locks as one: all of them or none, without deadlock if it is asked for under no other lock.
@@ -109,8 +108,8 @@ impl LockManager {
     }
 
     /// The semaphore of that name, whose permits are leased to their holders: see [`Semaphore`].
-    pub fn semaphore(&self, name: impl Into<LockName>) -> Semaphore {
-        Semaphore::new(self.core.clone(), name.into())
+    pub fn semaphore(&self, name: impl IntoLockName) -> Semaphore {
+        Semaphore::new(self.core.clone(), name.into_lock_name())
     }
 
     /// A request for the exclusive, reentrant lock of that name, which serves its waiters in the order in which they
@@ -121,8 +120,8 @@ impl LockManager {
     /// change of hands costs a message and a round trip; prefer [`mutex`](LockManager::mutex) where order between
     /// processes does not matter. [`try_acquire`](LockRequest::try_acquire) does not queue, and is refused while
     /// others do.
-    pub fn fair(&self, name: impl Into<LockName>) -> LockRequest {
-        LockRequest::new(self.core.clone(), name.into(), Kind::Fair)
+    pub fn fair(&self, name: impl IntoLockName) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Fair)
     }
 
     /// A request for the shared side of the read/write lock of that name: any number of readers hold it together,
@@ -133,8 +132,8 @@ impl LockManager {
     /// first ([`run`](LockRequest::run), [`scope`](crate::LockGuard::scope)), where it is a re-entry and never waits
     /// for a writer. Nested in a write hold, a read shares that hold and shows its token; if it outlives the write,
     /// the hold is downgraded, and the token is gone.
-    pub fn read(&self, name: impl Into<LockName>) -> LockRequest {
-        LockRequest::new(self.core.clone(), name.into(), Kind::Read)
+    pub fn read(&self, name: impl IntoLockName) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Read)
     }
 
     /// A request for the exclusive side of the read/write lock of that name: reentrant, with a fencing token, as
@@ -143,19 +142,19 @@ impl LockManager {
     /// It waits for the readers who are there, not for those who come later: while it waits, no further reader of
     /// this library is admitted. Readers of other clients are. Nested in a read hold of the same lock it is refused
     /// at once ([`LockError::Upgrade`]): ask for the write first, and for the read inside it.
-    pub fn write(&self, name: impl Into<LockName>) -> LockRequest {
-        LockRequest::new(self.core.clone(), name.into(), Kind::Write)
+    pub fn write(&self, name: impl IntoLockName) -> LockRequest {
+        LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Write)
     }
 
     /// The semaphore of that name, whose permits have no holder: see [`PlainSemaphore`], and prefer
     /// [`semaphore`](LockManager::semaphore).
-    pub fn plain_semaphore(&self, name: impl Into<LockName>) -> PlainSemaphore {
-        PlainSemaphore::new(self.core.clone(), name.into())
+    pub fn plain_semaphore(&self, name: impl IntoLockName) -> PlainSemaphore {
+        PlainSemaphore::new(self.core.clone(), name.into_lock_name())
     }
 
     /// The count-down latch of that name: see [`Latch`].
-    pub fn latch(&self, name: impl Into<LockName>) -> Latch {
-        Latch::new(self.core.clone(), name.into())
+    pub fn latch(&self, name: impl IntoLockName) -> Latch {
+        Latch::new(self.core.clone(), name.into_lock_name())
     }
 
     /// Asks the store who holds the lock, or how many permits of a semaphore are leased, within the call timeout.
@@ -166,8 +165,8 @@ impl LockManager {
     ///
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn inspect(&self, name: impl Into<LockName>) -> Result<LockInfo, LockError> {
-        let key = self.key(&name.into()).await?;
+    pub async fn inspect(&self, name: impl IntoLockName) -> Result<LockInfo, LockError> {
+        let key = self.key(&name.into_lock_name()).await?;
         let seen = self
             .core
             .backend
@@ -192,8 +191,8 @@ impl LockManager {
     ///
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.
-    pub async fn force_release(&self, name: impl Into<LockName>) -> Result<bool, LockError> {
-        let key = self.key(&name.into()).await?;
+    pub async fn force_release(&self, name: impl IntoLockName) -> Result<bool, LockError> {
+        let key = self.key(&name.into_lock_name()).await?;
         let timeout = self.core.options.call_timeout;
         let released = self.core.backend.force_release(&key, timeout).await;
         released.map_err(|fault| fault.into_error(key.name()))
@@ -272,24 +271,6 @@ impl LockManager {
             }
             core.backend.close();
         });
-    }
-
-    /// Makes this the manager that the attribute uses when it names none. Once per process.
-    ///
-    /// # Errors
-    /// [`LockError::InvalidConfig`] if another one was installed before.
-    pub fn install_global(&self) -> Result<(), LockError> {
-        GLOBAL
-            .set(self.clone())
-            .map_err(|_| config("a global lock manager is installed already"))
-    }
-
-    /// The installed manager.
-    ///
-    /// # Errors
-    /// [`LockError::NotInstalled`].
-    pub fn global() -> Result<LockManager, LockError> {
-        GLOBAL.get().cloned().ok_or(LockError::NotInstalled)
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod builder;
 pub(crate) mod convert;
+mod global;
 pub(crate) mod guard;
 pub(crate) mod info;
 pub(crate) mod latch;

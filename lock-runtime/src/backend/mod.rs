@@ -72,6 +72,11 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Looks without touching.
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Snapshot>>;
 
+    /// Whether its connections end with the runtime that they were opened in. The manager then ends with it.
+    fn lives_in_a_runtime(&self) -> bool {
+        true
+    }
+
     /// What errors call the store.
     fn name(&self) -> &'static str {
         "this store"

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::{AcquireRequest, Backend, CounterKind, Counters, HoldRef};
 use crate::hold::lifecycle::{Lifecycle, current_runtime};
+use crate::hold::runtimes::Runtimes;
 use crate::queue::LocalQueues;
 use crate::renew::{self, Watch};
 use crate::values::clock::Moment;
@@ -28,32 +29,37 @@ impl Core {
     pub(crate) fn new(backend: Arc<dyn Backend>, options: Options, watch: Arc<Watch>) -> Arc<Core> {
         let queues = LocalQueues::new(options.max_waiters_per_key, options.max_waiters);
         let ids = HolderIds::new();
+        let runtimes = match backend.lives_in_a_runtime() {
+            true => Runtimes::default(),
+            false => Runtimes::any(),
+        };
         Arc::new(Core {
             backend,
             options,
             ids,
             queues,
             watch,
-            life: Arc::default(),
+            life: Arc::new(Lifecycle::new(runtimes)),
         })
     }
 
-    /// Starts the background work on the current runtime, once.
-    pub(crate) fn start(&self) {
-        if self.life.bind() {
-            let (watch, backend, life) = (&self.watch, &self.backend, &self.life);
-            let timeout = self.options.call_timeout;
-            renew::start(watch.clone(), backend.clone(), life.clone(), timeout);
-        }
-    }
-
-    /// The same, for a call that needs timers.
+    /// Sees to it that the background work runs: in the current runtime, if in no other.
     ///
     /// # Errors
-    /// [`LockError::InvalidConfig`] outside a tokio runtime.
+    /// [`LockError::InvalidConfig`] outside a tokio runtime, where there are no timers, either.
     pub(crate) fn start_here(&self) -> Result<(), LockError> {
-        current_runtime()?;
-        self.start();
+        let caller = current_runtime()?;
+        if self.life.runtimes.bind(&caller) {
+            let (watch, backend, life) = (&self.watch, &self.backend, &self.life);
+            let timeout = self.options.call_timeout;
+            renew::start(
+                &caller,
+                watch.clone(),
+                backend.clone(),
+                life.clone(),
+                timeout,
+            );
+        }
         Ok(())
     }
 

@@ -2,12 +2,13 @@
 //! still under way, and whether callers are admitted.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::hold::runtimes::Runtimes;
 use crate::values::count::Count;
 use crate::values::error::{LockError, config};
 use crate::values::key::Key;
@@ -24,7 +25,7 @@ pub(crate) struct Lifecycle {
     closing: Notify,
     /// Raised after `phase` has reached `STOPPED` or `RUNTIME_GONE`.
     stopped: Notify,
-    runtime: OnceLock<Handle>,
+    pub(crate) runtimes: Runtimes,
     /// Guards in the hands of callers that have not ended, lost ones included. Nobody knows when their owners end them.
     pub(crate) in_hand: Arc<Count>,
     /// Bodies that run under a hold, questions to the store that may become a hold, and holds on their way to their
@@ -37,6 +38,13 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
+    pub(crate) fn new(runtimes: Runtimes) -> Lifecycle {
+        Lifecycle {
+            runtimes,
+            ..Lifecycle::default()
+        }
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.phase.load(Ordering::Acquire) == OPEN
     }
@@ -94,13 +102,9 @@ impl Lifecycle {
         self.advance(STOPPED);
     }
 
-    /// The background loops have ended. True if nobody has stopped them: the runtime has ended, too.
-    pub(crate) fn runtime_gone(&self) -> bool {
-        let gone = self.phase.load(Ordering::Acquire) != STOPPED;
-        if gone {
-            self.advance(RUNTIME_GONE);
-        }
-        gone
+    /// The runtime of the background loops has ended, and the store's connections with it.
+    pub(crate) fn runtime_gone(&self) {
+        self.advance(RUNTIME_GONE);
     }
 
     /// Phases only go forward.
@@ -128,16 +132,7 @@ impl Lifecycle {
         }
     }
 
-    /// Binds the background work to the runtime of the first call. True if this was the first.
-    pub(crate) fn bind(&self) -> bool {
-        if self.runtime.get().is_some() {
-            return false;
-        }
-        Handle::try_current().is_ok_and(|handle| self.runtime.set(handle).is_ok())
-    }
-
-    /// Runs `work` in the background, counted. Never blocks or panics; where there is no runtime left, the work
-    /// is dropped, and leases run out by themselves.
+    /// Runs `work` in the background, counted, as [`Runtimes::spawn`] does.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let counted = self.background.enter();
         self.spawn_uncounted(async move {
@@ -148,9 +143,7 @@ impl Lifecycle {
 
     /// As [`spawn`](Lifecycle::spawn), for what itself waits until nothing is counted any more.
     pub(crate) fn spawn_uncounted(&self, work: impl Future<Output = ()> + Send + 'static) {
-        if let Some(runtime) = self.runtime.get() {
-            drop(runtime.spawn(work));
-        }
+        self.runtimes.spawn(work);
     }
 }
 

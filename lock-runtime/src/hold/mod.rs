@@ -6,6 +6,7 @@ pub(crate) mod group;
 pub(crate) mod handle;
 pub(crate) mod lifecycle;
 mod loss;
+pub(crate) mod runtimes;
 pub(crate) mod sharing;
 pub(crate) mod state;
 pub(crate) mod tenure;

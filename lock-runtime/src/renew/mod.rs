@@ -27,6 +27,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -340,18 +341,21 @@ struct Outcome {
     sent_at: Moment,
 }
 
-/// Starts the loop on the current runtime. It ends with the manager; if it panics, it is started again after a pause.
+/// Starts the loop in that runtime. It ends with the manager; if it panics, it is started again after a pause.
 pub(crate) fn start(
+    runtime: &Handle,
     watch: Arc<Watch>,
     backend: Arc<dyn Backend>,
     life: Arc<Lifecycle>,
     timeout: Duration,
 ) {
     let end = EndOfRuntime {
-        life: life.clone(),
         watch: watch.clone(),
+        backend: backend.clone(),
+        life: life.clone(),
+        timeout,
     };
-    tokio::spawn(async move {
+    runtime.spawn(async move {
         let _end = end;
         let first = || Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         let (mut backoff, mut panics) = (first(), 0_u64);
@@ -377,16 +381,33 @@ pub(crate) fn start(
     });
 }
 
-/// Dropped with the loop: if the manager was not stopped, the runtime is gone. Nobody renews any more then, nor looks
+/// Dropped with the loop: if the manager was not stopped, the runtime has ended. Nobody renews any more then, nor looks
 /// when a lease is over: those who watch for a loss in other runtimes would not be told.
 struct EndOfRuntime {
-    life: Arc<Lifecycle>,
     watch: Arc<Watch>,
+    backend: Arc<dyn Backend>,
+    life: Arc<Lifecycle>,
+    timeout: Duration,
 }
 
 impl Drop for EndOfRuntime {
     fn drop(&mut self) {
-        if self.life.runtime_gone() {
+        if !self.life.is_stopped() {
+            if let Some(next) = self.life.runtimes.ended() {
+                // Should that one have ended as well, the loop is dropped at once, and this is asked again.
+                let (watch, backend, life) = (&self.watch, &self.backend, &self.life);
+                start(
+                    &next,
+                    watch.clone(),
+                    backend.clone(),
+                    life.clone(),
+                    self.timeout,
+                );
+                return;
+            }
+            if self.backend.lives_in_a_runtime() {
+                self.life.runtime_gone();
+            }
             self.watch.lose_all(LostReason::Shutdown);
         }
         // Nobody will wake for it.

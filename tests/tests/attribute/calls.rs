@@ -500,8 +500,22 @@ async fn without_a_manager_the_installed_one_is_used() {
     let error = without_manager().await.unwrap_err();
     assert!(matches!(error, LockError::NotInstalled), "{error}");
     let locks = LockManager::in_memory();
-    locks.install_global().unwrap();
+    locks.as_global(without_manager()).await.unwrap();
+    assert!(locks.install_global().is_none());
     without_manager().await.unwrap();
+    // A second one takes its place, and the nearest one around a future goes before both.
+    let other = LockManager::in_memory();
+    assert!(other.install_global().is_some());
+    let _held = other.mutex("local").acquire().await.unwrap();
+    assert!(
+        LockManager::global()
+            .unwrap()
+            .inspect("local")
+            .await
+            .unwrap()
+            .held
+    );
+    locks.as_global(without_manager()).await.unwrap();
 }
 
 #[distributed_lock(key = "contended", manager = locks)]

@@ -100,3 +100,153 @@ fn the_documents_name_files_that_there_are() {
     }
     assert!(named > 200, "only {named} were found");
 }
+
+/// The lines of a Markdown text that are outside of code blocks, without what is in code spans.
+fn prose(text: &str) -> Vec<String> {
+    let mut in_block = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block {
+            lines.push(line.split('`').step_by(2).collect());
+        }
+    }
+    lines
+}
+
+/// The labels that a Markdown text defines, with where they lead.
+fn definitions(text: &str) -> Vec<(String, String)> {
+    let lines = text.lines().filter(|line| line.starts_with('['));
+    let pairs = lines.filter_map(|line| line.split_once("]: "));
+    pairs
+        .map(|(label, target)| (label[1..].to_owned(), target.to_owned()))
+        .collect()
+}
+
+/// Where the links in the text itself lead.
+fn inline_links(text: &str) -> Vec<String> {
+    let targets = |line: &String| -> Vec<String> {
+        let rest = line.split("](").skip(1);
+        rest.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()))
+            .collect()
+    };
+    prose(text).iter().flat_map(targets).collect()
+}
+
+/// The labels that links of the text name: `[words][label]`.
+fn used_labels(text: &str) -> Vec<String> {
+    let labels = |line: &String| -> Vec<String> {
+        let rest = line.split("][").skip(1);
+        rest.filter_map(|rest| Some(rest.split_once(']')?.0.to_owned()))
+            .collect()
+    };
+    prose(text).iter().flat_map(labels).collect()
+}
+
+/// What GitHub and rustdoc call the headings of a page.
+fn anchors(text: &str) -> HashSet<String> {
+    let mut in_block = false;
+    let lines = text.lines().filter(|line| {
+        in_block ^= line.starts_with("```");
+        !in_block && line.starts_with('#')
+    });
+    let name = |line: &str| -> String {
+        let words = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = words
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    lines.map(name).collect()
+}
+
+#[test]
+fn the_links_of_the_documents_lead_to_what_there_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut files = Vec::new();
+    files_below(&root, &root, &mut files);
+    // Links of the book's pages are relative to `docs/`, as those of the template are.
+    let elsewhere =
+        |file: &str| file.starts_with("/lock-runtime/docs/") || file.ends_with("page.md");
+    let mut followed = 0;
+    for document in files
+        .iter()
+        .filter(|file| file.ends_with(".md") && !elsewhere(file))
+    {
+        let path = root.join(&document[1..]);
+        let text = fs::read_to_string(&path).unwrap();
+        let defined = definitions(&text);
+        for label in used_labels(&text) {
+            let known = defined.iter().any(|(defined, _)| *defined == label);
+            assert!(known, "{document} does not define [{label}]");
+        }
+        let mut targets = inline_links(&text);
+        targets.extend(defined.into_iter().map(|(_, target)| target));
+        for target in targets.iter().filter(|target| !target.contains("://")) {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let linked = match file {
+                "" => path.clone(),
+                file => path.parent().unwrap().join(file),
+            };
+            assert!(linked.exists(), "{document}: nothing is at {target}");
+            if !heading.is_empty() {
+                let headings = anchors(&fs::read_to_string(linked).unwrap());
+                assert!(
+                    headings.contains(heading),
+                    "{document}: no heading {target}"
+                );
+            }
+            followed += 1;
+        }
+    }
+    assert!(followed > 100, "only {followed} were found");
+}
+
+#[test]
+fn the_readme_is_short_and_links_to_every_page_of_the_book() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let words = readme.split_whitespace().count();
+    assert!(words < 1_000, "README.md has {words} words");
+    let contents = fs::read_to_string(root.join("docs/README.md")).unwrap();
+    for page in fs::read_dir(root.join("docs")).unwrap() {
+        let page = page.unwrap().file_name().into_string().unwrap();
+        if page.ends_with(".md") {
+            let from_readme = readme.contains(&format!("](docs/{page}"));
+            assert!(from_readme, "README.md does not link to {page}");
+            let listed = page == "README.md" || contents.contains(&format!("]({page})"));
+            assert!(listed, "docs/README.md does not list {page}");
+        }
+    }
+}
+
+#[test]
+fn the_pages_of_the_book_are_in_rustdoc_and_their_links_lead_somewhere_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let module = fs::read_to_string(root.join("lock-runtime/src/_documentation.rs")).unwrap();
+    for page in fs::read_dir(root.join("docs")).unwrap() {
+        let page = page.unwrap().file_name().into_string().unwrap();
+        // One is the table of contents, which the module has itself; the other is written by `scripts/bench`.
+        if !page.ends_with(".md") || ["README.md", "benchmarks.md"].contains(&page.as_str()) {
+            continue;
+        }
+        let packaged = fs::read_link(root.join("lock-runtime/docs").join(&page));
+        let packaged = packaged.unwrap_or_else(|_| panic!("no link lock-runtime/docs/{page}"));
+        assert_eq!(packaged, Path::new("../../docs").join(&page));
+        let included = module.contains(&format!("include_str!(\"../docs/{page}\")"));
+        assert!(included, "_documentation.rs does not include {page}");
+        let text = fs::read_to_string(root.join("docs").join(&page)).unwrap();
+        for target in inline_links(&text) {
+            let anywhere = target.contains("://") || target.starts_with('#');
+            assert!(anywhere, "{page}: {target} leads nowhere in rustdoc");
+        }
+        for (label, target) in definitions(&text) {
+            let known = target.contains("://") || module.contains(&format!("[{label}]: "));
+            assert!(
+                known,
+                "_documentation.rs does not define [{label}] of {page}"
+            );
+        }
+    }
+}

@@ -185,6 +185,10 @@ impl Backend for MemoryBackend {
         })
     }
 
+    fn lives_in_a_runtime(&self) -> bool {
+        false
+    }
+
     fn name(&self) -> &'static str {
         "the memory store"
     }

@@ -1,0 +1,117 @@
+//! The book: pages that are too long for the documentation of an item.
+//!
+//! In reading order:
+//!
+//! 1. [The guide](guide): how to use the library by hand, by attribute and as a Tower layer.
+//! 2. [What is guaranteed, what is not, and what to do about it](guarantees).
+//! 3. [Running on Redis](redis): settings, rights, TLS, Sentinel, Cluster, replicas.
+//! 4. [Redisson's locks on the wire](redisson_compatibility): the format, for clients in other languages.
+//! 5. [Which lock?](comparison): other locks, and when not to use this library.
+//! 6. [Speed](speed): where the library is fast, and where it is slow.
+//! 7. [What was measured](measured): locks under torture, many holds, busy cores.
+//! 8. [Threat model](threat_model): who can do what, and what holds against them.
+//!
+//! # In the repository
+//!
+//! Some links of these pages lead here, for what they name is in the source repository and not in this documentation:
+//!
+//! * `README.md`, and `docs/benchmarks.md`: this library beside eight others;
+//! * `ARCHITECTURE.md`: which file does what; `DESIGN.md`: why it is so;
+//! * `examples`: programs to start from; `tests`: which file proves which promise;
+//! * the crate `tower-lock`, which has documentation of its own.
+
+/// Where the links of the pages lead in this documentation. In the repository they lead to files: each page ends with
+/// the same labels. The first definition of a label counts, so these have to come before the page.
+macro_rules! links {
+    () => {
+        "
+[crate]: crate
+[book]: crate::_documentation
+[README.md]: crate::_documentation#in-the-repository
+[DESIGN.md#what-does-a-cycle-cost]: crate::_documentation#in-the-repository
+[benchmarks.md]: crate::_documentation#in-the-repository
+[examples]: crate::_documentation#in-the-repository
+[fenced-writes]: crate::_documentation#in-the-repository
+[flash-sale]: crate::_documentation#in-the-repository
+[fuzz]: crate::_documentation#in-the-repository
+[tests]: crate::_documentation#in-the-repository
+[tower-lock]: crate::_documentation#in-the-repository
+
+[comparison.md]: crate::_documentation::comparison
+[guarantees.md]: crate::_documentation::guarantees
+[guarantees.md#cluster]: crate::_documentation::guarantees#cluster
+[guarantees.md#quorums]: crate::_documentation::guarantees#quorums
+[guarantees.md#replicas]: crate::_documentation::guarantees#replicas
+[guarantees.md#sentinel]: crate::_documentation::guarantees#sentinel
+[guarantees.md#when-no-failover-makes-two-holders]: crate::_documentation::guarantees#when-no-failover-makes-two-holders
+[measured.md]: crate::_documentation::measured
+[redis.md]: crate::_documentation::redis
+[redis.md#least-privilege]: crate::_documentation::redis#least-privilege
+[redis.md#settings-of-the-server]: crate::_documentation::redis#settings-of-the-server
+[redis.md#urls]: crate::_documentation::redis#urls
+[redisson-compatibility.md]: crate::_documentation::redisson_compatibility
+[speed.md]: crate::_documentation::speed
+[threat-model.md]: crate::_documentation::threat_model
+
+[Lease::current]: crate::Lease::current
+[Lease::scope]: crate::Lease::scope
+[LockError]: crate::LockError
+[LockManager]: crate::LockManager
+[LockManagerBuilder]: crate::LockManagerBuilder
+[fair]: crate::LockManager::fair
+[fenced]: crate::LockManager::fenced
+[latch]: crate::LockManager::latch
+[multi]: crate::LockManager::multi
+[mutex]: crate::LockManager::mutex
+[plain_semaphore]: crate::LockManager::plain_semaphore
+[read]: crate::LockManager::read
+[run]: crate::LockRequest::run
+[scope]: crate::LockGuard::scope
+[semaphore]: crate::LockManager::semaphore
+[write]: crate::LockManager::write
+
+"
+    };
+}
+
+// The attribute has a manual of its own where it is there.
+#[cfg_attr(
+    feature = "macros",
+    doc = "[attribute]: macro@crate::distributed_lock\n"
+)]
+#[cfg_attr(
+    not(feature = "macros"),
+    doc = "[attribute]: crate::_documentation#in-the-repository\n"
+)]
+#[doc = links!()]
+#[doc = include_str!("../docs/guide.md")]
+#[cfg(any(not(doctest), feature = "macros"))] // Its examples use the attribute.
+pub mod guide {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/guarantees.md")]
+pub mod guarantees {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/redis.md")]
+pub mod redis {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/redisson-compatibility.md")]
+pub mod redisson_compatibility {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/comparison.md")]
+pub mod comparison {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/speed.md")]
+pub mod speed {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/measured.md")]
+pub mod measured {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/threat-model.md")]
+pub mod threat_model {}

@@ -1,0 +1,63 @@
+//! The manager that the attribute uses when it names none.
+
+use std::sync::{PoisonError, RwLock};
+
+use crate::api::manager::LockManager;
+use crate::values::error::LockError;
+
+static GLOBAL: RwLock<Option<LockManager>> = RwLock::new(None);
+
+tokio::task_local! {
+    static GLOBAL_HERE: LockManager;
+}
+
+impl LockManager {
+    /// Makes this the manager that the attribute uses when it names none, in the whole process. Returns the one that was
+    /// it before, which is told to the log as well: a program installs one, once.
+    ///
+    /// Tests that run side by side have one process: see [`as_global`](LockManager::as_global).
+    pub fn install_global(&self) -> Option<LockManager> {
+        let mut global = GLOBAL.write().unwrap_or_else(PoisonError::into_inner);
+        let before = global.replace(self.clone());
+        drop(global);
+        if before.is_some() {
+            tracing::warn!("another lock manager is the global one from now on");
+        }
+        before
+    }
+
+    /// Runs `future` with this as its global manager, whatever is installed: for tests, and for parts of a program with
+    /// a store of their own. What `future` spawns has the installed one again, unless it is wrapped as well.
+    ///
+    /// ```
+    /// use lock_runtime::{LockError, LockManager, distributed_lock};
+    ///
+    /// #[distributed_lock(key = "report")]
+    /// async fn report() -> Result<u32, LockError> {
+    ///     Ok(7)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let locks = LockManager::in_memory();
+    /// assert_eq!(locks.as_global(report()).await.unwrap(), 7);
+    /// assert!(matches!(report().await, Err(LockError::NotInstalled)));
+    /// # }
+    /// ```
+    pub fn as_global<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        GLOBAL_HERE.scope(self.clone(), future)
+    }
+
+    /// The global manager: of the nearest [`as_global`](LockManager::as_global) around the caller, or else the
+    /// [installed](LockManager::install_global) one.
+    ///
+    /// # Errors
+    /// [`LockError::NotInstalled`].
+    pub fn global() -> Result<LockManager, LockError> {
+        if let Ok(here) = GLOBAL_HERE.try_with(LockManager::clone) {
+            return Ok(here);
+        }
+        let global = GLOBAL.read().unwrap_or_else(PoisonError::into_inner);
+        global.clone().ok_or(LockError::NotInstalled)
+    }
+}
