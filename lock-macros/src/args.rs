@@ -5,31 +5,12 @@ use std::time::Duration;
 use proc_macro2::{Span, TokenStream};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Expr, ExprLit, ExprMacro, Ident, Lit, LitStr, Path, Token};
+use syn::{Expr, ExprCall, ExprLit, ExprMacro, Ident, Lit, LitStr, Path, Token};
 
 use crate::duration;
 use crate::errors::Errors;
-use crate::suggest::hint;
-
-/// Every option, in the order in which the manual lists them.
-const OPTIONS: [&str; 16] = [
-    "key",
-    "keys",
-    "wait",
-    "lease",
-    "auto_renew",
-    "min_hold",
-    "max_hold",
-    "when",
-    "on_busy",
-    "on_lost",
-    "map_err",
-    "mode",
-    "label",
-    "manager",
-    "guard",
-    "crate",
-];
+use crate::suggest::{Known, OPTIONS, hint, meant};
+use crate::template::CALL_OUTSIDE;
 
 /// The lock types that exist, the default first.
 const MODES: [&str; 4] = ["exclusive", "fair", "read", "write"];
@@ -92,23 +73,27 @@ pub(crate) enum DurationArg {
 /// Options that were named, even where their value was bad: "missing" and "given twice" must not
 /// be said of the wrong ones.
 #[derive(Default)]
-pub(crate) struct Seen(Vec<String>);
+pub(crate) struct Seen {
+    named: Vec<String>,
+    /// Options that unknown ones stand for.
+    meant: Vec<&'static str>,
+}
 
 impl Seen {
     /// The one place that notices an option given twice.
     fn note(&mut self, name: &Ident, errors: &mut Errors) -> bool {
         let text = name.unraw().to_string();
-        let twice = self.0.contains(&text);
+        let twice = self.named.contains(&text);
         if twice {
             errors.at(name.span(), format!("`{text}` is given twice"));
         } else {
-            self.0.push(text);
+            self.named.push(text);
         }
         !twice
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|seen| seen == name)
+        self.named.iter().any(|seen| seen == name) || self.meant.contains(&name)
     }
 }
 
@@ -154,7 +139,7 @@ fn parse_option(
 ) -> syn::Result<()> {
     if input.peek(Lit) {
         let literal: Lit = input.parse()?;
-        seen.0.push("key".to_owned());
+        seen.meant.push("key");
         return Err(syn::Error::new(
             literal.span(),
             "expected `option = value`; the key is written `key = \"...\"`",
@@ -164,15 +149,10 @@ fn parse_option(
         .call(Ident::parse_any)
         .map_err(|error| syn::Error::new(error.span(), "expected `option = value`"))?;
     let text = name.unraw().to_string();
-    if !OPTIONS.contains(&text.as_str()) {
-        return Err(syn::Error::new(
-            name.span(),
-            format!(
-                "unknown option `{text}`{}\nthe options are {}",
-                hint(&text, OPTIONS),
-                OPTIONS.join(", "),
-            ),
-        ));
+    if OPTIONS.iter().all(|option| option.name != text) {
+        let meant = meant(&text);
+        seen.meant.extend(meant.iter().map(|option| option.name));
+        return Err(syn::Error::new(name.span(), unknown_option(&text, &meant)));
     }
     let first = seen.note(&name, errors);
     if !input.peek(Token![=]) {
@@ -213,6 +193,22 @@ fn parse_option(
     Ok(())
 }
 
+fn unknown_option(name: &str, meant: &[&Known]) -> String {
+    let quoted: Vec<_> = meant
+        .iter()
+        .map(|option| format!("`{}`", option.name))
+        .collect();
+    let mut message = format!("unknown option `{name}`");
+    if !quoted.is_empty() {
+        message += &format!("; did you mean {}?", quoted.join(" or "));
+    }
+    for (option, quoted) in meant.iter().zip(quoted) {
+        message += &format!("\n{quoted}: {}", option.what);
+    }
+    let all: Vec<_> = OPTIONS.iter().map(|option| option.name).collect();
+    message + "\nthe options are " + &all.join(", ")
+}
+
 /// One expression, out of the invisible group that a `macro_rules!` fragment brings along.
 fn value(input: ParseStream<'_>) -> syn::Result<Expr> {
     input.parse().map(ungrouped)
@@ -235,6 +231,9 @@ fn key(value: Expr) -> syn::Result<Key> {
             literal,
             "the key must be a string literal, such as \"order:{id}\", or an expression that makes a `LockName`",
         )),
+        Expr::Call(ExprCall { func, .. }) if is_string(&func) => {
+            Err(syn::Error::new_spanned(func, CALL_OUTSIDE))
+        }
         // Would be stored with its braces: one lock for every caller.
         Expr::Macro(ExprMacro { mac, .. }) if mac.path.is_ident("concat") => {
             Err(syn::Error::new_spanned(
@@ -244,6 +243,16 @@ fn key(value: Expr) -> syn::Result<Key> {
         }
         other => Ok(Key::Expr(other)),
     }
+}
+
+fn is_string(value: &Expr) -> bool {
+    matches!(
+        value,
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(_),
+            ..
+        })
+    )
 }
 
 fn keys(value: Expr) -> syn::Result<Keys> {

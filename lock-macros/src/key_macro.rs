@@ -6,11 +6,12 @@ use quote::quote;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
+use syn::token::Paren;
 use syn::{Expr, Ident, LitStr, Path, Token};
 
 use crate::errors::Errors;
 use crate::expand::{build_key, private_module};
-use crate::template::{Piece, Template};
+use crate::template::{CALL_OUTSIDE, Piece, Template};
 use crate::validate::KeyPart;
 
 struct Input {
@@ -26,6 +27,9 @@ impl Parse for Input {
                 "`key!` starts with a string literal, such as key!(\"order:{id}\")",
             )
         })?;
+        if input.peek(Paren) {
+            return Err(input.error(CALL_OUTSIDE));
+        }
         if !input.is_empty() {
             input.parse::<Token![,]>()?;
         }

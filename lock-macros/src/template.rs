@@ -13,6 +13,10 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Member, parse_quote, parse_quote_spanned};
 
+/// What rustc proposes where `{order.id}` names a method: it puts the parentheses behind what it underlines.
+pub(crate) const CALL_OUTSIDE: &str =
+    "the parentheses of a method belong inside the braces, such as \"order:{order.id()}\"";
+
 /// One template, taken apart.
 pub(crate) struct Template {
     pub(crate) pieces: Vec<Piece>,
@@ -217,10 +221,12 @@ fn parse_placeholder(text: &str, offset: usize, span: Span) -> Result<Placeholde
     if has_comment(text) {
         return Err(fault("a comment is not allowed"));
     }
-    let value: Expr = LitStr::new(text, span).parse().map_err(|_| {
+    let generated = Span::mixed_site().located_at(span);
+    let mut value: Expr = LitStr::new(text, generated).parse().map_err(|_| {
         fault("expected an argument or `self`, then `.field`, `.0` or `.method(..)`")
     })?;
     refusal(&value).map_or(Ok(()), |what| Err(fault(&what)))?;
+    resolve(&mut value, span);
     Ok(Placeholder {
         offset,
         text: text.to_owned(),
@@ -306,6 +312,39 @@ fn refusal(value: &Expr) -> Option<String> {
         }) => Some("a position is not allowed, name the value instead".into()),
         Expr::Lit(_) => not_allowed("a literal"),
         _ => not_allowed("this kind of expression"),
+    }
+}
+
+/// Variables and items are looked up where the literal was written. Fields and methods stay generated code: for a
+/// misspelt one, rustc would otherwise propose the right one, as a replacement of the whole literal.
+fn resolve(value: &mut Expr, written: Span) {
+    match value {
+        Expr::Path(path) => {
+            for segment in &mut path.path.segments {
+                segment.ident.set_span(written);
+            }
+        }
+        Expr::Field(field) => {
+            if let Member::Named(name) = &mut field.member {
+                in_any_edition(name);
+            }
+            resolve(&mut field.base, written);
+        }
+        Expr::MethodCall(call) => {
+            in_any_edition(&mut call.method);
+            resolve(&mut call.receiver, written);
+            for argument in &mut call.args {
+                resolve(argument, written);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Generated code is of our edition, which has words that are names in the caller's.
+fn in_any_edition(name: &mut Ident) {
+    if name == "gen" {
+        *name = Ident::new_raw("gen", name.span());
     }
 }
 

@@ -6,10 +6,11 @@
 //! 2. [What is guaranteed, what is not, and what to do about it](guarantees).
 //! 3. [Running on Redis](redis): settings, rights, TLS, Sentinel, Cluster, replicas.
 //! 4. [Redisson's locks on the wire](redisson_compatibility): the format, for clients in other languages.
-//! 5. [Which lock?](comparison): other locks, and when not to use this library.
-//! 6. [Speed](speed): where the library is fast, and where it is slow.
-//! 7. [What was measured](measured): locks under torture, many holds, busy cores.
-//! 8. [Threat model](threat_model): who can do what, and what holds against them.
+//! 5. [Metrics](metrics): what is counted, by which labels, and what to watch.
+//! 6. [Which lock?](comparison): other locks, and when not to use this library.
+//! 7. [Speed](speed): where the library is fast, and where it is slow.
+//! 8. [What was measured](measured): locks under torture, many holds, busy cores.
+//! 9. [Threat model](threat_model): who can do what, and what holds against them.
 //!
 //! # In the repository
 //!
@@ -44,7 +45,9 @@ macro_rules! links {
 [guarantees.md#replicas]: crate::_documentation::guarantees#replicas
 [guarantees.md#sentinel]: crate::_documentation::guarantees#sentinel
 [guarantees.md#when-no-failover-makes-two-holders]: crate::_documentation::guarantees#when-no-failover-makes-two-holders
+[LostReason]: crate::LostReason
 [measured.md]: crate::_documentation::measured
+[metrics.md]: crate::_documentation::metrics
 [redis.md]: crate::_documentation::redis
 [redis.md#least-privilege]: crate::_documentation::redis#least-privilege
 [redis.md#settings-of-the-server]: crate::_documentation::redis#settings-of-the-server
@@ -99,6 +102,10 @@ pub mod redis {}
 #[doc = links!()]
 #[doc = include_str!("../docs/redisson-compatibility.md")]
 pub mod redisson_compatibility {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/metrics.md")]
+pub mod metrics {}
 
 #[doc = links!()]
 #[doc = include_str!("../docs/comparison.md")]

@@ -87,7 +87,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | `macros` | yes | `#[distributed_lock]` and `key!` |
 //! | `redis` | yes | `redis://`, `unix://`, `redis-sentinel://` and `redis-cluster://` URLs |
 //! | `tls-rustls` | no | `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, by rustls with ring; trusts the authorities of the operating system |
-//! | `metrics` | no | counters and histograms through the `metrics` facade, labelled by template or label |
+//! | `metrics` | no | [metrics](crate::_documentation::metrics) through the `metrics` facade, labelled by template or label |
 //!
 //! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings. Of a thousand locks that are lost
 //! in one second for one reason, the first is logged with its name, the others as one line with their number.

@@ -1,19 +1,22 @@
 //! What the `metrics` feature counts, and by which labels.
 #![allow(missing_docs)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockName};
 use metrics::{
-    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
 };
 
-/// How often each series was written to, named `name{label=value,..}`.
+/// How often each series was written to, named `name{label=value,..}`; of gauges, their value.
 #[derive(Clone, Default)]
-struct Series(Arc<Mutex<BTreeMap<String, u64>>>);
+struct Series(
+    Arc<Mutex<BTreeMap<String, u64>>>,
+    Arc<Mutex<BTreeSet<String>>>,
+);
 
 struct One {
     series: Series,
@@ -48,6 +51,23 @@ impl HistogramFn for One {
     }
 }
 
+impl GaugeFn for One {
+    fn increment(&self, value: f64) {
+        assert_eq!(value, 1.0);
+        self.add(1);
+    }
+    fn decrement(&self, value: f64) {
+        assert_eq!(value, 1.0);
+        let mut values = self.series.0.lock().unwrap();
+        let now = values.get_mut(&self.name).expect("it was counted in");
+        *now = now.checked_sub(1).expect("no more than were counted in");
+    }
+    fn set(&self, value: f64) {
+        let mut values = self.series.0.lock().unwrap();
+        values.insert(self.name.clone(), value as u64);
+    }
+}
+
 impl Series {
     fn one(&self, key: &Key) -> Arc<One> {
         let labels: Vec<_> = key
@@ -60,6 +80,14 @@ impl Series {
         })
     }
 
+    fn describe(&self, kind: &str, name: &KeyName, unit: Option<Unit>, text: &str) {
+        assert!(unit.is_some() && !text.is_empty(), "{name:?}");
+        self.1
+            .lock()
+            .unwrap()
+            .insert(format!("`{}` | {kind}", name.as_str()));
+    }
+
     fn of(&self, name: &str) -> u64 {
         self.0.lock().unwrap().get(name).copied().unwrap_or(0)
     }
@@ -70,14 +98,20 @@ impl Series {
 }
 
 impl Recorder for Series {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_counter(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.describe("counter", &name, unit, &text);
+    }
+    fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.describe("gauge", &name, unit, &text);
+    }
+    fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.describe("histogram", &name, unit, &text);
+    }
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         Counter::from_arc(self.one(key))
     }
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.one(key))
     }
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
         Histogram::from_arc(self.one(key))
@@ -119,7 +153,7 @@ async fn series_are_labelled_by_template_or_label_and_never_by_what_a_user_put_i
     let plain = locks.mutex("customer-4714").acquire().await.unwrap();
     plain.release().await.unwrap();
 
-    let template = "lock=card:{number}";
+    let template = "lock=card:{number},kind=mutex,store=memory";
     for (name, times) in [
         (
             format!("lock_acquire_total{{{template},outcome=acquired}}"),
@@ -127,16 +161,25 @@ async fn series_are_labelled_by_template_or_label_and_never_by_what_a_user_put_i
         ),
         (format!("lock_acquire_total{{{template},outcome=busy}}"), 1),
         (format!("lock_wait_seconds{{{template}}}"), 3),
-        (format!("lock_hold_seconds{{{template}}}"), 1),
+        (format!("lock_hold_seconds{{{template}}}"), 2),
         (
             format!("lock_lost_total{{{template},reason=force_released}}"),
             1,
         ),
-        ("lock_acquire_total{lock=cards,outcome=acquired}".into(), 1),
+        (
+            "lock_acquire_total{lock=cards,kind=mutex,store=memory,outcome=acquired}".into(),
+            1,
+        ),
+        (
+            format!("lock_releases_total{{{template},outcome=released}}"),
+            1,
+        ),
+        ("lock_held{store=memory}".into(), 0),
+        ("lock_waiting{store=memory}".into(), 0),
     ] {
         assert_eq!(series.of(&name), times, "{name} in {:?}", series.names());
     }
-    assert!(series.of("lock_renewal_calls_total{outcome=answered}") >= 5);
+    assert!(series.of("lock_renewals_total{store=memory,outcome=held}") >= 5);
     for name in series.names() {
         assert!(!name.contains("471"), "{name}");
     }
@@ -152,5 +195,81 @@ async fn a_hand_over_within_the_process_is_counted() {
     tokio::task::yield_now().await;
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
-    assert_eq!(series.of("lock_hand_overs_total{lock=card:{number}}"), 1);
+    assert_eq!(
+        series.of("lock_hand_overs_total{lock=card:{number},kind=mutex,store=memory}"),
+        1
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn gauges_tell_what_is_held_and_asked_for_and_how_old_it_is() {
+    let series = Series::default();
+    let _recording = metrics::set_default_local_recorder(&series);
+    let locks = LockManager::in_memory();
+    let now = || {
+        ["lock_held", "lock_waiting", "lock_oldest_hold_seconds"]
+            .map(|name| series.of(&format!("{name}{{store=memory}}")))
+    };
+    let first = locks.mutex("a").acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let mut second = locks.write("b").acquire().await.unwrap();
+    let waiting = tokio::spawn(locks.mutex("a").wait_forever().acquire());
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let [held, asked, oldest] = now();
+    assert_eq!([held, asked], [2, 1]);
+    assert!((119..=120).contains(&oldest), "{oldest}");
+    waiting.abort();
+    first.release().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let [held, asked, oldest] = now();
+    assert_eq!([held, asked], [1, 0]);
+    assert!((29..=30).contains(&oldest), "{oldest}");
+    second.downgrade().await.unwrap();
+    assert_eq!(now()[0], 1);
+    drop(second);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(now(), [0, 0, 0]);
+    let cancelled =
+        "lock_acquire_total{lock=(unlabelled),kind=mutex,store=memory,outcome=cancelled}";
+    assert_eq!(series.of(cancelled), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_requests_is_told_apart() {
+    let series = Series::default();
+    let _recording = metrics::set_default_local_recorder(&series);
+    let builder = LockManager::builder().max_waiters_per_key(1);
+    let locks = builder.in_memory().unwrap();
+    let outcome = |outcome: &str| {
+        let labels = "lock=(unlabelled),kind=mutex,store=memory";
+        series.of(&format!("lock_acquire_total{{{labels},outcome={outcome}}}"))
+    };
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    assert!(locks.mutex("a").try_acquire().await.unwrap().is_none());
+    let waiting = tokio::spawn(locks.mutex("a").acquire());
+    tokio::task::yield_now().await;
+    assert!(locks.mutex("a").acquire().await.is_err());
+    guard.release().await.unwrap();
+    drop(waiting.await.unwrap().unwrap());
+    let both = locks.multi([locks.mutex("b"), locks.mutex("c")]);
+    both.acquire().await.unwrap().release().await.unwrap();
+    locks.shutdown().await;
+    assert!(locks.mutex("a").acquire().await.is_err());
+    let seen = ["acquired", "busy", "overloaded", "shutting_down"].map(outcome);
+    assert_eq!(seen, [4, 1, 1, 1], "{:?}", series.names());
+}
+
+#[tokio::test]
+async fn each_metric_is_described_and_has_its_row_in_the_documentation() {
+    let series = Series::default();
+    let _recording = metrics::set_default_local_recorder(&series);
+    let _locks = LockManager::in_memory();
+    let page = include_str!("../docs/metrics.md");
+    let rows = page.lines().filter_map(|line| {
+        let row = line.strip_prefix("| `lock_")?;
+        let end = row.match_indices(" |").nth(1)?.0;
+        Some(format!("`lock_{}", &row[..end]))
+    });
+    let documented: BTreeSet<String> = rows.collect();
+    assert_eq!(*series.1.lock().unwrap(), documented);
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::observe;
 use crate::values::clock::{self, Moment};
 use crate::values::error::LockError;
 use crate::values::key::Key;
@@ -89,11 +88,9 @@ impl Deadline {
 impl CheckedRequest {
     /// The error of somebody who gives up.
     pub(crate) fn busy(&self, deadline: &Deadline, left: Option<Duration>) -> LockError {
-        let waited = deadline.waited();
-        observe::busy(self.hold_options.label, waited);
         LockError::Busy {
             name: self.key.name().to_owned(),
-            waited,
+            waited: deadline.waited(),
             retry_after: left,
         }
     }

@@ -69,7 +69,11 @@ impl Counter<'_> {
     pub(crate) fn attempt(&self, wait: Option<Duration>) -> Result<Attempt, LockError> {
         let request = CheckedRequest {
             key: self.key.clone(),
-            hold_options: Overrides::default().hold_options(self.key.name(), &self.core.options)?,
+            hold_options: Overrides::default().hold_options(
+                self.key.name(),
+                &self.core.options,
+                self.core.backend.name(),
+            )?,
             wait,
             reentrant: false,
         };

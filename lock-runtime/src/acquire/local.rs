@@ -138,7 +138,7 @@ impl Attempt {
             if !std::mem::replace(&mut warned, true)
                 && let Some(holder) = waiter.blocked_by()
             {
-                let label = self.request.hold_options.label;
+                let label = self.request.hold_options.label.lock;
                 observe::long_local_wait(self.key().name(), label, holder);
             }
             waiter.look_at_head();

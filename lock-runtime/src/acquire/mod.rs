@@ -34,17 +34,24 @@ pub(crate) async fn acquire(
 ) -> Result<HoldHandle, LockError> {
     core.start_here()?;
     let attempt = Attempt::new(core, request);
+    let asking = attempt.asking();
+    let outcome = acquire_in_time(&attempt, &caller).await;
+    asking.came_to(outcome.as_ref().map(|_| true));
+    outcome
+}
+
+async fn acquire_in_time(attempt: &Attempt, caller: &Caller) -> Result<HoldHandle, LockError> {
     // Read anew after everything that may have taken time, and only there.
     let mut now = attempt.deadline.since;
-    if let Some(ancestor) = ancestor(&attempt.core, &attempt.request, &caller)? {
+    if let Some(ancestor) = ancestor(&attempt.core, &attempt.request, caller)? {
         let at_once = match ancestor.access_now(attempt.kind()) {
-            Some(access) => enter_nested(&attempt, &ancestor, access)?,
+            Some(access) => enter_nested(attempt, &ancestor, access)?,
             None => None,
         };
         let handle = match at_once {
             Some(handle) => Some(handle),
             // Boxed: requests that are not nested need not carry its size.
-            None => Box::pin(reentry::acquire(&attempt, &caller)).await?,
+            None => Box::pin(reentry::acquire(attempt, caller)).await?,
         };
         if let Some(handle) = handle {
             return Ok(handle.acquired_in(caller.frame()));
@@ -56,9 +63,9 @@ pub(crate) async fn acquire(
     loop {
         // Boxed: a mutex need not carry the size of the others.
         let mut handle = match attempt.kind() {
-            Kind::Fair => Box::pin(fair::acquire(&attempt, now)).await?,
-            Kind::Read => Box::pin(shared::acquire(&attempt)).await?,
-            _ => local::acquire(&attempt, now).await?,
+            Kind::Fair => Box::pin(fair::acquire(attempt, now)).await?,
+            Kind::Read => Box::pin(shared::acquire(attempt)).await?,
+            _ => local::acquire(attempt, now).await?,
         };
         now = clock::now();
         // Dropping the handle gives the lock back.
@@ -71,7 +78,7 @@ pub(crate) async fn acquire(
             handle.hold().check()?;
         }
         handle.renew_from_now_on(attempt.request.hold_options.renewed);
-        return Ok(acquired(&attempt, handle, &caller));
+        return Ok(acquired(attempt, handle, caller));
     }
 }
 
@@ -84,27 +91,37 @@ pub(crate) async fn try_acquire(
     core.start_here()?;
     request.wait = Some(Duration::ZERO);
     let attempt = Attempt::new(core, request);
-    while let Some(ancestor) = ancestor(&attempt.core, &attempt.request, &caller)? {
+    let asking = attempt.asking();
+    let outcome = acquire_at_once(&attempt, &caller).await;
+    asking.came_to(outcome.as_ref().map(Option::is_some));
+    outcome
+}
+
+async fn acquire_at_once(
+    attempt: &Attempt,
+    caller: &Caller,
+) -> Result<Option<HoldHandle>, LockError> {
+    while let Some(ancestor) = ancestor(&attempt.core, &attempt.request, caller)? {
         let Some(access) = ancestor.access_now(attempt.kind()) else {
             return Ok(None);
         };
-        if let Some(handle) = enter_nested(&attempt, &ancestor, access)? {
+        if let Some(handle) = enter_nested(attempt, &ancestor, access)? {
             return Ok(Some(handle.acquired_in(caller.frame())));
         }
     }
     attempt.core.life.check_open(attempt.key())?;
     let asked = match attempt.kind() {
-        Kind::Fair => Box::pin(fair::try_acquire(&attempt)).await,
+        Kind::Fair => Box::pin(fair::try_acquire(attempt)).await,
         // Other readers of this process are not in its way.
-        Kind::Read => Some(Box::pin(shared::ask(&attempt)).await),
-        _ => local::try_acquire(&attempt).await?,
+        Kind::Read => Some(Box::pin(shared::ask(attempt)).await),
+        _ => local::try_acquire(attempt).await?,
     };
     match asked {
         Some(Asked::Granted(handle)) => {
             attempt.core.life.check_open(attempt.key())?;
             // A hold that was lost before its caller saw it is no hold.
             handle.hold().check()?;
-            Ok(Some(acquired(&attempt, handle, &caller)))
+            Ok(Some(acquired(attempt, handle, caller)))
         }
         Some(Asked::Failed(fault)) => Err(attempt.error(fault)),
         Some(Asked::Busy(_)) | None => Ok(None),

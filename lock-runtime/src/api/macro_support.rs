@@ -15,6 +15,7 @@ use crate::api::request::LockRequest;
 pub use crate::protect::driver::OnLost;
 use crate::protect::driver::{Body, BodyOrValue, Driver, polled_after_completion};
 pub use crate::values::error::LockError;
+use crate::values::name::IntoLockName;
 pub use crate::values::name::{KeyPart, LockName};
 use crate::values::options::Overrides;
 use crate::values::ttl;
@@ -99,8 +100,8 @@ pub enum Names {
 
 impl Names {
     /// The names of `keys = ..`.
-    pub fn several<N: Into<LockName>>(names: impl IntoIterator<Item = N>) -> Names {
-        Names::Several(names.into_iter().map(Into::into).collect())
+    pub fn several(names: impl IntoIterator<Item: IntoLockName>) -> Names {
+        Names::Several(names.into_iter().map(name).collect())
     }
 }
 
@@ -274,8 +275,8 @@ fn several(
 }
 
 /// A key given as an expression.
-pub fn name(key: impl Into<LockName>) -> LockName {
-    key.into()
+pub fn name(key: impl IntoLockName) -> LockName {
+    key.into_lock_name()
 }
 
 /// Makes a function's return type `R` of an error. An alias, because an elided lifetime of `R` could not be inferred if

@@ -15,6 +15,7 @@ use crate::api::semaphore::Semaphore;
 use crate::backend::{Backend, EventSink};
 use crate::hold::core::Core;
 use crate::hold::lifecycle::current_runtime;
+use crate::observe::metrics;
 use crate::renew::Watch;
 use crate::values::clock;
 use crate::values::error::{LockError, LostReason};
@@ -65,6 +66,7 @@ impl LockManager {
         watch: Arc<Watch>,
     ) -> LockManager {
         let core = Core::new(backend, options, watch);
+        metrics::describe();
         // Outside of a runtime, the first call does.
         let _ = core.start_here();
         LockManager { core }

@@ -137,7 +137,9 @@ impl LockRequest {
         let options = &self.core.options;
         self.core.check_kind(self.kind)?;
         let key = self.core.key(&self.name, self.kind)?;
-        let mut hold_options = self.overrides.hold_options(key.name(), options)?;
+        let mut hold_options =
+            self.overrides
+                .hold_options(key.name(), options, self.core.backend.name())?;
         // A kind that is chosen for its tokens has them, whatever the manager does with the others.
         hold_options.fenced |= self.kind == Kind::Fenced;
         if self.kind == Kind::Permits {

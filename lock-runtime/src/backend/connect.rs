@@ -51,9 +51,19 @@ impl Location {
 
     #[cfg(not(feature = "redis"))]
     fn of_server(url: &str) -> Result<Location, LockError> {
-        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+        let (scheme, _) = url.split_once("://").unwrap_or_default();
+        let scheme = scheme.to_ascii_lowercase();
+        let feature = match scheme.as_str() {
+            "redis" | "redis+unix" | "unix" | "redis-sentinel" | "redis-cluster" => "redis",
+            "rediss" | "rediss-sentinel" | "rediss-cluster" => "tls-rustls",
+            _ => {
+                return Err(config(
+                    "an unknown URL scheme; without the cargo feature `redis` of `lock-runtime` there is only `memory://`",
+                ));
+            }
+        };
         Err(config(format!(
-            "no store for `{scheme}:` URLs in this build: enable the feature `redis` of lock-runtime, or use `memory://`"
+            "`{scheme}://` needs the cargo feature `{feature}` of `lock-runtime`"
         )))
     }
 
@@ -120,6 +130,28 @@ impl Location {
                     RedisBackend::connect(target, settings, runtime, events).await?
                 })
             }
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "redis")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_the_feature_that_it_needs_and_is_not_repeated() {
+        for (url, names) in [
+            ("redis://user:hunter2@host/", "`redis`"),
+            ("unix:///run/redis.sock", "`redis`"),
+            ("redis-cluster://host", "`redis`"),
+            ("REDISS://user:hunter2@host/", "`tls-rustls`"),
+            ("rediss-sentinel://host/service", "`tls-rustls`"),
+            ("hunter2@host:6379", "`memory://`"),
+            ("hunter2://host", "`memory://`"),
+        ] {
+            let error = Location::parse(url).unwrap_err().to_string();
+            assert!(error.contains(names), "{url}: {error}");
+            assert!(!error.contains("hunter2"), "{url}: {error}");
         }
     }
 }

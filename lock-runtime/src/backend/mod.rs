@@ -77,9 +77,9 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
         true
     }
 
-    /// What errors call the store.
+    /// What errors and metrics call the store: one word.
     fn name(&self) -> &'static str {
-        "this store"
+        "other"
     }
 
     /// The kinds that it keeps.

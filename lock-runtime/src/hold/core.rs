@@ -95,7 +95,9 @@ impl Core {
 
     fn keeps_no(&self, what: &str) -> LockError {
         let store = self.backend.name();
-        config(format!("{store} keeps no {what}: they need another store"))
+        config(format!(
+            "the {store} store keeps no {what}: they need another store"
+        ))
     }
 
     /// What one call to the store asks for, with the options of a request; the call is made now.

@@ -11,7 +11,7 @@ use crate::hold::group::Held;
 use crate::hold::lifecycle::{Lifecycle, current_runtime};
 use crate::hold::sharing::Left;
 use crate::hold::state::{Beginning, Hold};
-use crate::observe;
+use crate::observe::metrics;
 use crate::queue::Head;
 use crate::values::clock::{self, Moment};
 use crate::values::count::{Count, Counted};
@@ -54,11 +54,12 @@ impl HoldHandle {
         beginning: impl Into<Beginning>,
     ) -> HoldHandle {
         if let Some(head) = &head {
-            head.now_held_by(hold_options.label);
+            head.now_held_by(hold_options.label.lock);
         }
         let beginning = beginning.into();
         let sent_at = beginning.granted.sent_at;
         let hold = Hold::new(key.clone(), head, holder, hold_options, beginning);
+        metrics::held(hold_options.label);
         core.watch.insert(&hold, sent_at);
         HoldHandle::new(core.clone(), hold, key.kind(), hold_options.renewed, None)
     }
@@ -232,7 +233,11 @@ impl HoldHandle {
                 // A forced release may have taken it out: the store knows.
                 *tenure = None;
             }
-            observe::ended(self.hold.label(), self.hold.granted_at());
+            metrics::ended(
+                self.hold.label(),
+                self.hold.key().kind(),
+                self.hold.granted_at(),
+            );
         }
         if let Some(level) = self.level.get()
             && !matches!(left, Left::Lost { .. })

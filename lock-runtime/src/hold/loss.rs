@@ -72,10 +72,11 @@ impl Hold {
         self.tell(news.also_told);
         // This wakes the next local waiter.
         drop(news.head);
+        observe::ended_by_loss(self);
         // Nobody ever had it: the store is told at once.
         match news.unclaimed {
             Some(unclaimed) => drop(unclaimed),
-            None => observe::count_lost(self.label, news.reason),
+            None => observe::count_lost(self, news.reason),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::values::fence::FencingToken;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
+use crate::values::label::Label;
 use crate::values::options::HoldOptions;
 use crate::values::ttl::Ttl;
 
@@ -49,7 +50,7 @@ pub(crate) struct Hold {
     pub(super) holder: HolderId,
     pub(super) token: Option<FencingToken>,
     pub(super) permits: u32,
-    pub(super) label: &'static str,
+    pub(super) label: Label,
     pub(super) granted_at: Moment,
     /// Boxed, for few have it.
     pub(super) max_until: Option<Box<Moment>>,
@@ -194,7 +195,7 @@ impl Hold {
         self.permits
     }
 
-    pub(crate) fn label(&self) -> &'static str {
+    pub(crate) fn label(&self) -> Label {
         self.label
     }
 

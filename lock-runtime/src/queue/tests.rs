@@ -4,7 +4,9 @@ use crate::values::options::{Options, Overrides};
 
 pub(super) fn hold_options() -> HoldOptions {
     let options = Options::default();
-    Overrides::default().hold_options("k", &options).unwrap()
+    Overrides::default()
+        .hold_options("k", &options, "test")
+        .unwrap()
 }
 
 pub(super) fn waiter(queues: &Arc<LocalQueues>, key: &Arc<Key>) -> Waiter {

@@ -98,7 +98,7 @@ impl Downgrade {
 
     /// With nobody waiting for the outcome.
     pub(crate) fn in_background(self) {
-        let (core, label) = (self.core.clone(), self.hold.label());
+        let (core, label) = (self.core.clone(), self.hold.label().lock);
         let life = core.life.clone();
         life.spawn(async move {
             let (done, outcome) = oneshot::channel();

@@ -10,7 +10,7 @@ use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
 use crate::hold::state::Beginning;
 use crate::hold::tenure::Tenure;
-use crate::observe;
+use crate::observe::metrics;
 use crate::queue::{Head, Successor, Turn};
 use crate::values::clock::{self, Moment};
 use crate::values::error::LockError;
@@ -75,7 +75,7 @@ fn become_holder(
             core.life.spawn(async move { drop(turn) });
         }
     }
-    observe::handed_over(hold_options.label);
+    metrics::handed_over(hold_options.label, key.kind());
 }
 
 impl Departure {

@@ -24,7 +24,7 @@ impl Departure {
         let is_gone = matches!(covered, Err(LockError::Lost { .. }));
         match (kept, covered) {
             (Some(kept), covered) => drop(kept.send(covered)),
-            (None, Err(error)) => observe::release_failed(self.hold.label(), &error),
+            (None, Err(error)) => observe::release_failed(self.hold.label().lock, &error),
             (None, Ok(())) => {}
         }
         if is_gone {

@@ -24,7 +24,7 @@ use crate::hold::handle::HoldHandle;
 use crate::hold::lifecycle::current_runtime;
 use crate::hold::sharing::Left;
 use crate::hold::state::Hold;
-use crate::observe;
+use crate::observe::{self, metrics};
 use crate::queue::{Head, Successor};
 use crate::release::downgrade::Downgrade;
 use crate::values::backoff::Backoff;
@@ -214,7 +214,7 @@ impl Departure {
             self.is_done();
             return;
         }
-        let (core, label) = (self.core.clone(), self.hold.label());
+        let (core, label) = (self.core.clone(), self.hold.label().lock);
         let outcome = match self.successor() {
             Some(successor) => {
                 let (done, outcome) = oneshot::channel();
@@ -259,19 +259,27 @@ impl Departure {
 
     fn conclude(&mut self, answer: Released) -> Result<(), LockError> {
         self.is_done();
-        match answer {
+        let outcome = match answer {
             Released::Done => Ok(()),
             // The first release may have done it, and its answer got lost on the way. It was sent while the hold
             // was good, so nobody else was admitted before it.
             Released::NotHeld if self.unanswered => Ok(()),
             Released::NotHeld => Err(self.hold.lost_error(LostReason::Refused, false)),
-        }
+        };
+        self.count(&outcome);
+        outcome
+    }
+
+    fn count(&self, outcome: &Result<(), LockError>) {
+        metrics::released(self.hold.label(), self.hold.key().kind(), outcome);
     }
 
     /// No answer will come, or the lease is over anyway.
     fn refused(&mut self, fault: Fault) -> Result<(), LockError> {
         self.is_done();
-        Err(fault.into_error(self.hold.key().name()))
+        let outcome = Err(fault.into_error(self.hold.key().name()));
+        self.count(&outcome);
+        outcome
     }
 
     /// The call timeout is over; the release goes on.

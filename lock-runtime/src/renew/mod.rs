@@ -231,9 +231,15 @@ impl Watch {
     }
 
     /// When the loop must wake; notes it, so that an insertion knows whether to wake it earlier.
-    fn next_wake(&self) -> Option<Instant> {
+    fn next_wake(&self, store: &'static str) -> Option<Instant> {
         let said = self.digest().next();
         let mut schedule = self.schedule();
+        // In the order in which they were asked for.
+        let oldest = schedule
+            .holds
+            .values()
+            .next()
+            .map(|watched| watched.hold.granted_at());
         let tick = clock::now().tick() + TICK;
         let busy = std::mem::take(&mut schedule.busy);
         let first = schedule.queue.first().map(|(at, _)| *at);
@@ -242,7 +248,10 @@ impl Watch {
             (Some(next), Some(said)) => Some(next.min(said)),
             (next, said) => next.or(said),
         };
-        schedule.planned
+        let planned = schedule.planned;
+        drop(schedule);
+        observe::oldest(store, oldest);
+        planned
     }
 
     /// Takes in the answers to a batch.
@@ -254,22 +263,26 @@ impl Watch {
             answers,
             sent_at,
         } = outcome;
-        match answers {
-            Ok(_) => observe::renewed(),
-            Err(fault) if self.is_news(Cause::Failed, holds.len()) => {
-                observe::renewal_failed(holds.len(), fault);
-            }
-            Err(_) => observe::count_failed_renewal(),
+        if let Err(fault) = answers
+            && self.is_news(Cause::Failed, holds.len())
+        {
+            observe::renewal_failed(holds.len(), fault);
         }
         let mut good = Vec::with_capacity(holds.len());
+        let (mut held, mut refused) = (0, 0);
         for (index, (hold, renewal)) in holds.iter().zip(batch).enumerate() {
             let answer = answers.as_ref().ok().and_then(|all| all.get(index));
             let answer = answer.copied().unwrap_or(Renewed::Unknown);
+            held += usize::from(answer == Renewed::Held);
+            refused += usize::from(answer == Renewed::NotHeld);
             // Unlocked: a loss wakes waiters.
             hold.renewed(renewal, answer, *sent_at);
             if !self.remove_if_over(hold) {
                 good.push((hold, answer != Renewed::Unknown));
             }
+        }
+        if let Some(store) = holds.first().map(|hold| hold.label().store) {
+            observe::renewals(store, [held, refused, holds.len() - held - refused]);
         }
         // Asked of each hold before the schedule is locked, for which others wait.
         let shortest = holds.iter().map(|hold| hold.ttl()).min();
@@ -441,7 +454,7 @@ async fn run(
             calls.spawn(renew(watch.clone(), backend.clone(), batch, timeout));
         }
         watch.log_digest(now.tick());
-        planned = watch.next_wake();
+        planned = watch.next_wake(backend.name());
         let asleep = async {
             match planned {
                 Some(at) => tokio::time::sleep_until(at).await,

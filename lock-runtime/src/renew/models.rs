@@ -20,6 +20,7 @@ use crate::values::error::LostReason;
 use crate::values::holder::{HolderId, HolderIds};
 use crate::values::key::Key;
 use crate::values::kind::Kind;
+use crate::values::label::Label;
 use crate::values::name::LockName;
 use crate::values::options::HoldOptions;
 use crate::values::ttl::Ttl;
@@ -43,7 +44,10 @@ fn hold(key: Arc<Key>, head: Option<Head>, holder: HolderId) -> Arc<Hold> {
         fenced: false,
         max_hold: None,
         permits: 1,
-        label: "model",
+        label: Label {
+            lock: "model",
+            store: "test",
+        },
     };
     let sent_at = clock::now();
     let granted = Granted {

@@ -32,7 +32,9 @@ fn hold_options(lease: Duration) -> HoldOptions {
         lease: Some(lease),
         ..Overrides::default()
     };
-    overrides.hold_options("a", &Options::default()).unwrap()
+    overrides
+        .hold_options("a", &Options::default(), "test")
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]

@@ -62,6 +62,18 @@ impl Kind {
         Kind::Write,
     ];
 
+    /// What metrics call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Mutex => "mutex",
+            Kind::Fenced => "fenced",
+            Kind::Permits => "semaphore",
+            Kind::Fair => "fair",
+            Kind::Read => "read",
+            Kind::Write => "write",
+        }
+    }
+
     /// What several of them are called.
     pub(crate) fn plural(self) -> &'static str {
         match self {

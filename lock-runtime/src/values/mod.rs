@@ -10,6 +10,7 @@ pub(crate) mod fence;
 pub(crate) mod holder;
 pub(crate) mod key;
 pub(crate) mod kind;
+pub(crate) mod label;
 pub(crate) mod name;
 pub(crate) mod options;
 pub(crate) mod replicas;

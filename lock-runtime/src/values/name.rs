@@ -139,6 +139,26 @@ impl From<&LockName> for LockName {
     }
 }
 
+/// What can name a lock: everything that is `Into<LockName>`, so strings, a [`LockName`], and types of your own for which
+/// you implement `From<YourType> for LockName`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the name of a lock",
+    label = "expected a string or a `LockName`",
+    note = "to put a value into a name, write `key!(\"order:{{id}}\")`, or in the attribute `key = \"order:{{id}}\"`",
+    note = "a name without values is a string, such as \"report:daily\""
+)]
+pub trait IntoLockName {
+    /// Makes the name.
+    fn into_lock_name(self) -> LockName;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Into<LockName>> IntoLockName for T {
+    fn into_lock_name(self) -> LockName {
+        self.into()
+    }
+}
+
 /// A value that can stand in a key template. Implemented for everything that is [`Display`](fmt::Display).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a lock key",

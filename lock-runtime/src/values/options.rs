@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::values::channels::ClusterChannels;
 use crate::values::error::{LockError, config};
+use crate::values::label::Label;
 use crate::values::replicas::Replicas;
 use crate::values::ttl::{self, Ttl};
 
@@ -122,7 +123,7 @@ pub(crate) struct HoldOptions {
     /// How many permits of a semaphore; 1 of anything else.
     pub(crate) permits: u32,
     /// What logs and metrics call this lock.
-    pub(crate) label: &'static str,
+    pub(crate) label: Label,
 }
 
 /// What a request sets itself; the manager's options fill the rest.
@@ -141,6 +142,7 @@ impl Overrides {
         &self,
         name: &str,
         options: &Options,
+        store: &'static str,
     ) -> Result<HoldOptions, LockError> {
         let lease = self.lease.unwrap_or(options.lease);
         let renewed = self.auto_renew.unwrap_or(true);
@@ -154,7 +156,10 @@ impl Overrides {
             fenced: options.fencing,
             max_hold: self.max_hold,
             permits: 1,
-            label: self.label.unwrap_or("(unlabelled)"),
+            label: Label {
+                lock: self.label.unwrap_or(Label::UNLABELLED),
+                store,
+            },
         })
     }
 }

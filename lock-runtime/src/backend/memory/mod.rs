@@ -190,7 +190,7 @@ impl Backend for MemoryBackend {
     }
 
     fn name(&self) -> &'static str {
-        "the memory store"
+        "memory"
     }
 
     fn kinds(&self) -> &'static [Kind] {

@@ -262,7 +262,7 @@ impl Backend for QuorumBackend {
     }
 
     fn name(&self) -> &'static str {
-        "a quorum of stores"
+        "quorum"
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {

@@ -159,7 +159,7 @@ impl Backend for RedisBackend {
     }
 
     fn name(&self) -> &'static str {
-        "Redis"
+        "redis"
     }
 
     fn kinds(&self) -> &'static [Kind] {

@@ -159,7 +159,7 @@ impl Backend for MutexStore {
     }
 
     fn name(&self) -> &'static str {
-        "the store of this test"
+        "test"
     }
 }
 

@@ -8,7 +8,9 @@ use crate::values::options::{HoldOptions, Options, Overrides};
 
 fn hold_options() -> HoldOptions {
     let options = Options::default();
-    Overrides::default().hold_options("a", &options).unwrap()
+    Overrides::default()
+        .hold_options("a", &options, "test")
+        .unwrap()
 }
 
 fn hold() -> Arc<Hold> {

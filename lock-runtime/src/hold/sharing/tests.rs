@@ -21,7 +21,7 @@ fn options(lease: Duration, renewed: bool) -> HoldOptions {
         lease: Some(lease),
         ..Overrides::default()
     };
-    let options = overrides.hold_options("k", &Options::default());
+    let options = overrides.hold_options("k", &Options::default(), "test");
     HoldOptions {
         renewed,
         ..options.unwrap()

@@ -210,7 +210,7 @@ async fn one_request_that_no_tenure_serves_does_not_end_all_tenures() {
 
 #[test]
 fn a_lease_of_which_little_is_left_is_not_passed_on() {
-    let options = Overrides::default().hold_options("k", &Options::default());
+    let options = Overrides::default().hold_options("k", &Options::default(), "test");
     let options = HoldOptions {
         fenced: false,
         ..options.unwrap()

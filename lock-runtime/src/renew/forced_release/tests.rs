@@ -11,6 +11,7 @@ use crate::values::error::LostReason;
 use crate::values::holder::HolderIds;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
+use crate::values::label::Label;
 use crate::values::name::LockName;
 use crate::values::options::HoldOptions;
 use crate::values::ttl::Ttl;
@@ -32,7 +33,10 @@ fn hold(ids: &HolderIds, kind: Kind) -> Arc<Hold> {
         fenced: false,
         max_hold: None,
         permits: 1,
-        label: "test",
+        label: Label {
+            lock: "test",
+            store: "test",
+        },
     };
     let granted = Granted {
         token: None,

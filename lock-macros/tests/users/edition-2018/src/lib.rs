@@ -60,6 +60,42 @@ pub fn name_of(id: &(u64,)) -> LockName {
     key!("line:{}", id.0)
 }
 
+/// Has a field and a method whose name is a word of a later edition.
+#[allow(keyword_idents_2024)]
+pub mod families {
+    use lock_runtime::{distributed_lock, key, LockError, LockName};
+
+    /// One of several.
+    #[derive(Debug)]
+    pub struct Generation {
+        gen: u64,
+    }
+
+    impl Generation {
+        /// The number.
+        #[must_use]
+        pub fn gen(&self) -> u64 {
+            self.gen
+        }
+
+        /// The name.
+        #[must_use]
+        pub fn name(&self) -> LockName {
+            key!("generation:{self.gen}")
+        }
+    }
+
+    /// Begins one.
+    ///
+    /// # Errors
+    /// If the lock is busy or lost.
+    #[distributed_lock(key = "generation:{generation.gen}:{generation.gen()}")]
+    pub async fn begin(generation: &Generation) -> Result<(), LockError> {
+        std::future::ready(()).await;
+        Ok(())
+    }
+}
+
 /// Answers itself when the lock is busy.
 ///
 /// # Errors

@@ -18,6 +18,7 @@ use super::target::Target;
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::redis::sentinel::Address;
+use crate::observe::metrics;
 use crate::values::clock;
 use crate::values::error::StoreError;
 
@@ -137,8 +138,10 @@ impl Supervisor {
             outage.is_over(&self.target);
             let since = clock::now();
             State::replace(state, State::Live(Wire::new(&opened, generation)));
+            let up = metrics::Connection::is_up(generation > 0);
             let fault;
             (fault, silent) = self.watch(opened).await;
+            drop(up);
             outage.is_on(&self.target, &fault);
             self.is_down(state, fault);
             // A server that accepts and cuts at once is not to be asked without a pause.

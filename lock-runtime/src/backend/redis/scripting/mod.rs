@@ -6,6 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
 use crate::backend::Fault;
+use crate::observe::metrics;
 use crate::values::channels::ClusterChannels;
 
 pub(crate) mod faults;
@@ -188,6 +189,12 @@ async fn call<S: Script>(
             Err(error) => Err(error),
         };
     }
+    metrics::called(
+        source.name,
+        answer
+            .as_ref()
+            .map_or_else(faults::is_from_server, |_| true),
+    );
     match answer {
         Ok(reply) => script
             .read(reply)

@@ -1,5 +1,4 @@
-//! Events and metrics, all in one place. Metrics are labelled by template or label, never by full name: names hold
-//! user data and are unbounded. Holder ids and passwords appear nowhere.
+//! Events, and below it metrics: all that is told of locks, in one place. Holder ids and passwords appear nowhere.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -9,42 +8,13 @@ use crate::hold::state::Hold;
 use crate::renew::Cause;
 use crate::values::clock::Moment;
 use crate::values::error::{LockError, LostReason};
+use crate::values::label::Label;
 
-#[cfg(feature = "metrics")]
-macro_rules! count {
-    ($name:literal, $($label:literal => $value:expr),+) => {
-        metrics::counter!($name, $($label => $value),+).increment(1)
-    };
-}
-#[cfg(feature = "metrics")]
-macro_rules! time {
-    ($name:literal, $value:expr, $($label:literal => $text:expr),+) => {
-        metrics::histogram!($name, $($label => $text),+).record($value.as_secs_f64())
-    };
-}
-#[cfg(not(feature = "metrics"))]
-macro_rules! count {
-    ($name:literal, $($label:literal => $value:expr),+) => {{ let _ = ($($value,)+); }};
-}
-#[cfg(not(feature = "metrics"))]
-macro_rules! time {
-    ($name:literal, $value:expr, $($label:literal => $text:expr),+) => {{ let _ = || ($value, $($text,)+); }};
-}
+pub(crate) mod metrics;
 
 /// `since`: when the caller came. Nobody reads a clock for an event that nobody takes.
-pub(crate) fn acquired(label: &'static str, name: &str, since: Moment) {
-    tracing::debug!(lock = name, label, waited = ?since.elapsed(), "lock acquired");
-    count!("lock_acquire_total", "lock" => label, "outcome" => "acquired");
-    time!("lock_wait_seconds", since.elapsed(), "lock" => label);
-}
-
-pub(crate) fn busy(label: &'static str, waited: Duration) {
-    count!("lock_acquire_total", "lock" => label, "outcome" => "busy");
-    time!("lock_wait_seconds", waited, "lock" => label);
-}
-
-pub(crate) fn ended(label: &'static str, since: Moment) {
-    time!("lock_hold_seconds", since.elapsed(), "lock" => label);
+pub(crate) fn acquired(label: Label, name: &str, since: Moment) {
+    tracing::debug!(lock = name, label = label.lock, waited = ?since.elapsed(), "lock acquired");
 }
 
 /// Calls what is not ours, a log subscriber or a recorder, where a panic of its would cost other holds their renewals,
@@ -54,14 +24,21 @@ fn apart(event: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(event));
 }
 
+/// A hold has ended, whether or not anybody ever had it.
+pub(crate) fn ended_by_loss(hold: &Hold) {
+    apart(|| metrics::ended(hold.label(), hold.key().kind(), hold.granted_at()));
+}
+
 /// Counts a loss. [`lost`] logs it.
-pub(crate) fn count_lost(label: &'static str, reason: LostReason) {
-    apart(|| count!("lock_lost_total", "lock" => label, "reason" => reason_text(reason)));
+pub(crate) fn count_lost(hold: &Hold, reason: LostReason) {
+    apart(|| {
+        metrics::lost(hold.label(), hold.key().kind(), reason);
+    });
 }
 
 pub(crate) fn lost(hold: &Hold, reason: LostReason) {
     apart(|| {
-        let (lock, label, held_for) = (hold.key().name(), hold.label(), hold.held_for());
+        let (lock, label, held_for) = (hold.key().name(), hold.label().lock, hold.held_for());
         tracing::warn!(lock, label, ?held_for, %reason, "lock lost");
     });
 }
@@ -69,7 +46,7 @@ pub(crate) fn lost(hold: &Hold, reason: LostReason) {
 /// The lock was handed over to a caller that did not take it in time. Nobody lost anything.
 pub(crate) fn never_claimed(hold: &Hold) {
     apart(|| {
-        let (lock, label, held_for) = (hold.key().name(), hold.label(), hold.held_for());
+        let (lock, label, held_for) = (hold.key().name(), hold.label().lock, hold.held_for());
         tracing::warn!(
             lock,
             label,
@@ -80,30 +57,10 @@ pub(crate) fn never_claimed(hold: &Hold) {
     });
 }
 
-fn reason_text(reason: LostReason) -> &'static str {
-    match reason {
-        LostReason::Expired => "expired",
-        LostReason::Refused => "refused",
-        LostReason::ForceReleased => "force_released",
-        LostReason::MaxHold => "max_hold",
-        LostReason::Shutdown => "shutdown",
-    }
-}
-
-pub(crate) fn handed_over(label: &'static str) {
-    count!("lock_hand_overs_total", "lock" => label);
-}
-
 pub(crate) fn renewal_failed(holds: usize, fault: &Fault) {
     apart(|| {
         tracing::warn!(holds, %fault, "renewal failed; it is repeated until the holds run out");
     });
-    count_failed_renewal();
-}
-
-/// Counts a failed renewal. [`renewal_failed`] logs it as well.
-pub(crate) fn count_failed_renewal() {
-    apart(|| count!("lock_renewals_failed_total", "outcome" => "unknown"));
 }
 
 pub(crate) fn renewal_unanswered(holds: usize, after: Duration) {
@@ -160,8 +117,18 @@ pub(crate) fn watchdog_late(late: Duration, holds: usize) {
     });
 }
 
-pub(crate) fn renewed() {
-    apart(|| count!("lock_renewal_calls_total", "outcome" => "answered"));
+/// Counts what the store answered to renewals: still held, not held any more, or nothing that can be relied on.
+pub(crate) fn renewals(store: &'static str, answers: [usize; 3]) {
+    for (outcome, holds) in ["held", "refused", "unknown"].into_iter().zip(answers) {
+        if holds > 0 {
+            apart(|| metrics::renewals(store, outcome, holds));
+        }
+    }
+}
+
+/// `granted_at`: when the oldest hold began, if there is one.
+pub(crate) fn oldest(store: &'static str, granted_at: Option<Moment>) {
+    apart(|| metrics::oldest(store, granted_at));
 }
 
 pub(crate) fn release_failed(label: &'static str, error: &LockError) {

@@ -1,0 +1,258 @@
+//! Metrics, by the feature `metrics`. Each is described, and has a row in `docs/metrics.md`.
+//!
+//! Locks are labelled by template or label, never by name: names hold user data and are unbounded.
+
+use crate::values::clock::Moment;
+use crate::values::error::{LockError, LostReason};
+use crate::values::kind::Kind;
+use crate::values::label::Label;
+
+#[cfg(feature = "metrics")]
+macro_rules! count {
+    ($name:ident, $times:expr, $($label:literal => $value:expr),+) => {
+        metrics::counter!($name, $($label => $value),+).increment($times)
+    };
+}
+#[cfg(feature = "metrics")]
+macro_rules! time {
+    ($name:ident, $value:expr, $($label:literal => $text:expr),+) => {
+        metrics::histogram!($name, $($label => $text),+).record($value.as_secs_f64())
+    };
+}
+#[cfg(feature = "metrics")]
+macro_rules! gauge {
+    ($name:ident, $change:ident($value:expr), $($label:literal => $text:expr),+) => {
+        metrics::gauge!($name, $($label => $text),+).$change($value)
+    };
+}
+#[cfg(not(feature = "metrics"))]
+macro_rules! count {
+    ($name:ident, $times:expr, $($label:literal => $value:expr),+) => {{ let _ = || ($name, $times, $($value,)+); }};
+}
+#[cfg(not(feature = "metrics"))]
+macro_rules! time {
+    ($name:ident, $value:expr, $($label:literal => $text:expr),+) => {{ let _ = || ($name, $value, $($text,)+); }};
+}
+#[cfg(not(feature = "metrics"))]
+macro_rules! gauge {
+    ($name:ident, $change:ident($value:expr), $($label:literal => $text:expr),+) => {{ let _ = || ($name, $value, $($text,)+); }};
+}
+
+const ACQUIRES: &str = "lock_acquire_total";
+const WAIT: &str = "lock_wait_seconds";
+const HOLD: &str = "lock_hold_seconds";
+const HELD: &str = "lock_held";
+const OLDEST: &str = "lock_oldest_hold_seconds";
+const WAITING: &str = "lock_waiting";
+const LOST: &str = "lock_lost_total";
+const RENEWALS: &str = "lock_renewals_total";
+const RELEASES: &str = "lock_releases_total";
+const HAND_OVERS: &str = "lock_hand_overs_total";
+#[cfg(feature = "redis")]
+const CONNECTED: &str = "lock_store_connected";
+#[cfg(feature = "redis")]
+const RECONNECTIONS: &str = "lock_store_reconnections_total";
+#[cfg(feature = "redis")]
+const CALLS: &str = "lock_store_calls_total";
+
+/// Tells the recorder what each metric means. Once per manager: whoever installs a recorder does so before.
+#[cfg(feature = "metrics")]
+pub(crate) fn describe() {
+    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+    describe_counter!(
+        ACQUIRES,
+        Unit::Count,
+        "Requests for locks, by what became of them"
+    );
+    describe_histogram!(
+        WAIT,
+        Unit::Seconds,
+        "Time from a request for a lock to what became of it"
+    );
+    describe_histogram!(
+        HOLD,
+        Unit::Seconds,
+        "Time from the grant of a lock to its release or loss"
+    );
+    describe_gauge!(HELD, Unit::Count, "Locks that this process holds");
+    describe_gauge!(
+        OLDEST,
+        Unit::Seconds,
+        "Age of the lock that this process has held longest"
+    );
+    describe_gauge!(
+        WAITING,
+        Unit::Count,
+        "Requests for locks that are under way in this process"
+    );
+    describe_counter!(
+        LOST,
+        Unit::Count,
+        "Locks that were held and lost, by reason"
+    );
+    describe_counter!(
+        RENEWALS,
+        Unit::Count,
+        "Renewals of single locks, by what the store answered"
+    );
+    describe_counter!(RELEASES, Unit::Count, "Releases, by what became of them");
+    describe_counter!(
+        HAND_OVERS,
+        Unit::Count,
+        "Locks that went from one caller of this process to the next"
+    );
+    #[cfg(feature = "redis")]
+    {
+        describe_gauge!(
+            CONNECTED,
+            Unit::Count,
+            "Connections for requests that are up"
+        );
+        describe_counter!(
+            RECONNECTIONS,
+            Unit::Count,
+            "Connections that were opened again after one was lost"
+        );
+        describe_counter!(
+            CALLS,
+            Unit::Count,
+            "Calls of scripts, by script and by whether the server answered"
+        );
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+pub(crate) fn describe() {}
+
+/// A request for a lock that is under way. Dropped without an outcome, it was cancelled by its caller.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    label: Label,
+    kind: Kind,
+    since: Moment,
+    is_over: bool,
+}
+
+impl Asking {
+    pub(crate) fn began(label: Label, kind: Kind, since: Moment) -> Asking {
+        gauge!(WAITING, increment(1.0), "store" => label.store);
+        Asking {
+            label,
+            kind,
+            since,
+            is_over: false,
+        }
+    }
+
+    /// What became of it: whether the lock was had.
+    pub(crate) fn came_to(mut self, outcome: Result<bool, &LockError>) {
+        self.is_over = true;
+        self.count(match outcome {
+            Ok(true) => "acquired",
+            Ok(false) | Err(LockError::Busy { .. }) => "busy",
+            Err(LockError::Unavailable { .. }) => "unavailable",
+            Err(LockError::Denied { .. }) => "denied",
+            Err(LockError::Lost { .. }) => "lost",
+            Err(LockError::TooManyWaiters { .. }) => "overloaded",
+            Err(LockError::ShuttingDown { .. }) => "shutting_down",
+            Err(_) => "invalid",
+        });
+    }
+
+    fn count(&self, outcome: &'static str) {
+        let Asking {
+            label, kind, since, ..
+        } = self;
+        count!(ACQUIRES, 1, "lock" => label.lock, "kind" => kind.name(), "store" => label.store, "outcome" => outcome);
+        time!(WAIT, since.elapsed(), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        gauge!(WAITING, decrement(1.0), "store" => self.label.store);
+        if !self.is_over {
+            self.count("cancelled");
+        }
+    }
+}
+
+/// A hold has begun.
+pub(crate) fn held(label: Label) {
+    gauge!(HELD, increment(1.0), "store" => label.store);
+}
+
+/// A hold has ended, by its release or by a loss.
+pub(crate) fn ended(label: Label, kind: Kind, since: Moment) {
+    gauge!(HELD, decrement(1.0), "store" => label.store);
+    time!(HOLD, since.elapsed(), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
+}
+
+pub(crate) fn lost(label: Label, kind: Kind, reason: LostReason) {
+    let reason = match reason {
+        LostReason::Expired => "expired",
+        LostReason::Refused => "refused",
+        LostReason::ForceReleased => "force_released",
+        LostReason::MaxHold => "max_hold",
+        LostReason::Shutdown => "shutdown",
+    };
+    count!(LOST, 1, "lock" => label.lock, "kind" => kind.name(), "store" => label.store, "reason" => reason);
+}
+
+/// `granted_at`: when the oldest hold began, if there is one.
+pub(crate) fn oldest(store: &'static str, granted_at: Option<Moment>) {
+    let age = |moment: Moment| moment.elapsed().as_secs_f64();
+    gauge!(OLDEST, set(granted_at.map_or(0.0, age)), "store" => store);
+}
+
+/// So many holds had this answer to their renewals: `held`, `refused` or `unknown`.
+pub(crate) fn renewals(store: &'static str, outcome: &'static str, holds: usize) {
+    count!(RENEWALS, holds as u64, "store" => store, "outcome" => outcome);
+}
+
+pub(crate) fn released(label: Label, kind: Kind, outcome: &Result<(), LockError>) {
+    let outcome = match outcome {
+        Ok(()) => "released",
+        Err(LockError::Lost { .. }) => "lost",
+        Err(_) => "failed",
+    };
+    count!(RELEASES, 1, "lock" => label.lock, "kind" => kind.name(), "store" => label.store, "outcome" => outcome);
+}
+
+pub(crate) fn handed_over(label: Label, kind: Kind) {
+    count!(HAND_OVERS, 1, "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
+}
+
+/// A connection for requests that is up, until this is dropped.
+#[cfg(feature = "redis")]
+pub(crate) struct Connection;
+
+#[cfg(feature = "redis")]
+impl Connection {
+    /// `again`: another one was lost before it.
+    pub(crate) fn is_up(again: bool) -> Connection {
+        gauge!(CONNECTED, increment(1.0), "store" => "redis");
+        if again {
+            count!(RECONNECTIONS, 1, "store" => "redis");
+        }
+        Connection
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Drop for Connection {
+    fn drop(&mut self) {
+        gauge!(CONNECTED, decrement(1.0), "store" => "redis");
+    }
+}
+
+/// A script was called.
+#[cfg(feature = "redis")]
+pub(crate) fn called(script: &'static str, is_answered: bool) {
+    let outcome = if is_answered {
+        "answered"
+    } else {
+        "unanswered"
+    };
+    count!(CALLS, 1, "script" => script, "outcome" => outcome);
+}

@@ -1,0 +1,15 @@
+//! What logs and metrics call a lock.
+
+/// Never its name, which holds user data and is unbounded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Label {
+    /// The template, or what the request was labelled with.
+    pub(crate) lock: &'static str,
+    /// The store's name.
+    pub(crate) store: &'static str,
+}
+
+impl Label {
+    /// Locks whose names are made of no template.
+    pub(crate) const UNLABELLED: &'static str = "(unlabelled)";
+}
