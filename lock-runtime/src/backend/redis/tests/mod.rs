@@ -1,6 +1,8 @@
 //! The backend against real servers. `REDIS_SERVER_BIN` names the binary; the default is `redis-server`.
 
 mod backend;
+#[cfg(feature = "metrics")]
+mod counted;
 mod group;
 mod interleavings;
 mod outages;
