@@ -7,7 +7,7 @@ use crate::acquire::checked_request::{CheckedRequest, Deadline};
 use crate::backend::{Acquired, Fault, Granted};
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
-use crate::observe::metrics::Asking;
+use crate::observe::spans::Wait;
 use crate::queue::Head;
 use crate::values::clock::Moment;
 use crate::values::count::Counted;
@@ -35,12 +35,9 @@ impl Attempt {
     }
 
     /// Counts the request, from now on until what has become of it.
-    pub(crate) fn asking(&self) -> Asking {
-        Asking::began(
-            self.request.hold_options.label,
-            self.kind(),
-            self.deadline.since,
-        )
+    pub(crate) fn begin(&self) -> Wait {
+        let label = self.request.hold_options.label;
+        Wait::began(self.key(), label, self.deadline.since)
     }
 
     pub(crate) fn key(&self) -> &Arc<Key> {

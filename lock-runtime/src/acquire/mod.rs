@@ -21,7 +21,6 @@ use crate::hold::call_chain::Caller;
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
 use crate::hold::state::Hold;
-use crate::observe;
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, LostReason};
 use crate::values::kind::Kind;
@@ -34,9 +33,9 @@ pub(crate) async fn acquire(
 ) -> Result<HoldHandle, LockError> {
     core.start_here()?;
     let attempt = Attempt::new(core, request);
-    let asking = attempt.asking();
+    let wait = attempt.begin();
     let outcome = acquire_in_time(&attempt, &caller).await;
-    asking.came_to(outcome.as_ref().map(|_| true));
+    wait.came_to(outcome.as_ref().map(|_| true));
     outcome
 }
 
@@ -78,7 +77,7 @@ async fn acquire_in_time(attempt: &Attempt, caller: &Caller) -> Result<HoldHandl
             handle.hold().check()?;
         }
         handle.renew_from_now_on(attempt.request.hold_options.renewed);
-        return Ok(acquired(attempt, handle, caller));
+        return Ok(handle.acquired_in(caller.frame()));
     }
 }
 
@@ -91,9 +90,9 @@ pub(crate) async fn try_acquire(
     core.start_here()?;
     request.wait = Some(Duration::ZERO);
     let attempt = Attempt::new(core, request);
-    let asking = attempt.asking();
+    let wait = attempt.begin();
     let outcome = acquire_at_once(&attempt, &caller).await;
-    asking.came_to(outcome.as_ref().map(Option::is_some));
+    wait.came_to(outcome.as_ref().map(Option::is_some));
     outcome
 }
 
@@ -121,18 +120,11 @@ async fn acquire_at_once(
             attempt.core.life.check_open(attempt.key())?;
             // A hold that was lost before its caller saw it is no hold.
             handle.hold().check()?;
-            Ok(Some(acquired(attempt, handle, caller)))
+            Ok(Some(handle.acquired_in(caller.frame())))
         }
         Some(Asked::Failed(fault)) => Err(attempt.error(fault)),
         Some(Asked::Busy(_)) | None => Ok(None),
     }
-}
-
-/// The hold goes to its caller.
-fn acquired(attempt: &Attempt, handle: HoldHandle, caller: &Caller) -> HoldHandle {
-    let label = attempt.request.hold_options.label;
-    observe::acquired(label, attempt.key().name(), attempt.deadline.since);
-    handle.acquired_in(caller.frame())
 }
 
 /// True if the hold has too little of its lease left, because this task was not run in time, or is lost already.

@@ -13,7 +13,7 @@ use crate::hold::call_chain::Caller;
 use crate::hold::core::Core;
 use crate::hold::group::{Handles, all_of};
 use crate::hold::handle::HoldHandle;
-use crate::observe::{self, metrics::Asking};
+use crate::observe::spans::Wait;
 use crate::values::backoff::jittered;
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, StoreError};
@@ -205,9 +205,7 @@ async fn at_once(
             granted,
         );
         handles.push(handle.acquired_in(caller.frame()));
-        let label = request.hold_options.label;
-        observe::acquired(label, request.key.name(), since);
-        Asking::began(label, request.key.kind(), since).came_to(Ok(true));
+        Wait::began(&request.key, request.hold_options.label, since).came_to(Ok(true));
     }
     core.life.check_open(&first.key)?;
     Ok(AtOnce::Taken(handles))

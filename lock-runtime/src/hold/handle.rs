@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tracing::Span;
+
 use crate::backend::{Renewal, Renewed};
 use crate::hold::call_chain::{CallChain, Frame, Level, Path};
 use crate::hold::core::Core;
@@ -11,7 +13,7 @@ use crate::hold::group::Held;
 use crate::hold::lifecycle::{Lifecycle, current_runtime};
 use crate::hold::sharing::Left;
 use crate::hold::state::{Beginning, Hold};
-use crate::observe::metrics;
+use crate::observe::{metrics, spans};
 use crate::queue::Head;
 use crate::values::clock::{self, Moment};
 use crate::values::count::{Count, Counted};
@@ -37,6 +39,8 @@ pub(crate) struct HoldHandle {
     path: Option<Path>,
     /// What keeps a shutdown waiting, and for how long. Gone once the handle has left.
     counted: Option<Counted>,
+    /// From the moment at which its caller has it.
+    span: Span,
     /// Until when the key stays taken, even if the handle ends before.
     keep_until: Option<Box<Moment>>,
 }
@@ -127,6 +131,7 @@ impl HoldHandle {
             level,
             path,
             counted,
+            span: Span::none(),
             keep_until: None,
         }
     }
@@ -134,6 +139,7 @@ impl HoldHandle {
     /// Notes in which body the handle was acquired.
     pub(crate) fn acquired_in(mut self, frame: Option<Arc<Frame>>) -> HoldHandle {
         self.acquired_in = frame;
+        self.span = spans::hold(&self.hold);
         self
     }
 
@@ -227,6 +233,10 @@ impl HoldHandle {
         let mut left = self
             .hold
             .leave(self.kind, self.renewed, keep_until, clock::now());
+        let is_lost = matches!(left, Left::Lost { .. });
+        self.span
+            .record("outcome", if is_lost { "lost" } else { "released" });
+        self.span = Span::none();
         if let Left::Good { tenure, .. } = &mut left {
             // Before the release is sent: nothing renews a hold that is being given back.
             if !self.core.watch.remove(&self.hold) {

@@ -124,57 +124,15 @@ pub(crate) fn describe() {
 #[cfg(not(feature = "metrics"))]
 pub(crate) fn describe() {}
 
-/// A request for a lock that is under way. Dropped without an outcome, it was cancelled by its caller.
-#[derive(Debug)]
-pub(crate) struct Asking {
-    label: Label,
-    kind: Kind,
-    since: Moment,
-    is_over: bool,
+/// A request for a lock is under way, until [`asked`] tells what became of it.
+pub(crate) fn asking(label: Label) {
+    gauge!(WAITING, increment(1.0), "store" => label.store);
 }
 
-impl Asking {
-    pub(crate) fn began(label: Label, kind: Kind, since: Moment) -> Asking {
-        gauge!(WAITING, increment(1.0), "store" => label.store);
-        Asking {
-            label,
-            kind,
-            since,
-            is_over: false,
-        }
-    }
-
-    /// What became of it: whether the lock was had.
-    pub(crate) fn came_to(mut self, outcome: Result<bool, &LockError>) {
-        self.is_over = true;
-        self.count(match outcome {
-            Ok(true) => "acquired",
-            Ok(false) | Err(LockError::Busy { .. }) => "busy",
-            Err(LockError::Unavailable { .. }) => "unavailable",
-            Err(LockError::Denied { .. }) => "denied",
-            Err(LockError::Lost { .. }) => "lost",
-            Err(LockError::TooManyWaiters { .. }) => "overloaded",
-            Err(LockError::ShuttingDown { .. }) => "shutting_down",
-            Err(_) => "invalid",
-        });
-    }
-
-    fn count(&self, outcome: &'static str) {
-        let Asking {
-            label, kind, since, ..
-        } = self;
-        count!(ACQUIRES, 1, "lock" => label.lock, "kind" => kind.name(), "store" => label.store, "outcome" => outcome);
-        time!(WAIT, since.elapsed(), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
-    }
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        gauge!(WAITING, decrement(1.0), "store" => self.label.store);
-        if !self.is_over {
-            self.count("cancelled");
-        }
-    }
+pub(crate) fn asked(label: Label, kind: Kind, since: Moment, outcome: &'static str) {
+    gauge!(WAITING, decrement(1.0), "store" => label.store);
+    count!(ACQUIRES, 1, "lock" => label.lock, "kind" => kind.name(), "store" => label.store, "outcome" => outcome);
+    time!(WAIT, since.elapsed(), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
 }
 
 /// A hold has begun.

@@ -8,14 +8,9 @@ use crate::hold::state::Hold;
 use crate::renew::Cause;
 use crate::values::clock::Moment;
 use crate::values::error::{LockError, LostReason};
-use crate::values::label::Label;
 
 pub(crate) mod metrics;
-
-/// `since`: when the caller came. Nobody reads a clock for an event that nobody takes.
-pub(crate) fn acquired(label: Label, name: &str, since: Moment) {
-    tracing::debug!(lock = name, label = label.lock, waited = ?since.elapsed(), "lock acquired");
-}
+pub(crate) mod spans;
 
 /// Calls what is not ours, a log subscriber or a recorder, where a panic of its would cost other holds their renewals,
 /// or keep their holders from being told.
@@ -115,6 +110,15 @@ pub(crate) fn watchdog_late(late: Duration, holds: usize) {
              or the machine was suspended"
         );
     });
+}
+
+/// A release has come to its end.
+pub(crate) fn released(hold: &Hold, outcome: &Result<(), LockError>) {
+    metrics::released(hold.label(), hold.key().kind(), outcome);
+    if outcome.is_ok() {
+        let (lock, template) = (hold.key().name(), hold.label().lock);
+        tracing::debug!(lock, template, "lock released");
+    }
 }
 
 /// Counts what the store answered to renewals: still held, not held any more, or nothing that can be relied on.

@@ -24,7 +24,7 @@ use crate::hold::handle::HoldHandle;
 use crate::hold::lifecycle::current_runtime;
 use crate::hold::sharing::Left;
 use crate::hold::state::Hold;
-use crate::observe::{self, metrics};
+use crate::observe;
 use crate::queue::{Head, Successor};
 use crate::release::downgrade::Downgrade;
 use crate::values::backoff::Backoff;
@@ -271,7 +271,7 @@ impl Departure {
     }
 
     fn count(&self, outcome: &Result<(), LockError>) {
-        metrics::released(self.hold.label(), self.hold.key().kind(), outcome);
+        observe::released(&self.hold, outcome);
     }
 
     /// No answer will come, or the lease is over anyway.

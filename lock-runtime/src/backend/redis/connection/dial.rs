@@ -17,9 +17,10 @@ use crate::values::error::StoreError;
 /// A connection that lived so long is replaced at once.
 pub(crate) const STABLE: Duration = Duration::from_secs(1);
 
-/// Commands that may be queued in one connection. Below it nobody waits for a place, so the queue stays in order
-/// of calling; the limit on acquires keeps room for renewals and releases.
-const QUEUE: usize = 4096;
+/// Commands that may be queued in one connection: more than there ever are. Whoever had to wait for a place could be
+/// overtaken, and a group that was polled once counts as queued: what compensates one of its acquires must come after it.
+/// The queue grows as it is used, and the limit on acquires keeps it short for renewals and releases.
+const QUEUE: usize = 1 << 20;
 
 /// A connection, and to whom.
 pub(crate) struct Dialed {

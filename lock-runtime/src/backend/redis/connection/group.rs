@@ -1,18 +1,20 @@
 //! Group commit: acquires and releases that are made while others are under way share a script.
 
+use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::link::Live;
 use crate::backend::Fault;
 use crate::backend::redis::GONE;
-use crate::backend::redis::kinds::grouped::{Answer, Each, OneAcquire, OneRelease};
+use crate::backend::redis::kinds::grouped::{Each, OneAcquire, OneRelease};
 use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::Script;
 use crate::values::clock::{self, Moment};
@@ -24,6 +26,10 @@ const FEW: usize = if cfg!(debug_assertions) { 2 } else { 16 };
 
 /// How many keys a script has at most. For about a tenth of a millisecond, the server does nothing else.
 const LARGEST: usize = 64;
+
+/// For how long nobody shares a script after the server has refused one for want of a right: to load it, or to one of
+/// its keys.
+const REFUSED: Duration = Duration::from_secs(1);
 
 /// The requests of one connection that may share a script.
 ///
@@ -39,8 +45,10 @@ pub(super) struct Group {
 
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    releases: Vec<Item<OneRelease>>,
-    acquires: Vec<Item<OneAcquire>>,
+    releases: VecDeque<Item<OneRelease>>,
+    acquires: VecDeque<Item<OneAcquire>>,
+    /// Until when everybody asks alone: a group was refused for want of a right, which its members may have.
+    alone_until: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -58,14 +66,14 @@ type Answered<T> = Option<Result<<T as Groupable>::Answer, Fault>>;
 pub(crate) trait Groupable: Sized {
     type Answer: Debug;
 
-    fn among(waiting: &mut Waiting) -> &mut Vec<Item<Self>>;
+    fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<Self>>;
 }
 
 #[expect(private_interfaces, reason = "implemented here alone")]
 impl Groupable for OneAcquire {
     type Answer = AcquireReply;
 
-    fn among(waiting: &mut Waiting) -> &mut Vec<Item<OneAcquire>> {
+    fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<OneAcquire>> {
         &mut waiting.acquires
     }
 }
@@ -74,7 +82,7 @@ impl Groupable for OneAcquire {
 impl Groupable for OneRelease {
     type Answer = ReleaseReply;
 
-    fn among(waiting: &mut Waiting) -> &mut Vec<Item<OneRelease>> {
+    fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<OneRelease>> {
         &mut waiting.releases
     }
 }
@@ -108,7 +116,7 @@ impl<'a> UnderWay<'a> {
     /// Sends the request with others of its kind, or tells its caller to send it now, by itself: because few requests are
     /// under way, or because the script of many has left it alone.
     ///
-    /// Dropped, it may have been sent, or not. It is not sent later.
+    /// Dropped, it may have been sent, or not. After the drop, it is sent only if a task has taken it already.
     pub(crate) async fn share<T: Groupable>(
         &self,
         asked: impl FnOnce() -> T,
@@ -129,11 +137,17 @@ impl<'a> UnderWay<'a> {
         };
         let is_first = {
             let mut waiting = group.waiting();
-            T::among(&mut waiting).push(item);
+            if waiting
+                .alone_until
+                .is_some_and(|until| !now.has_reached(until))
+            {
+                return None;
+            }
+            T::among(&mut waiting).push_back(item);
             !group.is_sending.swap(true, Ordering::AcqRel)
         };
         if is_first {
-            Errand::run(self.live.clone());
+            Dispatch::begin(self.live.clone());
         }
         match tokio::time::timeout_at(deadline.tick(), answered).await {
             Ok(Ok(answer)) => answer,
@@ -150,20 +164,20 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Sending what waits. There is one at a time for each connection.
-struct Errand {
+/// The task that sends what waits. There is one at a time for each connection.
+struct Dispatch {
     live: Live,
     is_over: bool,
 }
 
-impl Errand {
-    fn run(live: Live) {
+impl Dispatch {
+    fn begin(live: Live) {
         let handle = live.handle().clone();
-        let errand = Errand {
+        let dispatch = Dispatch {
             live,
             is_over: false,
         };
-        handle.spawn(errand.send());
+        handle.spawn(dispatch.send());
     }
 
     async fn send(self) {
@@ -196,32 +210,42 @@ impl Errand {
             return;
         }
         drop(waiting);
-        Errand::run(self.live.clone());
+        Dispatch::begin(self.live.clone());
     }
 }
 
-impl Drop for Errand {
-    /// Those who wait are told by the drop of their items.
+impl Drop for Dispatch {
+    /// The runtime has ended. Those who wait are told by the drop of their items.
     fn drop(&mut self) {
-        if !self.is_over {
-            let group = self.live.group();
-            let mut waiting = group.waiting();
-            let _dropped = std::mem::take(&mut *waiting);
-            group.is_sending.store(false, Ordering::Release);
+        if self.is_over {
+            return;
         }
+        let group = self.live.group();
+        let mut waiting = group.waiting();
+        let untold = std::mem::take(&mut *waiting);
+        group.is_sending.store(false, Ordering::Release);
+        // Unlocked: this wakes them.
+        drop(waiting);
+        drop(untold);
     }
 }
 
 /// As many as one script may have. Those whose callers have gone are never sent.
-fn taken<T: Groupable>(waiting: &mut Vec<Item<T>>) -> Vec<Item<T>> {
-    waiting.retain(|item| !item.answer.is_closed());
-    let rest = waiting.split_off(waiting.len().min(LARGEST));
-    std::mem::replace(waiting, rest)
+fn taken<T: Groupable>(waiting: &mut VecDeque<Item<T>>) -> Vec<Item<T>> {
+    let mut taken = Vec::with_capacity(waiting.len().min(LARGEST));
+    while taken.len() < LARGEST
+        && let Some(item) = waiting.pop_front()
+    {
+        if !item.answer.is_closed() {
+            taken.push(item);
+        }
+    }
+    taken
 }
 
 async fn ask<T: Groupable>(live: &Live, items: Vec<Item<T>>, now: Moment)
 where
-    Each<T>: Script<Reply = Vec<Answer<T::Answer>>>,
+    Each<T>: Script<Reply = Vec<Option<T::Answer>>>,
 {
     let Some(deadline) = items.iter().map(|item| item.deadline).reduce(Moment::later) else {
         return;
@@ -238,6 +262,9 @@ where
             }
         }
         Err(fault) => {
+            if matches!(fault, Fault::Denied(_)) {
+                live.group().waiting().alone_until = Some(clock::now() + REFUSED);
+            }
             for answer in answers {
                 _ = answer.send(match &fault {
                     // Nothing was done: perhaps because of one key, or the server did not know the script.

@@ -11,9 +11,6 @@ use crate::values::decimal;
 use crate::values::fence::FencingToken;
 use crate::values::holder::HolderId;
 
-/// What the script of many says of one. `None`: its own script has to be asked, for nothing was done.
-pub(crate) type Answer<T> = Option<T>;
-
 /// One acquire of those that share a script.
 #[derive(Debug)]
 pub(crate) struct OneAcquire {
@@ -33,12 +30,12 @@ pub(crate) struct OneRelease {
     pub(crate) channel: String,
 }
 
-/// The script of many.
+/// The script of many. It answers each; `None` where nothing was done, and the script of one has to be asked.
 #[derive(Debug)]
 pub(crate) struct Each<T>(pub(crate) Vec<T>);
 
 impl Script for Each<OneAcquire> {
-    type Reply = Vec<Answer<AcquireReply>>;
+    type Reply = Vec<Option<AcquireReply>>;
 
     fn source() -> &'static Source {
         source!("acquire_each", ["usually"])
@@ -94,7 +91,7 @@ impl Script for Each<OneAcquire> {
 }
 
 impl Script for Each<OneRelease> {
-    type Reply = Vec<Answer<ReleaseReply>>;
+    type Reply = Vec<Option<ReleaseReply>>;
 
     fn source() -> &'static Source {
         source!("release_each", "allow-oom", ["publish"])

@@ -174,7 +174,7 @@ async fn call<S: Script>(
         answer = match send(connection, &load).await {
             Ok(_) if manner.once => answer,
             Ok(_) => ask(connection, &command(script, "EVALSHA", by_hash), manner).await,
-            Err(_) if manner.once => answer,
+            Err(refused) if manner.once => Err(refused),
             Err(refused) if faults::is_from_server(&refused) => {
                 let whole = ask(connection, &command(script, "EVAL", text), manner).await;
                 // One of the two is enough, and the other one is what users are told to allow.

@@ -1,8 +1,10 @@
 //! Requests that share a script: each has its own answer, and whoever leaves leaves nothing behind.
 
 use std::task::Poll;
+use std::time::Instant;
 
 use super::*;
+use crate::backend::redis::kinds::grouped::{Each, OneRelease};
 use crate::backend::{Backend, Released};
 use crate::values::holder::HolderIds;
 
@@ -130,8 +132,11 @@ async fn a_key_without_a_right_fails_alone() {
 async fn a_server_that_is_out_of_memory_takes_releases_of_many() {
     let server = Server::start().await;
     let backend = connect(&server).await;
+    let before = acquire_many(&backend, &names(100)).await;
+    release_many(&backend, before).await;
     let held = acquire_many(&backend, &names(100)).await;
     server.run("CONFIG SET maxmemory 1").await;
+    let before = scripts(&server).await;
     let ids = HolderIds::new();
     let asked = held.into_iter().map(|(key, holder, answer)| {
         granted(answer.unwrap());
@@ -149,6 +154,9 @@ async fn a_server_that_is_out_of_memory_takes_releases_of_many() {
         assert!(matches!(refused, Err(Fault::NotDone(_))), "{refused:?}");
         assert_eq!(released.unwrap(), Released::Done);
     }
+    // Each acquire was refused in its group, and by itself; the releases are as few as ever.
+    let sent = scripts(&server).await - before;
+    assert!(sent < 160, "{sent}");
     server.run("CONFIG SET maxmemory 0").await;
     assert!(server.run("KEYS lock:k*").await == redis::Value::Array(vec![]));
 }
@@ -163,12 +171,21 @@ async fn callers_who_leave_at_any_moment_leave_no_locks() {
         if round % 3 == 0 {
             server.run("SCRIPT FLUSH").await;
         }
-        let callers = (0..TASKS).map(|i| {
+        if round % 6 == 0 {
+            // So that a release is known to the server, and the acquire before it is not.
+            let mut load = redis::cmd("SCRIPT");
+            load.arg("LOAD").arg(Each::<OneRelease>::source().text);
+            server::run(&mut server.connection().await, load)
+                .await
+                .unwrap();
+        }
+        let callers = (0..TASKS as u64).map(|i| {
             let (backend, key, holder) = (backend.clone(), key(&format!("k{i}")), ids.fresh());
             tokio::spawn(async move {
                 let mut acquire = backend.acquire(request(&key, holder, 60_000));
-                // So many looks, then it is dropped: waiting, on its way, or granted.
-                for _ in 0..(i % 7) + round {
+                // Then it is dropped: waiting, on its way, or granted.
+                let leaves = Instant::now() + Duration::from_micros((i % 40) * 40);
+                while Instant::now() < leaves {
                     let polled = std::future::poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx)));
                     if let Poll::Ready(answer) = polled.await {
                         granted(answer.unwrap());
@@ -208,6 +225,9 @@ fn those_who_share_a_script_are_told_when_the_managers_runtime_is_gone() {
         let backend = connect(&server).await;
         (server, backend)
     });
+    // Calls on a connection that is gone end at once: without these, each request would be alone.
+    let live = backend.inner.link().live().unwrap();
+    let _under_way = [(); 16].map(|()| live.enter());
     manager.shutdown_timeout(Duration::from_secs(5));
     user.block_on(async {
         for (_, _, answer) in acquire_many(&backend, &names(100)).await {
@@ -215,4 +235,27 @@ fn those_who_share_a_script_are_told_when_the_managers_runtime_is_gone() {
         }
     });
     drop(server);
+}
+
+#[tokio::test]
+async fn without_the_right_to_load_scripts_nobody_goes_on_trying_to_share_one() {
+    let server = Server::start().await;
+    server
+        .run("ACL SETUSER app on >secret ~* &* +@all -script|load")
+        .await;
+    let settings = Settings {
+        lazy: true,
+        ..settings()
+    };
+    let (backend, _) = connect_with(&server.url_of("app"), settings).await.unwrap();
+    let cycle = async || {
+        let held = acquire_many(&backend, &names(TASKS)).await;
+        release_many(&backend, held).await;
+    };
+    cycle().await;
+    let before = scripts(&server).await;
+    cycle().await;
+    let sent = scripts(&server).await - before;
+    // One more attempt in a second, for rights may be given.
+    assert!(sent <= 2 * TASKS as u64 + 2, "{sent}");
 }

@@ -1,7 +1,7 @@
 -- Fragment usually: takes a lock whose request came in time, or says how long another holder has it yet.
 --
 -- Offers: usually(lock, fence, holder, lease, not_after, now), the token, or the time where no fence is named | what PTTL
---         says of the other holder's lease | false if anything else is the case, of which nothing is left
+--         says of the other holder's lease | false if anything else is the case: the lock is as it was
 -- After:
 -- Why: Nearly every acquire is one of these, and the careful way spends more on its fragments than on its commands. No
 --      command here raises an error, for others share the script.
