@@ -35,9 +35,9 @@ impl Attempt {
     }
 
     /// Counts the request, from now on until what has become of it.
-    pub(crate) fn begin(&self) -> Wait {
-        let label = self.request.hold_options.label;
-        Wait::began(self.key(), label, self.deadline.since)
+    pub(crate) fn begin(&self) -> Wait<'_> {
+        let label = &self.request.hold_options.label;
+        Wait::began(self.key(), label, &self.deadline.since)
     }
 
     pub(crate) fn key(&self) -> &Arc<Key> {

@@ -205,7 +205,7 @@ async fn at_once(
             granted,
         );
         handles.push(handle.acquired_in(caller.frame()));
-        Wait::began(&request.key, request.hold_options.label, since).came_to(Ok(true));
+        Wait::began(&request.key, &request.hold_options.label, &since).came_to(Ok(true));
     }
     core.life.check_open(&first.key)?;
     Ok(AtOnce::Taken(handles))

@@ -39,8 +39,8 @@ pub(crate) struct HoldHandle {
     path: Option<Path>,
     /// What keeps a shutdown waiting, and for how long. Gone once the handle has left.
     counted: Option<Counted>,
-    /// From the moment at which its caller has it.
-    span: Span,
+    /// From the moment at which its caller has it. Boxed, and only if somebody takes it: guards stay small.
+    span: Option<Box<Span>>,
     /// Until when the key stays taken, even if the handle ends before.
     keep_until: Option<Box<Moment>>,
 }
@@ -131,7 +131,7 @@ impl HoldHandle {
             level,
             path,
             counted,
-            span: Span::none(),
+            span: None,
             keep_until: None,
         }
     }
@@ -234,9 +234,9 @@ impl HoldHandle {
             .hold
             .leave(self.kind, self.renewed, keep_until, clock::now());
         let is_lost = matches!(left, Left::Lost { .. });
-        self.span
-            .record("outcome", if is_lost { "lost" } else { "released" });
-        self.span = Span::none();
+        if let Some(span) = self.span.take() {
+            span.record("outcome", if is_lost { "lost" } else { "released" });
+        }
         if let Left::Good { tenure, .. } = &mut left {
             // Before the release is sent: nothing renews a hold that is being given back.
             if !self.core.watch.remove(&self.hold) {

@@ -116,8 +116,8 @@ pub(crate) fn watchdog_late(late: Duration, holds: usize) {
 pub(crate) fn released(hold: &Hold, outcome: &Result<(), LockError>) {
     metrics::released(hold.label(), hold.key().kind(), outcome);
     if outcome.is_ok() {
-        let (lock, template) = (hold.key().name(), hold.label().lock);
-        tracing::debug!(lock, template, "lock released");
+        let (lock, label) = (hold.key().name(), hold.label().lock);
+        tracing::debug!(lock, label, "lock released");
     }
 }
 

@@ -1,7 +1,6 @@
 //! The two spans of a lock, `lock.wait` and `lock.hold`, with the counts and the events of their ends. Both are of the
-//! level DEBUG, and children of the span that their caller is in. They are never entered: an end is what they tell.
-
-use std::sync::Arc;
+//! level DEBUG, and children of the span that their caller is in. What runs under a lock is
+//! not in its span.
 
 use tracing::Span;
 use tracing::field::Empty;
@@ -13,18 +12,19 @@ use crate::values::error::LockError;
 use crate::values::key::Key;
 use crate::values::label::Label;
 
-/// A request for a lock that is under way. Dropped without an outcome, it was cancelled by its caller.
-pub(crate) struct Wait {
-    key: Arc<Key>,
-    label: Label,
-    since: Moment,
-    span: Span,
+/// A request for a lock that is under way. Dropped without an outcome, it was cancelled by its caller. Every caller that
+/// waits carries it, so it borrows what the request has.
+pub(crate) struct Wait<'a> {
+    key: &'a Key,
+    label: &'a Label,
+    since: &'a Moment,
+    span: Option<Box<Span>>,
     is_over: bool,
 }
 
-impl Wait {
-    pub(crate) fn began(key: &Arc<Key>, label: Label, since: Moment) -> Wait {
-        metrics::asking(label);
+impl<'a> Wait<'a> {
+    pub(crate) fn began(key: &'a Key, label: &'a Label, since: &'a Moment) -> Wait<'a> {
+        metrics::asking(*label);
         let span = tracing::debug_span!(
             "lock.wait",
             lock = key.name(),
@@ -34,10 +34,10 @@ impl Wait {
             outcome = Empty,
         );
         Wait {
-            key: key.clone(),
+            key,
             label,
             since,
-            span,
+            span: taken(span),
             is_over: false,
         }
     }
@@ -58,21 +58,17 @@ impl Wait {
 
     fn end(&mut self, outcome: &'static str) {
         self.is_over = true;
-        let Wait {
-            key,
-            label,
-            since,
-            span,
-            ..
-        } = self;
-        metrics::asked(*label, key.kind(), *since, outcome);
+        metrics::asked(*self.label, self.key.kind(), *self.since, outcome);
+        let span = self.span.take().map_or_else(Span::none, |span| *span);
         span.record("outcome", outcome);
-        let (lock, template) = (key.name(), label.lock);
-        tracing::debug!(parent: &*span, lock, template, waited = ?since.elapsed(), "lock {outcome}");
+        let (lock, label) = (self.key.name(), self.label.lock);
+        span.in_scope(
+            || tracing::debug!(lock, label, waited = ?self.since.elapsed(), "lock {outcome}"),
+        );
     }
 }
 
-impl Drop for Wait {
+impl Drop for Wait<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             self.end("cancelled");
@@ -80,10 +76,10 @@ impl Drop for Wait {
     }
 }
 
-/// The span of a guard's hold.
-pub(crate) fn hold(hold: &Hold) -> Span {
+/// The span of a guard's hold, if anybody takes it.
+pub(crate) fn hold(hold: &Hold) -> Option<Box<Span>> {
     let (key, label) = (hold.key(), hold.label());
-    tracing::debug_span!(
+    let span = tracing::debug_span!(
         "lock.hold",
         lock = key.name(),
         template = label.lock,
@@ -91,5 +87,11 @@ pub(crate) fn hold(hold: &Hold) -> Span {
         store = label.store,
         token = hold.token().map(|token| token.get()),
         outcome = Empty,
-    )
+    );
+    taken(span)
+}
+
+/// The span, if anybody takes it.
+fn taken(span: Span) -> Option<Box<Span>> {
+    (!span.is_disabled()).then(|| Box::new(span))
 }
