@@ -6,11 +6,12 @@
 //! 2. [What is guaranteed, what is not, and what to do about it](guarantees).
 //! 3. [Running on Redis](redis): settings, rights, TLS, Sentinel, Cluster, replicas.
 //! 4. [Redisson's locks on the wire](redisson_compatibility): the format, for clients in other languages.
-//! 5. [Metrics](metrics): what is counted, by which labels, and what to watch.
-//! 6. [Which lock?](comparison): other locks, and when not to use this library.
-//! 7. [Speed](speed): where the library is fast, and where it is slow.
-//! 8. [What was measured](measured): locks under torture, many holds, busy cores.
-//! 9. [Threat model](threat_model): who can do what, and what holds against them.
+//! 5. [Metrics and traces](metrics): what is counted, by which labels, which spans there are, and what to watch.
+//! 6. [Testing](testing): a store that a test controls, paused clocks, loss, outage; without a server and with one.
+//! 7. [Which lock?](comparison): other locks, and when not to use this library.
+//! 8. [Speed](speed): where the library is fast, and where it is slow.
+//! 9. [What was measured](measured): locks under torture, many holds, busy cores.
+//! 10. [Threat model](threat_model): who can do what, and what holds against them.
 //!
 //! # In the repository
 //!
@@ -54,6 +55,7 @@ macro_rules! links {
 [redis.md#urls]: crate::_documentation::redis#urls
 [redisson-compatibility.md]: crate::_documentation::redisson_compatibility
 [speed.md]: crate::_documentation::speed
+[testing.md]: crate::_documentation::testing
 [threat-model.md]: crate::_documentation::threat_model
 
 [Lease::current]: crate::Lease::current
@@ -61,6 +63,8 @@ macro_rules! links {
 [LockError]: crate::LockError
 [LockManager]: crate::LockManager
 [LockManagerBuilder]: crate::LockManagerBuilder
+[MemoryStore]: crate::MemoryStore
+[as_global]: crate::LockManager::as_global
 [fair]: crate::LockManager::fair
 [fenced]: crate::LockManager::fenced
 [latch]: crate::LockManager::latch
@@ -106,6 +110,39 @@ pub mod redisson_compatibility {}
 #[doc = links!()]
 #[doc = include_str!("../docs/metrics.md")]
 pub mod metrics {}
+
+// The module that it is about is there with its feature only.
+#[cfg_attr(
+    feature = "test-util",
+    doc = "
+[test_util]: crate::test_util
+[test_util::TestControl::go_away]: crate::test_util::TestControl::go_away
+[test_util::TestControl::lose]: crate::test_util::TestControl::lose
+[test_util::assert_free]: crate::test_util::assert_free
+[test_util::assert_held]: crate::test_util::assert_held
+[test_util::error]: crate::test_util::error
+[test_util::in_memory]: crate::test_util::in_memory
+[test_util::of]: crate::test_util::of
+"
+)]
+#[cfg_attr(
+    not(feature = "test-util"),
+    doc = "
+[test_util]: crate::_documentation#in-the-repository
+[test_util::TestControl::go_away]: crate::_documentation#in-the-repository
+[test_util::TestControl::lose]: crate::_documentation#in-the-repository
+[test_util::assert_free]: crate::_documentation#in-the-repository
+[test_util::assert_held]: crate::_documentation#in-the-repository
+[test_util::error]: crate::_documentation#in-the-repository
+[test_util::in_memory]: crate::_documentation#in-the-repository
+[test_util::of]: crate::_documentation#in-the-repository
+"
+)]
+#[doc = links!()]
+#[doc = include_str!("../docs/testing.md")]
+// Its examples use the module and the attribute.
+#[cfg(any(not(doctest), all(feature = "macros", feature = "test-util")))]
+pub mod testing {}
 
 #[doc = links!()]
 #[doc = include_str!("../docs/comparison.md")]

@@ -59,7 +59,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! * [`LockError`] says what can go wrong, and whether a retry can help.
 //!   [What happens on](_documentation::guide#what-happens-on-) a drop, a panic, a loss or a crash is in the guide.
 //! * [`_documentation`] is the book: the guide, what is guaranteed and what is not, running on Redis, the format that is
-//!   shared with Redisson, other locks, figures, the threat model.
+//!   shared with Redisson, testing, other locks, figures, the threat model.
 //!
 //! # What a lock promises
 //!
@@ -88,6 +88,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | `redis` | yes | `redis://`, `unix://`, `redis-sentinel://` and `redis-cluster://` URLs |
 //! | `tls-rustls` | no | `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, by rustls with ring; trusts the authorities of the operating system |
 //! | `metrics` | no | [metrics](crate::_documentation::metrics) through the `metrics` facade, labelled by template or label |
+//! | `test-util` | no | the module `test_util`: a store that answers as a test tells it, an error of each kind, assertions on who holds what; for `[dev-dependencies]` |
 //!
 //! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings. Of a thousand locks that are lost
 //! in one second for one reason, the first is logged with its name, the others as one line with their number.
@@ -112,6 +113,8 @@ mod queue;
 mod release;
 mod renew;
 mod sync;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 mod values;
 
 pub use api::builder::LockManagerBuilder;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::manager::{LockManager, events_of};
+use crate::backend::Backend;
 use crate::backend::connect::{Location, Opening};
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::hold::lifecycle::current_runtime;
@@ -173,12 +174,23 @@ impl LockManagerBuilder {
     /// # Errors
     /// [`LockError::InvalidLease`], [`LockError::InvalidConfig`].
     pub fn in_memory(self) -> Result<LockManager, LockError> {
+        let (locks, _) = self.in_memory_as(|store| store)?;
+        Ok(locks)
+    }
+
+    /// As [`in_memory`](Self::in_memory), on what `backend` makes of the memory store.
+    pub(crate) fn in_memory_as<B: Backend>(
+        self,
+        backend: impl FnOnce(MemoryBackend) -> B,
+    ) -> Result<(LockManager, Arc<B>), LockError> {
         self.options.check()?;
         self.options.replicas.refuse("a memory store has none")?;
         let store = self.store.unwrap_or_default();
-        Ok(LockManager::build(self.options, |events| {
-            Arc::new(MemoryBackend::new(store, events))
-        }))
+        let watch = Arc::new(Watch::default());
+        let store = MemoryBackend::new(store, events_of(&watch));
+        let backend = Arc::new(backend(store));
+        let locks = LockManager::assemble(self.options, backend.clone(), watch);
+        Ok((locks, backend))
     }
 
     /// Connects to the store that `url` names:

@@ -72,6 +72,11 @@ impl LockManager {
         LockManager { core }
     }
 
+    #[cfg(feature = "test-util")]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     /// A request for the exclusive, reentrant lock of that name.
     pub fn mutex(&self, name: impl IntoLockName) -> LockRequest {
         LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Mutex)

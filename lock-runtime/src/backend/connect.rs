@@ -9,6 +9,10 @@ use crate::backend::memory::{MemoryBackend, MemoryStore};
 #[cfg(feature = "redis")]
 use crate::backend::redis::{RedisBackend, Replicated, Settings, Target};
 use crate::backend::{Backend, EventSink};
+#[cfg(feature = "redis")]
+use crate::values::clock::{self, Moment};
+#[cfg(feature = "redis")]
+use crate::values::error::StoreError;
 use crate::values::error::{LockError, config};
 use crate::values::options::Options;
 
@@ -124,13 +128,34 @@ impl Location {
                 let (target, replicas) = (*target, options.replicas);
                 let settings = Settings::of(options, opening.uptime);
                 let (runtime, events) = (opening.runtime, opening.events);
-                Ok(if replicas.is_on() {
-                    Replicated::connect(target, settings, replicas, runtime, events).await?
+                let began = clock::now();
+                let connected: Result<Arc<dyn Backend>, _> = if replicas.is_on() {
+                    Replicated::connect(target, settings, replicas, runtime, events)
+                        .await
+                        .map(|backend| backend as _)
                 } else {
-                    RedisBackend::connect(target, settings, runtime, events).await?
-                })
+                    RedisBackend::connect(target, settings, runtime, events)
+                        .await
+                        .map(|backend| backend as _)
+                };
+                connected.map_err(|error| clock_blamed(error, began))
             }
         }
+    }
+}
+
+/// Says so if it was a paused clock, and no silent server, that ended the wait for an answer.
+#[cfg(feature = "redis")]
+fn clock_blamed(error: LockError, began: Moment) -> LockError {
+    match error {
+        LockError::Unavailable { name, source } if clock::now().has_jumped_since(began) => {
+            let source = StoreError::new(format!(
+                "{source}; tokio's clock is paused and jumps to every timeout while a server is at work: use \
+                 `LockManager::in_memory` in tests that pause it"
+            ));
+            LockError::Unavailable { name, source }
+        }
+        error => error,
     }
 }
 

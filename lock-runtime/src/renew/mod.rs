@@ -44,6 +44,8 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, LostReason};
+#[cfg(feature = "test-util")]
+use crate::values::key::Key;
 
 /// How long the loop sleeps at most while there are holds: a suspended machine is noticed this late.
 const TICK: Duration = Duration::from_secs(1);
@@ -163,6 +165,15 @@ impl Watch {
             self.lose(&hold, reason);
         }
         over_at
+    }
+
+    /// The holds of that lock, whatever its kind. Looks at every hold: only for tests.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn holds_of(&self, key: &Key) -> Vec<Arc<Hold>> {
+        let schedule = self.schedule();
+        let holds = schedule.holds.values().map(|watched| &watched.hold);
+        let holds = holds.filter(|hold| hold.key().raw() == key.raw());
+        holds.cloned().collect()
     }
 
     /// Takes in what the store says without being asked.

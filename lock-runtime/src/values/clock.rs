@@ -82,6 +82,15 @@ impl Moment {
         self.boot.saturating_sub(earlier.boot).saturating_sub(tokio) > NOTICEABLE
     }
 
+    /// True if tokio's clock has gone ahead of the machine's between `earlier` and this moment. Only a clock that a test
+    /// has paused does: it jumps to the next timer whenever its runtime has nothing to do.
+    pub(crate) fn has_jumped_since(self, earlier: Moment) -> bool {
+        // Less than any call timeout, and more than lies between the two readings of one moment.
+        const NOTICEABLE: Duration = Duration::from_millis(5);
+        let tokio = self.tokio.saturating_duration_since(earlier.tokio);
+        tokio.saturating_sub(self.boot.saturating_sub(earlier.boot)) > NOTICEABLE
+    }
+
     /// When either has come. They may be ordered one way by one clock and the other way by the other.
     pub(crate) fn earlier(self, other: Moment) -> Moment {
         Moment {

@@ -143,6 +143,6 @@ async fn kinds_that_a_store_lacks_are_refused_by_its_name_and_theirs() {
     for (answer, what) in refused {
         let error = answer.unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
-        assert!(error.contains("the store of this test"), "{error}");
+        assert!(error.contains("the test store"), "{error}");
     }
 }

@@ -1,0 +1,160 @@
+//! What a test tells its store.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::backend::ScriptedBackend;
+use super::script::Answer;
+use super::{assert_free, assert_held};
+use crate::api::info::LockInfo;
+use crate::api::manager::LockManager;
+use crate::backend::Backend;
+use crate::values::error::LostReason;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::name::IntoLockName;
+
+/// Says what goes wrong for one manager: see [`in_memory`](super::in_memory).
+///
+/// Clones control the same manager. The manager lives at least as long as they do.
+#[derive(Clone)]
+pub struct TestControl {
+    locks: LockManager,
+    backend: Arc<ScriptedBackend>,
+}
+
+impl fmt::Debug for TestControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestControl")
+            .field("away", &self.backend.script.is_away())
+            .field("answers_left", &self.answers_left())
+            .finish_non_exhaustive()
+    }
+}
+
+impl TestControl {
+    pub(super) fn new(locks: LockManager, backend: Arc<ScriptedBackend>) -> TestControl {
+        TestControl { locks, backend }
+    }
+
+    /// Answers the next acquire that asks the store, whatever the name. Answers queue up: each is for one acquire, in the
+    /// order in which they were told.
+    ///
+    /// A caller who waits for a lock asks the store several times. It gets [`Answer::Busy`] and [`Answer::Unavailable`]
+    /// each time, until its wait is over; so do others who ask this manager for the same lock meanwhile. With
+    /// `wait_forever` that is until [`forget_answers`](Self::forget_answers).
+    ///
+    /// A re-entry and a hand-over inside the process ask no store, and take no answer. Nor do plain permits and latches.
+    /// Several locks as one take one answer.
+    pub fn next_acquire(&self, answer: Answer) {
+        self.backend.script.push(None, answer);
+    }
+
+    /// As [`next_acquire`](Self::next_acquire), for the next acquire of that lock alone.
+    ///
+    /// # Panics
+    /// If the name is invalid.
+    #[track_caller]
+    pub fn next_acquire_of(&self, name: impl IntoLockName, answer: Answer) {
+        let key = self.key(name);
+        self.backend.script.push(Some(key.raw()), answer);
+    }
+
+    /// How many answers nobody has had yet. A test that ends with some has not tested what it was to test.
+    pub fn answers_left(&self) -> usize {
+        self.backend.script.left()
+    }
+
+    /// Takes back the answers that nobody has had yet, and those that callers are still getting.
+    pub fn forget_answers(&self) {
+        self.backend.script.forget();
+    }
+
+    /// Begins an outage: the store answers nothing that this manager asks, until [`come_back`](Self::come_back). Acquires
+    /// and releases fail with [`LockError::Unavailable`](crate::LockError::Unavailable) when their time is over;
+    /// renewals stay without an answer, so holds are lost when their leases are over
+    /// ([`LostReason::Expired`]).
+    pub fn go_away(&self) {
+        self.backend.script.set_away(true);
+    }
+
+    /// Ends an outage. The store has kept what it had, as far as leases last.
+    pub fn come_back(&self) {
+        self.backend.script.set_away(false);
+    }
+
+    /// Ends every hold that this manager has of that lock, for this reason.
+    ///
+    /// What the store has follows the reason. After [`LostReason::Expired`] and [`LostReason::Refused`] it has these
+    /// holds no more. [`LostReason::ForceReleased`] is a real [`force_release`](LockManager::force_release): the
+    /// holds of other managers of the store end as well. After the other reasons, the holder gives the lock back as soon
+    /// as it has dropped its guard or its body.
+    ///
+    /// It works during an outage, too.
+    ///
+    /// # Panics
+    /// If this manager holds no such lock, or the name is invalid. The message names the caller's line.
+    #[track_caller]
+    pub fn lose<N: IntoLockName>(
+        &self,
+        name: N,
+        reason: LostReason,
+    ) -> impl Future<Output = ()> + Send + 'static + use<N> {
+        let (key, at, control) = (self.key(name), Location::caller(), self.clone());
+        async move {
+            let holds = control.locks.core().watch.holds_of(&key);
+            let name = key.name();
+            assert!(
+                !holds.is_empty(),
+                "lock `{name}` is not held by this manager at {at}: it cannot be lost"
+            );
+            let (core, store) = (control.locks.core(), &control.backend.store);
+            let timeout = core.options.call_timeout;
+            if reason == LostReason::ForceReleased {
+                // A memory store always answers.
+                let _ = store.force_release(&key, timeout).await;
+                return;
+            }
+            for hold in holds {
+                core.watch.lose(&hold, reason);
+                if matches!(reason, LostReason::Expired | LostReason::Refused) {
+                    let _ = store.release(hold.hold_ref(), timeout).await;
+                }
+            }
+        }
+    }
+
+    /// As [`assert_held`] of the manager.
+    ///
+    /// # Panics
+    /// As [`assert_held`].
+    #[track_caller]
+    pub fn assert_held<N: IntoLockName>(
+        &self,
+        name: N,
+    ) -> impl Future<Output = LockInfo> + Send + 'static + use<N> {
+        assert_held(&self.locks, name)
+    }
+
+    /// As [`assert_free`] of the manager.
+    ///
+    /// # Panics
+    /// As [`assert_free`].
+    #[track_caller]
+    pub fn assert_free<N: IntoLockName>(
+        &self,
+        name: N,
+    ) -> impl Future<Output = ()> + Send + 'static + use<N> {
+        assert_free(&self.locks, name)
+    }
+
+    #[track_caller]
+    fn key(&self, name: impl IntoLockName) -> Key {
+        let key = self.locks.core().key(&name.into_lock_name(), Kind::Mutex);
+        match key {
+            Ok(key) => key,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}

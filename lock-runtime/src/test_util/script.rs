@@ -1,0 +1,168 @@
+//! What a test has told its store to answer.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::backend::{AcquireRequest, Fault};
+use crate::values::clock::{self, Moment};
+use crate::values::error::StoreError;
+
+/// What an acquire is answered instead of being served: see
+/// [`TestControl::next_acquire`](super::TestControl::next_acquire).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Answer {
+    /// Somebody else holds the lock for as long as the caller waits: [`LockError::Busy`](crate::LockError::Busy), or
+    /// `None` from `try_acquire`.
+    Busy {
+        /// What is left of the other holder's lease: the `retry_after` of the error.
+        retry_after: Option<Duration>,
+    },
+    /// The store gives no answer for as long as the caller waits:
+    /// [`LockError::Unavailable`](crate::LockError::Unavailable).
+    Unavailable,
+    /// The store refuses the caller at once: [`LockError::Denied`](crate::LockError::Denied).
+    Denied,
+    /// The store takes so long to answer, and then serves the request. An answer that takes longer than the
+    /// [call timeout](crate::LockManagerBuilder::call_timeout) is no answer: a caller who waits asks again after that.
+    Slow(Duration),
+}
+
+/// What becomes of a question.
+pub(super) enum Verdict {
+    /// The store answers it.
+    Ask,
+    /// Somebody has the lock; what is left of the lease.
+    Busy(Option<Duration>),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    told: Mutex<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    away: bool,
+    next: VecDeque<Next>,
+    lasting: Vec<Lasting>,
+}
+
+/// An answer that nobody has had yet.
+#[derive(Debug)]
+struct Next {
+    /// The key that it is for; `None` if it is for any.
+    key: Option<Box<str>>,
+    answer: Answer,
+}
+
+/// An answer to all questions of one caller: whoever waits asks the store several times.
+#[derive(Debug)]
+struct Lasting {
+    key: Box<str>,
+    until: Moment,
+    answer: Answer,
+}
+
+impl Script {
+    // Nothing panics while it is locked, so a poisoned one is still whole.
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn push(&self, key: Option<&str>, answer: Answer) {
+        let key = key.map(Into::into);
+        self.told().next.push_back(Next { key, answer });
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.told().next.len()
+    }
+
+    pub(super) fn forget(&self) {
+        let mut told = self.told();
+        told.next.clear();
+        told.lasting.clear();
+    }
+
+    pub(super) fn set_away(&self, away: bool) {
+        self.told().away = away;
+    }
+
+    pub(super) fn is_away(&self) -> bool {
+        self.told().away
+    }
+
+    /// Fails while the store is away.
+    pub(super) fn check_here(&self) -> Result<(), Fault> {
+        match self.is_away() {
+            true => Err(not_done("the store is away, as the test says")),
+            false => Ok(()),
+        }
+    }
+
+    /// What becomes of a question for these locks, of which one caller wants all.
+    pub(super) async fn verdict(&self, requests: &[AcquireRequest<'_>]) -> Result<Verdict, Fault> {
+        self.check_here()?;
+        let timeout = requests.iter().map(|request| request.timeout).min();
+        match (self.answer(requests), timeout) {
+            (None, _) => Ok(Verdict::Ask),
+            (Some(Answer::Busy { retry_after }), _) => Ok(Verdict::Busy(retry_after)),
+            (Some(Answer::Unavailable), _) => Err(not_done("no answer, as the test says")),
+            (Some(Answer::Denied), _) => Err(Fault::Denied(StoreError::new(
+                "the store refuses it, as the test says",
+            ))),
+            (Some(Answer::Slow(pause)), Some(timeout)) if pause >= timeout => {
+                clock::sleep(timeout).await;
+                Err(no_answer_within(timeout))
+            }
+            (Some(Answer::Slow(pause)), _) => {
+                clock::sleep(pause).await;
+                Ok(Verdict::Ask)
+            }
+        }
+    }
+
+    /// The answer that the test has for them, if it has one.
+    fn answer(&self, requests: &[AcquireRequest<'_>]) -> Option<Answer> {
+        let wanted = |key: &str| {
+            let mut requests = requests.iter();
+            requests.find(|request| request.hold_ref.key.raw() == key)
+        };
+        let mut told = self.told();
+        told.lasting.retain(|lasting| !lasting.until.has_passed());
+        let mut lasting = told.lasting.iter();
+        if let Some(lasting) = lasting.find(|lasting| wanted(&lasting.key).is_some()) {
+            return Some(lasting.answer.clone());
+        }
+        let is_meant = |next: &Next| next.key.as_deref().is_none_or(|key| wanted(key).is_some());
+        let found = told.next.iter().position(is_meant)?;
+        let Next { key, answer } = told.next.remove(found)?;
+        let request = match key {
+            Some(key) => wanted(&key),
+            None => requests.first(),
+        };
+        if let Some(request) = request
+            && let Some(waits) = request.waits
+            && matches!(answer, Answer::Busy { .. } | Answer::Unavailable)
+        {
+            told.lasting.push(Lasting {
+                key: request.hold_ref.key.raw().into(),
+                until: request.asked_at + waits,
+                answer: answer.clone(),
+            });
+        }
+        Some(answer)
+    }
+}
+
+fn not_done(why: &str) -> Fault {
+    Fault::NotDone(StoreError::new(why))
+}
+
+pub(super) fn no_answer_within(time: Duration) -> Fault {
+    Fault::Unknown(StoreError::new(format!(
+        "no answer within {time:?}, as the test says"
+    )))
+}
