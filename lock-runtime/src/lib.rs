@@ -88,6 +88,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | `redis` | yes | `redis://`, `unix://`, `redis-sentinel://` and `redis-cluster://` URLs |
 //! | `tls-rustls` | no | `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, by rustls with ring; trusts the authorities of the operating system |
 //! | `metrics` | no | [metrics](crate::_documentation::metrics) through the `metrics` facade, labelled by template or label |
+//! | `serde` | no | [`ManagerSnapshot`] and [`FencingToken`] can be serialized |
 //! | `test-util` | no | the module `test_util`: a store that answers as a test tells it, an error of each kind, assertions on who holds what; for `[dev-dependencies]` |
 //!
 //! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings. Of a thousand locks that are lost
@@ -129,6 +130,7 @@ pub use api::plain_semaphore::{PlainRequest, PlainSemaphore};
 pub use api::quorum::QuorumNode;
 pub use api::request::LockRequest;
 pub use api::semaphore::Semaphore;
+pub use api::snapshot::{HeldLock, ManagerSnapshot, WaitedLock};
 pub use backend::memory::MemoryStore;
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;

@@ -9,10 +9,10 @@ use tokio::sync::Mutex;
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 /// Of a cycle of a lock that nobody else wants. With the feature `metrics`, which `scripts/test` turns on.
-const MOST_COMMANDS: u64 = 8;
-const MOST_BLOCKS: u64 = 28;
+const MOST_COMMANDS: u64 = 7;
+const MOST_BLOCKS: u64 = 35;
 /// Of a cycle of a lock that goes from task to task.
-const MOST_BLOCKS_IN_A_TENURE: u64 = 14;
+const MOST_BLOCKS_IN_A_TENURE: u64 = 18;
 
 /// The allocator counts for the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -50,7 +50,7 @@ async fn a_free_lock_costs_two_requests_few_commands_and_few_allocations() {
     let (scripts, inside) = (commands.scripts(), commands.total() - commands.scripts());
     println!("{allocated} allocations, {scripts} scripts, {commands:?} for {CYCLES} cycles");
     assert_eq!(scripts, 2 * CYCLES);
-    // HLEN, TIME, GET and SET of the fence, PEXPIRE, HSET; HDEL, PUBLISH. And some PINGs.
+    // TIME, HLEN, SET of the fence, HSET, PEXPIRE; HDEL, PUBLISH. And some PINGs.
     assert!(
         inside <= MOST_COMMANDS * CYCLES + CYCLES / 10,
         "{commands:?}"

@@ -69,10 +69,15 @@ impl LockManager {
         metrics::describe();
         // Outside of a runtime, the first call does.
         let _ = core.start_here();
-        LockManager { core }
+        let locks = LockManager { core };
+        tracing::info!(
+            id = locks.id(),
+            store = locks.core.backend.name(),
+            "lock manager begins"
+        );
+        locks
     }
 
-    #[cfg(feature = "test-util")]
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }

@@ -15,3 +15,4 @@ pub(crate) mod quorum;
 pub(crate) mod request;
 pub(crate) mod run;
 pub(crate) mod semaphore;
+pub(crate) mod snapshot;

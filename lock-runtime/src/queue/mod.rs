@@ -216,6 +216,23 @@ impl LocalQueues {
         !self.state().in_store_queue.contains_key(key)
     }
 
+    /// How many callers wait for each key that any wait for.
+    pub(crate) fn waited_for(&self) -> Vec<(Arc<Key>, usize)> {
+        let state = self.state();
+        let here = state
+            .queues
+            .iter()
+            .map(|(key, queue)| (key, queue.waiting()));
+        let there = state
+            .in_store_queue
+            .iter()
+            .map(|(key, count)| (key, *count));
+        let waited_for = here.chain(there).filter(|(_, callers)| *callers > 0);
+        waited_for
+            .map(|(key, callers)| (key.clone(), callers))
+            .collect()
+    }
+
     /// How many callers wait, for whatever key.
     pub(crate) fn waiting(&self) -> usize {
         self.state().waiting

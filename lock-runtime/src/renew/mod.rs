@@ -45,7 +45,6 @@ use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, LostReason};
 #[cfg(feature = "test-util")]
-use crate::values::key::Key;
 
 /// How long the loop sleeps at most while there are holds: a suspended machine is noticed this late.
 const TICK: Duration = Duration::from_secs(1);
@@ -167,13 +166,23 @@ impl Watch {
         over_at
     }
 
-    /// The holds of that lock, whatever its kind. Looks at every hold: only for tests.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn holds_of(&self, key: &Key) -> Vec<Arc<Hold>> {
-        let schedule = self.schedule();
-        let holds = schedule.holds.values().map(|watched| &watched.hold);
-        let holds = holds.filter(|hold| hold.key().raw() == key.raw());
-        holds.cloned().collect()
+    /// All holds, in the order in which they were asked for. In steps: others need the schedule as well.
+    pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
+        const STEP: usize = 1024;
+        let mut all = Vec::new();
+        let mut from = 0;
+        loop {
+            let schedule = self.schedule();
+            let step = schedule.holds.range(from..).take(STEP);
+            let before = all.len();
+            for (number, watched) in step {
+                from = number + 1;
+                all.push(watched.hold.clone());
+            }
+            if all.len() < before + STEP {
+                return all;
+            }
+        }
     }
 
     /// Takes in what the store says without being asked.

@@ -103,7 +103,8 @@ impl TestControl {
     ) -> impl Future<Output = ()> + Send + 'static + use<N> {
         let (key, at, control) = (self.key(name), Location::caller(), self.clone());
         async move {
-            let holds = control.locks.core().watch.holds_of(&key);
+            let mut holds = control.locks.core().watch.holds();
+            holds.retain(|hold| hold.key().raw() == key.raw());
             let name = key.name();
             assert!(
                 !holds.is_empty(),

@@ -16,6 +16,7 @@ use crate::values::clock::Moment;
 /// far ahead of the clock where callers of one process queue for a key); those of
 /// [`fenced`](crate::LockManager::fenced) start again at 1 if the store loses their counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct FencingToken(u64);
 
 impl FencingToken {

@@ -83,6 +83,13 @@ impl HolderIds {
         }
     }
 
+    /// What others may see of the client: too little to release its locks.
+    pub(crate) fn short(&self) -> String {
+        let mut text = self.client.hyphenated().to_string();
+        text.truncate(8);
+        text
+    }
+
     /// True if this generator made `id`: the hold is this manager's.
     pub(crate) fn made(&self, id: HolderId) -> bool {
         id.client == self.client

@@ -73,51 +73,46 @@ fn a_guard_dropped_in_another_runtime_is_released() {
 
 #[test]
 fn guards_and_managers_outlive_their_runtime_without_blocking_or_panicking() {
-    for url in ["redis", "memory"] {
-        let server = RedisServer::start();
-        let url = if url == "redis" {
-            server.url()
-        } else {
-            "memory://".to_owned()
-        };
-        let home = runtime();
-        let (locks, first, second) = made_in(&home, &url);
-        let lease = second.lease();
-        home.shutdown_timeout(LONG);
-        let started = std::time::Instant::now();
-        std::thread::spawn(move || drop(first)).join().unwrap();
-        let elsewhere = runtime();
-        elsewhere.block_on(async {
-            let (error, waited) = took(locks.mutex("c").wait(LONG).acquire()).await;
-            assert!(is_gone(error.as_ref().unwrap_err()), "{url}: {error:?}");
-            assert!(waited < 1_000 * MS, "at once: {waited:?}");
-            assert!(!error.unwrap_err().is_retryable());
-            let tried = locks.mutex("c").try_acquire().await.unwrap_err();
-            assert!(is_gone(&tried), "{tried:?}");
-            let ran = locks.mutex("c").run(async |_| panic!("the body ran")).await;
-            let ran: Result<(), LockError> = ran;
-            assert!(is_gone(&ran.unwrap_err()));
-            let seen = locks.inspect("c").await.unwrap_err();
-            assert!(is_gone(&seen), "{seen:?}");
-            let forced = locks.force_release("c").await.unwrap_err();
-            assert!(is_gone(&forced), "{forced:?}");
-            let released = tokio::time::timeout(LONG, second.release()).await.unwrap();
-            // Nobody has looked after the hold since.
-            let shutdown = LostReason::Shutdown;
-            assert!(
-                matches!(&released, Err(LockError::Lost { reason, .. }) if *reason == shutdown),
-                "{released:?}"
-            );
-            assert!(!lease.is_held());
-            tokio::time::timeout(LONG, locks.shutdown()).await.unwrap();
-        });
-        drop(locks);
+    // A memory manager goes on: `tests/runtimes.rs` of lock-runtime.
+    let server = RedisServer::start();
+    let url = server.url();
+    let home = runtime();
+    let (locks, first, second) = made_in(&home, &url);
+    let lease = second.lease();
+    home.shutdown_timeout(LONG);
+    let started = std::time::Instant::now();
+    std::thread::spawn(move || drop(first)).join().unwrap();
+    let elsewhere = runtime();
+    elsewhere.block_on(async {
+        let (error, waited) = took(locks.mutex("c").wait(LONG).acquire()).await;
+        assert!(is_gone(error.as_ref().unwrap_err()), "{url}: {error:?}");
+        assert!(waited < 1_000 * MS, "at once: {waited:?}");
+        assert!(!error.unwrap_err().is_retryable());
+        let tried = locks.mutex("c").try_acquire().await.unwrap_err();
+        assert!(is_gone(&tried), "{tried:?}");
+        let ran = locks.mutex("c").run(async |_| panic!("the body ran")).await;
+        let ran: Result<(), LockError> = ran;
+        assert!(is_gone(&ran.unwrap_err()));
+        let seen = locks.inspect("c").await.unwrap_err();
+        assert!(is_gone(&seen), "{seen:?}");
+        let forced = locks.force_release("c").await.unwrap_err();
+        assert!(is_gone(&forced), "{forced:?}");
+        let released = tokio::time::timeout(LONG, second.release()).await.unwrap();
+        // Nobody has looked after the hold since.
+        let shutdown = LostReason::Shutdown;
         assert!(
-            started.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            started.elapsed()
+            matches!(&released, Err(LockError::Lost { reason, .. }) if *reason == shutdown),
+            "{released:?}"
         );
-    }
+        assert!(!lease.is_held());
+        tokio::time::timeout(LONG, locks.shutdown()).await.unwrap();
+    });
+    drop(locks);
+    assert!(
+        started.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        started.elapsed()
+    );
 }
 
 #[distributed_lock(key = "free", manager = locks)]
