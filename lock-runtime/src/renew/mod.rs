@@ -44,7 +44,6 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, LostReason};
-#[cfg(feature = "test-util")]
 
 /// How long the loop sleeps at most while there are holds: a suspended machine is noticed this late.
 const TICK: Duration = Duration::from_secs(1);

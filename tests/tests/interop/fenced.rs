@@ -79,5 +79,7 @@ async fn tokens_of_both_are_unique_and_rise_in_each() {
     }
     let mut all = all.concat();
     all.sort_unstable();
-    assert_eq!(all, (1..=300).collect::<Vec<u64>>());
+    // There may be gaps: a hand-over sets aside as many as wait, and those whose turn comes too late get others.
+    assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
+    assert!(all.len() == 300 && all[299] < 600, "{all:?}");
 }
