@@ -21,6 +21,7 @@
 //! # Ok(())
 //! # }
 //! ```
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     feature = "macros",
     doc = r#"

@@ -1,5 +1,7 @@
 //! One order of events for all that was said of a mutex that is only ever tried.
 
+use std::collections::HashSet;
+
 use tests::linear::{OPEN, Op, Verdict, What, search};
 
 use crate::log::{Answer, Try};
@@ -20,7 +22,11 @@ pub(crate) enum Order {
 /// confirmed release its own hold.
 pub(crate) fn order(tries: &[Try], killed: &[String]) -> Order {
     let mut ops = Vec::new();
+    // Processes that may still be about the release of a hold of their own: they refuse their own tries without asking
+    // the store, which may have forgotten that hold long since.
+    let mut unsettled = HashSet::new();
     for (owner, it) in tries.iter().enumerate() {
+        let client = it.holder.split('.').next();
         let mut add = |what, from, until| {
             ops.push(Op {
                 owner,
@@ -30,8 +36,10 @@ pub(crate) fn order(tries: &[Try], killed: &[String]) -> Order {
             });
         };
         match &it.answer {
+            Answer::Refused if unsettled.contains(&client) => {}
             Answer::Refused => add(What::Refused, it.asked, it.over),
             Answer::Unknown => {
+                unsettled.insert(client);
                 add(What::MayTake, it.asked, OPEN);
                 add(What::MayEnd, it.asked, OPEN);
             }
@@ -42,6 +50,10 @@ pub(crate) fn order(tries: &[Try], killed: &[String]) -> Order {
                 end,
             } => {
                 add(What::Take, it.asked, *at);
+                match end.as_str() {
+                    "ok" | "lost" => unsettled.remove(&client),
+                    _ => unsettled.insert(client),
+                };
                 match end.as_str() {
                     "ok" => add(What::End, *leaving, it.over),
                     "lost" => add(What::End, *seen, it.over),

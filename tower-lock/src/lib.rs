@@ -263,6 +263,7 @@
 //! # Panics
 //!
 //! The layer itself never panics. A panic in a key, a reply or the inner service passes through and releases.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
 mod call;
