@@ -39,10 +39,11 @@ pub(crate) fn build() -> Result<PathBuf, String> {
             return Err(format!("{}: not there, for `{is}`", file.display()));
         }
     }
-    for file in files {
-        take(&workspace, &copy, &file, &changes)
+    for file in &files {
+        take(&workspace, &copy, file, &changes)
             .map_err(|why| format!("{}: {why}", file.display()))?;
     }
+    forget(&copy, &files).map_err(|error| format!("{}: {error}", copy.display()))?;
     let mut cargo = Command::new("cargo");
     cargo
         .current_dir(&copy)
@@ -119,6 +120,16 @@ fn files(workspace: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     Ok(files)
+}
+
+/// Removes what the workspace had when it was copied before, and has no more: a module that has moved would be there twice.
+fn forget(copy: &Path, kept: &[PathBuf]) -> io::Result<()> {
+    for file in files(copy)? {
+        if !kept.contains(&file) {
+            fs::remove_file(copy.join(file))?;
+        }
+    }
+    Ok(())
 }
 
 /// Copies one file, with what changes in it. One that is there already as it is to be stays untouched: cargo compiles
