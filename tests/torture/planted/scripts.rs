@@ -15,6 +15,7 @@ use crate::site::{Site, Topology};
 pub(crate) enum Script {
     Acquire,
     Release,
+    ReleaseEach,
     FairAcquire,
     FairRelease,
     Renew,
@@ -34,6 +35,11 @@ impl Script {
             }
             Self::Release => {
                 include_str!("../../../lock-runtime/src/backend/redis/scripting/lua/release.lua")
+            }
+            Self::ReleaseEach => {
+                include_str!(
+                    "../../../lock-runtime/src/backend/redis/scripting/lua/release_each.lua"
+                )
             }
             Self::FairAcquire => {
                 include_str!(
@@ -152,6 +158,7 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["wake-ups"],
         broken: Broken::Scripts(&[
             (Script::Release, instead_of!("PUBLISH", "return 0"), ""),
+            (Script::ReleaseEach, instead_of!("PUBLISH", "return 0"), ""),
             (Script::FairAcquire, instead_of!("PUBLISH", "return 0"), ""),
             (Script::FairRelease, instead_of!("PUBLISH", "return 0"), ""),
             (
