@@ -17,9 +17,10 @@ use crate::values::error::StoreError;
 /// A connection that lived so long is replaced at once.
 pub(crate) const STABLE: Duration = Duration::from_secs(1);
 
-/// Commands that may be queued in one connection: more than there ever are. Whoever had to wait for a place could be
-/// overtaken, and a group that was polled once counts as queued: what compensates one of its acquires must come after it.
-/// The queue grows as it is used, and the limit on acquires keeps it short for renewals and releases.
+/// How many commands may be queued in one connection: more than there ever are. A command that had to wait for a place
+/// could be overtaken by a later one. That must not happen to a group: the release that compensates one of its acquires
+/// has to be sent after it. The queue takes memory only for what is in it, and the limit on acquires keeps it short for
+/// renewals and releases.
 const QUEUE: usize = 1 << 20;
 
 /// A connection, and to whom.

@@ -27,8 +27,8 @@ const FEW: usize = if cfg!(debug_assertions) { 2 } else { 16 };
 /// How many keys a script has at most. For about a tenth of a millisecond, the server does nothing else.
 const LARGEST: usize = 64;
 
-/// For how long nobody shares a script after the server has refused one for want of a right: to load it, or to one of
-/// its keys.
+/// How long the connection sends no groups after the server refused one because a right was missing: the right to load
+/// the script, or to one of its keys.
 const REFUSED: Duration = Duration::from_secs(1);
 
 /// The requests of one connection that may share a script.
@@ -47,7 +47,8 @@ pub(super) struct Group {
 pub(crate) struct Waiting {
     releases: VecDeque<Item<OneRelease>>,
     acquires: VecDeque<Item<OneAcquire>>,
-    /// Until when everybody asks alone: a group was refused for want of a right, which its members may have.
+    /// Until when each request is sent by itself: a group was refused because a right was missing, and most of its
+    /// requests may have theirs.
     alone_until: Option<Moment>,
 }
 
@@ -181,7 +182,7 @@ impl Dispatch {
     }
 
     async fn send(self) {
-        // Whoever is ready to ask, for the same reply from the server has woken many, asks first.
+        // One reply from the server wakes many tasks. Those that are ready now add their requests before this goes on.
         tokio::task::yield_now().await;
         let (releases, acquires) = {
             let mut waiting = self.live.group().waiting();

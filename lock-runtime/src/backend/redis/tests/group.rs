@@ -1,4 +1,4 @@
-//! Requests that share a script: each has its own answer, and whoever leaves leaves nothing behind.
+//! Requests that share a script: each has its own answer, and a caller that leaves early leaves no lock behind.
 
 use std::task::Poll;
 use std::time::Instant;
