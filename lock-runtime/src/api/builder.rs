@@ -136,6 +136,14 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Whether [`connect`](Self::connect) creates the table of the locks where a database has none. Default off: then a
+    /// database without it is refused. It needs the right to create tables; elsewhere than in an SQL database it has no
+    /// effect.
+    pub fn ensure_schema(mut self, on: bool) -> Self {
+        self.options.ensure_schema = on;
+        self
+    }
+
     /// By which channels waiters are woken in a Redis Cluster. Default [`ClusterChannels::Sharded`]; anywhere else it
     /// has no effect. All clients that share locks have to use the same ones.
     pub fn cluster_channels(mut self, channels: ClusterChannels) -> Self {

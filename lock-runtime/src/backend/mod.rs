@@ -20,6 +20,8 @@ pub(crate) mod connect;
 mod counters;
 pub(crate) mod kit;
 pub(crate) mod memory;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod quorum;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;

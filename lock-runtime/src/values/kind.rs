@@ -74,6 +74,17 @@ impl Kind {
         }
     }
 
+    /// What one of them is called, with its article.
+    pub(crate) fn singular(self) -> &'static str {
+        match self {
+            Kind::Mutex => "a mutex",
+            Kind::Fenced => "a fenced lock",
+            Kind::Permits => "a semaphore",
+            Kind::Fair => "a fair lock",
+            Kind::Read | Kind::Write => "a read/write lock",
+        }
+    }
+
     /// What several of them are called.
     pub(crate) fn plural(self) -> &'static str {
         match self {

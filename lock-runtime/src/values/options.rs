@@ -34,6 +34,7 @@ pub(crate) struct Options {
     pub(crate) strict: bool,
     pub(crate) lazy: bool,
     pub(crate) channels: ClusterChannels,
+    pub(crate) ensure_schema: bool,
 }
 
 impl Default for Options {
@@ -52,6 +53,7 @@ impl Default for Options {
             strict: false,
             lazy: false,
             channels: ClusterChannels::default(),
+            ensure_schema: false,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::exclusive::Exclusive;
 use super::fair;
 use super::permits::Permits;
 use super::read_write::ReadWrite;
-use super::topic::{Ear, Topic};
+use crate::backend::kit::topic::{Ear, Topic};
 use crate::backend::{AcquireRequest, EventSink, Fault, Snapshot, Spare};
 use crate::values::clock::{self, Moment};
 use crate::values::fence::{FencingToken, TokenRange};

@@ -56,9 +56,6 @@ use crate::values::ttl::Ttl;
 /// have the same key, for the one's namespace can be the beginning of the other's name.
 const CONTROL: &str = "lock:control:released";
 
-const CLOSED: &str = "the lock manager was shut down";
-const GONE: &str = "the runtime that built the lock manager is gone";
-
 /// Locks in one Redis server, or in a cluster of them.
 pub(crate) struct RedisBackend {
     inner: Arc<Inner>,

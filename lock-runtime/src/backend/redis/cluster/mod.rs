@@ -34,9 +34,10 @@ use tokio::task::JoinSet;
 
 use self::table::{Node, Table};
 pub(super) use self::url::{Seeds, parse};
+use super::Settings;
 use super::sentinel::Address;
-use super::{CLOSED, Settings};
 use crate::backend::Fault;
+use crate::backend::kit::CLOSED;
 use crate::backend::kit::server_clock::ServerClock;
 pub(super) use crate::backend::redis::cluster::redirect::Redirect;
 use crate::backend::redis::cluster::redirect::RedirectKind;

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::link::Live;
 use crate::backend::Fault;
-use crate::backend::redis::GONE;
+use crate::backend::kit::GONE;
 use crate::backend::redis::kinds::grouped::{Each, OneAcquire, OneRelease};
 use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::Script;

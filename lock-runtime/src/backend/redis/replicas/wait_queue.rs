@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
-use super::super::{CLOSED, GONE};
+use crate::backend::kit::{CLOSED, GONE};
 use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::replicas::wait_connection::{Common, WaitConnection, WaitSettings};
 use crate::backend::{Fault, Renewal};
