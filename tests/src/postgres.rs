@@ -211,7 +211,7 @@ impl PostgresServer {
 }
 
 /// A program of PostgreSQL's, as the user who may run it.
-fn program(name: &str) -> Command {
+pub fn program(name: &str) -> Command {
     let mut command = Command::new(bin_dir().join(name));
     as_server(&mut command);
     command

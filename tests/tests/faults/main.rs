@@ -16,6 +16,7 @@ mod managed;
 mod multi;
 mod network;
 mod outages;
+mod postgres;
 mod processes;
 mod quorum;
 mod read_write;

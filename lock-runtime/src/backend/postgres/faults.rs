@@ -76,6 +76,12 @@ pub(super) fn number(row: &Row, column: usize) -> Result<u64, Fault> {
     Ok(u64::try_from(number).unwrap_or(0))
 }
 
+/// Whether a statement took back what it had done, because it could not have all of it.
+pub(super) fn is_taken_back(fault: &Fault) -> bool {
+    let division_by_zero = SqlState::DIVISION_BY_ZERO;
+    matches!(fault, Fault::Impossible(why) if why.contains(division_by_zero.code()))
+}
+
 /// Without detail and context, which repeat names of locks.
 fn said(error: &DbError) -> String {
     format!("{} ({})", error.message(), error.code().code())

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use self::kinds::{acquire, exclusive, operators, release, renewals};
+use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
 use self::listen::{Hearing, Listener, Subscriber, Topics, own_topic, topic};
 use self::pool::Pool;
 use self::statements::Statements;
@@ -35,8 +35,8 @@ pub(crate) use self::url::Target;
 use super::connect::Opening;
 use super::kit::server_clock::ServerClock;
 use super::{
-    AcquireRequest, Acquired, Backend, Counters, HandOff, HandedOver, HoldRef, Listen, Released,
-    Renewal, Renewed, Reply, Shared, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, HandOff, HandedOver, HoldRef, Listen,
+    Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
 use crate::values::count::Count;
 use crate::values::error::LockError;
@@ -163,6 +163,10 @@ impl Inner {
 impl Backend for PostgresBackend {
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
         Box::pin(acquire::acquire(&self.inner, request))
+    }
+
+    fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
+        Box::pin(acquire_all::acquire_all(&self.inner, requests))
     }
 
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released> {

@@ -1,6 +1,7 @@
 //! What each kind of lock sends.
 
 pub(super) mod acquire;
+pub(super) mod acquire_all;
 pub(super) mod counters;
 pub(super) mod exclusive;
 pub(super) mod operators;

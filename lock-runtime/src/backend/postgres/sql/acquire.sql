@@ -10,7 +10,7 @@ UPDATE {table} AS l SET
     counter = l.counter + $5
 FROM (SELECT clock_timestamp() AS now) AS c
 WHERE l.name = $1
-    AND (l.expires_at <= c.now OR l.holder = $2)
+    AND (l.holder IS NULL OR l.expires_at <= c.now OR l.holder = $2)
     AND l.shares IS NULL AND l.permits IS NULL
     AND clock_timestamp() <= $4
 RETURNING l.token, l.counter, {micros}

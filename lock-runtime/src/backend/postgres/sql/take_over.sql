@@ -11,7 +11,7 @@ UPDATE {table} AS l SET
     writer_until = NULL
 FROM (SELECT clock_timestamp() AS now) AS c
 WHERE l.name = $1
-    AND (l.expires_at <= c.now OR l.holder = $2)
+    AND (l.holder IS NULL OR l.expires_at <= c.now OR l.holder = $2)
     AND l.permits IS NULL
     AND (l.shares IS NULL OR {live} IS NULL)
     AND clock_timestamp() <= $4

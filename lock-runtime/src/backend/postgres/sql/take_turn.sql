@@ -10,7 +10,7 @@ UPDATE {table} AS l SET
     queue = {queue_without}
 FROM (SELECT clock_timestamp() AS now) AS c
 WHERE l.name = $1
-    AND (l.expires_at <= c.now OR l.holder = $2)
+    AND (l.holder IS NULL OR l.expires_at <= c.now OR l.holder = $2)
     AND l.permits IS NULL
     AND (l.shares IS NULL OR {live} IS NULL)
     AND coalesce((
