@@ -121,12 +121,14 @@ mod values;
 
 pub use api::builder::LockManagerBuilder;
 pub use api::convert::{FromLockError, Skipped};
+pub use api::election::{Election, Leader};
 pub use api::guard::LockGuard;
 pub use api::info::{HolderInfo, LockInfo};
 pub use api::latch::{Latch, LatchRequest};
 pub use api::lease::{Lease, Lost, Member};
 pub use api::manager::LockManager;
 pub use api::multi::MultiRequest;
+pub use api::observer::LeaderObserver;
 pub use api::plain_semaphore::{PlainRequest, PlainSemaphore};
 pub use api::quorum::QuorumNode;
 pub use api::request::LockRequest;
