@@ -51,13 +51,15 @@ impl LockManager {
 /// #     manager.shutdown().await;
 /// # });
 /// let election = locks.elect("scheduler");
-/// let mut every = tokio::time::interval(Duration::from_secs(1));
 /// // Waits to be elected, and runs the body for as long as it leads; again after every loss.
 /// election
-///     .lead(async |lease| loop {
-///         tokio::select! {
-///             () = lease.closing() => return, // shutdown: resign in good order
-///             _ = every.tick() => println!("work, with token {:?}", lease.fencing_token()),
+///     .lead(async |lease| {
+///         let mut every = tokio::time::interval(Duration::from_secs(1));
+///         loop {
+///             tokio::select! {
+///                 () = lease.closing() => return, // a shutdown begins: end in good order
+///                 _ = every.tick() => println!("work, with token {:?}", lease.fencing_token()),
+///             }
 ///         }
 ///     })
 ///     .await
@@ -116,7 +118,7 @@ impl Election {
     /// # let locks = LockManager::in_memory();
     /// let leader = locks.elect("scheduler").campaign().await?;
     /// tokio::select! {
-    ///     reason = leader.lost().wait() => println!("deposed: {reason}"),
+    ///     reason = leader.lost() => println!("deposed: {reason}"),
     ///     () = leader.closing() => println!("the process is about to end"),
     ///     () = std::future::ready(()) => println!("the work is done"),
     /// }
@@ -142,6 +144,9 @@ impl Election {
     /// `.await`, as in [`run`](LockRequest::run), and the campaign begins again after a jittered pause: 0.1 s, twice as
     /// much after each term of less than 10 s, and 10 s at most. When the body ends, it resigns and returns the body's
     /// value: a body that is to run for ever loops.
+    ///
+    /// The body is made anew for each term. As an `async` closure it can borrow what is around it, but neither own nor
+    /// change that: `tokio::spawn(async move { election.lead(async |lease| work(&database, lease).await).await })`.
     ///
     /// A [shutdown](LockManager::shutdown) of the manager waits for a body that leads, for 10 s by default. A body that
     /// ends on [`closing`](Lease::closing) returns its value; one that does not is dropped, and the answer is
