@@ -325,20 +325,49 @@ async fn an_observer_that_fails_pauses_before_it_asks_again() {
     control.come_back();
     observer.changed().await.unwrap();
     // A shutdown is told at once, and then no faster than other errors.
-    let watching = tokio::spawn(async move {
-        let began = Instant::now();
-        for _ in 0..20 {
-            let told = observer.changed().await;
-            assert!(
-                matches!(told, Err(LockError::ShuttingDown { .. })),
-                "{told:?}"
-            );
-        }
-        began.elapsed()
+    let leader = locks.elect("scheduler").campaign().await.unwrap();
+    observer.changed().await.unwrap();
+    let told = tokio::spawn(async move {
+        let told = observer.changed().await;
+        (told, Instant::now(), observer)
     });
     settle().await;
-    locks.shutdown().await;
-    assert!(watching.await.unwrap() > 5 * SECOND);
+    let began = Instant::now();
+    let owner = async move {
+        leader.closing().await;
+        leader.resign().await
+    };
+    let ((), resigned) = tokio::join!(locks.shutdown(), owner);
+    resigned.unwrap();
+    let (told, at, mut observer) = told.await.unwrap();
+    assert!(matches!(told, Err(LockError::ShuttingDown { .. })));
+    assert!(at - began < 10 * MS, "{:?}", at - began);
+    for _ in 0..20 {
+        let told = observer.changed().await;
+        assert!(matches!(told, Err(LockError::ShuttingDown { .. })));
+    }
+    assert!(at.elapsed() > 5 * SECOND, "{:?}", at.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_sees_a_leader_soon_who_follows_another_at_once() {
+    let store = MemoryStore::new();
+    let manager = || LockManager::builder().memory_store(&store).in_memory();
+    let (locks, other, third) = (manager().unwrap(), manager().unwrap(), manager().unwrap());
+    let mut observer = third.elect("scheduler").observe();
+    for _ in 0..20 {
+        let leader = locks.elect("scheduler").campaign().await.unwrap();
+        while observer.changed().await.unwrap().is_none() {}
+        leader.resign().await.unwrap();
+        assert_eq!(observer.changed().await.unwrap(), None);
+        // Nobody tells of this.
+        let next = other.elect("scheduler").campaign().await.unwrap();
+        let elected = Instant::now();
+        let seen = observer.changed().await.unwrap();
+        assert_eq!(seen.unwrap().manager_id(), other.id());
+        assert!(elected.elapsed() < 100 * MS, "{:?}", elected.elapsed());
+        next.resign().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
