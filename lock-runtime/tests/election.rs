@@ -108,7 +108,8 @@ async fn a_campaign_waits_through_an_outage_for_as_long_as_it_lasts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_campaign_comes_back_when_too_many_wait() {
-    let builder = LockManager::builder().max_waiters_per_key(1);
+    // The manager's wait is not that of a campaign.
+    let builder = LockManager::builder().max_waiters_per_key(1).wait(MS);
     let locks = builder.in_memory().unwrap();
     let election = locks.elect("scheduler");
     let first = election.campaign().await.unwrap();
@@ -119,8 +120,11 @@ async fn a_campaign_comes_back_when_too_many_wait() {
     let third = tokio::spawn(election.campaign());
     sleep(HOUR).await;
     assert!(!second.is_finished() && !third.is_finished());
+    let resigned = Instant::now();
     first.resign().await.unwrap();
-    second.await.unwrap().unwrap().resign().await.unwrap();
+    let second = second.await.unwrap().unwrap();
+    assert!(resigned.elapsed() < 10 * MS, "{:?}", resigned.elapsed());
+    second.resign().await.unwrap();
     // Its longest pause, with the most that chance makes of it.
     let third = timeout(15 * SECOND, third).await.unwrap();
     third.unwrap().unwrap().resign().await.unwrap();
@@ -322,23 +326,24 @@ async fn an_observer_that_fails_pauses_before_it_asks_again() {
         observer.changed().await.unwrap_err();
     }
     assert!(began.elapsed() > 5 * SECOND, "{:?}", began.elapsed());
-    control.come_back();
-    observer.changed().await.unwrap();
-    // A shutdown is told at once, and then no faster than other errors.
-    let leader = locks.elect("scheduler").campaign().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_tells_of_a_shutdown_at_once_and_then_no_faster_than_of_other_errors() {
+    let store = MemoryStore::new();
+    let manager = || LockManager::builder().memory_store(&store).in_memory();
+    let (locks, other) = (manager().unwrap(), manager().unwrap());
+    let leader = other.elect("scheduler").campaign().await.unwrap();
+    let mut observer = locks.elect("scheduler").observe();
     observer.changed().await.unwrap();
     let told = tokio::spawn(async move {
         let told = observer.changed().await;
         (told, Instant::now(), observer)
     });
-    settle().await;
+    // Not at one of its looks.
+    sleep(HOUR + 100 * MS).await;
     let began = Instant::now();
-    let owner = async move {
-        leader.closing().await;
-        leader.resign().await
-    };
-    let ((), resigned) = tokio::join!(locks.shutdown(), owner);
-    resigned.unwrap();
+    locks.shutdown().await;
     let (told, at, mut observer) = told.await.unwrap();
     assert!(matches!(told, Err(LockError::ShuttingDown { .. })));
     assert!(at - began < 10 * MS, "{:?}", at - began);
@@ -347,6 +352,7 @@ async fn an_observer_that_fails_pauses_before_it_asks_again() {
         assert!(matches!(told, Err(LockError::ShuttingDown { .. })));
     }
     assert!(at.elapsed() > 5 * SECOND, "{:?}", at.elapsed());
+    assert!(leader.is_leader());
 }
 
 #[tokio::test(start_paused = true)]
@@ -371,19 +377,29 @@ async fn an_observer_sees_a_leader_soon_who_follows_another_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_sees_the_end_of_a_lease_that_nobody_renews() {
+async fn an_observer_sees_the_end_of_a_lease_that_nobody_renews_and_the_next_leader_soon() {
     let store = MemoryStore::new();
     let locks = LockManager::builder().memory_store(&store).in_memory();
+    let election = locks.unwrap().elect("scheduler");
     let (crashing, control) = test_util::of(LockManager::builder().memory_store(&store)).unwrap();
+    let mut observer = election.observe();
+    assert_eq!(observer.changed().await.unwrap(), None);
+    // Its looks are a second apart by then.
+    let unchanged = timeout(HOUR / 60, observer.changed()).await;
+    assert!(unchanged.is_err(), "{unchanged:?}");
     let leader = crashing.elect("scheduler").campaign().await.unwrap();
-    let mut observer = locks.unwrap().elect("scheduler").observe();
     assert!(observer.changed().await.unwrap().is_some());
     control.go_away();
     let began = Instant::now();
     assert_eq!(observer.changed().await.unwrap(), None);
     let took = began.elapsed();
-    assert!(took > 29 * SECOND && took < 31 * SECOND, "{took:?}");
+    assert!(took > 28 * SECOND && took < 31 * SECOND, "{took:?}");
     assert!(!leader.is_leader(), "it knew before");
+    let next = election.campaign().await.unwrap();
+    let elected = Instant::now();
+    assert!(observer.changed().await.unwrap().is_some());
+    assert!(elected.elapsed() < 100 * MS, "{:?}", elected.elapsed());
+    next.resign().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
