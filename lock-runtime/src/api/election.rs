@@ -141,9 +141,9 @@ impl Election {
     }
 
     /// Campaigns, and runs `body` while it leads. When the leadership is lost, the body is dropped at its current
-    /// `.await`, as in [`run`](LockRequest::run), and the campaign begins again after a jittered pause: 0.1 s, twice as
-    /// much after each term of less than 10 s, and 10 s at most. When the body ends, it resigns and returns the body's
-    /// value: a body that is to run for ever loops.
+    /// `.await`, as in [`run`](LockRequest::run), and the campaign begins again after a pause: about 0.1 s, twice as much
+    /// after each term of less than 10 s, and about 10 s at most. Candidates that wait are elected meanwhile. When the
+    /// body ends, the leader resigns, and the body's value is the answer: a body that is to run for ever loops.
     ///
     /// The body is made anew for each term. As an `async` closure it can borrow what is around it, but neither own nor
     /// change that: `tokio::spawn(async move { election.lead(async |lease| work(&database, lease).await).await })`.

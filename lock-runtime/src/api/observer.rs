@@ -22,8 +22,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Watches who leads, one change after the other. Made by [`Election::observe`](crate::Election::observe).
 ///
 /// It asks the store when it hears of a resignation or a forced release, when the leader's lease would be over, and
-/// about once a second: that somebody was elected is told to nobody. So a new leader is seen within a second or so. One
-/// who led in between may be missed, and so may one who took over inside the same process.
+/// about once a second, because the store tells nobody of an election. So a new leader is seen within a second or so.
+/// One who led in between can be missed, and so can one who took over inside the same process.
 ///
 /// ```
 /// # use lock_runtime::{LockError, LockManager};
@@ -88,11 +88,11 @@ impl LeaderObserver {
     /// and so does the one after an error. `None`: nobody leads.
     ///
     /// # Errors
-    /// As [`LockManager::inspect`]. The observation goes on: the next call asks again, after a pause of a second at
-    /// most. [`LockError::is_retryable`] says whether that can help.
+    /// As [`LockManager::inspect`]. The observation goes on: the next call asks again, after a pause of about a second
+    /// at most. [`LockError::is_retryable`] says whether that can help.
     ///
     /// # Cancel safety
-    /// May be dropped and called again: no change is missed.
+    /// May be dropped and called again at any time: the next call tells what this one would have told.
     pub async fn changed(&mut self) -> Result<Option<HolderInfo>, LockError> {
         loop {
             self.until_next_look().await;
