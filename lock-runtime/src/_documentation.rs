@@ -32,6 +32,7 @@ macro_rules! links {
 [README.md]: crate::_documentation#in-the-repository
 [DESIGN.md#what-does-a-cycle-cost]: crate::_documentation#in-the-repository
 [benchmarks.md]: crate::_documentation#in-the-repository
+[cron-once]: crate::_documentation#in-the-repository
 [examples]: crate::_documentation#in-the-repository
 [fenced-writes]: crate::_documentation#in-the-repository
 [flash-sale]: crate::_documentation#in-the-repository
@@ -58,6 +59,8 @@ macro_rules! links {
 [testing.md]: crate::_documentation::testing
 [threat-model.md]: crate::_documentation::threat_model
 
+[Leader]: crate::Leader
+[Lease::closing]: crate::Lease::closing
 [Lease::current]: crate::Lease::current
 [Lease::scope]: crate::Lease::scope
 [LockError]: crate::LockError
@@ -65,11 +68,15 @@ macro_rules! links {
 [LockManagerBuilder]: crate::LockManagerBuilder
 [MemoryStore]: crate::MemoryStore
 [as_global]: crate::LockManager::as_global
+[campaign]: crate::Election::campaign
+[elect]: crate::LockManager::elect
 [fair]: crate::LockManager::fair
 [fenced]: crate::LockManager::fenced
 [latch]: crate::LockManager::latch
+[lead]: crate::Election::lead
 [multi]: crate::LockManager::multi
 [mutex]: crate::LockManager::mutex
+[observe]: crate::Election::observe
 [plain_semaphore]: crate::LockManager::plain_semaphore
 [read]: crate::LockManager::read
 [run]: crate::LockRequest::run

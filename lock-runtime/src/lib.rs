@@ -52,7 +52,8 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! * [`LockManager`] makes requests: [`mutex`](LockManager::mutex), [`fair`](LockManager::fair),
 //!   [`read`](LockManager::read) and [`write`](LockManager::write), [`fenced`](LockManager::fenced),
 //!   [`multi`](LockManager::multi), [`semaphore`](LockManager::semaphore),
-//!   [`plain_semaphore`](LockManager::plain_semaphore) and [`latch`](LockManager::latch).
+//!   [`plain_semaphore`](LockManager::plain_semaphore) and [`latch`](LockManager::latch); and
+//!   [`elect`](LockManager::elect)s a leader among processes.
 //!   [The guide](_documentation::guide#kinds-of-locks) says what each kind is.
 //! * [`LockManagerBuilder`] lists all options with their defaults and trade-offs: lease 30 s, wait 10 s, namespace
 //!   `lock:`, tokens on. [`LockManagerBuilder::quorum`] keeps mutexes at a majority of several independent stores, as in
@@ -121,12 +122,14 @@ mod values;
 
 pub use api::builder::LockManagerBuilder;
 pub use api::convert::{FromLockError, Skipped};
+pub use api::election::{Election, Leader};
 pub use api::guard::LockGuard;
 pub use api::info::{HolderInfo, LockInfo};
 pub use api::latch::{Latch, LatchRequest};
 pub use api::lease::{Lease, Lost, Member};
 pub use api::manager::LockManager;
 pub use api::multi::MultiRequest;
+pub use api::observer::LeaderObserver;
 pub use api::plain_semaphore::{PlainRequest, PlainSemaphore};
 pub use api::quorum::QuorumNode;
 pub use api::request::LockRequest;

@@ -79,6 +79,11 @@ impl LockGuard {
         self.handles.held().clone().over()
     }
 
+    /// Resolves when the manager begins to shut down: see [`Lease::closing`].
+    pub fn closing(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.handles.held().clone().closing()
+    }
+
     /// Extends the lease to `lease` from now, if that is longer than what is left. Needed only with
     /// `auto_renew(false)`, or to get more slack than the lease gives.
     ///

@@ -58,14 +58,23 @@ pub struct HolderInfo {
     text: String,
 }
 
+/// In the place of what is not shown.
+const HIDDEN: char = '…';
+
 impl HolderInfo {
     fn new(id: &str) -> HolderInfo {
         let client: String = id.chars().take(8).collect();
         let number = id.rsplit_once(':').map_or("", |(_, number)| number);
         let number: String = number.chars().take(20).collect();
         HolderInfo {
-            text: format!("{client}…:{number}"),
+            text: format!("{client}{HIDDEN}:{number}"),
         }
+    }
+
+    /// Which manager holds: its [`LockManager::id`](crate::LockManager::id). Of a Redisson client, the first eight
+    /// digits of its id.
+    pub fn manager_id(&self) -> &str {
+        self.text.split(HIDDEN).next().unwrap_or_default()
     }
 }
 

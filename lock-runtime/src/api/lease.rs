@@ -86,6 +86,41 @@ impl Lease {
         Lost::new(self.held().clone())
     }
 
+    /// Resolves when the manager begins to shut down. A body that ends by itself then ends in good order: after
+    /// [`shutdown_grace`](crate::LockManagerBuilder::shutdown_grace), 10 s by default, the shutdown ends it as lost. Of
+    /// several locks that are held as one, the first manager that shuts down counts.
+    ///
+    /// The future does not keep the lock. It resolves whether the hold still lives or not.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lock_runtime::{LockError, LockManager};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// # let manager = locks.clone();
+    /// # tokio::spawn(async move {
+    /// #     tokio::time::sleep(Duration::from_secs(3)).await;
+    /// #     manager.shutdown().await;
+    /// # });
+    /// let mut every = tokio::time::interval(Duration::from_secs(1));
+    /// let import = locks.mutex("import").run(async |lease| loop {
+    ///     tokio::select! {
+    ///         () = lease.closing() => return "in good order",
+    ///         _ = every.tick() => println!("a step, which is not cut in half"),
+    ///     }
+    /// });
+    /// assert_eq!(import.await?, "in good order");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn closing(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.held().clone().closing()
+    }
+
     /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the hold on to a
     /// spawned task, `tokio::spawn(lease.scope(work))`, which then counts as nested in it. Other holds that this one
     /// was acquired under are not passed on with it: `outer.scope(inner.scope(work))` passes both.

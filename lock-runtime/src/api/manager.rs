@@ -218,8 +218,8 @@ impl LockManager {
         Ok(key)
     }
 
-    /// Ends the manager in order: admits nobody and sends waiters away ([`LockError::ShuttingDown`]); lets holds end
-    /// by themselves for the grace period, renewing them; then ends the rest as lost ([`LostReason::Shutdown`]),
+    /// Ends the manager in order: admits nobody and sends waiters away ([`LockError::ShuttingDown`]); tells those who
+    /// hold ([`Lease::closing`](crate::Lease::closing)); lets holds end by themselves for the grace period, renewing them; then ends the rest as lost ([`LostReason::Shutdown`]),
     /// which drops protected bodies; waits up to 2 s for these and for the releases under way; stops the watchdog.
     ///
     /// A guard that a caller holds by hand is lost after the grace period, too, but only its owner can drop it. The

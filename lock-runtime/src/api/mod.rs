@@ -2,6 +2,7 @@
 
 pub(crate) mod builder;
 pub(crate) mod convert;
+pub(crate) mod election;
 mod global;
 pub(crate) mod guard;
 pub(crate) mod info;
@@ -10,6 +11,7 @@ pub(crate) mod lease;
 pub(crate) mod macro_support;
 pub(crate) mod manager;
 pub(crate) mod multi;
+pub(crate) mod observer;
 pub(crate) mod plain_semaphore;
 pub(crate) mod quorum;
 pub(crate) mod request;

@@ -3,6 +3,8 @@
 //! `holder step URL KEY LEASE_MILLIS` runs a body under the lock. Two witnesses report with the machine's clock: the
 //! body's steps (`step NANOS`), and a thread that asks the lease without the runtime (`sure NANOS`, once `over NANOS`).
 //! It says `held TOKEN` first, and at its end `ended` and what `run` returned.
+//! `holder lead URL NAME LEASE_MILLIS` leads, says `leads`, and on SIGTERM shuts down and says `ended` and what `lead`
+//! returned.
 //! `holder permits URL SEMAPHORE PERMITS LEASE_MILLIS` leases permits, says `held` and keeps them.
 //! `holder connect URL` connects, takes a lock, releases it, and says `ok` or `error` and the error.
 //!
@@ -13,6 +15,7 @@ use std::time::Duration;
 
 use lock_runtime::{Lease, LockError, LockManager};
 use tests::history::now_ns;
+use tokio::signal::unix::{SignalKind, signal};
 
 const STEP: Duration = Duration::from_millis(5);
 
@@ -25,6 +28,11 @@ async fn main() -> ExitCode {
             let lease = Duration::from_millis(lease.parse().expect("milliseconds"));
             end_with_the_input();
             step(url, key, lease).await;
+        }
+        ["lead", url, name, lease] => {
+            let lease = Duration::from_millis(lease.parse().expect("milliseconds"));
+            end_with_the_input();
+            lead(url, name, lease).await;
         }
         ["permits", url, name, permits, lease] => {
             let lease = Duration::from_millis(lease.parse().expect("milliseconds"));
@@ -66,6 +74,23 @@ async fn step(url: &str, key: &str, lease: Duration) {
     let outcome: Result<(), LockError> = outcome;
     println!("ended {outcome:?}");
     std::future::pending::<()>().await;
+}
+
+async fn lead(url: &str, name: &str, lease: Duration) {
+    let mut terminate = signal(SignalKind::terminate()).expect("a signal handler");
+    let locks = LockManager::connect(url).await.expect("connect");
+    let election = locks.elect(name).lease(lease);
+    let leading = election.lead(async |lease| {
+        println!("leads");
+        lease.closing().await;
+        "in good order"
+    });
+    let shutdown = async {
+        terminate.recv().await;
+        locks.shutdown().await;
+    };
+    let (outcome, ()) = tokio::join!(leading, shutdown);
+    println!("ended {outcome:?}");
 }
 
 fn watch(lease: &Lease) {

@@ -1,6 +1,7 @@
 //! What locks do, on every store: the suites that a store has to pass.
 
 mod counters;
+mod election;
 mod exclusion;
 mod fair;
 mod fenced;
@@ -17,5 +18,6 @@ mod read_write_nested;
 mod reentry;
 mod release;
 mod semaphore;
+mod ticks;
 mod tokens;
 mod waiting;

@@ -3,10 +3,10 @@
 use std::fmt::Debug;
 
 use lock_runtime::{
-    FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo,
-    LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member,
-    MemoryStore, MultiRequest, Outcome, PlainRequest, PlainSemaphore, Protect, QuorumNode,
-    Replicas, Scope, Semaphore, StoreError,
+    Election, FencingToken, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease,
+    LockError, LockGuard, LockInfo, LockManager, LockManagerBuilder, LockMode, LockName,
+    LockRequest, Lost, LostReason, Member, MemoryStore, MultiRequest, Outcome, PlainRequest,
+    PlainSemaphore, Protect, QuorumNode, Replicas, Scope, Semaphore, StoreError,
 };
 
 type Body = std::future::Ready<()>;
@@ -24,20 +24,20 @@ macro_rules! each {
 #[test]
 fn public_types_are_send_sync_and_debug() {
     each!(sent_and_shared:
-        FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo, LockManager,
-        LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
+        Election, FencingToken, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard,
+        LockInfo, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
         MultiRequest, Outcome<()>,
         PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
     );
     each!(shown:
-        FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo, LockManager,
-        LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
+        Election, FencingToken, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard,
+        LockInfo, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
         MultiRequest, Outcome<()>,
         Protect<Body>, PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
     );
     each!(cloned:
-        FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockManager, LockManagerBuilder,
-        LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, Outcome<()>,
+        Election, FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockManager,
+        LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, Outcome<()>,
         PlainRequest, PlainSemaphore, QuorumNode, Replicas, Semaphore, StoreError,
     );
     each!(an_error: LockError, StoreError);
@@ -74,7 +74,15 @@ async fn futures_are_send() {
     sent(&latch.count_down());
     sent(&latch.opened().wait_forever());
     sent(&latch.opened().into_future());
+    let election = locks.elect("e");
+    sent(&election.campaign());
+    sent(&election.lead(async |_| {}));
+    sent(&election.observe().changed());
+    let leader = election.campaign().await.unwrap();
+    sent(&leader.closing());
+    sent(&leader.resign());
     let mut guard = request().acquire().await.unwrap();
+    sent(&guard.closing());
     sent(&guard.downgrade());
     sent(&guard.renew(std::time::Duration::from_secs(30)));
     sent(&guard.lost().wait());

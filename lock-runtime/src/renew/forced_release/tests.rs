@@ -42,7 +42,14 @@ fn hold(ids: &HolderIds, kind: Kind) -> Arc<Hold> {
         token: None,
         sent_at: clock::now(),
     };
-    Hold::new(Arc::new(key), None, ids.fresh(), hold_options, granted)
+    Hold::new(
+        Arc::new(key),
+        None,
+        ids.fresh(),
+        hold_options,
+        granted,
+        Arc::default(),
+    )
 }
 
 fn watched(watch: &Watch, ids: &HolderIds, kind: Kind) -> Arc<Hold> {
