@@ -404,6 +404,15 @@ impl Fault {
         )
     }
 
+    /// With the server's address where the error has no other place for it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn at(self, server: &str) -> Fault {
+        match self {
+            Fault::Impossible(why) => Fault::Impossible(format!("`{server}`: {why}")),
+            fault => fault,
+        }
+    }
+
     /// A semaphore has fewer permits in all than a request wants; `None` if none were ever set.
     pub(crate) fn not_so_many_permits(name: &str, all: Option<i64>) -> Fault {
         match all {
