@@ -137,6 +137,7 @@ async fn a_url_without_a_known_scheme_is_told_which_there_are() {
         "redis:localhost:6379",
         "hunter2",
         "hunter2://localhost",
+        "postgres://me:hunter2/x@localhost/",
     ] {
         assert_says(
             url,
@@ -346,6 +347,31 @@ async fn servers_that_cannot_keep_locks_say_what_to_connect_to_instead() {
         assert_says("lazy", &error.unwrap_err(), Config, &says);
         assert!(waited < 2_000 * MS, "no wait can help: {waited:?}");
     }
+}
+
+/// It has all keys, so it is of use, though scripts have keys of one slot only.
+#[tokio::test]
+async fn a_cluster_of_one_master_is_used_as_one_server_and_told_by_what_it_cannot_do() {
+    let cluster = RedisCluster::builder().masters(1).start().await;
+    let node = cluster.nodes[0].url();
+    let locks = LockManager::connect(&node).await.unwrap();
+    // Some of them share a script, whatever their slots.
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..100 {
+        let request = locks.mutex(format!("k{task}"));
+        tasks.spawn(async move { request.acquire().await.unwrap().release().await });
+    }
+    while let Some(released) = tasks.join_next().await {
+        released.unwrap().unwrap();
+    }
+    let apart = [locks.mutex("a"), locks.mutex("b")];
+    let error = locks.multi(apart).acquire().await.unwrap_err();
+    assert_says(
+        "multi",
+        &error,
+        Config,
+        &["CROSSSLOT", "`redis-cluster://`"],
+    );
 }
 
 #[tokio::test]

@@ -43,8 +43,12 @@ impl Target {
             )));
         };
         let scheme = scheme.to_ascii_lowercase();
-        let target = Target::of_scheme(&scheme, url, rest);
-        target.map_err(|refused| url::unescaped(rest).unwrap_or(refused))
+        match Target::of_scheme(&scheme, url, rest) {
+            Err(refused) if SCHEMES.contains(&format!("`{scheme}://`")) => {
+                Err(url::unescaped(rest).unwrap_or(refused))
+            }
+            target => target,
+        }
     }
 
     fn of_scheme(scheme: &str, url: &str, rest: &str) -> Result<Target, LockError> {
