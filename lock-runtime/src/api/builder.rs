@@ -129,8 +129,8 @@ impl LockManagerBuilder {
     }
 
     /// Whether [`connect`](Self::connect) returns before a server was reached. Default off: it fails fast. With `true`,
-    /// a server that is too old, or refused by [`strict`](Self::strict), is told by the first call, as
-    /// [`LockError::Denied`].
+    /// the first call says at once what `connect` would say and no retry can help, such as a server that is too old, or
+    /// refused by [`strict`](Self::strict).
     pub fn lazy(mut self, on: bool) -> Self {
         self.options.lazy = on;
         self
@@ -211,8 +211,10 @@ impl LockManagerBuilder {
     /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O; then
     /// [`LockError::Unavailable`] if the server does not answer each step within the call timeout, or 5 s if that is
     /// less, [`LockError::Denied`] if it refuses the login or a command that locks need, and
-    /// [`LockError::InvalidConfig`] if it is older than 7.0, may evict locks where [`strict`](Self::strict) is on, or does
-    /// not fit the URL or [`replicas`](Self::replicas). [`LockError::InvalidConfig`] also without a tokio runtime.
+    /// [`LockError::InvalidConfig`] if it is older than 7.0, may evict locks where [`strict`](Self::strict) is on, does
+    /// not fit the URL or [`replicas`](Self::replicas), or is behind a proxy that does not serve SUBSCRIBE.
+    /// [`LockError::InvalidConfig`] also without a tokio runtime. Each names the server, never the password, and says what
+    /// to do: the book has [the table](crate::_documentation::redis#errors-at-connect).
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.

@@ -16,6 +16,7 @@ use crate::values::key::Key;
 use crate::values::kind::{Kind, LockMode};
 use crate::values::ttl::Ttl;
 
+mod clash;
 pub(crate) mod connect;
 mod counters;
 pub(crate) mod kit;
@@ -26,6 +27,9 @@ pub(crate) mod redis;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::clash::not_as_asked;
+pub(crate) use self::clash::{Asked, Found, clash};
 pub(crate) use self::counters::{CounterKind, CounterRef, Counters};
 
 /// For how long one question of a waiting writer keeps further readers out. Longer than the pause between two of
@@ -402,6 +406,15 @@ impl Fault {
             self,
             Fault::NotDone(_) | Fault::TooFew(_) | Fault::Unknown(_)
         )
+    }
+
+    /// With the server's address where the error has no other place for it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn at(self, server: &str) -> Fault {
+        match self {
+            Fault::Impossible(why) => Fault::Impossible(format!("`{server}`: {why}")),
+            fault => fault,
+        }
     }
 
     /// A semaphore has fewer permits in all than a request wants; `None` if none were ever set.

@@ -94,13 +94,14 @@ pub enum LockError {
         /// What is wrong and what would be right.
         why: String,
     },
-    /// The key exists and is not this kind of lock, or not what such a lock needs beside it. It was left as it is.
+    /// The key exists and is another kind of lock or no lock, or not what such a lock needs beside it. It was left as it is.
     #[error("key `{}` is not what it should be: {}", Escaped(key), Escaped(why))]
     #[non_exhaustive]
     ForeignKey {
         /// The key as the store knows it.
         key: String,
-        /// What was found there. If it keeps other locks from being taken, too: what to do about it.
+        /// What was found there, and what was asked for: `it is a semaphore; you asked for a mutex`. If it keeps other
+        /// locks from being taken, too: what to do about it.
         why: String,
     },
     /// A semaphore has no permits: nobody set them, or the store lost them. Call

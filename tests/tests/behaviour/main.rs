@@ -1,5 +1,6 @@
 //! What locks do, on every store: the suites that a store has to pass.
 
+mod clash;
 mod counters;
 mod election;
 mod exclusion;

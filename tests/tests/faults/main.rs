@@ -5,6 +5,7 @@ mod acl;
 mod acl_groups;
 mod busy;
 mod cancel;
+mod connect;
 mod counters;
 mod crowds;
 mod exclusion;

@@ -12,7 +12,7 @@ use super::fair;
 use super::permits::Permits;
 use super::read_write::ReadWrite;
 use super::topic::{Ear, Topic};
-use crate::backend::{AcquireRequest, EventSink, Fault, Snapshot, Spare};
+use crate::backend::{AcquireRequest, Asked, EventSink, Fault, Found, Snapshot, Spare, clash};
 use crate::values::clock::{self, Moment};
 use crate::values::fence::{FencingToken, TokenRange};
 use crate::values::key::Key;
@@ -284,11 +284,14 @@ impl State {
 pub(super) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The fault of a key that is something else.
-pub(super) fn foreign(key: &Key, why: &str) -> Fault {
-    Fault::Foreign {
-        key: key.raw().to_owned(),
-        why: why.to_owned(),
-    }
+pub(super) fn foreign(key: &Key, found: &Entry, asked: Asked) -> Fault {
+    let found = match found {
+        Entry::Exclusive(_) => Found::Exclusive,
+        Entry::ReadWrite(_) => Found::ReadWrite,
+        Entry::Permits(permits) if permits.leased() > 0 => Found::Semaphore,
+        Entry::Permits(_) => Found::Counter,
+    };
+    clash(key, found, asked)
 }
 
 /// When an operation is carried out, and when it was asked for.

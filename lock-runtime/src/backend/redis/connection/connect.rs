@@ -14,7 +14,7 @@ use super::target::Target;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::kit::uptime::Uptime;
 use crate::backend::redis::cluster::{Cluster, Seeds, Subscriptions};
-use crate::backend::redis::pubsub::subscribe::Subscriber;
+use crate::backend::redis::pubsub::subscribe::{FirstTry, Subscriber};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::router::Nodes;
 use crate::backend::redis::{GONE, Inner, RedisBackend, sentinel};
@@ -114,7 +114,7 @@ impl RedisBackend {
         };
         let link = supervisor.start(first);
         let topics = Arc::new(Topics::default());
-        let (tried, mut first_try) = watch::channel(false);
+        let (tried, mut first_try) = watch::channel(FirstTry::UnderWay);
         let subscriber = Subscriber {
             target: target.clone(),
             topics: topics.clone(),
@@ -129,9 +129,14 @@ impl RedisBackend {
             handle.spawn(sentinel::watch(sentinels, timeout, closed.subscribe()));
         }
         if !settings.lazy {
-            // So that a forced release right after the first acquire is heard. Not needed to hold locks.
-            let tried = first_try.wait_for(|tried| *tried);
-            let _ = tokio::time::timeout(settings.call_timeout, tried).await;
+            // So that a forced release right after the first acquire is heard. A connection and SUBSCRIBE, each in its
+            // own time. Not needed to hold locks: only what would fail again and again is refused.
+            let tried = first_try.wait_for(|tried| !matches!(tried, FirstTry::UnderWay));
+            if let Ok(Ok(tried)) = tokio::time::timeout(settings.call_timeout * 2, tried).await
+                && let FirstTry::NoPubSub(fault) = &*tried
+            {
+                return Err(fault.clone().into_error(target.shown()));
+            }
         }
         let inner = Arc::new(Inner {
             target,

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, PushInfo, Value};
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, PushInfo, Value};
 
+use super::refused::Attempt;
 use super::target::{Place, Target};
 use crate::backend::Fault;
 use crate::backend::redis::scripting;
@@ -41,7 +42,9 @@ pub(crate) async fn open(
 ) -> Result<Dialed, Fault> {
     match target.place() {
         Place::Fixed(info) => Ok(Dialed {
-            connection: connect(ConnectionInfo::clone(info), timeout, on_push).await?,
+            connection: connect(ConnectionInfo::clone(info), timeout, on_push)
+                .await
+                .map_err(|fault| fault.at(target.shown()))?,
             master: None,
         }),
         Place::Cluster(_) | Place::Nowhere => Err(Fault::NotDone(StoreError::new(
@@ -75,6 +78,7 @@ fn of_master(fault: Fault, sentinels: &Sentinels, named: &Named) -> Fault {
     match fault {
         Fault::NotDone(source) | Fault::Unknown(source) => Fault::NotDone(explained(source)),
         Fault::Denied(source) => Fault::Denied(explained(source)),
+        Fault::Impossible(why) => Fault::Impossible(explained(StoreError::new(why)).to_string()),
         fault => fault,
     }
 }
@@ -137,9 +141,8 @@ pub(crate) async fn connect(
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<MultiplexedConnection, Fault> {
-    let tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-    let fault = |error: &redis::RedisError| faults::of_connecting(error, tls);
-    let client = Client::open(info).map_err(|error| fault(&error))?;
+    let attempt = Attempt::of(&info);
+    let client = Client::open(info).map_err(|error| attempt.fault(&error))?;
     // Every call has its own timeout, so the connection needs none.
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -156,10 +159,8 @@ pub(crate) async fn connect(
     .await
     {
         Ok(Ok(connection)) => Ok(connection),
-        Ok(Err(error)) => Err(fault(&error)),
-        Err(_) => Err(Fault::NotDone(StoreError::new(format!(
-            "no connection within {timeout:?}"
-        )))),
+        Ok(Err(error)) => Err(attempt.fault(&error)),
+        Err(_) => Err(attempt.silent(timeout)),
     }
 }
 

@@ -186,9 +186,30 @@ impl Link {
                 if sampled {
                     self.learn_round_trip(now.elapsed());
                 }
-                answer
+                // Those who share a script ask again by themselves.
+                match once {
+                    true => answer,
+                    false => answer.map_err(|fault| self.elsewhere(fault)),
+                }
             }
             Err(_) => Err(self.unanswered()),
+        }
+    }
+
+    /// What a server by itself cannot have said: it is a node of a cluster, and another one has the key, or the keys are
+    /// of several slots. A cluster's own links follow.
+    fn elsewhere(&self, fault: Fault) -> Fault {
+        match &fault {
+            Fault::NotDone(source) if self.address.is_none() => {
+                let text = source.to_string();
+                match text.split(' ').next() {
+                    Some("MOVED" | "CROSSSLOT") => Fault::Impossible(format!(
+                        "the server is a node of a Redis Cluster and cannot serve this: use `redis-cluster://` ({text})"
+                    )),
+                    _ => fault,
+                }
+            }
+            _ => fault,
         }
     }
 

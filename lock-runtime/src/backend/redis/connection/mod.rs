@@ -7,6 +7,8 @@ pub(crate) mod dial;
 pub(crate) mod group;
 pub(crate) mod link;
 pub(crate) mod opened;
+pub(crate) mod refused;
 pub(crate) mod supervisor;
 pub(crate) mod target;
 pub(crate) mod uptime;
+pub(crate) mod url;

@@ -154,21 +154,25 @@ impl Supervisor {
     }
 
     async fn attempt(&mut self) -> Result<Opened, Fault> {
-        let opened = async {
-            let opened = Opened::open(&self.target, self.check.timeout, &self.clock).await?;
-            self.check.look_at_birth(&opened.connection).await?;
-            Ok(opened)
-        };
-        let opened = opened.await.map_err(|fault| match fault {
-            // The sentinels may be being set up anew, a name may lead to another server soon.
+        let is_first = self.checked.is_none() && self.member.is_none();
+        // The sentinels may be being set up anew, a name may lead to another server soon.
+        let passing = |fault| match fault {
             Fault::Impossible(why) => Fault::NotDone(StoreError::new(why)),
             fault => fault,
+        };
+        let opened = Opened::open(&self.target, self.check.timeout, &self.clock).await;
+        let opened = opened.map_err(|fault| match is_first {
+            // A server that was never of use: it is told as `connect` tells it.
+            true => fault,
+            false => passing(fault),
         })?;
+        let looked = self.check.look_at_birth(&opened.connection).await;
+        looked.map_err(passing)?;
         if self.checked.as_ref() != Some(&opened.master) {
             self.check
                 .run(&opened.connection, &self.clock)
                 .await
-                .map_err(check::Refusal::into_fault)?;
+                .map_err(|fault| fault.at(self.target.shown()))?;
             self.checked = Some(opened.master.clone());
         }
         Ok(opened)

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
+use super::url::{self, NO_FRAGMENT};
 use crate::backend::redis::cluster::{self, Seeds};
 use crate::backend::redis::sentinel::{self, Sentinels};
 use crate::values::error::LockError;
@@ -38,33 +39,42 @@ impl Target {
     pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err(invalid(format!(
-                "the URL has no scheme; there are {SCHEMES}"
+                "the URL does not begin with a scheme and `://`; there are {SCHEMES}"
             )));
         };
         let scheme = scheme.to_ascii_lowercase();
-        match scheme.as_str() {
+        match Target::of_scheme(&scheme, url, rest) {
+            Err(refused) if SCHEMES.contains(&format!("`{scheme}://`")) => {
+                Err(url::unescaped(rest).unwrap_or(refused))
+            }
+            target => target,
+        }
+    }
+
+    fn of_scheme(scheme: &str, url: &str, rest: &str) -> Result<Target, LockError> {
+        match scheme {
             "redis" | "redis+unix" | "unix" => {}
-            "redis-sentinel" => return Target::behind_sentinels(rest, &scheme, false),
+            "redis-sentinel" => return Target::behind_sentinels(rest, scheme, false),
             "rediss" if cfg!(feature = "tls-rustls") => {}
             "rediss-sentinel" if cfg!(feature = "tls-rustls") => {
-                return Target::behind_sentinels(rest, &scheme, true);
+                return Target::behind_sentinels(rest, scheme, true);
             }
             "rediss-cluster" if cfg!(feature = "tls-rustls") => {
-                return Target::of_cluster(rest, &scheme, true);
+                return Target::of_cluster(rest, scheme, true);
             }
             "rediss" | "rediss-sentinel" | "rediss-cluster" => {
                 return Err(invalid(format!(
                     "`{scheme}://` needs the cargo feature `tls-rustls` of `lock-runtime`"
                 )));
             }
-            "redis-cluster" => return Target::of_cluster(rest, &scheme, false),
+            "redis-cluster" => return Target::of_cluster(rest, scheme, false),
             _ => {
                 return Err(invalid(format!(
                     "an unknown URL scheme; there are {SCHEMES}"
                 )));
             }
         }
-        let unix = matches!(scheme.as_str(), "redis+unix" | "unix");
+        let unix = matches!(scheme, "redis+unix" | "unix");
         let Some(parsed) = redis::parse_redis_url(url) else {
             return Err(invalid(format!(
                 "the URL is malformed; it should look like `{}`",
@@ -72,9 +82,7 @@ impl Target {
             )));
         };
         if parsed.fragment().is_some() {
-            return Err(invalid(
-                "a URL takes no fragment; in particular, TLS certificates are always verified",
-            ));
+            return Err(invalid(NO_FRAGMENT));
         }
         let known: &[&str] = if unix {
             &["db", "user", "pass", "protocol"]
@@ -100,7 +108,7 @@ impl Target {
                 example(unix)
             ))
         })?;
-        Target::new(info, &scheme)
+        Target::new(info, scheme)
     }
 
     fn new(info: ConnectionInfo, scheme: &str) -> Result<Target, LockError> {
@@ -112,11 +120,7 @@ impl Target {
             ConnectionAddr::Unix(path) => format!("{scheme}://{}?db={db}", path.display()),
             address => format!("{scheme}://{address}/{db}"),
         };
-        let redis = info
-            .redis_settings()
-            .clone()
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_skip_set_lib_name();
+        let redis = url::as_spoken(info.redis_settings().clone());
         let info = info
             .set_redis_settings(redis)
             .set_tcp_settings(tcp_settings());

@@ -2,6 +2,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod acquire_all;
+pub(crate) mod clash;
 pub(crate) mod counters;
 pub(crate) mod exclusive;
 pub(crate) mod fair;

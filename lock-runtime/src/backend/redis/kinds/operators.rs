@@ -10,7 +10,7 @@ use crate::backend::redis::scripting::reply::{Items, foreign};
 use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{CONTROL, Inner, channel};
-use crate::backend::{Fault, Snapshot};
+use crate::backend::{Asked, Fault, Snapshot};
 use crate::values::key::Key;
 use crate::values::kind::{Kind, LockMode};
 
@@ -29,7 +29,10 @@ impl Inner {
             // No hash: it may be a counter.
             Err(Fault::Foreign { key: foreign, why }) => {
                 match permits::inspect(self, key, timeout).await {
-                    Err(Fault::Foreign { .. }) => Err(Fault::Foreign { key: foreign, why }),
+                    Err(Fault::Foreign { .. }) => {
+                        let fault = Fault::Foreign { key: foreign, why };
+                        Err(self.named(fault, key, Asked::Any).await)
+                    }
                     answer => answer,
                 }
             }
@@ -50,7 +53,10 @@ impl Inner {
             // No hash: it may be a semaphore.
             Err(Fault::Foreign { key: foreign, why }) => {
                 return match permits::force_release(self, key, timeout).await {
-                    Err(Fault::Foreign { .. }) => Err(Fault::Foreign { key: foreign, why }),
+                    Err(Fault::Foreign { .. }) => {
+                        let fault = Fault::Foreign { key: foreign, why };
+                        Err(self.named(fault, key, Asked::Any).await)
+                    }
                     answer => answer,
                 };
             }

@@ -37,10 +37,23 @@ pub(crate) struct Subscriber {
     pub(crate) events: EventSink,
     /// For each request.
     pub(crate) timeout: Duration,
-    /// Set true once the first attempt has ended, well or not.
-    pub(crate) tried: watch::Sender<bool>,
+    /// Set once it is known how the first attempt went.
+    pub(crate) tried: watch::Sender<FirstTry>,
     pub(crate) closed: watch::Receiver<bool>,
 }
+
+/// How the first attempt to subscribe went.
+#[derive(Clone, Debug)]
+pub(crate) enum FirstTry {
+    UnderWay,
+    /// Well; or not, as it happens to any connection.
+    Over,
+    /// Everything but SUBSCRIBE works.
+    NoPubSub(Fault),
+}
+
+/// So many connections that are opened and cut when SUBSCRIBE is sent are no accident.
+const CUTS: u32 = 3;
 
 impl Subscriber {
     pub(crate) async fn run(self) {
@@ -57,8 +70,9 @@ impl Subscriber {
         let mut outage = Outage::new("the subscription to the lock store is");
         let mut pauses = dial::pauses();
         let mut refusals = Refusals::default();
-        let mut renewed = false;
+        let (mut renewed, mut cuts) = (false, 0);
         loop {
+            let mut first_try = FirstTry::Over;
             let fault = match self.connect().await {
                 Ok((connection, master, cut)) => {
                     let mut session = Session {
@@ -67,9 +81,10 @@ impl Subscriber {
                         master,
                         refusals: &mut refusals,
                     };
+                    let asked_at = clock::now();
                     match session.begin(renewed).await {
                         Ok(()) => {
-                            self.tried.send_replace(true);
+                            self.tried.send_replace(FirstTry::Over);
                             outage.is_over(&self.target);
                             let since = clock::now();
                             let fault = session.serve(&cut).await;
@@ -79,7 +94,11 @@ impl Subscriber {
                             }
                             fault
                         }
-                        Err(fault) => fault,
+                        Err(fault) => {
+                            cuts += 1;
+                            first_try = self.judge(&fault, asked_at.elapsed(), cuts);
+                            fault
+                        }
                     }
                 }
                 Err(fault) => fault,
@@ -87,9 +106,38 @@ impl Subscriber {
             // The listeners have been deaf, or will have been, when the next session begins.
             renewed = true;
             self.topics.unreachable();
-            self.tried.send_replace(true);
+            self.tried.send_if_modified(|tried| {
+                let is_first = matches!(tried, FirstTry::UnderWay);
+                if is_first {
+                    *tried = first_try;
+                }
+                is_first
+            });
             outage.is_on(&self.target, &fault);
             dial::pause(&mut pauses, &self.target).await;
+        }
+    }
+
+    /// What it says about the server that SUBSCRIBE failed on a connection that was just opened.
+    fn judge(&self, fault: &Fault, waited: Duration, cuts: u32) -> FirstTry {
+        let without = || {
+            format!(
+                "everything but SUBSCRIBE works there ({fault}): a proxy without pub/sub seems to be in between. \
+                 Connect to Redis directly"
+            )
+        };
+        let shown = self.target.shown();
+        match fault {
+            Fault::NotDone(said) if said.to_string().starts_with("ERR") => {
+                FirstTry::NoPubSub(Fault::Impossible(without()).at(shown))
+            }
+            // It may be a slow network.
+            Fault::Unknown(_) if waited >= self.timeout => {
+                FirstTry::NoPubSub(Fault::NotDone(StoreError::new(without())))
+            }
+            Fault::Unknown(_) if cuts < CUTS => FirstTry::UnderWay,
+            Fault::Unknown(_) => FirstTry::NoPubSub(Fault::Impossible(without()).at(shown)),
+            _ => FirstTry::Over,
         }
     }
 

@@ -71,10 +71,22 @@ pub(super) async fn again(
     };
     match tokio::time::timeout(timeout, question).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(faults::of_connecting(&error, sentinels.tls)),
+        Ok(Err(error)) => Err(of_refusal(faults::of_question(&error, sentinels.tls))),
         Err(_) => Err(Fault::NotDone(StoreError::new(format!(
             "no answer within {timeout:?}"
         )))),
+    }
+}
+
+/// A server that is no Sentinel will not become one by waiting.
+fn of_refusal(fault: Fault) -> Fault {
+    match fault {
+        Fault::Denied(source) if source.to_string().contains("unknown command") => {
+            Fault::Impossible(
+                "it is no Sentinel: if it is a Redis server, use `redis://`".to_owned(),
+            )
+        }
+        fault => fault,
     }
 }
 

@@ -65,7 +65,7 @@ async fn listen(
         Ok(Ok(())) => {}
         // It may still be asked now and then.
         Ok(Err(error)) if faults::is_from_server(&error) => {}
-        Ok(Err(error)) => return Err(faults::of_connecting(&error, sentinels.tls)),
+        Ok(Err(error)) => return Err(faults::of_question(&error, sentinels.tls)),
         Err(_) => return Err(Fault::NotDone(StoreError::new("no answer to SUBSCRIBE"))),
     }
     let mut certain = false;

@@ -3,6 +3,7 @@
 use super::fair::{fair_acquire, fair_release};
 use super::*;
 use crate::backend::redis::kinds::acquire_all::{AcquireAll, AcquireAllReply};
+use crate::backend::redis::kinds::clash::KindOf;
 use crate::backend::redis::kinds::counters::TakePermitsReply;
 use crate::backend::redis::kinds::permits::RenewPermits;
 use crate::backend::redis::scripting::rights::{KEYED, Rights};
@@ -147,6 +148,8 @@ fn every_header_names_what_its_caller_sends() {
     check(&fair_release("a"), 1);
     check(&inspect(), 1);
     check(&Rights::of(&release("a")), 1);
+    let leases = "leases";
+    check(&KindOf { key: LOCK, leases }, 1);
     check(&permits::lease(&[1; 16]), 1);
     check(&permits::give(&[1; 16]), 1);
     let sets = [
