@@ -1,9 +1,11 @@
 //! What a caller touches.
 
 pub(crate) mod builder;
+pub(crate) mod clients;
 pub(crate) mod convert;
 mod global;
 pub(crate) mod guard;
+mod health;
 pub(crate) mod info;
 pub(crate) mod latch;
 pub(crate) mod lease;

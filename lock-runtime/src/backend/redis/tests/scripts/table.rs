@@ -1,5 +1,6 @@
 //! The script table against the script files, and against replies that make no sense.
 
+use super::directory::{introduce, who, withdraw};
 use super::fair::{fair_acquire, fair_release};
 use super::*;
 use crate::backend::redis::kinds::acquire_all::{AcquireAll, AcquireAllReply};
@@ -146,6 +147,9 @@ fn every_header_names_what_its_caller_sends() {
     check(&fair_acquire("a"), 1);
     check(&fair_release("a"), 1);
     check(&inspect(), 1);
+    check(&introduce("a"), 1);
+    check(&withdraw(), 1);
+    check(&who(), 1);
     check(&Rights::of(&release("a")), 1);
     check(&permits::lease(&[1; 16]), 1);
     check(&permits::give(&[1; 16]), 1);

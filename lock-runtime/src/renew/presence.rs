@@ -1,0 +1,129 @@
+//! Tells the store who this manager is, for as long as it holds locks or waits for fair ones: a record for operators,
+//! written beside everything else. No lock waits for it, fails by it, or costs a request more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+use super::Background;
+use crate::backend::{Directory, Fault, Introduction, KnownClient};
+use crate::values::client::{ClientRecord, RECORD_BEAT, RECORD_TTL};
+use crate::values::clock::{self, Moment};
+use crate::values::count::Count;
+use crate::values::key::Key;
+
+/// What others may know of a manager.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    pub(crate) record: ClientRecord,
+    pub(crate) began: Moment,
+    short_id: String,
+    /// Where the record is kept.
+    key: Key,
+    /// There was a hold, or a place in a queue, since the record was last written. Set by who has one; taken back by
+    /// the task that writes.
+    wanted: AtomicBool,
+    /// Raised after `wanted` was set.
+    wake: Notify,
+    /// The store may have the record.
+    was_written: AtomicBool,
+    /// Raised when the record is to be deleted for good.
+    leave: Notify,
+    /// The task that writes, until the record is deleted.
+    at_work: Arc<Count>,
+}
+
+impl Presence {
+    pub(crate) fn new(record: ClientRecord, short_id: String, key: Key) -> Presence {
+        Presence {
+            record,
+            began: clock::now(),
+            short_id,
+            key,
+            wanted: AtomicBool::new(false),
+            wake: Notify::new(),
+            was_written: AtomicBool::new(false),
+            leave: Notify::new(),
+            at_work: Arc::default(),
+        }
+    }
+
+    /// The store has something of this manager by which others may meet it.
+    pub(crate) fn is_wanted(&self) {
+        // Nearly always it is known already.
+        if !self.wanted.load(Ordering::Relaxed) {
+            self.wanted.store(true, Ordering::Relaxed);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Deletes the record, and writes no other. Resolves when that is done, or has failed.
+    pub(crate) async fn leave(&self) {
+        self.leave.notify_one();
+        self.at_work.zero().await;
+    }
+
+    /// As the store would tell it.
+    pub(crate) fn known(&self) -> KnownClient {
+        KnownClient {
+            record: self.record.clone(),
+            since: self.began.wall(),
+        }
+    }
+}
+
+/// Keeps the record until the manager ends, and deletes it then.
+pub(super) async fn keep(of: Background) {
+    let Some(directory) = of.backend.directory() else {
+        return;
+    };
+    let presence = &of.presence;
+    let _at_work = presence.at_work.enter();
+    tokio::select! {
+        () = of.life.stopped() => {}
+        () = presence.leave.notified() => {}
+        () = write(&of, directory) => return,
+    }
+    if presence.was_written.load(Ordering::Relaxed)
+        && let Err(fault) = directory.withdraw(&presence.key, of.timeout).await
+    {
+        tracing::debug!(reason = %fault, "the record of this lock manager stays in the store until its TTL is over");
+    }
+}
+
+/// Writes it again and again. Ends if the store refuses it for good.
+async fn write(of: &Background, directory: &dyn Directory) {
+    let presence = &of.presence;
+    loop {
+        // Without a reason to write it, the record ends by its TTL.
+        while !presence.wanted.load(Ordering::Relaxed) && of.watch.count() == 0 {
+            presence.wake.notified().await;
+        }
+        presence.wanted.store(false, Ordering::Relaxed);
+        let client = Introduction {
+            record: &presence.record,
+            short_id: &presence.short_id,
+            began: presence.began,
+        };
+        // Before the question: one that is dropped may arrive.
+        presence.was_written.store(true, Ordering::Relaxed);
+        let written = directory.introduce(&presence.key, client, RECORD_TTL, of.timeout);
+        match written.await {
+            Ok(()) => {}
+            Err(fault) if fault.is_passing() => {
+                tracing::debug!(reason = %fault, "the store did not take the record of this lock manager");
+            }
+            Err(Fault::Closed(_)) => return,
+            Err(fault) => {
+                tracing::info!(
+                    reason = %fault,
+                    "the store refuses the record of this lock manager: who inspects its locks sees an id, and neither \
+                     app nor host"
+                );
+                return;
+            }
+        }
+        clock::sleep(RECORD_BEAT.mul_f64(0.8 + fastrand::f64() * 0.2)).await;
+    }
+}
