@@ -127,3 +127,126 @@ async fn write(of: &Background, directory: &dyn Directory) {
         clock::sleep(RECORD_BEAT.mul_f64(0.8 + fastrand::f64() * 0.2)).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::api::manager::LockManager;
+    use crate::backend::memory::MemoryStore;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A manager, and one that looks at what it says in the store that both share.
+    fn pair() -> (LockManager, LockManager) {
+        let store = MemoryStore::new();
+        let manager = || LockManager::builder().memory_store(&store).in_memory();
+        (manager().unwrap(), manager().unwrap())
+    }
+
+    /// Whether a record of `locks` is there, some moments later.
+    async fn is_known(locks: &LockManager, other: &LockManager) -> bool {
+        clock::sleep(Duration::from_millis(10)).await;
+        let directory = other.core().backend.directory().unwrap();
+        let key = &locks.core().presence.key;
+        directory.who(key, SECOND).await.unwrap().is_some()
+    }
+
+    async fn cycle(locks: &LockManager) {
+        let guard = locks.mutex("cycle").acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_manager_says_who_it_is_with_its_first_hold_and_for_as_long_as_it_holds() {
+        let (locks, other) = pair();
+        locks.inspect("k").await.unwrap();
+        assert!(!is_known(&locks, &other).await);
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        for _ in 0..600 {
+            assert!(is_known(&locks, &other).await);
+            clock::sleep(SECOND).await;
+        }
+        guard.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_record_of_an_idle_manager_ends_and_comes_back_with_its_next_hold() {
+        let (locks, other) = pair();
+        for _ in 0..3 {
+            cycle(&locks).await;
+            assert!(is_known(&locks, &other).await);
+            clock::sleep(RECORD_TTL - RECORD_BEAT).await;
+            assert!(is_known(&locks, &other).await);
+            clock::sleep(RECORD_TTL + RECORD_BEAT).await;
+            assert!(!is_known(&locks, &other).await);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_manager_that_only_waits_says_who_it_is_for_as_long_as_it_waits() {
+        let (locks, other) = pair();
+        let guard = other.fair("k").acquire().await.unwrap();
+        let waiting = tokio::spawn(locks.fair("k").wait(600 * SECOND).acquire());
+        for _ in 0..300 {
+            assert!(is_known(&locks, &other).await);
+            clock::sleep(SECOND).await;
+        }
+        waiting.abort();
+        guard.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn short_holds_beside_each_other_keep_the_record_as_one_long_one_does() {
+        let (locks, other) = pair();
+        for _ in 0..600 {
+            cycle(&locks).await;
+            assert!(is_known(&locks, &other).await);
+            clock::sleep(SECOND).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_deletes_the_record_and_so_does_the_end_of_the_last_clone() {
+        let (locks, other) = pair();
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        assert!(is_known(&locks, &other).await);
+        guard.release().await.unwrap();
+        locks.shutdown().await;
+        assert!(!is_known(&locks, &other).await);
+
+        let (locks, other) = pair();
+        cycle(&locks).await;
+        assert!(is_known(&locks, &other).await);
+        let key = locks.core().presence.key.clone();
+        drop(locks);
+        clock::sleep(Duration::from_millis(10)).await;
+        let directory = other.core().backend.directory().unwrap();
+        assert!(directory.who(&key, SECOND).await.unwrap().is_none());
+    }
+
+    #[test]
+    fn the_record_goes_on_being_written_when_the_runtime_of_a_memory_manager_ends() {
+        let runtime = || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            builder.enable_all().start_paused(true).build().unwrap()
+        };
+        let (first, second) = (runtime(), runtime());
+        let (locks, other) = first.block_on(async { pair() });
+        let guard = first.block_on(async {
+            let guard = locks.mutex("k").acquire().await.unwrap();
+            assert!(is_known(&locks, &other).await);
+            guard
+        });
+        second.block_on(async { locks.inspect("k").await.unwrap() });
+        drop(first);
+        second.block_on(async {
+            for _ in 0..300 {
+                assert!(is_known(&locks, &other).await);
+                clock::sleep(SECOND).await;
+            }
+            guard.release().await.unwrap();
+        });
+    }
+}

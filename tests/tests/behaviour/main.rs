@@ -1,9 +1,11 @@
 //! What locks do, on every store: the suites that a store has to pass.
 
+mod clients;
 mod counters;
 mod exclusion;
 mod fair;
 mod fenced;
+mod health;
 mod layer;
 mod lease;
 mod multi;
