@@ -29,11 +29,19 @@ pub(super) struct ScriptedBackend {
 
 impl ScriptedBackend {
     pub(super) fn new(store: MemoryBackend) -> ScriptedBackend {
+        let standing = Standing::default();
+        standing.note(true);
         ScriptedBackend {
             store,
             script: Script::default(),
-            standing: Standing::default(),
+            standing,
         }
+    }
+
+    /// Begins or ends an outage.
+    pub(super) fn set_away(&self, away: bool) {
+        self.script.set_away(away);
+        self.standing.note(!away);
     }
 
     /// Asks the store unless it is away when the question is sent.

@@ -3,10 +3,10 @@
 use std::fmt::Debug;
 
 use lock_runtime::{
-    FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo,
-    LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member,
-    MemoryStore, MultiRequest, Outcome, PlainRequest, PlainSemaphore, Protect, QuorumNode,
-    Replicas, Scope, Semaphore, StoreError,
+    FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Lease, LockError,
+    LockGuard, LockInfo, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost,
+    LostReason, Member, MemoryStore, MultiRequest, NodeHealth, Outcome, PlainRequest,
+    PlainSemaphore, Protect, QuorumNode, Replicas, Scope, Semaphore, StoreError,
 };
 
 type Body = std::future::Ready<()>;
@@ -24,21 +24,21 @@ macro_rules! each {
 #[test]
 fn public_types_are_send_sync_and_debug() {
     each!(sent_and_shared:
-        FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo, LockManager,
+        FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo, LockManager,
         LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
-        MultiRequest, Outcome<()>,
+        MultiRequest, NodeHealth, Outcome<()>,
         PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
     );
     each!(shown:
-        FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo, LockManager,
+        FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo, LockManager,
         LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
-        MultiRequest, Outcome<()>,
+        MultiRequest, NodeHealth, Outcome<()>,
         Protect<Body>, PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
     );
     each!(cloned:
-        FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockManager, LockManagerBuilder,
-        LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, Outcome<()>,
-        PlainRequest, PlainSemaphore, QuorumNode, Replicas, Semaphore, StoreError,
+        FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockManager, LockManagerBuilder,
+        LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, NodeHealth,
+        Outcome<()>, PlainRequest, PlainSemaphore, QuorumNode, Replicas, Semaphore, StoreError,
     );
     each!(an_error: LockError, StoreError);
 }
@@ -56,6 +56,7 @@ async fn futures_are_send() {
     sent(&request().run(|_| async {}));
     sent(&request().run_outcome(|_| async {}));
     sent(&locks.inspect("k"));
+    sent(&locks.health());
     sent(&locks.force_release("k"));
     sent(&locks.shutdown());
     let semaphore = locks.semaphore("s");
