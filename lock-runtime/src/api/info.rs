@@ -60,10 +60,10 @@ impl LockInfo {
 /// A holder, or a waiter, told apart from others without giving away its id: the first eight digits of its client's uuid
 /// and the number of the acquisition. Anybody who knows a whole id could release the lock.
 ///
-/// Who the client is, it says itself, in a record that the store keeps while the client holds locks or waits for fair
-/// ones, and up to 90 s longer. The record is there a moment after the first lock, and is read within the call timeout;
-/// there is none of a client of another library or namespace, of one whose user may not write it, and in a quorum.
-/// Whoever may write the store's keys may write records: believe them as far as you trust these users.
+/// The client says itself who it is, in a record that the store keeps while the client holds locks or waits for fair
+/// ones, and up to 90 s longer. The record is there a moment after the first lock. There is none of a client of another
+/// library or another namespace, of one whose user may not write it, nor, in a quorum, of any other manager.
+/// Those who may write the store's keys may write records: believe them as far as you trust these users.
 ///
 /// `Display` shows `orders-api@host-3 (ab12cd34…:17)`, or `ab12cd34…:17` without a record. Two of them are equal if they
 /// show the same client and number, whatever is known of the client.

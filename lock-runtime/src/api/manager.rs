@@ -174,7 +174,9 @@ impl LockManager {
         Latch::new(self.core.clone(), name.into_lock_name())
     }
 
-    /// Asks the store who holds the lock, or how many permits of a semaphore are leased, within the call timeout.
+    /// Asks the store who holds the lock, or how many permits of a semaphore are leased, within the call timeout. Then it
+    /// asks which app and host the holder is, and the first waiters of a fair lock: see
+    /// [`HolderInfo`](crate::HolderInfo). What is not told of them within that time stays unknown.
     ///
     /// # Errors
     /// [`LockError::InvalidName`], [`LockError::ForeignKey`], [`LockError::Unavailable`], [`LockError::Denied`],

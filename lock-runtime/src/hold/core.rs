@@ -57,16 +57,20 @@ impl Core {
     pub(crate) fn start_here(&self) -> Result<(), LockError> {
         let caller = current_runtime()?;
         if self.life.runtimes.bind(&caller) {
-            let background = Background {
-                watch: self.watch.clone(),
-                backend: self.backend.clone(),
-                life: self.life.clone(),
-                presence: self.presence.clone(),
-                timeout: self.options.call_timeout,
-            };
-            renew::start(&caller, background);
+            renew::start(&caller, self.background());
         }
         Ok(())
+    }
+
+    /// What the background work needs. Not the core itself: the last manager and the last guard end it.
+    pub(crate) fn background(&self) -> Background {
+        Background {
+            watch: self.watch.clone(),
+            backend: self.backend.clone(),
+            life: self.life.clone(),
+            presence: self.presence.clone(),
+            timeout: self.options.call_timeout,
+        }
     }
 
     /// The checked key of that name.

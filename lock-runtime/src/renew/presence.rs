@@ -130,11 +130,14 @@ async fn write(of: &Background, directory: &dyn Directory) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
     use super::*;
     use crate::api::manager::LockManager;
+    use crate::backend::Reply;
     use crate::backend::memory::MemoryStore;
+    use crate::values::error::StoreError;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -224,6 +227,49 @@ mod tests {
         clock::sleep(Duration::from_millis(10)).await;
         let directory = other.core().backend.directory().unwrap();
         assert!(directory.who(&key, SECOND).await.unwrap().is_none());
+    }
+
+    /// Counts what it refuses.
+    struct Refusing(Fault, AtomicUsize);
+
+    impl Directory for Refusing {
+        fn introduce<'a>(
+            &'a self,
+            _: &'a Key,
+            _: Introduction<'a>,
+            _: Duration,
+            _: Duration,
+        ) -> Reply<'a, ()> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Box::pin(std::future::ready(Err(self.0.clone())))
+        }
+
+        fn withdraw<'a>(&'a self, _: &'a Key, _: Duration) -> Reply<'a, ()> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn who<'a>(&'a self, _: &'a Key, _: Duration) -> Reply<'a, Option<KnownClient>> {
+            Box::pin(std::future::ready(Ok(None)))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_refuses_the_record_for_good_is_not_asked_again() {
+        let (locks, _other) = pair();
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let of = locks.core().background();
+        let why = || StoreError::new("no");
+        for (fault, asked) in [
+            (Fault::Denied(why()), 1..=1),
+            (Fault::NotDone(why()), 10..=15),
+            (Fault::Unknown(why()), 10..=15),
+        ] {
+            let directory = Refusing(fault, AtomicUsize::new(0));
+            let _ = tokio::time::timeout(300 * SECOND, write(&of, &directory)).await;
+            let times = directory.1.load(Ordering::Relaxed);
+            assert!(asked.contains(&times), "{:?}: {times}", directory.0);
+        }
+        guard.release().await.unwrap();
     }
 
     #[test]
