@@ -43,6 +43,7 @@ const ORDER_FACTS: &[&str] = &[
     "once it is free, the order can be cancelled",
     "two identical requests, one payment, the same answer",
     "without a key it is 400",
+    "it is ready: locks can be had",
 ];
 
 #[test]

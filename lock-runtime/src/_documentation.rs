@@ -33,6 +33,7 @@ macro_rules! links {
 [DESIGN.md#what-does-a-cycle-cost]: crate::_documentation#in-the-repository
 [benchmarks.md]: crate::_documentation#in-the-repository
 [cron-once]: crate::_documentation#in-the-repository
+[axum-orders]: crate::_documentation#in-the-repository
 [examples]: crate::_documentation#in-the-repository
 [fenced-writes]: crate::_documentation#in-the-repository
 [flash-sale]: crate::_documentation#in-the-repository
@@ -48,12 +49,14 @@ macro_rules! links {
 [guarantees.md#sentinel]: crate::_documentation::guarantees#sentinel
 [guarantees.md#when-no-failover-makes-two-holders]: crate::_documentation::guarantees#when-no-failover-makes-two-holders
 [LostReason]: crate::LostReason
+[health]: crate::LockManager::health
 [measured.md]: crate::_documentation::measured
 [metrics.md]: crate::_documentation::metrics
 [redis.md]: crate::_documentation::redis
 [redis.md#least-privilege]: crate::_documentation::redis#least-privilege
 [redis.md#settings-of-the-server]: crate::_documentation::redis#settings-of-the-server
 [redis.md#urls]: crate::_documentation::redis#urls
+[redis.md#who-holds-it]: crate::_documentation::redis#who-holds-it
 [redisson-compatibility.md]: crate::_documentation::redisson_compatibility
 [speed.md]: crate::_documentation::speed
 [testing.md]: crate::_documentation::testing

@@ -50,10 +50,10 @@ async fn a_snapshot_tells_what_is_held_and_what_is_waited_for() {
     assert_eq!(waited, [("order:7", "mutex", 3), ("queue", "fair", 1)]);
 
     let shown = locks.inspect("order:7").await.unwrap().holder.unwrap();
+    let expected = format!("{}@{} ({}…:", seen.app, seen.host, seen.id);
     assert!(
-        shown.to_string().starts_with(&seen.id),
-        "{shown} {}",
-        seen.id
+        shown.to_string().starts_with(&expected),
+        "{shown} {expected}"
     );
     let json = serde_json::to_value(&seen).unwrap();
     assert_eq!(json["store"], "memory");
@@ -83,4 +83,17 @@ async fn a_snapshot_of_many_holds_has_each_of_them_once() {
         .collect();
     assert_eq!(names.len(), 3_000);
     assert!(names.is_sorted_by(|a, b| a < b));
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_can_be_shown_as_json() {
+    let locks = LockManager::in_memory();
+    let json = serde_json::to_value(locks.health().await).unwrap();
+    assert_eq!(json["store"], "memory");
+    assert_eq!(json["state"], "ok");
+    assert!(json["error"].is_null(), "{json}");
+    locks.shutdown().await;
+    let json = serde_json::to_value(locks.health().await).unwrap();
+    assert_eq!(json["state"], "down");
+    assert!(json["latency"].is_null(), "{json}");
 }

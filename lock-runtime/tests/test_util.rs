@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lock_runtime::test_util::{self, Answer};
-use lock_runtime::{LockError, LockManager, LockMode, LostReason, MemoryStore};
+use lock_runtime::{HealthState, LockError, LockManager, LockMode, LostReason, MemoryStore};
 use tokio::time::Instant;
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -221,6 +221,26 @@ async fn an_outage_ends_holds_with_their_leases_and_acquires_with_their_waits() 
     drop(guard);
     control.come_back();
     assert!(locks.mutex("a").acquire().await.unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_seen_in_the_health_with_its_beginning_and_its_end() {
+    let (locks, control) = test_util::in_memory();
+    for _ in 0..2 {
+        assert!(locks.health().await.is_ok());
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        control.go_away();
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        let down = locks.health().await;
+        assert_eq!(down.state, HealthState::Down);
+        // The wall clock is not paused: eight seconds ago by the clock of the test.
+        let ago = down.since.elapsed().unwrap().as_secs();
+        assert!((8..60).contains(&ago), "{ago}");
+        assert!(down.error.unwrap().contains("away"));
+        control.come_back();
+        let up = locks.health().await;
+        assert!(up.is_ok() && up.since > down.since, "{up:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ use crate::values::replicas::Replicas;
 /// | option | default | trade-off |
 /// |---|---|---|
 /// | [`namespace`](Self::namespace) | `lock:` | `""` shares names with other clients, Redisson's among them |
+/// | [`app`](Self::app) | the executable's file name | what `inspect` calls this process, for all who may read the store |
 /// | [`lease`](Self::lease) | 30 s, renewed every third | shorter frees a crashed holder's keys sooner and renews more |
 /// | [`longest_lease`](Self::longest_lease) | 24 h; on a quorum 1 min | shorter brings a restarted node of a quorum back sooner |
 /// | [`wait`](Self::wait) | 10 s | shorter than the lease: after a holder's crash, default waiters give up before its lease ends |
@@ -67,6 +68,14 @@ impl LockManagerBuilder {
     /// them.
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.options.namespace = namespace.as_ref().into();
+        self
+    }
+
+    /// What operators see of this process: [`inspect`](LockManager::inspect) shows it of every holder and waiter
+    /// ([`HolderInfo::app`](crate::HolderInfo::app)), with the host's name. 1 to 64 bytes of printable text. Default: the
+    /// file name of the executable.
+    pub fn app(mut self, name: impl AsRef<str>) -> Self {
+        self.options.app = Some(name.as_ref().into());
         self
     }
 

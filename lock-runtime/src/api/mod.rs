@@ -1,10 +1,12 @@
 //! What a caller touches.
 
 pub(crate) mod builder;
+pub(crate) mod clients;
 pub(crate) mod convert;
 pub(crate) mod election;
 mod global;
 pub(crate) mod guard;
+mod health;
 pub(crate) mod info;
 pub(crate) mod latch;
 pub(crate) mod lease;

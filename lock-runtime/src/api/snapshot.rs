@@ -13,6 +13,10 @@ use crate::values::fence::FencingToken;
 pub struct ManagerSnapshot {
     /// What [`inspect`](LockManager::inspect) shows of this manager's holders: see [`LockManager::id`].
     pub id: String,
+    /// What operators see of this process: see [`LockManagerBuilder::app`](crate::LockManagerBuilder::app).
+    pub app: String,
+    /// The name of this host; empty if it is not known.
+    pub host: String,
     /// `redis`, `memory` or `quorum`.
     pub store: &'static str,
     /// In the order in which they were asked for: the first one was held longest, or nearly so.
@@ -101,6 +105,8 @@ impl LockManager {
             });
         ManagerSnapshot {
             id: self.id(),
+            app: core.presence.record.app.clone(),
+            host: core.presence.record.host.clone(),
             store: core.backend.name(),
             holds: holds.collect(),
             waited_for: waited_for.collect(),

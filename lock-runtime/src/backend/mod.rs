@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::values::clock::Moment;
 use crate::values::error::{LockError, StoreError};
 use crate::values::fence::{FencingToken, TokenRange};
+use crate::values::health::Checkup;
 use crate::values::holder::Alias;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
@@ -19,6 +20,7 @@ use crate::values::ttl::Ttl;
 mod clash;
 pub(crate) mod connect;
 mod counters;
+mod directory;
 pub(crate) mod kit;
 pub(crate) mod memory;
 pub(crate) mod quorum;
@@ -31,6 +33,7 @@ mod tests;
 pub(crate) use self::clash::not_as_asked;
 pub(crate) use self::clash::{Asked, Found, clash};
 pub(crate) use self::counters::{CounterKind, CounterRef, Counters};
+pub(crate) use self::directory::{Directory, Introduction, KnownClient};
 
 /// For how long one question of a waiting writer keeps further readers out. Longer than the pause between two of
 /// its questions, so that it does so for as long as it waits; short, because nobody takes it back when it is killed.
@@ -119,6 +122,18 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Plain permits and latches.
     fn counters(&self) -> Option<&dyn Counters> {
         None
+    }
+
+    /// Records of who its clients are. Without them, operators see ids alone.
+    fn directory(&self) -> Option<&dyn Directory> {
+        None
+    }
+
+    /// Asks its servers whether they answer, within `timeout`, and changes nothing. The default is that of a store
+    /// without servers.
+    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+        let _ = timeout;
+        Box::pin(std::future::ready(Checkup::default()))
     }
 
     /// Starts listening for releases of `key`. Never fails: where there is no push, the waiter's cap decides.
@@ -260,6 +275,9 @@ pub(crate) enum AcquiredAll {
     Apart,
 }
 
+/// How many waiters of a fair lock's queue an inspection names. The script `inspect` has the same number.
+pub(crate) const FIRST_WAITERS: usize = 16;
+
 /// How long a waiter keeps its place in a fair lock's queue without asking.
 pub(crate) const QUEUE_LIFE: Duration = Duration::from_secs(5);
 
@@ -331,6 +349,8 @@ pub(crate) struct Snapshot {
     pub(crate) available: Option<i64>,
     /// How many wait for it in the store's queue, which fair locks have.
     pub(crate) queued: u64,
+    /// The ids of the first of these, in their order, [`FIRST_WAITERS`] at most.
+    pub(crate) first_waiters: Vec<String>,
     /// How many read.
     pub(crate) readers: u64,
 }

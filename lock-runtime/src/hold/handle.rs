@@ -66,6 +66,7 @@ impl HoldHandle {
         let hold = Hold::new(key.clone(), head, holder, hold_options, beginning, life);
         metrics::held(hold_options.label);
         core.watch.insert(&hold, sent_at);
+        core.presence.is_wanted();
         HoldHandle::new(core.clone(), hold, key.kind(), hold_options.renewed, None)
     }
 

@@ -2,13 +2,14 @@
 //! still under way, and whether callers are admitted.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::hold::runtimes::Runtimes;
+use crate::values::clock::{self, Moment};
 use crate::values::count::Count;
 use crate::values::error::{LockError, config};
 use crate::values::key::Key;
@@ -21,6 +22,8 @@ const RUNTIME_GONE: u8 = 3;
 #[derive(Default)]
 pub(crate) struct Lifecycle {
     phase: AtomicU8,
+    /// When `phase` left `OPEN`.
+    closed_at: OnceLock<Moment>,
     /// Raised after `phase` has left `OPEN`.
     closing: Notify,
     /// Raised after `phase` has reached `STOPPED` or `RUNTIME_GONE`.
@@ -71,6 +74,11 @@ impl Lifecycle {
         }
     }
 
+    /// Why callers are no longer admitted, and since when.
+    pub(crate) fn closed_since(&self) -> Option<(&'static str, Moment)> {
+        Some((self.closed()?, *self.closed_at.get()?))
+    }
+
     /// Resolves when nobody holds or acquires a lock.
     pub(crate) async fn holds_ended(&self) {
         while self.in_hand.count() + self.under_way.count() > 0 {
@@ -109,6 +117,7 @@ impl Lifecycle {
 
     /// Phases only go forward.
     fn advance(&self, phase: u8) {
+        self.closed_at.get_or_init(clock::now);
         self.phase.fetch_max(phase, Ordering::SeqCst);
         self.closing.notify_waiters();
         if phase >= STOPPED {

@@ -19,6 +19,14 @@ fn first_bytes(text: &str) -> [u8; 16] {
     bytes
 }
 
+/// What the record of a holder's client is called, if the holder is one of this library: nobody finds the id of a client
+/// from it.
+pub(crate) fn client_alias(holder: &str) -> Option<Alias> {
+    let (client, _) = holder.rsplit_once(':')?;
+    let is_ours = client.len() == Hyphenated::LENGTH && client.as_bytes().get(14) == Some(&b'8');
+    is_ours.then(|| first_bytes(client))
+}
+
 /// The id of one acquisition at the store. Never reused, so a late or repeated message can only mean this one. The holds
 /// of one tenure have it one after the other; nothing that ends it is sent before the last of them has left.
 ///
@@ -90,6 +98,11 @@ impl HolderIds {
         text
     }
 
+    /// What the record of this client is called: see [`client_alias`].
+    pub(crate) fn client_alias(&self) -> Alias {
+        first_bytes(&self.client.hyphenated().to_string())
+    }
+
     /// True if this generator made `id`: the hold is this manager's.
     pub(crate) fn made(&self, id: HolderId) -> bool {
         id.client == self.client
@@ -123,6 +136,17 @@ mod tests {
         assert_eq!(client, client.to_lowercase());
         assert!(number.parse::<i64>().is_ok(), "a Java long");
         assert_eq!(&a[14..15], "8", "none of Redisson's");
+    }
+
+    #[test]
+    fn a_holder_of_ours_leads_to_the_record_of_its_client_and_no_other_does() {
+        let ids = HolderIds::new();
+        assert_eq!(client_alias(&ids.fresh().text()), Some(ids.client_alias()));
+        assert_ne!(ids.client_alias(), HolderIds::new().client_alias());
+        let javas = format!("{}:1", Uuid::new_v4());
+        for other in ["", ":1", "uuid:7", &javas, &"8".repeat(1_000)] {
+            assert_eq!(client_alias(other), None, "{other}");
+        }
     }
 
     #[test]

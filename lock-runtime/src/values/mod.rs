@@ -2,11 +2,13 @@
 
 pub(crate) mod backoff;
 pub(crate) mod channels;
+pub(crate) mod client;
 pub(crate) mod clock;
 pub(crate) mod count;
 pub(crate) mod decimal;
 pub(crate) mod error;
 pub(crate) mod fence;
+pub(crate) mod health;
 pub(crate) mod holder;
 pub(crate) mod key;
 pub(crate) mod kind;

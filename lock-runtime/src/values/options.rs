@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::values::channels::ClusterChannels;
+use crate::values::client;
 use crate::values::error::{LockError, config};
 use crate::values::label::Label;
 use crate::values::replicas::Replicas;
@@ -21,6 +22,8 @@ const MOST_PERMITS: u32 = 1_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) namespace: Arc<str>,
+    /// What operators see of this process; `None`: the name of its executable.
+    pub(crate) app: Option<Arc<str>>,
     pub(crate) lease: Duration,
     /// `None`: as long as leases can be.
     pub(crate) longest_lease: Option<Duration>,
@@ -40,6 +43,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             namespace: "lock:".into(),
+            app: None,
             lease: Duration::from_secs(30),
             longest_lease: None,
             wait: Some(Duration::from_secs(10)),
@@ -61,6 +65,7 @@ impl Options {
         self.lease("(default)", self.lease, true)?;
         check_wait(self.wait)?;
         self.replicas.check()?;
+        client::check_app(self.app.as_deref())?;
         if !CALL_TIMEOUTS.contains(&self.call_timeout) {
             return Err(config(format!(
                 "a call timeout lies between 10 ms and 60 s, not {:?}",

@@ -1,11 +1,13 @@
 //! What locks do, on every store: the suites that a store has to pass.
 
 mod clash;
+mod clients;
 mod counters;
 mod election;
 mod exclusion;
 mod fair;
 mod fenced;
+mod health;
 mod layer;
 mod lease;
 mod multi;

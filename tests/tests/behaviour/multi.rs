@@ -258,6 +258,11 @@ async fn a_free_set_is_taken_by_one_script_call() {
         "not known yet, loaded, and called: {sent:?}"
     );
     guard.release().await.unwrap();
+    // That is sent beside the first hold.
+    eventually("the manager has said who it is", async || {
+        server.records().len() == 1
+    })
+    .await;
     let before = tests::CommandStats::of(&server);
     let guard = locks
         .multi(set(&locks, &["a", "b", "c", "d"]))

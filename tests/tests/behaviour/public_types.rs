@@ -3,10 +3,11 @@
 use std::fmt::Debug;
 
 use lock_runtime::{
-    Election, FencingToken, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease,
-    LockError, LockGuard, LockInfo, LockManager, LockManagerBuilder, LockMode, LockName,
-    LockRequest, Lost, LostReason, Member, MemoryStore, MultiRequest, Outcome, PlainRequest,
-    PlainSemaphore, Protect, QuorumNode, Replicas, Scope, Semaphore, StoreError,
+    Election, FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Leader,
+    LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockManager, LockManagerBuilder,
+    LockMode, LockName, LockRequest, Lost, LostReason, Member, MemoryStore, MultiRequest,
+    NodeHealth, Outcome, PlainRequest, PlainSemaphore, Protect, QuorumNode, Replicas, Scope,
+    Semaphore, StoreError,
 };
 
 type Body = std::future::Ready<()>;
@@ -24,21 +25,13 @@ macro_rules! each {
 #[test]
 fn public_types_are_send_sync_and_debug() {
     each!(sent_and_shared:
-        Election, FencingToken, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard,
-        LockInfo, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
-        MultiRequest, Outcome<()>,
-        PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
+        Election, FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
     );
     each!(shown:
-        Election, FencingToken, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard,
-        LockInfo, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
-        MultiRequest, Outcome<()>,
-        Protect<Body>, PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
+        Election, FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainRequest, PlainSemaphore, Protect<Body>, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
     );
     each!(cloned:
-        Election, FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockManager,
-        LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, Outcome<()>,
-        PlainRequest, PlainSemaphore, QuorumNode, Replicas, Semaphore, StoreError,
+        Election, FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainRequest, PlainSemaphore, QuorumNode, Replicas, Semaphore, StoreError,
     );
     each!(an_error: LockError, StoreError);
 }
@@ -56,6 +49,7 @@ async fn futures_are_send() {
     sent(&request().run(|_| async {}));
     sent(&request().run_outcome(|_| async {}));
     sent(&locks.inspect("k"));
+    sent(&locks.health());
     sent(&locks.force_release("k"));
     sent(&locks.shutdown());
     let semaphore = locks.semaphore("s");

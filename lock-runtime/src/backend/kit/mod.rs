@@ -1,4 +1,5 @@
 //! What every store over a network needs.
 
 pub(crate) mod server_clock;
+pub(crate) mod standing;
 pub(crate) mod uptime;

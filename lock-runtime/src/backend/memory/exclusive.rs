@@ -38,6 +38,7 @@ impl Exclusive {
             left: Some(self.left()),
             available: None,
             queued: 0,
+            first_waiters: Vec::new(),
             readers: 0,
         }
     }

@@ -4,6 +4,7 @@
 //! by their own timers.
 
 mod counters;
+mod directory;
 mod exclusive;
 mod fair;
 mod permits;
@@ -19,8 +20,9 @@ pub use self::store::MemoryStore;
 use self::store::{At, Entry, State};
 use self::topic::Ear;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Event, EventSink, Fault, HandOff,
-    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Victim,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, Event, EventSink, Fault,
+    HandOff, HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
+    Victim,
 };
 use crate::values::clock;
 use crate::values::holder::HolderId;
@@ -166,6 +168,7 @@ impl Backend for MemoryBackend {
     fn inspect<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, Option<Snapshot>> {
         self.op(move |state| {
             let queued = fair::queued(state, key);
+            let first_waiters = fair::first_waiters(state, key);
             Ok(state.live(key).and_then(|entry| {
                 if let Entry::Permits(permits) = entry {
                     permits.reclaim();
@@ -179,6 +182,7 @@ impl Backend for MemoryBackend {
                 Some(Snapshot {
                     mode,
                     queued,
+                    first_waiters,
                     ..seen
                 })
             }))
@@ -206,6 +210,10 @@ impl Backend for MemoryBackend {
     }
 
     fn counters(&self) -> Option<&dyn Counters> {
+        Some(self)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
         Some(self)
     }
 

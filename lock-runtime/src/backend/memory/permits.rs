@@ -79,6 +79,7 @@ impl Permits {
                 .first_end()
                 .map(|end| end.saturating_duration_since(clock::tick())),
             queued: 0,
+            first_waiters: Vec::new(),
             available: Some(self.free),
             readers: 0,
         }

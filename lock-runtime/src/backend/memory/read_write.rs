@@ -58,6 +58,7 @@ impl ReadWrite {
             readers: if self.writer.is_some() { 0 } else { readers },
             available: None,
             queued: 0,
+            first_waiters: Vec::new(),
         })
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::directory::Client;
 use super::exclusive::Exclusive;
 use super::fair;
 use super::permits::Permits;
@@ -45,6 +46,8 @@ pub(super) struct State {
     pub(super) queues: HashMap<Box<str>, fair::Queue>,
     /// The last token of each fenced lock.
     pub(super) counters: HashMap<Box<str>, FencingToken>,
+    /// Who the clients are.
+    pub(super) clients: HashMap<Box<str>, Client>,
     /// Until when a waiting writer keeps further readers out.
     pub(super) writers_waiting: HashMap<Box<str>, Instant>,
     /// When the map has this many entries, the expired ones are swept out.
@@ -147,6 +150,7 @@ impl MemoryStore {
         state.queues.clear();
         state.counters.clear();
         state.writers_waiting.clear();
+        state.clients.clear();
     }
 
     /// Whether the two are clones of one store.

@@ -41,12 +41,13 @@ use self::pubsub::topics::Topics;
 pub(crate) use self::replicas::Replicated;
 use self::router::Nodes;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Fault, HandOff, HandedOver, HoldRef,
-    Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, Fault, HandOff,
+    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
 use crate::values::clock::{self, Moment};
 use crate::values::count::Count;
 use crate::values::error::LockError;
+use crate::values::health::Checkup;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
@@ -184,6 +185,14 @@ impl Backend for RedisBackend {
 
     fn counters(&self) -> Option<&dyn Counters> {
         Some(self)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        Some(self)
+    }
+
+    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+        Box::pin(self.inner.health(timeout))
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {

@@ -153,6 +153,7 @@ impl Backend for MutexStore {
                 left: Some(row.left()),
                 available: None,
                 queued: 0,
+                first_waiters: Vec::new(),
                 readers: 0,
             })
         })

@@ -7,6 +7,7 @@
 //! | `redirect` | MOVED, ASK, TRYAGAIN, CLUSTERDOWN |
 //! | `table` | slot → node, and the nodes that are known |
 //! | `refresh` | keeping the table true |
+//! | `health` | which masters answer |
 //! | `renew` | renewals by slot |
 //! | `wait_connections` | by which a node's replicas are asked |
 //! | `subscriptions`, `node_subscriber`, `pubsub_connection` | who listens where; the channels of one node; one pub/sub connection |
@@ -14,6 +15,7 @@
 //! The client's own cluster connection sends a request up to sixteen times, on connections of its choice. Here a
 //! request is sent once, on a known connection; only after a definite "not executed" does it go elsewhere.
 
+mod health;
 pub(crate) mod node_subscriber;
 pub(crate) mod pubsub_connection;
 pub(crate) mod redirect;
@@ -38,6 +40,7 @@ use super::sentinel::Address;
 use super::{CLOSED, Settings};
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::kit::standing::Standing;
 pub(super) use crate::backend::redis::cluster::redirect::Redirect;
 use crate::backend::redis::cluster::redirect::RedirectKind;
 pub(super) use crate::backend::redis::cluster::subscriptions::Subscriptions;
@@ -62,6 +65,8 @@ pub(super) struct Cluster {
     settings: Settings,
     handle: Handle,
     table: Table,
+    /// Since when every slot has had a node.
+    covered: Standing,
     /// Signalled by callers that have reason to doubt the table.
     doubt: Arc<Notify>,
     closed: watch::Receiver<bool>,
@@ -81,6 +86,7 @@ impl Cluster {
             settings,
             handle,
             table: Table::new(),
+            covered: Standing::default(),
             doubt: Arc::default(),
             closed,
         })
@@ -146,6 +152,7 @@ impl Cluster {
             clock,
             suspicion: Arc::default(),
             answers: Arc::default(),
+            standing: Arc::default(),
             closed: self.closed.clone(),
             member: Some(Member {
                 address: node.address.clone(),

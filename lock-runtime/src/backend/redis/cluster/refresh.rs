@@ -63,6 +63,7 @@ impl Cluster {
             failing = refreshed.is_err();
             self.table
                 .is_refused(refreshed.err().filter(|fault| !fault.is_passing()));
+            self.covered.note(self.table.homeless() == 0);
             let troubles = self.table.troubles();
             let found = Some((failing, troubles, self.table.version()));
             if std::mem::replace(&mut state, found) != found {

@@ -109,6 +109,7 @@ impl RedisBackend {
             clock,
             suspicion: Arc::new(Notify::new()),
             answers: Arc::default(),
+            standing: Arc::default(),
             closed: closed.subscribe(),
             member: None,
         };

@@ -16,6 +16,7 @@ use super::group::{Group, UnderWay};
 use super::opened::Opened;
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::kit::standing::Standing;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::scripting::{self, Manner, Script};
 use crate::backend::redis::sentinel::Address;
@@ -23,6 +24,7 @@ use crate::backend::redis::{CLOSED, GONE};
 use crate::values::channels::ClusterChannels;
 use crate::values::clock::{self, Moment};
 use crate::values::error::StoreError;
+use crate::values::health::NodeHealth;
 
 /// One call in so many measures its round trip; the first one does.
 const SAMPLED: u64 = 16;
@@ -38,6 +40,7 @@ pub(crate) struct Link {
     /// How many of them were answered: a connection that answers is alive.
     pub(super) answers: Arc<AtomicU64>,
     pub(super) clock: Arc<ServerClock>,
+    pub(super) standing: Arc<Standing>,
     /// What the scripts publish by and count.
     pub(super) channels: ClusterChannels,
     /// The node of a cluster that it leads to.
@@ -247,6 +250,44 @@ impl Link {
     /// Makes the supervisor look whether the connection is still good.
     pub(crate) fn suspect(&self) {
         self.suspicion.notify_one();
+    }
+
+    /// Whether the server answers. A connection that is down is not waited for: it is known not to.
+    pub(crate) async fn health(self: &Arc<Link>, node: &str, deadline: Moment) -> NodeHealth {
+        let there = match &*self.state.borrow() {
+            State::Live(wire) => Ok(self.on(wire)),
+            State::Down(fault) => Err(fault.clone()),
+            State::Dismissed => Err(dismissed()),
+            State::Closed => Err(Fault::Closed(CLOSED)),
+        };
+        let answer = match there {
+            Ok(live) => self.ping(&live, deadline).await,
+            Err(fault) => Err(fault),
+        };
+        let since = self.standing.note(answer.is_ok()).wall();
+        NodeHealth::new(node, since, answer.map_err(|fault| fault.to_string()))
+    }
+
+    /// How long the server takes to answer. One that is loading its data, or may not write to its disk, says so.
+    async fn ping(&self, live: &Live, deadline: Moment) -> Result<Duration, Fault> {
+        let (mut connection, asked_at) = (live.connection(), clock::now());
+        let ping = redis::cmd("PING");
+        let asked = scripting::send(&mut connection, &ping);
+        let answer = match tokio::time::timeout_at(deadline.tick(), asked).await {
+            Ok(answer) => answer.map_err(|error| (faults::is_no_right(&error), error)),
+            Err(_) => return Err(self.unanswered()),
+        };
+        match answer {
+            // The right is one that can be left out: that this was refused is an answer.
+            Ok(_) | Err((true, _)) => {
+                self.answers.fetch_add(1, Ordering::Relaxed);
+                Ok(asked_at.elapsed())
+            }
+            Err((false, error)) => {
+                self.suspicion.notify_one();
+                Err(faults::of_call(&error))
+            }
+        }
     }
 
     #[cfg(test)]

@@ -17,6 +17,7 @@ use super::opened::Opened;
 use super::target::Target;
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::kit::standing::Standing;
 use crate::backend::redis::sentinel::Address;
 use crate::observe::metrics;
 use crate::values::clock;
@@ -37,6 +38,7 @@ pub(crate) struct Supervisor {
     pub(crate) suspicion: Arc<Notify>,
     /// Calls that were answered.
     pub(crate) answers: Arc<AtomicU64>,
+    pub(crate) standing: Arc<Standing>,
     pub(crate) closed: watch::Receiver<bool>,
     /// Of a cluster.
     pub(crate) member: Option<Member>,
@@ -76,6 +78,7 @@ impl Supervisor {
             calls: AtomicU64::new(0),
             answers: self.answers.clone(),
             clock: self.clock.clone(),
+            standing: self.standing.clone(),
             channels: self.check.channels,
             address: self.member.as_ref().map(|node| node.address.clone()),
             handle: self.check.handle.clone(),
@@ -102,6 +105,7 @@ impl Supervisor {
     /// What a cluster does about a node that is away, it has to be asked.
     fn is_down(&self, state: &watch::Sender<State>, fault: Fault) {
         State::replace(state, State::Down(fault));
+        self.standing.note(false);
         if let Some(node) = &self.member {
             node.alarm.notify_one();
         }
@@ -138,6 +142,7 @@ impl Supervisor {
             outage.is_over(&self.target);
             let since = clock::now();
             State::replace(state, State::Live(Wire::new(&opened, generation)));
+            self.standing.note(true);
             let up = metrics::Connection::is_up(generation > 0);
             let fault;
             (fault, silent) = self.watch(opened).await;

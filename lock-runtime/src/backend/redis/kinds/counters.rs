@@ -287,6 +287,7 @@ impl Reading {
             count: self.live,
             left: self.left,
             queued: 0,
+            first_waiters: Vec::new(),
             available: Some(self.free()),
             readers: 0,
         }
