@@ -129,6 +129,8 @@ pub use api::manager::LockManager;
 pub use api::multi::MultiRequest;
 pub use api::plain_semaphore::{PlainRequest, PlainSemaphore};
 pub use api::quorum::QuorumNode;
+#[cfg(feature = "redis")]
+pub use api::redis_server::RedisServer;
 pub use api::request::LockRequest;
 pub use api::semaphore::Semaphore;
 pub use api::snapshot::{HeldLock, ManagerSnapshot, WaitedLock};
@@ -139,9 +141,15 @@ pub use protect::{Outcome, Protect, Scope};
 pub use values::channels::ClusterChannels;
 pub use values::error::{LockError, LostReason, StoreError};
 pub use values::fence::FencingToken;
+pub use values::handshake::{Credentials, Login, LoginFuture};
 pub use values::kind::LockMode;
 pub use values::name::{IntoLockName, KeyPart, LockName};
 pub use values::replicas::Replicas;
+
+/// The version of the `redis` crate whose clients [`RedisServer`] is made of.
+#[cfg(feature = "redis")]
+#[doc(no_inline)]
+pub use redis;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]

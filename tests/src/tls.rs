@@ -13,6 +13,10 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// The server's private key.
     pub key: PathBuf,
+    /// A client's certificate, by the same authority.
+    pub client_certificate: PathBuf,
+    /// The client's private key.
+    pub client_key: PathBuf,
 }
 
 impl TlsFiles {
@@ -33,10 +37,18 @@ impl TlsFiles {
                 .and_then(|params| params.signed_by(&key, &authority))
                 .expect("a server certificate");
 
+        let client_key = KeyPair::generate().expect("a key pair for a client");
+        let client_certificate = CertificateParams::new(vec!["client".to_owned()])
+            .and_then(|params| params.signed_by(&client_key, &authority))
+            .expect("a client certificate");
+
         let files = Self::of(dir);
-        std::fs::write(&files.authority, authority.pem()).expect("write ca.pem");
-        std::fs::write(&files.certificate, certificate.pem()).expect("write server.pem");
-        std::fs::write(&files.key, key.serialize_pem()).expect("write server.key");
+        let write = |path: &Path, pem: String| std::fs::write(path, pem).expect("write a PEM file");
+        write(&files.client_certificate, client_certificate.pem());
+        write(&files.client_key, client_key.serialize_pem());
+        write(&files.authority, authority.pem());
+        write(&files.certificate, certificate.pem());
+        write(&files.key, key.serialize_pem());
         files
     }
 
@@ -46,6 +58,8 @@ impl TlsFiles {
             authority: dir.join("ca.pem"),
             certificate: dir.join("server.pem"),
             key: dir.join("server.key"),
+            client_certificate: dir.join("client.pem"),
+            client_key: dir.join("client.key"),
         }
     }
 

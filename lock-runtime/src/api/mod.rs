@@ -4,6 +4,7 @@ pub(crate) mod builder;
 pub(crate) mod convert;
 mod global;
 pub(crate) mod guard;
+mod handshake;
 pub(crate) mod info;
 pub(crate) mod latch;
 pub(crate) mod lease;
@@ -12,6 +13,8 @@ pub(crate) mod manager;
 pub(crate) mod multi;
 pub(crate) mod plain_semaphore;
 pub(crate) mod quorum;
+#[cfg(feature = "redis")]
+pub(crate) mod redis_server;
 pub(crate) mod request;
 pub(crate) mod run;
 pub(crate) mod semaphore;

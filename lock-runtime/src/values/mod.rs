@@ -7,6 +7,7 @@ pub(crate) mod count;
 pub(crate) mod decimal;
 pub(crate) mod error;
 pub(crate) mod fence;
+pub(crate) mod handshake;
 pub(crate) mod holder;
 pub(crate) mod key;
 pub(crate) mod kind;

@@ -7,6 +7,7 @@ use redis::PushKind;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
 
+use super::relogin::Relogin;
 use super::target::Target;
 use super::{check, dial};
 use crate::backend::Fault;
@@ -22,6 +23,7 @@ pub(crate) struct Opened {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) cut: Arc<Notify>,
     pub(crate) master: Option<Address>,
+    _relogin: Option<Relogin>,
 }
 
 impl Opened {
@@ -77,6 +79,7 @@ impl Opened {
             connection,
             cut,
             master,
+            _relogin: dialed.relogin,
         })
     }
 }
