@@ -119,6 +119,7 @@ mod sync;
 pub mod test_util;
 mod values;
 
+pub use api::blocking;
 pub use api::builder::LockManagerBuilder;
 pub use api::convert::{FromLockError, Skipped};
 pub use api::guard::LockGuard;

@@ -1,5 +1,6 @@
 //! What a caller touches.
 
+pub mod blocking;
 pub(crate) mod builder;
 pub(crate) mod convert;
 mod global;

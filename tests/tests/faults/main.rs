@@ -3,6 +3,7 @@
 mod abuse;
 mod acl;
 mod acl_groups;
+mod blocking;
 mod busy;
 mod cancel;
 mod certificates;
