@@ -50,6 +50,7 @@ macro_rules! links {
 [measured.md]: crate::_documentation::measured
 [metrics.md]: crate::_documentation::metrics
 [redis.md]: crate::_documentation::redis
+[redis.md#connecting]: crate::_documentation::redis#connecting
 [redis.md#least-privilege]: crate::_documentation::redis#least-privilege
 [redis.md#settings-of-the-server]: crate::_documentation::redis#settings-of-the-server
 [redis.md#urls]: crate::_documentation::redis#urls
@@ -65,6 +66,7 @@ macro_rules! links {
 [LockManagerBuilder]: crate::LockManagerBuilder
 [MemoryStore]: crate::MemoryStore
 [as_global]: crate::LockManager::as_global
+[blocking]: crate::blocking
 [fair]: crate::LockManager::fair
 [fenced]: crate::LockManager::fenced
 [latch]: crate::LockManager::latch

@@ -2,6 +2,7 @@
 
 pub mod blocking;
 pub(crate) mod builder;
+pub(crate) mod config;
 pub(crate) mod convert;
 mod global;
 pub(crate) mod guard;

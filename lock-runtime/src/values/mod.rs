@@ -5,6 +5,11 @@ pub(crate) mod channels;
 pub(crate) mod clock;
 pub(crate) mod count;
 pub(crate) mod decimal;
+#[allow(
+    dead_code,
+    reason = "the attribute's file: it also writes durations, for messages"
+)]
+pub(crate) mod duration;
 pub(crate) mod error;
 pub(crate) mod fence;
 pub(crate) mod handshake;

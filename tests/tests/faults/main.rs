@@ -7,6 +7,7 @@ mod blocking;
 mod busy;
 mod cancel;
 mod certificates;
+mod configured;
 mod counters;
 mod credentials;
 mod crowds;
