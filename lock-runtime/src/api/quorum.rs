@@ -30,7 +30,7 @@ enum Place {
     Url(String),
     Memory(MemoryStore),
     #[cfg(feature = "redis")]
-    Server(RedisServer),
+    Server(Box<RedisServer>),
 }
 
 impl From<&str> for QuorumNode {
@@ -66,7 +66,7 @@ impl From<MemoryStore> for QuorumNode {
 #[cfg(feature = "redis")]
 impl From<RedisServer> for QuorumNode {
     fn from(server: RedisServer) -> QuorumNode {
-        QuorumNode(Place::Server(server))
+        QuorumNode(Place::Server(Box::new(server)))
     }
 }
 

@@ -3,10 +3,10 @@
 use std::fmt::Debug;
 
 use lock_runtime::{
-    FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo,
-    LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member,
-    MemoryStore, MultiRequest, Outcome, PlainRequest, PlainSemaphore, Protect, QuorumNode,
-    Replicas, Scope, Semaphore, StoreError,
+    FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockConfig, LockError, LockGuard,
+    LockInfo, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Login, Lost,
+    LostReason, Member, MemoryStore, MultiRequest, Outcome, PlainRequest, PlainSemaphore, Protect,
+    QuorumNode, RedisServer, Replicas, Scope, Semaphore, StoreError, blocking,
 };
 
 type Body = std::future::Ready<()>;
@@ -41,6 +41,12 @@ fn public_types_are_send_sync_and_debug() {
         PlainRequest, PlainSemaphore, QuorumNode, Replicas, Semaphore, StoreError,
     );
     each!(an_error: LockError, StoreError);
+    each!(sent_and_shared: LockConfig, Login, RedisServer, blocking::LockManager, blocking::LockGuard,
+        blocking::LockRequest, blocking::MultiRequest, blocking::Semaphore);
+    each!(shown: LockConfig, Login, RedisServer, blocking::LockManager, blocking::LockGuard,
+        blocking::LockRequest, blocking::MultiRequest, blocking::Semaphore);
+    each!(cloned: LockConfig, Login, RedisServer, blocking::LockManager, blocking::LockRequest,
+        blocking::MultiRequest, blocking::Semaphore);
 }
 
 /// Every future of the interface can be spawned; none of them is polled here.
@@ -51,6 +57,9 @@ async fn futures_are_send() {
     sent(&LockManager::connect("memory://"));
     sent(&LockManager::builder().connect("memory://"));
     sent(&LockManager::builder().quorum(["memory://"; 3]));
+    let client = redis::Client::open("redis://nowhere.invalid/").unwrap();
+    sent(&LockManager::builder().connect_redis(&client));
+    sent(&LockConfig::default().connect());
     sent(&request().acquire());
     sent(&request().try_acquire());
     sent(&request().run(|_| async {}));
