@@ -8,7 +8,8 @@ use redis::{ConnectionAddr, ConnectionInfo};
 
 use crate::backend::Fault;
 use crate::backend::redis::connection::target::invalid;
-use crate::values::error::{LockError, StoreError};
+use crate::backend::redis::scripting::faults;
+use crate::values::error::LockError;
 use crate::values::handshake::{Certificates, Credentials, Handshake, Login};
 
 /// Certificates in the client's form, and whom to ask for a login. By default neither.
@@ -87,7 +88,7 @@ pub(super) async fn ask(
         Ok(_) => "the credentials gave no login: their code panicked".to_owned(),
         Err(_) => format!("the credentials gave no login within {timeout:?}"),
     };
-    Err(Fault::NotDone(StoreError::new(why)))
+    Err(Fault::NotDone(faults::shortened(&why)))
 }
 
 #[cfg(not(feature = "tls-rustls"))]

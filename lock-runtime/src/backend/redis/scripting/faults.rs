@@ -143,7 +143,7 @@ fn without_arguments(detail: &str) -> &str {
         .map_or(detail, |end| &detail[..end])
 }
 
-fn shortened(text: &str) -> StoreError {
+pub(crate) fn shortened(text: &str) -> StoreError {
     let clean: String = text
         .chars()
         .filter(|character| !character.is_control())
