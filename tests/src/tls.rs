@@ -13,10 +13,6 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// The server's private key.
     pub key: PathBuf,
-    /// A client's certificate, by the same authority.
-    pub client_certificate: PathBuf,
-    /// The client's private key.
-    pub client_key: PathBuf,
 }
 
 impl TlsFiles {
@@ -44,8 +40,8 @@ impl TlsFiles {
 
         let files = Self::of(dir);
         let write = |path: &Path, pem: String| std::fs::write(path, pem).expect("write a PEM file");
-        write(&files.client_certificate, client_certificate.pem());
-        write(&files.client_key, client_key.serialize_pem());
+        write(&files.client_certificate(), client_certificate.pem());
+        write(&files.client_key(), client_key.serialize_pem());
         write(&files.authority, authority.pem());
         write(&files.certificate, certificate.pem());
         write(&files.key, key.serialize_pem());
@@ -58,9 +54,17 @@ impl TlsFiles {
             authority: dir.join("ca.pem"),
             certificate: dir.join("server.pem"),
             key: dir.join("server.key"),
-            client_certificate: dir.join("client.pem"),
-            client_key: dir.join("client.key"),
         }
+    }
+
+    /// A client's certificate, by the same authority.
+    pub fn client_certificate(&self) -> PathBuf {
+        self.authority.with_file_name("client.pem")
+    }
+
+    /// The client's private key.
+    pub fn client_key(&self) -> PathBuf {
+        self.authority.with_file_name("client.key")
     }
 
     /// What a server's configuration says of them.

@@ -12,7 +12,7 @@ fn trusting(files: &TlsFiles) -> LockManagerBuilder {
 }
 
 fn certified(files: &TlsFiles) -> LockManagerBuilder {
-    trusting(files).client_certificate(read(&files.client_certificate), read(&files.client_key))
+    trusting(files).client_certificate(read(&files.client_certificate()), read(&files.client_key()))
 }
 
 async fn take_a_lock(locks: &LockManager) {
@@ -61,7 +61,7 @@ async fn a_certificate_of_an_authority_that_the_server_does_not_know_is_refused_
     let stranger = RedisServer::builder().tls().start();
     let (files, other) = (server.tls_files(), stranger.tls_files());
     let builder = trusting(files)
-        .client_certificate(read(&other.client_certificate), read(&other.client_key));
+        .client_certificate(read(&other.client_certificate()), read(&other.client_key()));
     let error = builder.connect(&server.tls_url()).await.unwrap_err();
     assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
 }
@@ -121,7 +121,7 @@ async fn nodes_of_a_cluster_are_shown_the_certificate() {
 async fn certificates_that_are_of_no_use_are_refused_before_any_io() {
     let server = RedisServer::builder().tls().start();
     let files = server.tls_files();
-    let (chain, key) = (read(&files.client_certificate), read(&files.client_key));
+    let (chain, key) = (read(&files.client_certificate()), read(&files.client_key()));
     let another_key = read(&files.key);
     let builder = LockManager::builder;
     for (what, builder, url) in [

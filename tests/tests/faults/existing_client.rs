@@ -47,7 +47,7 @@ async fn known_servers_are_nodes_of_a_quorum() {
     let clients = servers
         .each_ref()
         .map(|server| Client::open(server.url()).unwrap());
-    let nodes = clients.each_ref().map(|client| Known::from(client));
+    let nodes = clients.each_ref().map(Known::from);
     let lease = tests::quorum::LONGEST_LEASE;
     let builder = || LockManager::builder().lease(lease).longest_lease(lease);
     for server in &servers {
