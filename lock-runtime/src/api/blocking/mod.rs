@@ -24,7 +24,7 @@
 //!   its end: let it ask [`Lease::is_held`](crate::Lease::is_held) between its steps, and check the fencing token where
 //!   it writes. [`run_outcome`](Request::run_outcome) tells of the loss.
 //! - **Dropping a guard waits** for the store's answer, as [`release`](LockGuard::release) does, for the call timeout at
-//!   most. A lock that was dropped is free.
+//!   most. Once the store has answered, the lock is free.
 //! - **Calls belong on threads of your own.** On a thread that is inside an async runtime they are refused with
 //!   [`LockError::InvalidConfig`](crate::LockError::InvalidConfig): they would hold up its tasks, the holder of the lock
 //!   perhaps among them. That includes threads of `spawn_blocking`: use `Handle::block_on` with the async manager there.

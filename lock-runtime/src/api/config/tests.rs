@@ -65,18 +65,33 @@ fn every_setting_is_read_and_reaches_the_builder() {
     assert_eq!(settings.url.as_deref(), Some("memory://shop"));
     let nodes = ["memory://a", "memory://b", "memory://c"].map(str::to_owned);
     assert_eq!(settings.quorum.as_deref(), Some(&nodes[..]));
-    assert_eq!(&*options.namespace, "shop:");
-    assert_eq!(options.lease, ms(20_000));
-    assert_eq!(options.longest_lease, Some(ms(60_000)));
-    assert_eq!(options.wait, Some(ms(1_500)));
-    assert!(!options.fencing);
-    assert_eq!(options.call_timeout, ms(250));
-    assert_eq!((options.max_waiters, options.max_waiters_per_key), (7, 5));
-    assert_eq!(options.shutdown_grace, Duration::ZERO);
-    let replicas = Replicas::majority().within(ms(2_000)).renewals(true);
-    assert_eq!(options.replicas, replicas);
-    assert!(options.strict && options.lazy);
-    assert_eq!(options.channels, ClusterChannels::Both);
+    // All of them: an option of the builder that is new is to be a setting, too.
+    let Options {
+        namespace,
+        lease,
+        longest_lease,
+        wait,
+        fencing,
+        call_timeout,
+        shutdown_grace,
+        max_waiters,
+        max_waiters_per_key,
+        replicas,
+        strict,
+        lazy,
+        channels,
+        handshake: _,
+    } = options;
+    assert_eq!(&*namespace, "shop:");
+    assert_eq!(lease, ms(20_000));
+    assert_eq!(longest_lease, Some(ms(60_000)));
+    assert_eq!(wait, Some(ms(1_500)));
+    assert_eq!((call_timeout, shutdown_grace), (ms(250), Duration::ZERO));
+    assert_eq!((max_waiters, max_waiters_per_key), (7, 5));
+    let expected = Replicas::majority().within(ms(2_000)).renewals(true);
+    assert_eq!(replicas, expected);
+    assert!(!fencing && strict && lazy);
+    assert_eq!(channels, ClusterChannels::Both);
     let files = [
         settings.client_certificate,
         settings.client_key,
