@@ -53,6 +53,7 @@ macro_rules! links {
 [measured.md]: crate::_documentation::measured
 [metrics.md]: crate::_documentation::metrics
 [redis.md]: crate::_documentation::redis
+[redis.md#connecting]: crate::_documentation::redis#connecting
 [redis.md#least-privilege]: crate::_documentation::redis#least-privilege
 [redis.md#settings-of-the-server]: crate::_documentation::redis#settings-of-the-server
 [redis.md#urls]: crate::_documentation::redis#urls
@@ -73,6 +74,7 @@ macro_rules! links {
 [as_global]: crate::LockManager::as_global
 [campaign]: crate::Election::campaign
 [elect]: crate::LockManager::elect
+[blocking]: crate::blocking
 [fair]: crate::LockManager::fair
 [fenced]: crate::LockManager::fenced
 [latch]: crate::LockManager::latch

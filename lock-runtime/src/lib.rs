@@ -58,6 +58,10 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! * [`LockManagerBuilder`] lists all options with their defaults and trade-offs: lease 30 s, wait 10 s, namespace
 //!   `lock:`, tokens on. [`LockManagerBuilder::quorum`] keeps mutexes at a majority of several independent stores, as in
 //!   Redlock: they outlive the loss of a minority, and have no fencing tokens.
+//! * [`LockConfig`] reads these options from the environment or, with the feature `serde`, from a file. A store may also be
+//!   that of a `redis` client which the program has; logins may change, and certificates may be the program's own:
+//!   [connecting](_documentation::redis#connecting).
+//! * [`blocking`] is for threads, and for a `main` without an async runtime.
 //! * [`LockError`] says what can go wrong, and whether a retry can help.
 //!   [What happens on](_documentation::guide#what-happens-on-) a drop, a panic, a loss or a crash is in the guide.
 //! * [`_documentation`] is the book: the guide, what is guaranteed and what is not, running on Redis, the format that is
@@ -82,15 +86,15 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!
 //! # Features
 //!
-//! The library needs a tokio runtime, and Rust 1.88 or later.
+//! The library needs a tokio runtime (but for [`blocking`], which brings its own), and Rust 1.88 or later.
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `macros` | yes | `#[distributed_lock]` and `key!` |
-//! | `redis` | yes | `redis://`, `unix://`, `redis-sentinel://` and `redis-cluster://` URLs |
-//! | `tls-rustls` | no | `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, by rustls with ring; trusts the authorities of the operating system |
+//! | `redis` | yes | `redis://`, `unix://`, `redis-sentinel://` and `redis-cluster://` URLs; `LockManagerBuilder::connect_redis` |
+//! | `tls-rustls` | no | `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, by rustls with ring; trusts the authorities of the operating system, or those of `LockManagerBuilder::root_certificate`; shows a `client_certificate` |
 //! | `metrics` | no | [metrics](crate::_documentation::metrics) through the `metrics` facade, labelled by template or label |
-//! | `serde` | no | [`ManagerSnapshot`], [`Health`] and [`FencingToken`] can be serialized |
+//! | `serde` | no | [`ManagerSnapshot`], [`Health`] and [`FencingToken`] can be serialized, [`LockConfig`] deserialized |
 //! | `test-util` | no | the module `test_util`: a store that answers as a test tells it, an error of each kind, assertions on who holds what; for `[dev-dependencies]` |
 //!
 //! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings. Of a thousand locks that are lost
@@ -120,7 +124,9 @@ mod sync;
 pub mod test_util;
 mod values;
 
+pub use api::blocking;
 pub use api::builder::LockManagerBuilder;
+pub use api::config::LockConfig;
 pub use api::convert::{FromLockError, Skipped};
 pub use api::election::{Election, Leader};
 pub use api::guard::LockGuard;
@@ -132,6 +138,8 @@ pub use api::multi::MultiRequest;
 pub use api::observer::LeaderObserver;
 pub use api::plain_semaphore::{PlainRequest, PlainSemaphore};
 pub use api::quorum::QuorumNode;
+#[cfg(feature = "redis")]
+pub use api::redis_server::RedisServer;
 pub use api::request::LockRequest;
 pub use api::semaphore::Semaphore;
 pub use api::snapshot::{HeldLock, ManagerSnapshot, WaitedLock};
@@ -142,10 +150,16 @@ pub use protect::{Outcome, Protect, Scope};
 pub use values::channels::ClusterChannels;
 pub use values::error::{LockError, LostReason, StoreError};
 pub use values::fence::FencingToken;
+pub use values::handshake::{Credentials, Login, LoginFuture};
 pub use values::health::{Health, HealthState, NodeHealth};
 pub use values::kind::LockMode;
 pub use values::name::{IntoLockName, KeyPart, LockName};
 pub use values::replicas::Replicas;
+
+/// The version of the `redis` crate whose clients [`RedisServer`] is made of.
+#[cfg(feature = "redis")]
+#[doc(no_inline)]
+pub use redis;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::api::manager::{LockManager, events_of};
 use crate::backend::Backend;
-use crate::backend::connect::{Location, Opening};
+use crate::backend::connect::{Location, NO_LOGIN, Opening};
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::hold::lifecycle::current_runtime;
 use crate::renew::Watch;
@@ -32,6 +32,7 @@ use crate::values::replicas::Replicas;
 /// | [`strict`](Self::strict) | off | on refuses a server that may evict held locks, instead of warning |
 /// | [`cluster_channels`](Self::cluster_channels) | sharded | both: a message more per release, for fleets that use sharded and classic ones |
 /// | [`lazy`](Self::lazy) | off | on starts without a reachable server; the first call waits for it |
+/// | [`credentials`](Self::credentials) | the login in the URL | asked for a login for each connection: for tokens that expire |
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until `connect` or `in_memory`"]
 pub struct LockManagerBuilder {
@@ -194,6 +195,7 @@ impl LockManagerBuilder {
     ) -> Result<(LockManager, Arc<B>), LockError> {
         self.options.check()?;
         self.options.replicas.refuse("a memory store has none")?;
+        self.options.handshake.refuse(NO_LOGIN)?;
         let store = self.store.unwrap_or_default();
         let watch = Arc::new(Watch::default());
         let store = MemoryBackend::new(store, events_of(&watch));
@@ -228,11 +230,15 @@ impl LockManagerBuilder {
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
-        self.options.check()?;
-        let location = Location::parse(url)?;
+        self.connect_to(Location::parse(url)?).await
+    }
+
+    pub(super) async fn connect_to(self, location: Location) -> Result<LockManager, LockError> {
         if let Some(store) = location.memory() {
             return self.memory_store(store).in_memory();
         }
+        self.options.check()?;
+        let location = location.with(&self.options.handshake)?;
         let watch = Arc::new(Watch::default());
         let opening = Opening {
             options: self.options.clone(),

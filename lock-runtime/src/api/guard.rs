@@ -74,6 +74,12 @@ impl LockGuard {
         Lost::new(self.handles.held().clone())
     }
 
+    /// The loss, if there is one by now.
+    pub(crate) fn loss(&self) -> Option<LockError> {
+        let held = self.handles.held();
+        Some(held.lost_error(held.loss()?, false))
+    }
+
     /// Resolves when the hold is over: lost or, by all of its sharers, released.
     pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.handles.held().clone().over()

@@ -5,9 +5,10 @@ use std::future::IntoFuture;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::hold::call_chain::{CallChain, Frame};
+use crate::hold::call_chain::{CallChain, Frame, Nest};
 use crate::hold::group::Held;
 use crate::protect::Scope;
+use crate::protect::driver::polled_after_completion;
 use crate::values::error::LostReason;
 use crate::values::fence::FencingToken;
 
@@ -126,6 +127,12 @@ impl Lease {
     /// was acquired under are not passed on with it: `outer.scope(inner.scope(work))` passes both.
     pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
         Scope::new(self.call_chain.clone(), future)
+    }
+
+    /// Runs a closure under this hold.
+    pub(crate) fn enter<T>(&self, body: impl FnOnce() -> T) -> T {
+        let entered = Nest::new(self.call_chain.clone()).call(body);
+        entered.unwrap_or_else(|| polled_after_completion())
     }
 }
 

@@ -6,8 +6,14 @@ pub(crate) mod client;
 pub(crate) mod clock;
 pub(crate) mod count;
 pub(crate) mod decimal;
+#[allow(
+    dead_code,
+    reason = "the attribute's file: it also writes durations, for messages"
+)]
+pub(crate) mod duration;
 pub(crate) mod error;
 pub(crate) mod fence;
+pub(crate) mod handshake;
 pub(crate) mod health;
 pub(crate) mod holder;
 pub(crate) mod key;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::values::channels::ClusterChannels;
 use crate::values::client;
 use crate::values::error::{LockError, config};
+use crate::values::handshake::Handshake;
 use crate::values::label::Label;
 use crate::values::replicas::Replicas;
 use crate::values::ttl::{self, Ttl};
@@ -37,6 +38,7 @@ pub(crate) struct Options {
     pub(crate) strict: bool,
     pub(crate) lazy: bool,
     pub(crate) channels: ClusterChannels,
+    pub(crate) handshake: Handshake,
 }
 
 impl Default for Options {
@@ -56,6 +58,7 @@ impl Default for Options {
             strict: false,
             lazy: false,
             channels: ClusterChannels::default(),
+            handshake: Handshake::default(),
         }
     }
 }

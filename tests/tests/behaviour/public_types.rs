@@ -4,10 +4,10 @@ use std::fmt::Debug;
 
 use lock_runtime::{
     Election, FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Leader,
-    LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockManager, LockManagerBuilder,
-    LockMode, LockName, LockRequest, Lost, LostReason, Member, MemoryStore, MultiRequest,
-    NodeHealth, Outcome, PlainRequest, PlainSemaphore, Protect, QuorumNode, Replicas, Scope,
-    Semaphore, StoreError,
+    LeaderObserver, Lease, LockConfig, LockError, LockGuard, LockInfo, LockManager,
+    LockManagerBuilder, LockMode, LockName, LockRequest, Login, Lost, LostReason, Member,
+    MemoryStore, MultiRequest, NodeHealth, Outcome, PlainRequest, PlainSemaphore, Protect,
+    QuorumNode, RedisServer, Replicas, Scope, Semaphore, StoreError, blocking,
 };
 
 type Body = std::future::Ready<()>;
@@ -34,6 +34,12 @@ fn public_types_are_send_sync_and_debug() {
         Election, FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainRequest, PlainSemaphore, QuorumNode, Replicas, Semaphore, StoreError,
     );
     each!(an_error: LockError, StoreError);
+    each!(sent_and_shared: LockConfig, Login, RedisServer, blocking::LockManager, blocking::LockGuard,
+        blocking::LockRequest, blocking::MultiRequest, blocking::Semaphore);
+    each!(shown: LockConfig, Login, RedisServer, blocking::LockManager, blocking::LockGuard,
+        blocking::LockRequest, blocking::MultiRequest, blocking::Semaphore);
+    each!(cloned: LockConfig, Login, RedisServer, blocking::LockManager, blocking::LockRequest,
+        blocking::MultiRequest, blocking::Semaphore);
 }
 
 /// Every future of the interface can be spawned; none of them is polled here.
@@ -44,6 +50,9 @@ async fn futures_are_send() {
     sent(&LockManager::connect("memory://"));
     sent(&LockManager::builder().connect("memory://"));
     sent(&LockManager::builder().quorum(["memory://"; 3]));
+    let client = redis::Client::open("redis://nowhere.invalid/").unwrap();
+    sent(&LockManager::builder().connect_redis(&client));
+    sent(&LockConfig::default().connect());
     sent(&request().acquire());
     sent(&request().try_acquire());
     sent(&request().run(|_| async {}));

@@ -34,6 +34,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 pub(crate) use self::connection::connect::Settings;
+pub(crate) use self::connection::dial_options::DialOptions;
 use self::connection::link::Live;
 pub(crate) use self::connection::target::Target;
 use self::kinds::{acquire, acquire_all, counters, exclusive, fair, permits, read_write};

@@ -45,6 +45,7 @@ pub(super) use crate::backend::redis::cluster::redirect::Redirect;
 use crate::backend::redis::cluster::redirect::RedirectKind;
 pub(super) use crate::backend::redis::cluster::subscriptions::Subscriptions;
 use crate::backend::redis::connection::check::Check;
+use crate::backend::redis::connection::dial_options::DialOptions;
 use crate::backend::redis::connection::link::{Link, Live};
 use crate::backend::redis::connection::opened::Opened;
 use crate::backend::redis::connection::supervisor::{Member, Supervisor};
@@ -62,6 +63,7 @@ const HOPS_AT_ONCE: u32 = 3;
 pub(super) struct Cluster {
     seeds: Arc<Seeds>,
     shown: String,
+    dial_options: Arc<DialOptions>,
     settings: Settings,
     handle: Handle,
     table: Table,
@@ -75,14 +77,15 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) fn new(
         seeds: Arc<Seeds>,
-        shown: &str,
+        target: &Target,
         settings: Settings,
         handle: Handle,
         closed: watch::Receiver<bool>,
     ) -> Arc<Cluster> {
         Arc::new(Cluster {
             seeds,
-            shown: shown.to_owned(),
+            shown: target.shown().to_owned(),
+            dial_options: target.dial_options().clone(),
             settings,
             handle,
             table: Table::new(),
@@ -164,7 +167,8 @@ impl Cluster {
     }
 
     fn target(&self, address: &Address) -> Target {
-        Target::node(self.seeds.info(address), address, self.seeds.tls)
+        let info = self.seeds.info(address);
+        Target::node(info, address, self.seeds.tls, self.dial_options.clone())
     }
 
     /// Of one node, with a key of one of its slots.

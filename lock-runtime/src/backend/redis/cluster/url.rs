@@ -15,7 +15,7 @@ const EXAMPLE: &str = "the URL is malformed; it should look like \
 #[derive(Clone)]
 pub(crate) struct Seeds {
     pub(in super::super) hosts: Vec<Address>,
-    login: RedisConnectionInfo,
+    pub(in super::super) login: RedisConnectionInfo,
     pub(in super::super) tls: bool,
 }
 

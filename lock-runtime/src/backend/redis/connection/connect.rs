@@ -126,8 +126,9 @@ impl RedisBackend {
         };
         handle.spawn(subscriber.run());
         if let Some(sentinels) = target.sentinels() {
-            let (sentinels, timeout) = (sentinels.clone(), settings.call_timeout);
-            handle.spawn(sentinel::watch(sentinels, timeout, closed.subscribe()));
+            let (sentinels, options) = (sentinels.clone(), target.dial_options().clone());
+            let (timeout, closed) = (settings.call_timeout, closed.subscribe());
+            handle.spawn(sentinel::watch(sentinels, options, timeout, closed));
         }
         if !settings.lazy {
             // So that a forced release right after the first acquire is heard. A connection and SUBSCRIBE, each in its
@@ -160,13 +161,7 @@ impl RedisBackend {
     ) -> Result<Arc<RedisBackend>, LockError> {
         let closed = watch::Sender::new(false);
         let (call_timeout, lazy) = (settings.call_timeout, settings.lazy);
-        let cluster = Cluster::new(
-            seeds,
-            target.shown(),
-            settings,
-            handle.clone(),
-            closed.subscribe(),
-        );
+        let cluster = Cluster::new(seeds, &target, settings, handle.clone(), closed.subscribe());
         if !lazy {
             // On the runtime of the handle, as above.
             let until = clock::now() + CONNECT.mul_f64(0.9);

@@ -8,6 +8,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
 
 use super::refused::refused;
+use super::relogin::Relogin;
 use super::target::Target;
 use super::{check, dial};
 use crate::backend::Fault;
@@ -23,6 +24,7 @@ pub(crate) struct Opened {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) cut: Arc<Notify>,
     pub(crate) master: Option<Address>,
+    _relogin: Option<Relogin>,
 }
 
 impl Opened {
@@ -77,6 +79,7 @@ impl Opened {
             connection,
             cut,
             master,
+            _relogin: dialed.relogin,
         })
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
+use super::dial_options::DialOptions;
 use super::url::{self, NO_FRAGMENT};
 use crate::backend::redis::cluster::{self, Seeds};
 use crate::backend::redis::sentinel::{self, Sentinels};
@@ -20,6 +21,7 @@ const SCHEMES: &str = "`redis://`, `rediss://`, `redis+unix://` (or `unix://`), 
 pub(crate) struct Target {
     place: Place,
     shown: String,
+    dial_options: Arc<DialOptions>,
 }
 
 /// Where the server is.
@@ -111,6 +113,50 @@ impl Target {
         Target::new(info, scheme)
     }
 
+    /// A server as another part of the program knows it. Its protocol and its settings of TCP are not taken over.
+    pub(crate) fn of(info: ConnectionInfo) -> Result<Target, LockError> {
+        let scheme = match info.addr() {
+            ConnectionAddr::Tcp(..) => "redis",
+            ConnectionAddr::Unix(_) => "unix",
+            ConnectionAddr::TcpTls { insecure: true, .. } => {
+                return Err(invalid(
+                    "the connection info leaves TLS certificates unverified; they are always verified",
+                ));
+            }
+            ConnectionAddr::TcpTls { .. } if cfg!(feature = "tls-rustls") => "rediss",
+            ConnectionAddr::TcpTls { .. } => {
+                return Err(invalid(
+                    "a server by TLS needs the cargo feature `tls-rustls` of `lock-runtime`",
+                ));
+            }
+            _ => {
+                return Err(invalid(
+                    "the connection info has an unknown sort of address",
+                ));
+            }
+        };
+        Target::new(info, scheme)
+    }
+
+    /// The same, dialled in another way.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] if that does not fit the URL.
+    pub(crate) fn with(mut self, options: DialOptions) -> Result<Target, LockError> {
+        if options.credentials.is_some() && self.has_login() {
+            return Err(invalid(
+                "there are `credentials`, and a login in the URL: leave one of them out",
+            ));
+        }
+        if options.has_certificates() && !self.is_tls() {
+            return Err(invalid(
+                "there are certificates, and a URL without TLS: it should begin with `rediss`",
+            ));
+        }
+        self.dial_options = Arc::new(options);
+        Ok(self)
+    }
+
     fn new(info: ConnectionInfo, scheme: &str) -> Result<Target, LockError> {
         let db = info.redis_settings().db();
         if !(0..=i64::from(i32::MAX)).contains(&db) {
@@ -125,7 +171,7 @@ impl Target {
             .set_redis_settings(redis)
             .set_tcp_settings(tcp_settings());
         let place = Place::Fixed(Box::new(info));
-        Ok(Target { place, shown })
+        Ok(Target::at(place, shown))
     }
 
     fn behind_sentinels(rest: &str, scheme: &str, tls: bool) -> Result<Target, LockError> {
@@ -140,22 +186,36 @@ impl Target {
             sentinels.login.db()
         );
         let place = Place::Sentinel(Arc::new(sentinels));
-        Ok(Target { place, shown })
+        Ok(Target::at(place, shown))
     }
 
     fn of_cluster(rest: &str, scheme: &str, tls: bool) -> Result<Target, LockError> {
         let seeds = cluster::parse(rest, tls)?;
         let shown = format!("{scheme}://{}", seeds.hosts.join(","));
         let place = Place::Cluster(Arc::new(seeds));
-        Ok(Target { place, shown })
+        Ok(Target::at(place, shown))
+    }
+
+    fn at(place: Place, shown: String) -> Target {
+        Target {
+            place,
+            shown,
+            dial_options: Arc::default(),
+        }
     }
 
     /// One node of a cluster.
-    pub(crate) fn node(info: Option<ConnectionInfo>, address: &str, tls: bool) -> Target {
+    pub(crate) fn node(
+        info: Option<ConnectionInfo>,
+        address: &str,
+        tls: bool,
+        dial_options: Arc<DialOptions>,
+    ) -> Target {
         let scheme = if tls { "rediss" } else { "redis" };
         Target {
             place: info.map_or(Place::Nowhere, |info| Place::Fixed(Box::new(info))),
             shown: format!("{scheme}://{address}"),
+            dial_options,
         }
     }
 
@@ -168,6 +228,21 @@ impl Target {
 
     pub(crate) fn place(&self) -> &Place {
         &self.place
+    }
+
+    pub(crate) fn dial_options(&self) -> &Arc<DialOptions> {
+        &self.dial_options
+    }
+
+    fn has_login(&self) -> bool {
+        let has_login =
+            |login: &RedisConnectionInfo| login.username().is_some() || login.password().is_some();
+        match &self.place {
+            Place::Fixed(info) => has_login(info.redis_settings()),
+            Place::Sentinel(sentinels) => has_login(&sentinels.login),
+            Place::Cluster(seeds) => has_login(&seeds.login),
+            Place::Nowhere => false,
+        }
     }
 
     /// Resolves when the sentinels name another master than this one.

@@ -15,7 +15,8 @@ use tokio::sync::{Notify, watch};
 
 use super::topics::Topics;
 use crate::backend::redis::CONTROL;
-use crate::backend::redis::connection::dial::{self, Outage, STABLE};
+use crate::backend::redis::connection::dial::{self, Dialed, Outage, STABLE};
+use crate::backend::redis::connection::relogin::Relogin;
 use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::Address;
@@ -74,11 +75,12 @@ impl Subscriber {
         loop {
             let mut first_try = FirstTry::Over;
             let fault = match self.connect().await {
-                Ok((connection, master, cut)) => {
+                Ok((dialed, cut)) => {
                     let mut session = Session {
                         subscriber: self,
-                        connection,
-                        master,
+                        connection: dialed.connection,
+                        master: dialed.master,
+                        _relogin: dialed.relogin,
                         refusals: &mut refusals,
                     };
                     let asked_at = clock::now();
@@ -141,9 +143,7 @@ impl Subscriber {
         }
     }
 
-    async fn connect(
-        &self,
-    ) -> Result<(MultiplexedConnection, Option<Address>, Arc<Notify>), Fault> {
+    async fn connect(&self) -> Result<(Dialed, Arc<Notify>), Fault> {
         let cut = Arc::new(Notify::new());
         let (signal, topics) = (cut.clone(), self.topics.clone());
         let events = self.events.clone();
@@ -153,7 +153,7 @@ impl Subscriber {
             _ => {}
         })
         .await?;
-        Ok((dialed.connection, dialed.master, cut))
+        Ok((dialed, cut))
     }
 }
 
@@ -230,6 +230,7 @@ struct Session<'a> {
     connection: MultiplexedConnection,
     /// Only the master's messages are heard of in time.
     master: Option<Address>,
+    _relogin: Option<Relogin>,
     refusals: &'a mut Refusals,
 }
 
