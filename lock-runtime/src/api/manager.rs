@@ -72,7 +72,7 @@ impl LockManager {
         let locks = LockManager { core };
         tracing::info!(
             id = locks.id(),
-            store = locks.core.backend.name(),
+            store = locks.core.backend.store().name(),
             "lock manager begins"
         );
         locks

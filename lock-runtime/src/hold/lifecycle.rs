@@ -12,6 +12,7 @@ use crate::hold::runtimes::Runtimes;
 use crate::values::count::Count;
 use crate::values::error::{LockError, config};
 use crate::values::key::Key;
+use crate::values::refusal::ShutdownCause;
 
 const OPEN: u8 = 0;
 const CLOSING: u8 = 1;
@@ -63,11 +64,11 @@ impl Lifecycle {
     }
 
     /// Why callers are no longer admitted.
-    pub(crate) fn closed(&self) -> Option<&'static str> {
+    pub(crate) fn closed(&self) -> Option<ShutdownCause> {
         match self.phase.load(Ordering::SeqCst) {
             OPEN => None,
-            CLOSING | STOPPED => Some("the manager is shutting down"),
-            _ => Some("the runtime that the manager belongs to is gone"),
+            CLOSING | STOPPED => Some(ShutdownCause::Shutdown),
+            _ => Some(ShutdownCause::RuntimeEnded),
         }
     }
 
@@ -160,7 +161,7 @@ pub(crate) fn current_runtime() -> Result<Handle, LockError> {
     })
 }
 
-fn refused(key: &Key, why: &'static str) -> LockError {
+fn refused(key: &Key, why: ShutdownCause) -> LockError {
     LockError::ShuttingDown {
         name: key.name().to_owned(),
         why,

@@ -15,6 +15,7 @@ use crate::values::error::LockError;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
+use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
 
 #[derive(Debug)]
@@ -91,8 +92,8 @@ impl Backend for ScriptedBackend {
         self.store.lives_in_a_runtime()
     }
 
-    fn name(&self) -> &'static str {
-        self.store.name()
+    fn store(&self) -> StoreKind {
+        self.store.store()
     }
 
     fn kinds(&self) -> &'static [Kind] {

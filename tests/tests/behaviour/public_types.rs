@@ -3,10 +3,11 @@
 use std::fmt::Debug;
 
 use lock_runtime::{
-    FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo,
-    LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member,
-    MemoryStore, MultiRequest, Outcome, PlainRequest, PlainSemaphore, Protect, QuorumNode,
-    Replicas, Scope, Semaphore, StoreError,
+    FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo, LockKind,
+    LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock,
+    MemoryStore, MultiRequest, Outcome, PlainSemaphore, PlainSemaphoreRequest, ProtectFuture,
+    QuorumNode, Replicas, ScopeFuture, Semaphore, ShutdownCause, StoreError, StoreKind, TryAcquire,
+    WaiterCap,
 };
 
 type Body = std::future::Ready<()>;
@@ -25,20 +26,23 @@ macro_rules! each {
 fn public_types_are_send_sync_and_debug() {
     each!(sent_and_shared:
         FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo, LockManager,
-        LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
+        LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore,
         MultiRequest, Outcome<()>,
-        PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
+        PlainSemaphoreRequest, PlainSemaphore, QuorumNode, Replicas, ScopeFuture<Body>, Semaphore, StoreError,
+        LockKind, ShutdownCause, StoreKind, TryAcquire, WaiterCap,
     );
     each!(shown:
         FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo, LockManager,
-        LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
+        LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore,
         MultiRequest, Outcome<()>,
-        Protect<Body>, PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
+        ProtectFuture<Body>, PlainSemaphoreRequest, PlainSemaphore, QuorumNode, Replicas, ScopeFuture<Body>, Semaphore, StoreError,
+        LockKind, ShutdownCause, StoreKind, TryAcquire, WaiterCap,
     );
     each!(cloned:
         FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockManager, LockManagerBuilder,
-        LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, Outcome<()>,
-        PlainRequest, PlainSemaphore, QuorumNode, Replicas, Semaphore, StoreError,
+        LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, Outcome<()>,
+        PlainSemaphoreRequest, PlainSemaphore, QuorumNode, Replicas, Semaphore, StoreError, LockKind,
+        ShutdownCause, StoreKind, WaiterCap,
     );
     each!(an_error: LockError, StoreError);
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager};
+use lock_runtime::{LockError, LockManager, TryAcquire};
 use tests::{Store, eventually};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -50,8 +50,7 @@ tests::suite! {
         assert!(elapsed < 500 * MS, "{elapsed:?}");
         guard.unwrap().release().await.unwrap();
         let again = locks.mutex("k").try_acquire().await.unwrap();
-        assert!(again.is_some(), "a released lock is free");
-        again.unwrap().release().await.unwrap();
+        again.expect("a released lock is free").release().await.unwrap();
     }
 
     async fn a_wait_ends_in_time_and_says_how_long_it_was(store: &mut Store) {
@@ -85,8 +84,28 @@ tests::suite! {
         let guard = holder.mutex("k").acquire().await.unwrap();
         for locks in [&holder, &other] {
             let (result, elapsed) = took(locks.mutex("k").wait(LONG).try_acquire()).await;
-            assert!(result.unwrap().is_none());
+            assert!(matches!(result.unwrap(), TryAcquire::Busy { .. }));
             assert!(elapsed < 500 * MS, "{elapsed:?}");
+        }
+        guard.release().await.unwrap();
+    }
+
+    async fn a_try_tells_when_to_ask_again_if_the_store_was_asked(store: &mut Store) {
+        let (holder, other) = (store.manager().await, store.manager().await);
+        let guard = holder.mutex("k").lease(40_000 * MS).acquire().await.unwrap();
+        let TryAcquire::Busy { retry_after, .. } = other.mutex("k").try_acquire().await.unwrap() else {
+            panic!("it is held");
+        };
+        let left = retry_after.expect("the store knows the lease");
+        assert!(left <= 40_000 * MS && left > 20_000 * MS, "{left:?}");
+        let TryAcquire::Busy { retry_after, .. } = holder.mutex("k").try_acquire().await.unwrap() else {
+            panic!("it is held");
+        };
+        assert_eq!(retry_after, None, "the holder's own process does not ask the store");
+        let apart = other.multi([other.mutex("k"), other.read("r")]).wait(Duration::ZERO);
+        match apart.acquire().await {
+            Err(LockError::Busy { retry_after: Some(left), .. }) => assert!(left > 20_000 * MS, "{left:?}"),
+            busy => panic!("expected Busy with what is left, got {busy:?}"),
         }
         guard.release().await.unwrap();
     }
@@ -96,7 +115,7 @@ tests::suite! {
         let guard = locks.mutex("k").acquire().await.unwrap();
         let waiter = queue(locks.mutex("k").wait(LONG).acquire()).await;
         guard.release().await.unwrap();
-        assert!(locks.mutex("k").try_acquire().await.unwrap().is_none());
+        assert!(matches!(locks.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         waiter.await.unwrap().unwrap().release().await.unwrap();
     }
 
@@ -202,7 +221,7 @@ tests::suite! {
         eventually("both are free", async || {
             let a = locks.mutex("a").try_acquire().await.unwrap();
             let b = locks.mutex("b").try_acquire().await.unwrap();
-            a.is_some() && b.is_some()
+            matches!((a, b), (TryAcquire::Acquired(_), TryAcquire::Acquired(_)))
         }).await;
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lock_runtime::{ClusterChannels, LockManager, LockRequest};
+use lock_runtime::{ClusterChannels, LockManager, LockRequest, TryAcquire};
 use tests::{CommandStats, JavaPeer, RedisCluster, eventually};
 
 use crate::pair::{LONG, MS, ONE_PUSH, mostly_within};
@@ -101,7 +101,10 @@ impl Pair {
         let mut times = Vec::new();
         for _ in 0..3 {
             let permit = self.java.ask("permits-acquire s 0 60000").await;
-            assert!(ours.permits(1).try_acquire().await.unwrap().is_none());
+            assert!(matches!(
+                ours.permits(1).try_acquire().await.unwrap(),
+                TryAcquire::Busy { .. }
+            ));
             let begin = || tokio::spawn(ours.permits(1).wait(LONG).acquire());
             let waiting = self.asleep(begin).await;
             let released = Instant::now();

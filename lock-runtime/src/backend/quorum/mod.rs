@@ -50,9 +50,9 @@ use crate::values::count::Count;
 use crate::values::error::StoreError;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
+use crate::values::refusal::ShutdownCause;
+use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
-
-const GONE: &str = "the runtime that built the lock manager is gone";
 
 /// Releases that are repeated in the background at once. Beyond it, leases end what is left at nodes that are away.
 const MOST_ERRANDS: usize = 1024;
@@ -261,8 +261,8 @@ impl Backend for QuorumBackend {
         Box::pin(broadcast::inspect(&self.inner, key, timeout))
     }
 
-    fn name(&self) -> &'static str {
-        "quorum"
+    fn store(&self) -> StoreKind {
+        StoreKind::Quorum
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
@@ -335,7 +335,7 @@ impl Errand {
 
 /// What a node that has not answered is taken for when nobody is left to ask it.
 fn gone() -> Fault {
-    Fault::Closed(GONE)
+    Fault::Closed(ShutdownCause::RuntimeEnded)
 }
 
 fn not_done(why: impl Into<String>) -> Fault {
