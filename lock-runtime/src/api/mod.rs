@@ -10,6 +10,7 @@ pub(crate) mod lease;
 pub(crate) mod macro_support;
 pub(crate) mod manager;
 pub(crate) mod multi;
+pub(crate) mod permit_call;
 pub(crate) mod plain_semaphore;
 pub(crate) mod quorum;
 pub(crate) mod request;
