@@ -64,6 +64,7 @@ macro_rules! links {
 [LockManager]: crate::LockManager
 [LockManagerBuilder]: crate::LockManagerBuilder
 [MemoryStore]: crate::MemoryStore
+[TryAcquire]: crate::TryAcquire
 [as_global]: crate::LockManager::as_global
 [fair]: crate::LockManager::fair
 [fenced]: crate::LockManager::fenced

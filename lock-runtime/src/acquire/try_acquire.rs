@@ -32,7 +32,7 @@ use std::time::Duration;
 /// For an error instead, [`LockError::Busy`](crate::LockError::Busy), acquire with a wait of zero:
 /// `locks.mutex("report").wait(Duration::ZERO).acquire().await?`.
 #[derive(Debug)]
-#[must_use = "if the lock was had, it is released at once when this is dropped: match it, and keep the guard in a variable"]
+#[must_use = "it tells whether the lock was had, and its guard is dropped with it, also by `let _ = …`: match it, and keep the guard in a variable"]
 pub enum TryAcquire<G = crate::LockGuard> {
     /// The lock was free, and the guard holds it. Plain permits have no guard: `TryAcquire::Acquired(())`.
     Acquired(G),

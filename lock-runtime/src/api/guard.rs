@@ -18,7 +18,7 @@ use crate::values::fence::FencingToken;
 /// The hold is renewed in the background until the guard ends. [`release`](LockGuard::release) ends it and tells how
 /// that went; dropping the guard releases in the background. Check [`is_held`](LockGuard::is_held), wait for
 /// [`lost`](LockGuard::lost), or run the work in [`LockRequest::run`](crate::LockRequest::run), which does both.
-#[must_use = "the lock is released at once when the guard is dropped: bind it to a variable, such as `guard`, for as long as the work takes"]
+#[must_use = "the lock is released at once when the guard is dropped, and `let _ = …` drops it: bind it to a variable, as in `let guard = …`"]
 pub struct LockGuard {
     pub(crate) handles: Handles,
 }
