@@ -361,7 +361,10 @@ fn mode(input: ParseStream<'_>) -> syn::Result<Mode> {
     }
     let permits = value(&content)?;
     if !content.is_empty() {
-        return Err(content.error("`semaphore` takes one number"));
+        let error = content.error("`semaphore` takes one number");
+        // What is left unread would be a mistake of its own.
+        content.parse::<TokenStream>()?;
+        return Err(error);
     }
     check_permits(&permits)?;
     Ok(Mode::Semaphore(permits))
