@@ -102,7 +102,8 @@ mod validate;
 /// call of all sets it in the store, and the store keeps it: a process with another `n` finds it set, and neither
 /// changes it nor is told. To change it, use `Semaphore::set_permits`. A call that finds it not set, because it is the
 /// first one or the store has lost it, sends two requests more than others. A semaphore never re-enters: a function that
-/// calls itself takes a permit for each call.
+/// calls itself takes a permit for each call, and `keys` that name one semaphore twice are
+/// `LockError::InvalidConfig`.
 ///
 /// # Return type
 ///
