@@ -70,7 +70,11 @@ impl Pair {
                 java.lock("a").await;
                 assert!(self.cluster.stands_at(node, &name));
                 let refused = self.rust(wanted, &name).try_acquire().await;
-                assert!(refused.unwrap().is_none(), "{held} keeps out {wanted}");
+                let refused = refused.unwrap();
+                assert!(
+                    matches!(refused, TryAcquire::Busy { .. }),
+                    "{held} keeps out {wanted}"
+                );
                 let begin = || tokio::spawn(self.rust(wanted, &name).wait(LONG).acquire());
                 let waiting = self.asleep(begin).await;
                 let released = Instant::now();
