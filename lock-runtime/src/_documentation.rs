@@ -71,6 +71,7 @@ macro_rules! links {
 [LockManager]: crate::LockManager
 [LockManagerBuilder]: crate::LockManagerBuilder
 [MemoryStore]: crate::MemoryStore
+[TryAcquire]: crate::TryAcquire
 [as_global]: crate::LockManager::as_global
 [campaign]: crate::Election::campaign
 [elect]: crate::LockManager::elect

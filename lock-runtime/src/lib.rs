@@ -124,6 +124,7 @@ mod sync;
 pub mod test_util;
 mod values;
 
+pub use acquire::try_acquire::TryAcquire;
 pub use api::blocking;
 pub use api::builder::LockManagerBuilder;
 pub use api::config::LockConfig;
@@ -132,11 +133,11 @@ pub use api::election::{Election, Leader};
 pub use api::guard::LockGuard;
 pub use api::info::{HolderInfo, LockInfo};
 pub use api::latch::{Latch, LatchRequest};
-pub use api::lease::{Lease, Lost, Member};
+pub use api::lease::{Lease, Lost, MemberLock};
 pub use api::manager::LockManager;
 pub use api::multi::MultiRequest;
 pub use api::observer::LeaderObserver;
-pub use api::plain_semaphore::{PlainRequest, PlainSemaphore};
+pub use api::plain_semaphore::{PlainSemaphore, PlainSemaphoreRequest};
 pub use api::quorum::QuorumNode;
 #[cfg(feature = "redis")]
 pub use api::redis_server::RedisServer;
@@ -146,15 +147,17 @@ pub use api::snapshot::{HeldLock, ManagerSnapshot, WaitedLock};
 pub use backend::memory::MemoryStore;
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;
-pub use protect::{Outcome, Protect, Scope};
+pub use protect::{Outcome, ProtectFuture, ScopeFuture};
 pub use values::channels::ClusterChannels;
 pub use values::error::{LockError, LostReason, StoreError};
 pub use values::fence::FencingToken;
 pub use values::handshake::{Credentials, Login, LoginFuture};
 pub use values::health::{Health, HealthState, NodeHealth};
-pub use values::kind::LockMode;
+pub use values::kind::{LockKind, LockMode};
 pub use values::name::{IntoLockName, KeyPart, LockName};
+pub use values::refusal::{ShutdownCause, WaiterCap};
 pub use values::replicas::Replicas;
+pub use values::store::StoreKind;
 
 /// The version of the `redis` crate whose clients [`RedisServer`] is made of.
 #[cfg(feature = "redis")]

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockManager, LockName};
+use lock_runtime::{LockKind, LockManager, LockName, StoreKind};
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_tells_what_is_held_and_what_is_waited_for() {
     let locks = LockManager::in_memory();
     let empty = locks.snapshot();
     assert!(empty.holds.is_empty() && empty.waited_for.is_empty());
-    assert_eq!((empty.store, &empty.id), ("memory", &locks.id()));
+    assert_eq!((empty.store, &empty.id), (StoreKind::Memory, &locks.id()));
 
     let name = LockName::from("order:").with(&7).template("order:{id}");
     let order = locks.mutex(name).acquire().await.unwrap();
@@ -33,9 +33,9 @@ async fn a_snapshot_tells_what_is_held_and_what_is_waited_for() {
     assert_eq!(
         shown,
         [
-            ("order:7", "order:{id}", "mutex", 2),
-            ("report", "(unlabelled)", "read", 0),
-            ("queue", "(unlabelled)", "fair", 0),
+            ("order:7", "order:{id}", LockKind::Mutex, 2),
+            ("report", "(unlabelled)", LockKind::Read, 0),
+            ("queue", "(unlabelled)", LockKind::Fair, 0),
         ]
     );
     assert_eq!(seen.holds[0].fencing_token, order.fencing_token());
@@ -47,7 +47,13 @@ async fn a_snapshot_tells_what_is_held_and_what_is_waited_for() {
         .map(|lock| (&*lock.name, lock.kind, lock.callers))
         .collect();
     waited.sort_unstable();
-    assert_eq!(waited, [("order:7", "mutex", 3), ("queue", "fair", 1)]);
+    assert_eq!(
+        waited,
+        [
+            ("order:7", LockKind::Mutex, 3),
+            ("queue", LockKind::Fair, 1)
+        ]
+    );
 
     let shown = locks.inspect("order:7").await.unwrap().holder.unwrap();
     let expected = format!("{}@{} ({}…:", seen.app, seen.host, seen.id);
@@ -58,6 +64,9 @@ async fn a_snapshot_tells_what_is_held_and_what_is_waited_for() {
     let json = serde_json::to_value(&seen).unwrap();
     assert_eq!(json["store"], "memory");
     assert_eq!(json["holds"][0]["name"], "order:7");
+    for (lock, kind) in seen.holds.iter().zip(json["holds"].as_array().unwrap()) {
+        assert_eq!(kind["kind"], lock.kind.to_string());
+    }
     assert_eq!(
         json["holds"][0]["fencing_token"],
         order.fencing_token().unwrap().get()

@@ -32,12 +32,12 @@ impl LockManager {
     pub async fn health(&self) -> Health {
         coop::consume_budget().await;
         let core = self.core();
-        let store = core.backend.name();
+        let store = core.backend.store();
         if let Err(error) = core.start_here() {
             return Health::down(store, clock::now().wall(), error.to_string());
         }
         if let Some((why, since)) = core.life.closed_since() {
-            return Health::down(store, since.wall(), why.to_owned());
+            return Health::down(store, since.wall(), why.to_string());
         }
         let checkup = core.backend.health(core.options.call_timeout).await;
         Health::of(store, checkup, core.presence.began.wall())

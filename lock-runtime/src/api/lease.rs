@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::hold::call_chain::{CallChain, Frame, Nest};
 use crate::hold::group::Held;
-use crate::protect::Scope;
+use crate::protect::ScopeFuture;
 use crate::protect::driver::polled_after_completion;
 use crate::values::error::LostReason;
 use crate::values::fence::FencingToken;
@@ -15,6 +15,7 @@ use crate::values::fence::FencingToken;
 /// A read-only view of a hold: what [`run`](crate::LockRequest::run) and the attribute's `guard = …` hand to the
 /// body. Cheap to clone; it does not keep the lock.
 #[derive(Clone)]
+#[must_use = "a lease is a view: it does not keep the lock, and does nothing by itself"]
 pub struct Lease {
     call_chain: CallChain,
 }
@@ -67,17 +68,19 @@ impl Lease {
 
     /// Each lock with its own token: one, or those of [`LockManager::multi`](crate::LockManager::multi) in the order
     /// in which they were taken.
-    pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
+    pub fn members(&self) -> impl Iterator<Item = MemberLock<'_>> {
         members(self.held())
     }
 
     /// True until the local deadline, the release, or until a loss is known: as long as the store kept the key and its
     /// clock did not step, nobody whom this hold excludes was admitted before. No I/O.
+    #[must_use = "nothing stops the code after it if the lock is lost: ask in a condition"]
     pub fn is_held(&self) -> bool {
         self.held().is_held()
     }
 
     /// How long the hold lasts if no further renewal is confirmed. Zero once it is over.
+    #[must_use = "it only tells how long the hold lasts"]
     pub fn remaining(&self) -> Duration {
         self.held().remaining()
     }
@@ -125,8 +128,8 @@ impl Lease {
     /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the hold on to a
     /// spawned task, `tokio::spawn(lease.scope(work))`, which then counts as nested in it. Other holds that this one
     /// was acquired under are not passed on with it: `outer.scope(inner.scope(work))` passes both.
-    pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
-        Scope::new(self.call_chain.clone(), future)
+    pub fn scope<F: Future>(&self, future: F) -> ScopeFuture<F> {
+        ScopeFuture::new(self.call_chain.clone(), future)
     }
 
     /// Runs a closure under this hold.
@@ -149,15 +152,15 @@ impl fmt::Debug for Lease {
 /// One lock of those that a guard holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Member<'a> {
+pub struct MemberLock<'a> {
     /// The lock's name, without the namespace.
     pub name: &'a str,
     /// Its fencing token, if this kind of lock has one.
     pub fencing_token: Option<FencingToken>,
 }
 
-pub(crate) fn members(held: &Held) -> impl Iterator<Item = Member<'_>> {
-    held.holds().iter().map(|hold| Member {
+pub(crate) fn members(held: &Held) -> impl Iterator<Item = MemberLock<'_>> {
+    held.holds().iter().map(|hold| MemberLock {
         name: hold.key().name(),
         fencing_token: hold.token(),
     })
@@ -165,6 +168,7 @@ pub(crate) fn members(held: &Held) -> impl Iterator<Item = Member<'_>> {
 
 /// The loss of a hold, as a signal: `lost.await`, `lost.wait().await`, `lost.is_lost()`.
 #[derive(Clone)]
+#[must_use = "nobody learns of the loss: await it, or ask `is_lost`"]
 pub struct Lost {
     held: Held,
 }
@@ -175,6 +179,7 @@ impl Lost {
     }
 
     /// True once the hold is lost. No I/O.
+    #[must_use = "nothing stops the code after it if the lock is lost: ask in a condition"]
     pub fn is_lost(&self) -> bool {
         self.held.loss().is_some()
     }

@@ -77,7 +77,7 @@ impl LockManager {
             id = locks.id(),
             app,
             host,
-            store = locks.core.backend.name(),
+            store = locks.core.backend.store().name(),
             "lock manager begins"
         );
         locks

@@ -37,7 +37,7 @@ impl Found {
         match asked {
             Asked::Lock(Kind::Mutex | Kind::Fenced | Kind::Fair) => self == Found::Exclusive,
             Asked::Lock(Kind::Read | Kind::Write) => self == Found::ReadWrite,
-            Asked::Lock(Kind::Permits) | Asked::Counter(_) => {
+            Asked::Lock(Kind::Semaphore) | Asked::Counter(_) => {
                 matches!(self, Found::Semaphore | Found::Counter)
             }
             Asked::Any => !matches!(self, Found::Other(_)),
@@ -62,7 +62,7 @@ impl Asked {
             Asked::Lock(Kind::Fenced) => "a fenced lock",
             Asked::Lock(Kind::Fair) => "a fair lock",
             Asked::Lock(Kind::Read | Kind::Write) => "a read/write lock",
-            Asked::Lock(Kind::Permits) | Asked::Counter(CounterKind::Semaphore) => "a semaphore",
+            Asked::Lock(Kind::Semaphore) | Asked::Counter(CounterKind::Semaphore) => "a semaphore",
             Asked::Counter(CounterKind::Latch) => "a latch",
             #[cfg(feature = "redis")]
             Asked::Any => "a lock",

@@ -15,6 +15,8 @@ use crate::values::holder::Alias;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::{Kind, LockMode};
+use crate::values::refusal::ShutdownCause;
+use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
 
 mod clash;
@@ -84,10 +86,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
         true
     }
 
-    /// What errors and metrics call the store: one word.
-    fn name(&self) -> &'static str {
-        "other"
-    }
+    /// Which store it is, for errors, logs and metrics.
+    fn store(&self) -> StoreKind;
 
     /// The kinds that it keeps.
     fn kinds(&self) -> &'static [Kind] {
@@ -401,7 +401,7 @@ pub(crate) enum Fault {
     /// It cannot be served as things are set up, however long one waits.
     Impossible(String),
     /// The backend was closed, or its runtime is gone.
-    Closed(&'static str),
+    Closed(ShutdownCause),
 }
 
 impl fmt::Display for Fault {
@@ -414,7 +414,7 @@ impl fmt::Display for Fault {
             Fault::Foreign { key, why } => write!(f, "key `{key}`: {why}"),
             Fault::NotSet => f.write_str("the semaphore has no permits: they were not set"),
             Fault::Impossible(why) => f.write_str(why),
-            Fault::Closed(why) => f.write_str(why),
+            Fault::Closed(why) => why.fmt(f),
         }
     }
 }

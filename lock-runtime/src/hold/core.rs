@@ -104,7 +104,7 @@ impl Core {
     }
 
     fn keeps_no(&self, what: &str) -> LockError {
-        let store = self.backend.name();
+        let store = self.backend.store().name();
         config(format!(
             "the {store} store keeps no {what}: they need another store"
         ))

@@ -13,6 +13,7 @@ use crate::values::clock::{self, Moment};
 use crate::values::count::Count;
 use crate::values::error::{LockError, config};
 use crate::values::key::Key;
+use crate::values::refusal::ShutdownCause;
 
 const OPEN: u8 = 0;
 const CLOSING: u8 = 1;
@@ -66,16 +67,16 @@ impl Lifecycle {
     }
 
     /// Why callers are no longer admitted.
-    pub(crate) fn closed(&self) -> Option<&'static str> {
+    pub(crate) fn closed(&self) -> Option<ShutdownCause> {
         match self.phase.load(Ordering::SeqCst) {
             OPEN => None,
-            CLOSING | STOPPED => Some("the manager is shutting down"),
-            _ => Some("the runtime that the manager belongs to is gone"),
+            CLOSING | STOPPED => Some(ShutdownCause::Shutdown),
+            _ => Some(ShutdownCause::RuntimeEnded),
         }
     }
 
     /// Why callers are no longer admitted, and since when.
-    pub(crate) fn closed_since(&self) -> Option<(&'static str, Moment)> {
+    pub(crate) fn closed_since(&self) -> Option<(ShutdownCause, Moment)> {
         Some((self.closed()?, *self.closed_at.get()?))
     }
 
@@ -169,7 +170,7 @@ pub(crate) fn current_runtime() -> Result<Handle, LockError> {
     })
 }
 
-fn refused(key: &Key, why: &'static str) -> LockError {
+fn refused(key: &Key, why: ShutdownCause) -> LockError {
     LockError::ShuttingDown {
         name: key.name().to_owned(),
         why,

@@ -473,7 +473,7 @@ async fn run(
             calls.spawn(renew(watch.clone(), backend.clone(), batch, timeout));
         }
         watch.log_digest(now.tick());
-        planned = watch.next_wake(backend.name());
+        planned = watch.next_wake(backend.store().name());
         let asleep = async {
             match planned {
                 Some(at) => tokio::time::sleep_until(at).await,

@@ -18,6 +18,7 @@ use crate::values::health::{Checkup, NodeHealth};
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
+use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
 
 #[derive(Debug)]
@@ -104,8 +105,8 @@ impl Backend for ScriptedBackend {
         self.store.lives_in_a_runtime()
     }
 
-    fn name(&self) -> &'static str {
-        self.store.name()
+    fn store(&self) -> StoreKind {
+        self.store.store()
     }
 
     fn kinds(&self) -> &'static [Kind] {
@@ -139,7 +140,7 @@ impl Backend for ScriptedBackend {
             let since = self.standing.note(here.is_ok()).wall();
             let answer = here.map(|()| Duration::ZERO);
             checkup.nodes.push(NodeHealth::new(
-                self.store.name(),
+                self.store.store().name(),
                 since,
                 answer.map_err(|fault| fault.to_string()),
             ));

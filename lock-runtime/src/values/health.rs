@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::values::store::StoreKind;
+
 /// How many servers a [`Health`] lists at most.
 const MOST_NODES: usize = 32;
 
@@ -10,8 +12,8 @@ const MOST_NODES: usize = 32;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Health {
-    /// `redis`, `memory` or `quorum`.
-    pub store: &'static str,
+    /// Which store it is.
+    pub store: StoreKind,
     /// Which locks can be had.
     pub state: HealthState,
     /// Since when that is so, by this machine's clock, as far as this manager has noticed.
@@ -60,7 +62,7 @@ impl Health {
     }
 
     /// What follows from a checkup. `began`: since when a store has been used that has no servers.
-    pub(crate) fn of(store: &'static str, checkup: Checkup, began: SystemTime) -> Health {
+    pub(crate) fn of(store: StoreKind, checkup: Checkup, began: SystemTime) -> Health {
         let Checkup {
             mut nodes,
             majority,
@@ -106,7 +108,7 @@ impl Health {
     }
 
     /// Nothing was asked.
-    pub(crate) fn down(store: &'static str, since: SystemTime, why: String) -> Health {
+    pub(crate) fn down(store: StoreKind, since: SystemTime, why: String) -> Health {
         Health {
             store,
             state: HealthState::Down,
@@ -173,7 +175,7 @@ mod tests {
 
     fn health(majority: bool, nodes: &[(u64, Option<u64>)]) -> Health {
         let nodes = nodes.iter().copied().map(node).collect();
-        Health::of("redis", Checkup { nodes, majority }, at(1))
+        Health::of(StoreKind::Redis, Checkup { nodes, majority }, at(1))
     }
 
     /// State, since, latency.

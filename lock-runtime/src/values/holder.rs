@@ -51,7 +51,7 @@ impl HolderId {
 
     /// What messages that others can read along call a holder of something of this kind.
     pub(crate) fn alias(self, kind: Kind) -> Alias {
-        if kind == Kind::Permits {
+        if kind == Kind::Semaphore {
             // The store knows permits only by their ids. A set of them is released as a whole: its first one stands for it.
             return self.permit(0);
         }

@@ -21,5 +21,7 @@ pub(crate) mod kind;
 pub(crate) mod label;
 pub(crate) mod name;
 pub(crate) mod options;
+pub(crate) mod refusal;
 pub(crate) mod replicas;
+pub(crate) mod store;
 pub(crate) mod ttl;

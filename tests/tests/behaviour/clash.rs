@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager};
+use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
 use tests::Store;
 
 /// What stands at a key, by which errors name it.
@@ -67,7 +67,7 @@ async fn stand(locks: &LockManager, kind: &str, name: &str) -> Option<LockGuard>
 
 /// Every operation of that kind that looks at the key.
 async fn ask(locks: &LockManager, kind: &str, name: &str) -> Vec<Result<(), LockError>> {
-    let one = |answer: Result<Option<LockGuard>, LockError>| vec![answer.map(drop)];
+    let one = |answer: Result<TryAcquire, LockError>| vec![answer.map(drop)];
     match kind {
         "mutex" => one(locks.mutex(name).try_acquire().await),
         "fenced" => one(locks.fenced(name).try_acquire().await),

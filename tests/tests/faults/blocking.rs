@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lock_runtime::blocking::{LockGuard, LockManager, LockRequest};
-use lock_runtime::{LockError, LostReason, Outcome};
+use lock_runtime::{LockError, LostReason, Outcome, TryAcquire};
 use tests::{RedisServer, eventually};
 use tokio::runtime::Builder;
 
@@ -79,7 +79,10 @@ fn every_kind_of_request_blocks_until_it_is_served() {
     for request in kinds {
         let guard = request(&locks).acquire().unwrap();
         assert!(guard.is_held() && guard.remaining() > Duration::ZERO);
-        assert!(request(&stranger).try_acquire().unwrap().is_none());
+        assert!(matches!(
+            request(&stranger).try_acquire().unwrap(),
+            TryAcquire::Busy { .. }
+        ));
         let busy = request(&stranger).wait(20 * MS).acquire();
         assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
         thread::scope(|scope| {
@@ -96,7 +99,10 @@ fn every_kind_of_request_blocks_until_it_is_served() {
     let both = locks.multi([locks.mutex("a"), locks.mutex("b")]);
     let guard = both.clone().wait(LONG).acquire().unwrap();
     assert_eq!(guard.members().count(), 2);
-    assert!(stranger.mutex("b").try_acquire().unwrap().is_none());
+    assert!(matches!(
+        stranger.mutex("b").try_acquire().unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     drop(guard);
     assert_eq!(both.run(|lease| lease.members().count()).unwrap(), 2);
 
@@ -112,7 +118,7 @@ fn a_lock_is_free_when_the_drop_of_its_guard_returns() {
     let locks = connect(&server);
     for _ in 0..20 {
         let guard = locks.mutex("k").try_acquire().unwrap();
-        assert!(guard.is_some() && server.exists("lock:k"));
+        assert!(matches!(guard, TryAcquire::Acquired(_)) && server.exists("lock:k"));
         drop(guard);
         assert!(!server.exists("lock:k"));
     }
@@ -167,7 +173,10 @@ fn what_a_closure_requests_on_its_thread_is_nested_and_beside_a_guard_it_is_not(
 
     let guard = request().acquire().unwrap();
     assert!(is_busy(request().acquire()), "beside the guard");
-    assert!(request().try_acquire().unwrap().is_none());
+    assert!(matches!(
+        request().try_acquire().unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     guard.scope(|| {
         let inner = request().acquire().unwrap();
         assert_eq!(inner.fencing_token(), guard.fencing_token());
@@ -229,7 +238,10 @@ fn a_closure_that_panics_gives_its_lock_back() {
     let run = AssertUnwindSafe(|| request.run(|_| -> () { panic!("planned") }));
     assert!(catch_unwind(run).is_err());
     assert!(!server.exists("lock:k"));
-    assert!(locks.mutex("k").try_acquire().unwrap().is_some());
+    assert!(matches!(
+        locks.mutex("k").try_acquire().unwrap(),
+        TryAcquire::Acquired(_)
+    ));
 }
 
 #[test]
@@ -237,10 +249,16 @@ fn a_write_that_becomes_a_read_lets_other_readers_in() {
     let server = RedisServer::start();
     let (locks, stranger) = (connect(&server), connect(&server));
     let mut guard = locks.write("k").acquire().unwrap();
-    assert!(stranger.read("k").try_acquire().unwrap().is_none());
+    assert!(matches!(
+        stranger.read("k").try_acquire().unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     guard.downgrade().unwrap();
     assert_eq!(guard.fencing_token(), None);
-    assert!(stranger.read("k").try_acquire().unwrap().is_some());
+    assert!(matches!(
+        stranger.read("k").try_acquire().unwrap(),
+        TryAcquire::Acquired(_)
+    ));
     guard.renew(LONG).unwrap();
     assert!(guard.is_held());
 }
@@ -298,7 +316,7 @@ fn threads_share_the_manager_of_an_async_program_while_its_runtime_lives() {
     assert!(matches!(outside, Err(LockError::InvalidConfig { .. })));
     let guard = shared.mutex("k").acquire().unwrap();
     let held = runtime.block_on(locks.mutex("k").try_acquire()).unwrap();
-    assert!(held.is_none());
+    assert!(matches!(held, TryAcquire::Busy { .. }));
     guard.release().unwrap();
     let left: Vec<LockGuard> = ["a", "b"]
         .map(|key| shared.mutex(key).acquire().unwrap())

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use lock_runtime::{Health, HealthState, LockManager};
+use lock_runtime::{Health, HealthState, LockManager, StoreKind};
 use redis::Value;
 use tests::faults::took;
 use tests::{Data, Quorum, RedisCluster, RedisServer, eventually};
@@ -171,7 +171,7 @@ async fn a_quorum_is_healthy_for_as_long_as_a_majority_answers() {
     assert!(away.node.contains(port) && away.error.is_some(), "{away:?}");
     quorum.kill9(2);
     let down = once(&locks, HealthState::Down).await;
-    assert_eq!(down.store, "quorum");
+    assert_eq!(down.store, StoreKind::Quorum);
     assert_eq!(down.nodes.iter().filter(|node| node.is_ok()).count(), 1);
 }
 

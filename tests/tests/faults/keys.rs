@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, LockMode, LostReason};
+use lock_runtime::{LockError, LockManager, LockMode, LostReason, TryAcquire};
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, free_within, took};
 use tests::{RedisServer, Store, eventually};
@@ -157,7 +157,10 @@ async fn a_key_of_another_client_of_the_format_is_busy_and_left_as_it_is() {
     let id = "c6b0a1de-0000-4000-8000-000000000000:1";
     server.query::<i64>(&["HSET", "lock:k", id, "2"]);
     server.query::<i64>(&["PEXPIRE", "lock:k", "20000"]);
-    assert!(locks.mutex("k").try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        locks.mutex("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     let error = locks.mutex("k").wait(100 * MS).acquire().await.unwrap_err();
     assert!(matches!(error, LockError::Busy { .. }), "{error:?}");
     let info = locks.inspect("k").await.unwrap();
@@ -355,7 +358,10 @@ async fn names_of_any_bytes_are_locks_of_their_own() {
         let key = format!("lock:{name}");
         assert!(server.exists(&key), "{name:?} is byte-exact");
         let other = LockManager::connect(&server.url()).await.unwrap();
-        assert!(other.mutex(name).try_acquire().await.unwrap().is_none());
+        assert!(matches!(
+            other.mutex(name).try_acquire().await.unwrap(),
+            TryAcquire::Busy { .. }
+        ));
     }
     let tokens: Vec<_> = guards
         .iter()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::runtime::Runtime;
-use crate::api::lease::{Lease, Lost, Member};
+use crate::api::lease::{Lease, Lost, MemberLock};
 use crate::observe;
 use crate::values::error::{LockError, LostReason};
 use crate::values::fence::FencingToken;
@@ -22,7 +22,7 @@ use crate::values::fence::FencingToken;
 /// let guard = locks.mutex("order:17").acquire()?;
 /// assert!(guard.is_held());
 /// drop(guard); // or: guard.release()?
-/// assert!(locks.mutex("order:17").try_acquire()?.is_some());
+/// locks.mutex("order:17").try_acquire()?.expect("it is free").release()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -54,7 +54,7 @@ impl LockGuard {
     }
 
     /// As [`LockGuard::members`](crate::LockGuard::members).
-    pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
+    pub fn members(&self) -> impl Iterator<Item = MemberLock<'_>> {
         self.lease.members()
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::guard::LockGuard;
 use super::runtime::Runtime;
+use crate::acquire::try_acquire::TryAcquire;
 use crate::api::lease::Lease;
 use crate::protect::Outcome;
 use crate::protect::driver::late_loss;
@@ -32,7 +33,7 @@ pub trait Ask: Sized {
     /// Acquires within the wait.
     fn ask(self) -> impl Future<Output = Result<crate::LockGuard, LockError>>;
     /// Acquires what is free now.
-    fn try_ask(self) -> impl Future<Output = Result<Option<crate::LockGuard>, LockError>>;
+    fn try_ask(self) -> impl Future<Output = Result<TryAcquire, LockError>>;
 }
 
 macro_rules! ask {
@@ -49,7 +50,7 @@ macro_rules! ask {
                 self.acquire()
             }
 
-            fn try_ask(self) -> impl Future<Output = Result<Option<crate::LockGuard>, LockError>> {
+            fn try_ask(self) -> impl Future<Output = Result<TryAcquire, LockError>> {
                 self.try_acquire()
             }
         }
@@ -124,8 +125,8 @@ impl<R: Ask> Request<R> {
     /// [`LockRequest::try_acquire`](crate::LockRequest::try_acquire).
     ///
     /// # Errors
-    /// As [`acquire`](Request::acquire), but a lock that is held is `Ok(None)`.
-    pub fn try_acquire(self) -> Result<Option<LockGuard>, LockError> {
+    /// As [`acquire`](Request::acquire), but a lock that is held is [`TryAcquire::Busy`].
+    pub fn try_acquire(self) -> Result<TryAcquire<LockGuard>, LockError> {
         let guard = self.runtime.block_on(self.request.try_ask())??;
         Ok(guard.map(|guard| LockGuard::new(self.runtime, guard)))
     }

@@ -1,6 +1,7 @@
 use std::ffi::OsString;
 
 use super::*;
+use crate::acquire::try_acquire::TryAcquire;
 use crate::values::duration;
 
 fn from(variables: &[(&str, &str)]) -> Result<LockConfig, LockError> {
@@ -212,12 +213,13 @@ async fn a_configuration_connects_to_its_store() {
     let guard = locks.mutex("k").acquire().await.unwrap();
     assert_eq!(guard.fencing_token(), None);
     let same = LockManager::connect("memory://from-config").await.unwrap();
-    assert!(same.mutex("k").try_acquire().await.unwrap().is_none());
+    let busy = same.mutex("k").try_acquire().await.unwrap();
+    assert!(matches!(busy, TryAcquire::Busy { .. }));
 
     let nodes = "memory://config-a memory://config-b memory://config-c";
     let quorum = from(&[("LOCK_QUORUM", nodes)]).unwrap();
     let locks = quorum.connect().await.unwrap();
-    assert_eq!(locks.snapshot().store, "quorum");
+    assert_eq!(locks.snapshot().store, crate::StoreKind::Quorum);
 
     for (variables, why) in [
         (&[][..], "names no store"),

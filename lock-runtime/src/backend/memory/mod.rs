@@ -28,6 +28,7 @@ use crate::values::clock;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::{Kind, LockMode};
+use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
 
 /// One manager's connection to a store.
@@ -81,7 +82,7 @@ impl Backend for MemoryBackend {
             };
             match request.hold_ref.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &request, at),
-                Kind::Permits => permits::acquire(state, &request, at),
+                Kind::Semaphore => permits::acquire(state, &request, at),
                 Kind::Fair => fair::acquire(state, &request, at),
                 Kind::Read | Kind::Write => read_write::acquire(state, &request, at),
             }
@@ -103,7 +104,7 @@ impl Backend for MemoryBackend {
         self.op(move |state| {
             Ok(match hold_ref.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::release(state, hold_ref),
-                Kind::Permits => permits::release(state, hold_ref),
+                Kind::Semaphore => permits::release(state, hold_ref),
                 Kind::Fair => fair::release(state, hold_ref),
                 Kind::Read | Kind::Write => read_write::release(state, hold_ref),
             })
@@ -119,7 +120,7 @@ impl Backend for MemoryBackend {
         self.op(move |state| {
             let renew = |renewal: &Renewal| match renewal.key.kind() {
                 Kind::Mutex | Kind::Fenced | Kind::Fair => exclusive::renew(state, renewal),
-                Kind::Permits => permits::renew(state, renewal),
+                Kind::Semaphore => permits::renew(state, renewal),
                 Kind::Read | Kind::Write => read_write::renew(state, renewal),
             };
             Ok(batch.iter().map(renew).collect())
@@ -193,8 +194,8 @@ impl Backend for MemoryBackend {
         false
     }
 
-    fn name(&self) -> &'static str {
-        "memory"
+    fn store(&self) -> StoreKind {
+        StoreKind::Memory
     }
 
     fn kinds(&self) -> &'static [Kind] {
@@ -248,7 +249,7 @@ impl HandOff for MemoryBackend {
             Ok(match to.hold_ref.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, spare, at),
                 // Nobody owns the turn at a semaphore, so nobody hands it over.
-                Kind::Permits => HandedOver::NotHeld,
+                Kind::Semaphore => HandedOver::NotHeld,
                 // Its heir is the first in the store's queue.
                 Kind::Fair => HandedOver::NotHeld,
                 Kind::Read | Kind::Write => read_write::hand_over(state, from, &to, spare, at),

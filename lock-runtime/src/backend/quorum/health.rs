@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::{GONE, Inner};
+use super::Inner;
 use crate::values::clock;
 use crate::values::health::{Checkup, NodeHealth};
+use crate::values::refusal::ShutdownCause;
 
 /// Asks every node at once. One that restarted a short while ago counts as down although it answers.
 pub(super) async fn ask(inner: &Arc<Inner>, timeout: Duration) -> Checkup {
@@ -29,7 +30,13 @@ pub(super) async fn ask(inner: &Arc<Inner>, timeout: Duration) -> Checkup {
     }
     let mut nodes = Vec::with_capacity(asking.len());
     while let Some(asked) = asking.join_next().await {
-        let gone = || NodeHealth::new("a node", clock::now().wall(), Err(GONE.to_owned()));
+        let gone = || {
+            NodeHealth::new(
+                "a node",
+                clock::now().wall(),
+                Err(ShutdownCause::RuntimeEnded.to_string()),
+            )
+        };
         nodes.push(asked.ok().flatten().unwrap_or_else(gone));
     }
     Checkup {

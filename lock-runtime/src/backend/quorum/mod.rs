@@ -53,9 +53,9 @@ use crate::values::error::StoreError;
 use crate::values::health::Checkup;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
+use crate::values::refusal::ShutdownCause;
+use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
-
-const GONE: &str = "the runtime that built the lock manager is gone";
 
 /// Releases that are repeated in the background at once. Beyond it, leases end what is left at nodes that are away.
 const MOST_ERRANDS: usize = 1024;
@@ -264,8 +264,8 @@ impl Backend for QuorumBackend {
         Box::pin(broadcast::inspect(&self.inner, key, timeout))
     }
 
-    fn name(&self) -> &'static str {
-        "quorum"
+    fn store(&self) -> StoreKind {
+        StoreKind::Quorum
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
@@ -342,7 +342,7 @@ impl Errand {
 
 /// What a node that has not answered is taken for when nobody is left to ask it.
 fn gone() -> Fault {
-    Fault::Closed(GONE)
+    Fault::Closed(ShutdownCause::RuntimeEnded)
 }
 
 fn not_done(why: impl Into<String>) -> Fault {

@@ -52,14 +52,12 @@ use crate::values::health::Checkup;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
+use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
 
 /// On which the victims of forced releases are named, those of all namespaces: managers with different namespaces may
 /// have the same key, for the one's namespace can be the beginning of the other's name.
 const CONTROL: &str = "lock:control:released";
-
-const CLOSED: &str = "the lock manager was shut down";
-const GONE: &str = "the runtime that built the lock manager is gone";
 
 /// Locks in one Redis server, or in a cluster of them.
 pub(crate) struct RedisBackend {
@@ -111,7 +109,7 @@ impl Inner {
             Kind::Mutex | Kind::Fenced => {
                 exclusive::release(self, live, hold_ref, now, deadline).await
             }
-            Kind::Permits => permits::release(self, live, hold_ref, now, deadline).await,
+            Kind::Semaphore => permits::release(self, live, hold_ref, now, deadline).await,
             Kind::Fair => fair::release(self, live, hold_ref, now, deadline).await,
             Kind::Read | Kind::Write => {
                 read_write::release(self, live, hold_ref, now, deadline).await
@@ -160,8 +158,8 @@ impl Backend for RedisBackend {
         Box::pin(self.inner.inspect(key, timeout))
     }
 
-    fn name(&self) -> &'static str {
-        "redis"
+    fn store(&self) -> StoreKind {
+        StoreKind::Redis
     }
 
     fn kinds(&self) -> &'static [Kind] {
@@ -241,7 +239,7 @@ impl HandOff for RedisBackend {
                     exclusive::hand_over(&self.inner, from, to, spare).await
                 }
                 // Nobody owns the turn at a semaphore, so nobody hands it over.
-                Kind::Permits => Ok(HandedOver::NotHeld),
+                Kind::Semaphore => Ok(HandedOver::NotHeld),
                 // Its heir is the first in the store's queue.
                 Kind::Fair => Ok(HandedOver::NotHeld),
             }
@@ -283,7 +281,7 @@ enum GaveBack {
 fn channel(key: &Key) -> String {
     match key.kind() {
         Kind::Mutex | Kind::Fenced | Kind::Fair => key.prefixed("redisson_lock__channel"),
-        Kind::Permits => counters::channel_of_permits(key),
+        Kind::Semaphore => counters::channel_of_permits(key),
         Kind::Read | Kind::Write => key.prefixed("redisson_rwlock"),
     }
 }

@@ -17,6 +17,7 @@ use crate::values::fence::FencingToken;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::LockMode;
+use crate::values::store::StoreKind;
 
 /// What the store knows. Clones of the `Arc` are the same store, for several managers.
 #[derive(Default)]
@@ -159,8 +160,8 @@ impl Backend for MutexStore {
         })
     }
 
-    fn name(&self) -> &'static str {
-        "test"
+    fn store(&self) -> StoreKind {
+        StoreKind::Memory
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::Cluster;
-use crate::backend::redis::GONE;
 use crate::values::clock::{self, Moment};
 use crate::values::health::NodeHealth;
+use crate::values::refusal::ShutdownCause;
 
 impl Cluster {
     /// Asks every master at once.
@@ -28,7 +28,9 @@ impl Cluster {
         }
         let mut nodes = Vec::with_capacity(asking.len());
         while let Some(asked) = asking.join_next().await {
-            nodes.push(asked.unwrap_or_else(|_| self.as_a_whole(clock::now(), GONE.to_owned())));
+            nodes.push(asked.unwrap_or_else(|_| {
+                self.as_a_whole(clock::now(), ShutdownCause::RuntimeEnded.to_string())
+            }));
         }
         let homeless = self.table.homeless();
         let since = self.covered.note(homeless == 0);

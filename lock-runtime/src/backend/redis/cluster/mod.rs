@@ -36,8 +36,8 @@ use tokio::task::JoinSet;
 
 use self::table::{Node, Table};
 pub(super) use self::url::{Seeds, parse};
+use super::Settings;
 use super::sentinel::Address;
-use super::{CLOSED, Settings};
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::kit::standing::Standing;
@@ -55,6 +55,7 @@ use crate::values::channels::ClusterChannels;
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, StoreError};
 use crate::values::key;
+use crate::values::refusal::ShutdownCause;
 
 /// So many nodes may send a request on before there is a pause: two that name each other would keep it busy.
 const HOPS_AT_ONCE: u32 = 3;
@@ -378,5 +379,5 @@ fn pause(hops: u32) -> Duration {
 
 /// Ends a wait for a cluster that was closed.
 fn closed() -> Fault {
-    Fault::Closed(CLOSED)
+    Fault::Closed(ShutdownCause::Shutdown)
 }

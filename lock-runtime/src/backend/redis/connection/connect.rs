@@ -17,12 +17,13 @@ use crate::backend::redis::cluster::{Cluster, Seeds, Subscriptions};
 use crate::backend::redis::pubsub::subscribe::{FirstTry, Subscriber};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::router::Nodes;
-use crate::backend::redis::{GONE, Inner, RedisBackend, sentinel};
+use crate::backend::redis::{Inner, RedisBackend, sentinel};
 use crate::backend::{EventSink, Fault};
 use crate::values::channels::ClusterChannels;
 use crate::values::clock;
 use crate::values::error::{LockError, StoreError};
 use crate::values::options::Options;
+use crate::values::refusal::ShutdownCause;
 
 /// Connecting and checking, all in all.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);
@@ -204,7 +205,7 @@ async fn in_time<T>(
     let stop = opening.abort_handle();
     match tokio::time::timeout(CONNECT, opening).await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(_)) => Err(Fault::Closed(GONE).into_error(server)),
+        Ok(Err(_)) => Err(Fault::Closed(ShutdownCause::RuntimeEnded).into_error(server)),
         Err(_) => {
             stop.abort();
             let fault = Fault::NotDone(StoreError::new(format!("no answer in {CONNECT:?}")));

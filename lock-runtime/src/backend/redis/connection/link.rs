@@ -20,11 +20,11 @@ use crate::backend::kit::standing::Standing;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::scripting::{self, Manner, Script};
 use crate::backend::redis::sentinel::Address;
-use crate::backend::redis::{CLOSED, GONE};
 use crate::values::channels::ClusterChannels;
 use crate::values::clock::{self, Moment};
 use crate::values::error::StoreError;
 use crate::values::health::NodeHealth;
+use crate::values::refusal::ShutdownCause;
 
 /// One call in so many measures its round trip; the first one does.
 const SAMPLED: u64 = 16;
@@ -125,7 +125,7 @@ impl Link {
                 State::Live(wire) => Ok(self.on(wire)),
                 State::Down(fault) => Err(fault.clone()),
                 State::Dismissed => Err(dismissed()),
-                State::Closed => Err(Fault::Closed(CLOSED)),
+                State::Closed => Err(Fault::Closed(ShutdownCause::Shutdown)),
             },
             Ok(Err(_)) => Err(self.ended()),
             Err(_) => Err(match &*self.state.borrow() {
@@ -224,9 +224,9 @@ impl Link {
     /// Why there is no supervisor any more.
     fn ended(&self) -> Fault {
         match &*self.state.borrow() {
-            State::Closed => Fault::Closed(CLOSED),
+            State::Closed => Fault::Closed(ShutdownCause::Shutdown),
             State::Dismissed => dismissed(),
-            _ => Fault::Closed(GONE),
+            _ => Fault::Closed(ShutdownCause::RuntimeEnded),
         }
     }
 
@@ -258,7 +258,7 @@ impl Link {
             State::Live(wire) => Ok(self.on(wire)),
             State::Down(fault) => Err(fault.clone()),
             State::Dismissed => Err(dismissed()),
-            State::Closed => Err(Fault::Closed(CLOSED)),
+            State::Closed => Err(Fault::Closed(ShutdownCause::Shutdown)),
         };
         let answer = match there {
             Ok(live) => self.ping(&live, deadline).await,

@@ -153,7 +153,7 @@ impl Sending<'_> {
     async fn ask(self) -> Result<AcquireReply, Fault> {
         match self.request.hold_ref.key.kind() {
             Kind::Mutex | Kind::Fenced => exclusive::acquire(self).await,
-            Kind::Permits => permits::acquire(self).await,
+            Kind::Semaphore => permits::acquire(self).await,
             Kind::Fair => fair::acquire(self).await,
             Kind::Read | Kind::Write => read_write::acquire(self).await,
         }

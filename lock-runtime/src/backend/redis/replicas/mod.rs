@@ -50,6 +50,7 @@ use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::replicas::Replicas;
+use crate::values::store::StoreKind;
 
 /// A wait that is nearly over leaves the replicas this much all the same.
 const LEAST: Duration = Duration::from_millis(10);
@@ -253,8 +254,8 @@ impl Backend for Replicated {
         self.backend.inspect(key, timeout)
     }
 
-    fn name(&self) -> &'static str {
-        self.backend.name()
+    fn store(&self) -> StoreKind {
+        self.backend.store()
     }
 
     fn kinds(&self) -> &'static [Kind] {
