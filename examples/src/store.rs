@@ -7,6 +7,8 @@ use lock_runtime::{LockError, LockManager};
 
 const VARIABLE: &str = "LOCK_URL";
 const DEFAULT: &str = "memory://";
+/// The same store for every connection of the program, as a server is.
+const SHARED_DEFAULT: &str = "memory://examples";
 
 /// More than the library's 2 s: a first look at locks may share its machine with a compiler.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,9 +42,13 @@ impl Store {
     /// # Errors
     /// One sentence that names the store and says what is wrong with it.
     pub async fn connect(&self) -> Result<LockManager, String> {
+        let url = match self.url.as_str() {
+            DEFAULT => SHARED_DEFAULT,
+            url => url,
+        };
         LockManager::builder()
             .call_timeout(PATIENCE)
-            .connect(&self.url)
+            .connect(url)
             .await
             .map_err(|error| self.explain(&error))
     }

@@ -43,6 +43,7 @@ const ORDER_FACTS: &[&str] = &[
     "once it is free, the order can be cancelled",
     "two identical requests, one payment, the same answer",
     "without a key it is 400",
+    "it is ready: locks can be had",
 ];
 
 #[test]
@@ -139,6 +140,24 @@ fn opposite_transfers_lock_two_accounts_on_redis_and_leave_no_lock_there() {
     assert_eq!(left, Vec::<String>::new());
 }
 
+const LEADER: &str = env!("CARGO_BIN_EXE_leader");
+const LEADER_FACTS: &[&str] = &[
+    "a leader that listens to `closing` ends in less than a second",
+    "another replica leads",
+    "each leader had a larger fencing token than the one before",
+];
+
+#[test]
+fn one_replica_after_the_other_leads() {
+    proof(LEADER, "", LEADER_FACTS);
+}
+
+#[test]
+fn one_replica_after_the_other_leads_on_redis_and_leaves_no_lock_there() {
+    let (_, left) = left_on_redis(LEADER, LEADER_FACTS);
+    assert_eq!(left, Vec::<String>::new());
+}
+
 #[test]
 fn a_store_that_is_away_is_one_line_and_exit_code_2() {
     for program in [
@@ -147,6 +166,7 @@ fn a_store_that_is_away_is_one_line_and_exit_code_2() {
         CRON_ONCE,
         FENCED_WRITES,
         GRPC_TRANSFER,
+        LEADER,
     ] {
         let output = run(program, "redis://127.0.0.1:1/");
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -13,7 +13,9 @@ use crate::suggest::{Known, OPTIONS, hint, meant};
 use crate::template::CALL_OUTSIDE;
 
 /// The lock types that exist, the default first.
-const MODES: [&str; 4] = ["exclusive", "fair", "read", "write"];
+const MODES: [&str; 5] = ["exclusive", "fair", "read", "write", "semaphore"];
+/// What a semaphore has at most, as `lock-runtime` checks it of what is no literal.
+const MOST_PERMITS: u64 = 1_000_000_000_000;
 
 /// What was written, checked one option at a time; `validate` checks them together.
 #[derive(Default)]
@@ -29,7 +31,7 @@ pub(crate) struct Args {
     pub(crate) on_busy: OnBusy,
     pub(crate) on_lost: Option<OnLost>,
     pub(crate) map_err: Option<Expr>,
-    pub(crate) mode: Option<Ident>,
+    pub(crate) mode: Option<Mode>,
     pub(crate) label: Option<Expr>,
     pub(crate) manager: Option<Expr>,
     pub(crate) guard: Option<Ident>,
@@ -63,6 +65,13 @@ pub(crate) enum OnBusy {
 pub(crate) enum OnLost {
     Finish,
     Error,
+}
+
+/// The kind of lock.
+pub(crate) enum Mode {
+    Word(Ident),
+    /// How many permits there are in all.
+    Semaphore(Expr),
 }
 
 pub(crate) enum DurationArg {
@@ -183,7 +192,7 @@ fn parse_option(
         "on_busy" => args.on_busy = on_busy(input)?,
         "on_lost" => args.on_lost = on_lost(input)?,
         "map_err" => args.map_err = Some(value(input)?),
-        "mode" => args.mode = Some(word(input, "mode", &MODES)?),
+        "mode" => args.mode = Some(mode(input)?),
         "label" => args.label = Some(value(input)?),
         "manager" => args.manager = Some(value(input)?),
         "guard" => args.guard = Some(guard(input)?),
@@ -329,6 +338,58 @@ fn word(input: ParseStream<'_>, option: &str, known: &[&str]) -> syn::Result<Ide
         word.span(),
         format!("`{text}` is no `{option}`{close}\nit is one of: {listed}"),
     ))
+}
+
+fn mode(input: ParseStream<'_>) -> syn::Result<Mode> {
+    let word = word(input, "mode", &MODES)?;
+    if word != "semaphore" {
+        return Ok(Mode::Word(word));
+    }
+    let missing = || {
+        syn::Error::new(
+            word.span(),
+            "`semaphore` needs the number of permits that there are in all: `mode = semaphore(3)` admits three calls at a time",
+        )
+    };
+    if !input.peek(syn::token::Paren) {
+        return Err(missing());
+    }
+    let content;
+    syn::parenthesized!(content in input);
+    if content.is_empty() {
+        return Err(missing());
+    }
+    let permits = value(&content)?;
+    if !content.is_empty() {
+        let error = content.error("`semaphore` takes one number");
+        // What is left unread would be a mistake of its own.
+        content.parse::<TokenStream>()?;
+        return Err(error);
+    }
+    check_permits(&permits)?;
+    Ok(Mode::Semaphore(permits))
+}
+
+/// A literal is checked here; anything else is a `u64`, which is checked when the function is called.
+fn check_permits(permits: &Expr) -> syn::Result<()> {
+    let Expr::Lit(ExprLit { lit, .. }) = permits else {
+        return Ok(());
+    };
+    let fits = |number: &syn::LitInt| {
+        let number = number.base10_parse::<u64>();
+        number.is_ok_and(|number| (1..=MOST_PERMITS).contains(&number))
+    };
+    match lit {
+        Lit::Int(number) if fits(number) => Ok(()),
+        Lit::Int(number) => Err(syn::Error::new(
+            number.span(),
+            format!("a semaphore has 1 to {MOST_PERMITS} permits in all, not {number}"),
+        )),
+        other => Err(syn::Error::new(
+            other.span(),
+            "the number of permits is a whole number, such as `semaphore(3)`, or an expression of type `u64`",
+        )),
+    }
 }
 
 fn on_busy(input: ParseStream<'_>) -> syn::Result<OnBusy> {

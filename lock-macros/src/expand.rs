@@ -8,7 +8,7 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Path, Type};
 
-use crate::args::{DurationArg, OnBusy, OnLost};
+use crate::args::{DurationArg, Mode, OnBusy, OnLost};
 use crate::capture::{Captures, borrowed, captures, identifiers, used_again};
 use crate::function::{Argument, Function};
 use crate::returns::{inferred, typed_return};
@@ -272,9 +272,14 @@ fn used_by_call(plan: &Plan) -> HashSet<String> {
         Some(DurationArg::Expr(expr)) => Some(expr),
         _ => None,
     });
+    let permits = match &plan.mode {
+        Some(Mode::Semaphore(permits)) => Some(permits),
+        _ => None,
+    };
     let others = [&plan.auto_renew, &plan.when, &plan.label, &plan.manager];
+    let others = others.into_iter().flatten().chain(permits);
     let mut used = HashSet::new();
-    for expr in durations.chain(others.into_iter().flatten()) {
+    for expr in durations.chain(others) {
         identifiers(expr, &mut used);
     }
     used
@@ -345,11 +350,14 @@ fn call_options(plan: &Plan, private: &TokenStream) -> TokenStream {
         }
     }
     if let Some(mode) = &plan.mode {
-        let mode = match mode.to_string().as_str() {
-            "fair" => quote!(Fair),
-            "read" => quote!(Read),
-            "write" => quote!(Write),
-            _ => quote!(Exclusive),
+        let mode = match mode {
+            Mode::Semaphore(permits) => quote_spanned!(permits.span()=> Semaphore(#permits)),
+            Mode::Word(word) => match word.to_string().as_str() {
+                "fair" => quote!(Fair),
+                "read" => quote!(Read),
+                "write" => quote!(Write),
+                _ => quote!(Exclusive),
+            },
         };
         fields.extend(quote!(mode: #private::Mode::#mode,));
     }

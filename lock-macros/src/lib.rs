@@ -56,7 +56,7 @@ mod validate;
 /// | `on_busy` | `error` | `error`, `skip`, `call(path)` | `on_busy = skip` |
 /// | `on_lost` | `cancel` | `cancel`, `finish`, `error` | `on_lost = finish` |
 /// | `map_err` | `FromLockError` | a path or closure, `fn(LockError) -> ReturnType`, that captures nothing | `map_err = status` |
-/// | `mode` | `exclusive` | `exclusive`, `fair`, `read`, `write`: the kind of lock, for all `keys` alike | `mode = read` |
+/// | `mode` | `exclusive` | `exclusive`, `fair`, `read`, `write`, `semaphore(n)`: the kind of lock, for all `keys` alike | `mode = read`, `mode = semaphore(3)` |
 /// | `label` | the template | `&'static str`: what logs and metrics call this lock | `label = "settle"` |
 /// | `manager` | the installed global one | an expression for a `LockManager` or a reference to one | `manager = self.locks`, `manager = if primary { &a } else { &b }` |
 /// | `guard` | none | a name: the body finds the hold's `Lease` under it, with `when` an `Option` of it | `guard = lease` |
@@ -95,6 +95,15 @@ mod validate;
 /// are the two sides of a read/write lock: many readers, or one writer. A name is used with one kind everywhere:
 /// see `LockManager::mutex`, `fair`, `read` and `write`. A function in mode `write` that is called under a `read`
 /// hold of the same key gets an error: a read lock cannot be upgraded.
+///
+/// `semaphore(n)` lets `n` calls in at a time, over all processes: each call takes one permit of the semaphore that is
+/// called as `key` says, and has no fencing token. `n` is how many permits there are in all, 1 to 10^12: a literal, which is
+/// checked at compile time, or an expression of type `u64`, whose bad values are `LockError::InvalidConfig`. The first
+/// call of all sets it in the store, and the store keeps it: a process with another `n` finds it set, and neither
+/// changes it nor is told. To change it, use `Semaphore::set_permits`. A call that finds it not set, because it is the
+/// first one or the store has lost it, sends two requests more than others. A semaphore never re-enters: a function that
+/// calls itself takes a permit for each call, and `keys` that name one semaphore twice are
+/// `LockError::InvalidConfig`.
 ///
 /// # Return type
 ///

@@ -78,8 +78,8 @@ pub(crate) static OPTIONS: [Known; 16] = [
     ),
     known(
         "mode",
-        "the kind of lock: `exclusive`, `fair`, `read` or `write`",
-        "exclusive fair kind lockkind lockmode locktype read shared type write",
+        "the kind of lock: `exclusive`, `fair`, `read`, `write` or `semaphore(n)`",
+        "concurrency exclusive fair kind limit lockkind lockmode locktype maxconcurrency permits read semaphore shared type write",
     ),
     known(
         "label",

@@ -7,7 +7,7 @@ use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Ident, Lit, Path, Type, parse_quote};
 
-use crate::args::{Args, DurationArg, Key, Keys, OnBusy, OnLost, Seen};
+use crate::args::{Args, DurationArg, Key, Keys, Mode, OnBusy, OnLost, Seen};
 use crate::capture::identifiers;
 use crate::duration::display;
 use crate::errors::Errors;
@@ -33,7 +33,7 @@ pub(crate) struct Plan {
     pub(crate) on_busy: OnBusy,
     pub(crate) on_lost: Option<OnLost>,
     pub(crate) map_err: Option<Expr>,
-    pub(crate) mode: Option<Ident>,
+    pub(crate) mode: Option<Mode>,
     pub(crate) label: Option<Expr>,
     pub(crate) manager: Option<Expr>,
     pub(crate) guard: Option<Ident>,

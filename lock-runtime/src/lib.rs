@@ -52,11 +52,16 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! * [`LockManager`] makes requests: [`mutex`](LockManager::mutex), [`fair`](LockManager::fair),
 //!   [`read`](LockManager::read) and [`write`](LockManager::write), [`fenced`](LockManager::fenced),
 //!   [`multi`](LockManager::multi), [`semaphore`](LockManager::semaphore),
-//!   [`plain_semaphore`](LockManager::plain_semaphore) and [`latch`](LockManager::latch).
+//!   [`plain_semaphore`](LockManager::plain_semaphore) and [`latch`](LockManager::latch); and
+//!   [`elect`](LockManager::elect)s a leader among processes.
 //!   [The guide](_documentation::guide#kinds-of-locks) says what each kind is.
 //! * [`LockManagerBuilder`] lists all options with their defaults and trade-offs: lease 30 s, wait 10 s, namespace
 //!   `lock:`, tokens on. [`LockManagerBuilder::quorum`] keeps mutexes at a majority of several independent stores, as in
 //!   Redlock: they outlive the loss of a minority, and have no fencing tokens.
+//! * [`LockConfig`] reads these options from the environment or, with the feature `serde`, from a file. A store may also be
+//!   that of a `redis` client which the program has; logins may change, and certificates may be the program's own:
+//!   [connecting](_documentation::redis#connecting).
+//! * [`blocking`] is for threads, and for a `main` without an async runtime.
 //! * [`LockError`] says what can go wrong, and whether a retry can help.
 //!   [What happens on](_documentation::guide#what-happens-on-) a drop, a panic, a loss or a crash is in the guide.
 //! * [`_documentation`] is the book: the guide, what is guaranteed and what is not, running on Redis, the format that is
@@ -81,15 +86,15 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!
 //! # Features
 //!
-//! The library needs a tokio runtime, and Rust 1.88 or later.
+//! The library needs a tokio runtime (but for [`blocking`], which brings its own), and Rust 1.88 or later.
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `macros` | yes | `#[distributed_lock]` and `key!` |
-//! | `redis` | yes | `redis://`, `unix://`, `redis-sentinel://` and `redis-cluster://` URLs |
-//! | `tls-rustls` | no | `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, by rustls with ring; trusts the authorities of the operating system |
+//! | `redis` | yes | `redis://`, `unix://`, `redis-sentinel://` and `redis-cluster://` URLs; `LockManagerBuilder::connect_redis` |
+//! | `tls-rustls` | no | `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, by rustls with ring; trusts the authorities of the operating system, or those of `LockManagerBuilder::root_certificate`; shows a `client_certificate` |
 //! | `metrics` | no | [metrics](crate::_documentation::metrics) through the `metrics` facade, labelled by template or label |
-//! | `serde` | no | [`ManagerSnapshot`] and [`FencingToken`] can be serialized |
+//! | `serde` | no | [`ManagerSnapshot`], [`Health`] and [`FencingToken`] can be serialized, [`LockConfig`] deserialized |
 //! | `test-util` | no | the module `test_util`: a store that answers as a test tells it, an error of each kind, assertions on who holds what; for `[dev-dependencies]` |
 //!
 //! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings. Of a thousand locks that are lost
@@ -119,29 +124,45 @@ mod sync;
 pub mod test_util;
 mod values;
 
+pub use acquire::try_acquire::TryAcquire;
+pub use api::blocking;
 pub use api::builder::LockManagerBuilder;
+pub use api::config::LockConfig;
 pub use api::convert::{FromLockError, Skipped};
+pub use api::election::{Election, Leader};
 pub use api::guard::LockGuard;
 pub use api::info::{HolderInfo, LockInfo};
 pub use api::latch::{Latch, LatchRequest};
-pub use api::lease::{Lease, Lost, Member};
+pub use api::lease::{Lease, Lost, MemberLock};
 pub use api::manager::LockManager;
 pub use api::multi::MultiRequest;
-pub use api::plain_semaphore::{PlainRequest, PlainSemaphore};
+pub use api::observer::LeaderObserver;
+pub use api::plain_semaphore::{PlainSemaphore, PlainSemaphoreRequest};
 pub use api::quorum::QuorumNode;
+#[cfg(feature = "redis")]
+pub use api::redis_server::RedisServer;
 pub use api::request::LockRequest;
 pub use api::semaphore::Semaphore;
 pub use api::snapshot::{HeldLock, ManagerSnapshot, WaitedLock};
 pub use backend::memory::MemoryStore;
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;
-pub use protect::{Outcome, Protect, Scope};
+pub use protect::{Outcome, ProtectFuture, ScopeFuture};
 pub use values::channels::ClusterChannels;
 pub use values::error::{LockError, LostReason, StoreError};
 pub use values::fence::FencingToken;
-pub use values::kind::LockMode;
+pub use values::handshake::{Credentials, Login, LoginFuture};
+pub use values::health::{Health, HealthState, NodeHealth};
+pub use values::kind::{LockKind, LockMode};
 pub use values::name::{IntoLockName, KeyPart, LockName};
+pub use values::refusal::{ShutdownCause, WaiterCap};
 pub use values::replicas::Replicas;
+pub use values::store::StoreKind;
+
+/// The version of the `redis` crate whose clients [`RedisServer`] is made of.
+#[cfg(feature = "redis")]
+#[doc(no_inline)]
+pub use redis;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]

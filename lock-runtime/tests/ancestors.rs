@@ -3,12 +3,15 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager, LostReason};
+use lock_runtime::{LockError, LockGuard, LockManager, LostReason, TryAcquire};
 
 type Acquired = Result<LockGuard, LockError>;
 
 async fn is_free(locks: &LockManager) -> bool {
-    locks.mutex("a").try_acquire().await.unwrap().is_some()
+    matches!(
+        locks.mutex("a").try_acquire().await.unwrap(),
+        TryAcquire::Acquired(_)
+    )
 }
 
 /// A request that only a re-entry can grant while somebody holds the lock.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager};
+use lock_runtime::{LockError, LockManager, TryAcquire};
 
 /// A budget is used up long before.
 const TRIES: u32 = 10_000;
@@ -47,7 +47,10 @@ async fn a_loop_of_tries_lets_the_holder_run_and_release() {
         guard.release().await.unwrap();
     });
     let mut tries = 0;
-    while locks.mutex("a").try_acquire().await.unwrap().is_none() {
+    while matches!(
+        locks.mutex("a").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ) {
         tries += 1;
         assert!(tries < TRIES, "the holder never ran");
     }
@@ -79,7 +82,10 @@ async fn tries_and_refusals_of_every_kind_of_lock_let_others_run() {
         })
         .await;
         lets_others_run(&format!("{kind}: try"), async || {
-            assert!(!matches!(request(&locks).try_acquire().await, Ok(Some(_))));
+            assert!(!matches!(
+                request(&locks).try_acquire().await,
+                Ok(TryAcquire::Acquired(_))
+            ));
         })
         .await;
         waiting.iter().for_each(|waiting| waiting.abort());
@@ -122,7 +128,10 @@ async fn busy_locks_that_are_not_waited_for_let_others_run() {
     lets_others_run("a set", async || {
         let set = || locks.multi([locks.mutex("a"), locks.mutex("b")]);
         assert!(is_busy(&set().wait(Duration::ZERO).acquire().await));
-        assert!(set().try_acquire().await.unwrap().is_none());
+        assert!(matches!(
+            set().try_acquire().await.unwrap(),
+            TryAcquire::Busy { .. }
+        ));
     })
     .await;
 }
@@ -137,7 +146,14 @@ async fn re_entries_let_others_run() {
         })
         .await;
         lets_others_run("try_acquire", async || {
-            drop(locks.mutex("a").try_acquire().await.unwrap().unwrap());
+            drop(
+                locks
+                    .mutex("a")
+                    .try_acquire()
+                    .await
+                    .unwrap()
+                    .expect("it is free"),
+            );
         })
         .await;
         lets_others_run("run", async || {
@@ -146,7 +162,10 @@ async fn re_entries_let_others_run() {
         .await;
         let _turn = locks.mutex("a").acquire().await.unwrap();
         lets_others_run("a try for a turn that is taken", async || {
-            assert!(locks.mutex("a").try_acquire().await.unwrap().is_none());
+            assert!(matches!(
+                locks.mutex("a").try_acquire().await.unwrap(),
+                TryAcquire::Busy { .. }
+            ));
         })
         .await;
     });

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager};
+use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
 use tokio::sync::oneshot;
 
 const MS: Duration = Duration::from_millis(1);
@@ -30,7 +30,10 @@ fn assert_stranger(acquired: &Acquired) {
 }
 
 async fn is_free(locks: &LockManager, key: &str) -> bool {
-    locks.mutex(key).try_acquire().await.unwrap().is_some()
+    matches!(
+        locks.mutex(key).try_acquire().await.unwrap(),
+        TryAcquire::Acquired(_)
+    )
 }
 
 /// A request that only a re-entry can grant while somebody holds the lock.
@@ -194,7 +197,7 @@ on_both_runtimes! {
             let spawned = tokio::spawn(soon(&locks, "a").acquire());
             assert_stranger(&spawned.await.unwrap());
             let spawned = tokio::spawn(locks.mutex("a").try_acquire());
-            assert!(spawned.await.unwrap().unwrap().is_none());
+            assert!(matches!(spawned.await.unwrap().unwrap(), TryAcquire::Busy { .. }));
         }).await.unwrap();
     }
 
@@ -323,7 +326,12 @@ fn outside_of_tasks_another_thread_is_a_stranger() {
                 let (acquire, tried) =
                     (soon(&locks, "a").acquire(), locks.mutex("a").try_acquire());
                 let elsewhere = std::thread::spawn(move || {
-                    on_this_thread(async { (acquire.await, tried.await.unwrap().is_some()) })
+                    on_this_thread(async {
+                        (
+                            acquire.await,
+                            matches!(tried.await.unwrap(), TryAcquire::Acquired(_)),
+                        )
+                    })
                 });
                 let elsewhere = tokio::task::spawn_blocking(|| elsewhere.join().unwrap());
                 let (acquired, tried) = elsewhere.await.unwrap();

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockManager, LockName};
+use lock_runtime::{LockKind, LockManager, LockName, StoreKind};
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_tells_what_is_held_and_what_is_waited_for() {
     let locks = LockManager::in_memory();
     let empty = locks.snapshot();
     assert!(empty.holds.is_empty() && empty.waited_for.is_empty());
-    assert_eq!((empty.store, &empty.id), ("memory", &locks.id()));
+    assert_eq!((empty.store, &empty.id), (StoreKind::Memory, &locks.id()));
 
     let name = LockName::from("order:").with(&7).template("order:{id}");
     let order = locks.mutex(name).acquire().await.unwrap();
@@ -33,9 +33,9 @@ async fn a_snapshot_tells_what_is_held_and_what_is_waited_for() {
     assert_eq!(
         shown,
         [
-            ("order:7", "order:{id}", "mutex", 2),
-            ("report", "(unlabelled)", "read", 0),
-            ("queue", "(unlabelled)", "fair", 0),
+            ("order:7", "order:{id}", LockKind::Mutex, 2),
+            ("report", "(unlabelled)", LockKind::Read, 0),
+            ("queue", "(unlabelled)", LockKind::Fair, 0),
         ]
     );
     assert_eq!(seen.holds[0].fencing_token, order.fencing_token());
@@ -47,17 +47,26 @@ async fn a_snapshot_tells_what_is_held_and_what_is_waited_for() {
         .map(|lock| (&*lock.name, lock.kind, lock.callers))
         .collect();
     waited.sort_unstable();
-    assert_eq!(waited, [("order:7", "mutex", 3), ("queue", "fair", 1)]);
+    assert_eq!(
+        waited,
+        [
+            ("order:7", LockKind::Mutex, 3),
+            ("queue", LockKind::Fair, 1)
+        ]
+    );
 
     let shown = locks.inspect("order:7").await.unwrap().holder.unwrap();
+    let expected = format!("{}@{} ({}…:", seen.app, seen.host, seen.id);
     assert!(
-        shown.to_string().starts_with(&seen.id),
-        "{shown} {}",
-        seen.id
+        shown.to_string().starts_with(&expected),
+        "{shown} {expected}"
     );
     let json = serde_json::to_value(&seen).unwrap();
     assert_eq!(json["store"], "memory");
     assert_eq!(json["holds"][0]["name"], "order:7");
+    for (lock, kind) in seen.holds.iter().zip(json["holds"].as_array().unwrap()) {
+        assert_eq!(kind["kind"], lock.kind.to_string());
+    }
     assert_eq!(
         json["holds"][0]["fencing_token"],
         order.fencing_token().unwrap().get()
@@ -83,4 +92,17 @@ async fn a_snapshot_of_many_holds_has_each_of_them_once() {
         .collect();
     assert_eq!(names.len(), 3_000);
     assert!(names.is_sorted_by(|a, b| a < b));
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_can_be_shown_as_json() {
+    let locks = LockManager::in_memory();
+    let json = serde_json::to_value(locks.health().await).unwrap();
+    assert_eq!(json["store"], "memory");
+    assert_eq!(json["state"], "ok");
+    assert!(json["error"].is_null(), "{json}");
+    locks.shutdown().await;
+    let json = serde_json::to_value(locks.health().await).unwrap();
+    assert_eq!(json["state"], "down");
+    assert!(json["latency"].is_null(), "{json}");
 }

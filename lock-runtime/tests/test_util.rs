@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use lock_runtime::test_util::{self, Answer};
-use lock_runtime::{LockError, LockManager, LockMode, LostReason, MemoryStore};
+use lock_runtime::{
+    HealthState, LockError, LockManager, LockMode, LostReason, MemoryStore, TryAcquire,
+};
 use tokio::time::Instant;
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -35,12 +37,23 @@ async fn the_next_acquire_is_busy_for_as_long_as_it_waits() {
     assert!(began.elapsed() >= WAIT);
     assert_eq!(control.answers_left(), 0);
     // It was for one acquire alone.
-    let guard = locks.mutex("a").try_acquire().await.unwrap().unwrap();
+    let guard = locks
+        .mutex("a")
+        .try_acquire()
+        .await
+        .unwrap()
+        .expect("it is free");
     guard.release().await.unwrap();
 
     control.next_acquire(BUSY);
-    assert!(locks.mutex("a").try_acquire().await.unwrap().is_none());
-    assert!(locks.mutex("a").try_acquire().await.unwrap().is_some());
+    assert!(matches!(
+        locks.mutex("a").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
+    assert!(matches!(
+        locks.mutex("a").try_acquire().await.unwrap(),
+        TryAcquire::Acquired(_)
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,18 +101,27 @@ async fn answers_queue_up_and_those_with_a_name_are_for_that_lock() {
     control.next_acquire(BUSY);
     control.next_acquire(Answer::Unavailable);
     let attempt = async |name: &str| locks.mutex(name).try_acquire().await;
-    assert!(attempt("a").await.unwrap().is_none());
+    assert!(matches!(
+        attempt("a").await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     assert!(matches!(
         attempt("a").await,
         Err(LockError::Unavailable { .. })
     ));
-    assert!(attempt("a").await.unwrap().is_some());
+    assert!(matches!(
+        attempt("a").await.unwrap(),
+        TryAcquire::Acquired(_)
+    ));
     assert_eq!(control.answers_left(), 1);
     assert!(matches!(attempt("b").await, Err(LockError::Denied { .. })));
 
     control.next_acquire(BUSY);
     control.forget_answers();
-    assert!(attempt("c").await.unwrap().is_some());
+    assert!(matches!(
+        attempt("c").await.unwrap(),
+        TryAcquire::Acquired(_)
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -221,6 +243,26 @@ async fn an_outage_ends_holds_with_their_leases_and_acquires_with_their_waits() 
     drop(guard);
     control.come_back();
     assert!(locks.mutex("a").acquire().await.unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_seen_in_the_health_with_its_beginning_and_its_end() {
+    let (locks, control) = test_util::in_memory();
+    for _ in 0..2 {
+        assert!(locks.health().await.is_ok());
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        control.go_away();
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        let down = locks.health().await;
+        assert_eq!(down.state, HealthState::Down);
+        // The wall clock is not paused: eight seconds ago by the clock of the test.
+        let ago = down.since.elapsed().unwrap().as_secs();
+        assert!((8..60).contains(&ago), "{ago}");
+        assert!(down.error.unwrap().contains("away"));
+        control.come_back();
+        let up = locks.health().await;
+        assert!(up.is_ok() && up.since > down.since, "{up:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,13 @@ const SECRET: &str = "hunter2";
 pub fn run(input: &str) {
     let mut lines = input.split('\n');
     let [before, password, after] = [(); 3].map(|()| lines.next().unwrap_or_default());
+    // The fuzzer learns the secret: where it is also a part of a host's name, it may be shown.
+    if [before, password, after]
+        .iter()
+        .any(|part| part.contains(SECRET))
+    {
+        return;
+    }
     let url = format!("{before}{SECRET}{password}{after}");
     match lock_runtime::fuzz::url(&url) {
         Err(why) => assert!(!why.contains(SECRET), "{url}: {why}"),

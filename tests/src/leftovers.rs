@@ -7,14 +7,22 @@ use crate::eventually::eventually;
 use crate::server::{HELPER, RedisServer};
 
 impl RedisServer {
-    /// Keys that must not outlive the holds that made them: all but the bounded fence keys, and the counters of
-    /// fenced locks, which stay in Redisson's format.
+    /// Keys that must not outlive the holds that made them: all but the bounded fence keys, the counters of fenced
+    /// locks, which stay in Redisson's format, and the records of managers.
     pub fn stray_keys(&self) -> Vec<String> {
         let mut keys = self.keys();
         keys.retain(|key| {
             !(key.starts_with("lock:fence:{") && key.ends_with('}')
-                || key.starts_with("redisson_lock_token:"))
+                || key.starts_with("redisson_lock_token:")
+                || is_record(key))
         });
+        keys
+    }
+
+    /// Where managers say who they are.
+    pub fn records(&self) -> Vec<String> {
+        let mut keys = self.keys();
+        keys.retain(|key| is_record(key));
         keys
     }
 
@@ -86,6 +94,10 @@ impl RedisCluster {
             .flat_map(|node| self.nodes[node].stray_keys())
             .collect()
     }
+}
+
+fn is_record(key: &str) -> bool {
+    key.contains("lock-manager:{")
 }
 
 fn is_control(channel: &str) -> bool {

@@ -15,6 +15,7 @@ use crate::server::{RedisServer, start_redis};
 /// What the sentinels call the master.
 pub const SERVICE: &str = "mine";
 
+const WANTS_CERTIFICATES: &str = "tls-auth-clients yes";
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -26,6 +27,7 @@ pub struct SentinelConf {
     password: Option<String>,
     sentinel_password: Option<String>,
     tls: bool,
+    client_certificates: bool,
     client_user: Option<String>,
     min_replicas: Option<usize>,
 }
@@ -51,6 +53,13 @@ impl SentinelConf {
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
+    }
+
+    /// With TLS, and whoever connects has to show a certificate of the same authority.
+    #[must_use]
+    pub fn client_certificates(mut self) -> Self {
+        self.client_certificates = true;
+        self.tls()
     }
 
     /// A user for clients alone, with any password: where the default user is switched off, sentinels and replicas are
@@ -92,6 +101,7 @@ impl SentinelGroup {
             password: None,
             sentinel_password: None,
             tls: false,
+            client_certificates: false,
             client_user: None,
             min_replicas: None,
         }
@@ -106,6 +116,10 @@ impl SentinelGroup {
         let server = || {
             let settings = RedisServer::builder().line("repl-diskless-sync-delay 0");
             let settings = if conf.tls { settings.tls() } else { settings };
+            let settings = match conf.client_certificates {
+                true => settings.line(WANTS_CERTIFICATES),
+                false => settings,
+            };
             let settings = match &conf.client_user {
                 None => settings,
                 Some(user) => settings.user(user, "on nopass ~* &* +@all"),
@@ -334,6 +348,9 @@ impl Sentinel {
             lines.push(format!("tls-port {tls_port}"));
             lines.push("tls-replication yes".to_owned());
             lines.extend(master.tls_files().conf());
+            if conf.client_certificates {
+                lines.push(WANTS_CERTIFICATES.to_owned());
+            }
         }
         let path = dir.path().join("sentinel.conf");
         std::fs::write(&path, lines.join("\n") + "\n").expect("write sentinel.conf");

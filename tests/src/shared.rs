@@ -141,6 +141,8 @@ impl Share {
             RedisServer::channels,
         )
         .await;
+        self.assert_gone("no manager's record is left", RedisServer::records)
+            .await;
         self.assert_clean().await;
     }
 

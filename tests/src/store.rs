@@ -152,7 +152,13 @@ impl Store {
     pub async fn assert_deserted(&self) {
         match self {
             Self::Memory(_) | Self::Quorum(_) => self.assert_clean().await,
-            Self::Redis(server) => server.assert_deserted().await,
+            Self::Redis(server) => {
+                eventually("no manager's record is left", async || {
+                    server.records().is_empty()
+                })
+                .await;
+                server.assert_deserted().await;
+            }
             Self::Shared(share) => share.assert_deserted().await,
             Self::Postgres(table) => table.assert_deserted().await,
         }

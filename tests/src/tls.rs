@@ -33,10 +33,18 @@ impl TlsFiles {
                 .and_then(|params| params.signed_by(&key, &authority))
                 .expect("a server certificate");
 
+        let client_key = KeyPair::generate().expect("a key pair for a client");
+        let client_certificate = CertificateParams::new(vec!["client".to_owned()])
+            .and_then(|params| params.signed_by(&client_key, &authority))
+            .expect("a client certificate");
+
         let files = Self::of(dir);
-        std::fs::write(&files.authority, authority.pem()).expect("write ca.pem");
-        std::fs::write(&files.certificate, certificate.pem()).expect("write server.pem");
-        std::fs::write(&files.key, key.serialize_pem()).expect("write server.key");
+        let write = |path: &Path, pem: String| std::fs::write(path, pem).expect("write a PEM file");
+        write(&files.client_certificate(), client_certificate.pem());
+        write(&files.client_key(), client_key.serialize_pem());
+        write(&files.authority, authority.pem());
+        write(&files.certificate, certificate.pem());
+        write(&files.key, key.serialize_pem());
         files
     }
 
@@ -47,6 +55,16 @@ impl TlsFiles {
             certificate: dir.join("server.pem"),
             key: dir.join("server.key"),
         }
+    }
+
+    /// A client's certificate, by the same authority.
+    pub fn client_certificate(&self) -> PathBuf {
+        self.authority.with_file_name("client.pem")
+    }
+
+    /// The client's private key.
+    pub fn client_key(&self) -> PathBuf {
+        self.authority.with_file_name("client.key")
     }
 
     /// What a server's configuration says of them.

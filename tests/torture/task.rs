@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use fastrand::Rng;
-use lock_runtime::{LockError, LockGuard, LockManager};
+use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
 use tests::faults::{LEAVES, poll_times};
 use tests::history::{History, now_ns};
 
@@ -51,11 +51,11 @@ impl Task {
                 // A refusal can be immediate: no busy loop then.
                 tokio::time::sleep(5 * MS).await;
             }
-            Some(Ok(None)) => {
+            Some(Ok(TryAcquire::Busy { .. })) => {
                 self.say(format_args!("tried {holder} {asked} {} refused", now_ns()));
                 tokio::time::sleep(MS * self.rng.u32(1..6)).await;
             }
-            Some(Ok(Some(guard))) => self.hold(&holder, asked, guard).await,
+            Some(Ok(TryAcquire::Acquired(guard))) => self.hold(&holder, asked, guard).await,
         }
         let mut out = std::io::stdout().lock();
         out.write_all(self.said.as_bytes())
@@ -68,8 +68,8 @@ impl Task {
         let _ = writeln!(self.said, "{line}");
     }
 
-    /// None: the future was dropped half-way. `Ok(None)`: refused without a wait.
-    async fn acquire(&mut self) -> Option<Result<Option<LockGuard>, LockError>> {
+    /// None: the future was dropped half-way. `Busy`: refused without a wait.
+    async fn acquire(&mut self) -> Option<Result<TryAcquire, LockError>> {
         let (locks, key) = (&self.locks, self.work.keys[0]);
         let request = match self.work.how {
             How::Mutex | How::Long => locks.mutex(key),
@@ -248,13 +248,13 @@ impl Task {
 async fn half_way(
     rng: &mut Rng,
     acquiring: impl Future<Output = Result<LockGuard, LockError>>,
-) -> Option<Result<Option<LockGuard>, LockError>> {
+) -> Option<Result<TryAcquire, LockError>> {
     let answer = match rng.u8(..16) {
         // The first polls are those at which a request is under way.
         0 => poll_times(acquiring, rng.usize(..4), LEAVES[rng.usize(..2)]).await,
         _ => Some(acquiring.await),
     };
-    answer.map(|answer| answer.map(Some))
+    answer.map(|answer| answer.map(TryAcquire::Acquired))
 }
 
 fn kind(error: &LockError) -> String {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
-use lock_runtime::{Lease, LockError, LockGuard, Lost, Outcome, Scope};
+use lock_runtime::{Lease, LockError, LockGuard, Lost, Outcome, ScopeFuture};
 use pin_project_lite::pin_project;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -18,7 +18,7 @@ pin_project! {
     pub struct HoldBody<F> {
         // Before the guard: dropped first.
         #[pin]
-        call: Option<Scope<F>>,
+        call: Option<ScopeFuture<F>>,
         guard: Option<LockGuard>,
         ended: Pin<Box<dyn Future<Output = ()> + Send>>,
         release: Option<Release>,

@@ -225,10 +225,14 @@ where
                             state.set(State::Done);
                             return Poll::Ready(value);
                         }
-                        (Outcome::Cancelled { loss }, Some(reply)) => {
-                            State::refused(reply, loss.into())
-                        }
-                        (Outcome::Cancelled { .. }, None) => State::Done,
+                        (cancelled, reply) => match (cancelled.into_result(), reply) {
+                            (Ok(value), _) => {
+                                state.set(State::Done);
+                                return Poll::Ready(value);
+                            }
+                            (Err(loss), Some(reply)) => State::refused(reply, loss.into()),
+                            (Err(_), None) => State::Done,
+                        },
                     }
                 }
                 StateProj::Refused { refusal } => {

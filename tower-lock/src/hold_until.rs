@@ -1,7 +1,7 @@
 //! How long a request's lock is held.
 
 use http::Response;
-use lock_runtime::{LockGuard, Outcome, Protect};
+use lock_runtime::{LockGuard, Outcome, ProtectFuture};
 use tower_service::Service;
 
 use crate::body::{HeldBody, HoldBody};
@@ -43,7 +43,7 @@ where
     S: Service<Request>,
 {
     type Response = S::Response;
-    type Holding = Protect<Call<S, Request>>;
+    type Holding = ProtectFuture<Call<S, Request>>;
 
     fn hold(guard: LockGuard, call: Call<S, Request>) -> Self::Holding {
         guard.protect(call)

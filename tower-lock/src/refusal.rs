@@ -92,7 +92,9 @@ impl RefusalKind {
 /// use tower_lock::{Refusal, RefusalKind};
 ///
 /// async fn settle(locks: &LockManager) -> Result<&'static str, Refusal> {
-///     let _guard = locks.mutex("order:17").try_acquire().await?;
+///     let guard = locks.mutex("order:17").acquire().await?;
+///     // … the work …
+///     guard.release().await?;
 ///     Ok("settled")
 /// }
 ///

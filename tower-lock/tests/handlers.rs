@@ -5,11 +5,11 @@ mod support;
 
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Json, Router};
 use http::{Request, StatusCode};
 use lock_runtime::{Lease, LockError, LockManager, distributed_lock};
 use support::eventually;
@@ -81,6 +81,60 @@ async fn debug_handler_and_instrument_may_stand_on_either_side() {
         let (status, _) = answer(&format!("/{path}/7")).await;
         assert_eq!(status, StatusCode::LOCKED, "{path}");
     }
+}
+
+#[derive(serde::Deserialize)]
+struct Order {
+    id: u64,
+    lines: Vec<u64>,
+}
+
+#[distributed_lock(key = "order:{order.id}", manager = locks, wait = "0s")]
+async fn create(
+    State(locks): State<LockManager>,
+    Json(order): Json<Order>,
+) -> Result<String, Refusal> {
+    let held = locks.inspect(format!("order:{}", order.id)).await?.held;
+    Ok(format!("{held} {}", order.lines.len()))
+}
+
+#[tokio::test]
+async fn a_handler_is_locked_by_a_field_of_its_json_body() {
+    let locks = LockManager::in_memory();
+    let app = Router::new()
+        .route("/orders", post(create))
+        .with_state(locks.clone());
+    let send = async |body: &'static str| {
+        let request = Request::post("/orders").header("content-type", "application/json");
+        let request = request.body(Body::from(body)).unwrap();
+        let response = app.clone().oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await;
+        (status, String::from_utf8(body.unwrap().to_vec()).unwrap())
+    };
+    let guard = locks.mutex("order:17").acquire().await.unwrap();
+    assert_eq!(send(r#"{ "id": 17, "lines": [1] }"#).await.0, 423);
+    let other = send(r#"{ "id": 18, "lines": [1, 2] }"#).await;
+    assert_eq!(other, (200, "true 2".to_owned()));
+    // A body that is none of an order asks for no lock.
+    assert_eq!(send(r#"{ "id": 17 }"#).await.0, 422);
+    guard.release().await.unwrap();
+    let free = send(r#"{ "id": 17, "lines": [1] }"#).await;
+    assert_eq!(free, (200, "true 1".to_owned()));
+}
+
+#[tokio::test]
+async fn a_route_that_is_added_after_the_layer_is_not_locked() {
+    let locks = LockManager::in_memory();
+    let _guard = locks.mutex("order:17").acquire().await.unwrap();
+    let key = RequestKey::new("order").path_segment(1);
+    let layer = LockLayer::from_key(locks, key).wait(Duration::ZERO);
+    let app = Router::new()
+        .route("/before/{id}", post(async || ()))
+        .layer(layer)
+        .route("/after/{id}", post(async || ()));
+    assert_eq!(answer(&app, "/before/17").await.0, StatusCode::LOCKED);
+    assert_eq!(answer(&app, "/after/17").await.0, StatusCode::OK);
 }
 
 #[distributed_lock(key = "a test", manager = LockManager::in_memory(), guard = lease)]

@@ -47,7 +47,7 @@ impl Counter<'_> {
     ) -> Result<Counter<'a>, LockError> {
         coop::consume_budget().await;
         let counters = core.counters(kind)?;
-        let key = core.key(name, Kind::Permits)?;
+        let key = core.key(name, Kind::Semaphore)?;
         core.start_here()?;
         let key = Arc::new(key);
         Ok(Counter {
@@ -72,7 +72,7 @@ impl Counter<'_> {
             hold_options: Overrides::default().hold_options(
                 self.key.name(),
                 &self.core.options,
-                self.core.backend.name(),
+                self.core.backend.store().name(),
             )?,
             wait,
             reentrant: false,

@@ -134,6 +134,7 @@ impl Contender for FairSeat<'_> {
                 Asked::Granted(handle)
             }
             Ok(Acquired::Queued { left, first }) => {
+                core.presence.is_wanted();
                 self.known = true;
                 self.first = first;
                 Asked::Busy(left)

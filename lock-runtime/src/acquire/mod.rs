@@ -9,6 +9,7 @@ pub(crate) mod local;
 pub(crate) mod multi;
 pub(crate) mod reentry;
 pub(crate) mod shared;
+pub(crate) mod try_acquire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::acquire::attempt::Attempt;
 use crate::acquire::checked_request::CheckedRequest;
 use crate::acquire::contend::Asked;
 use crate::acquire::reentry::{ancestor, enter_nested};
+use crate::acquire::try_acquire::TryAcquire;
 use crate::hold::call_chain::Caller;
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
@@ -86,26 +88,30 @@ pub(crate) async fn try_acquire(
     core: Arc<Core>,
     mut request: CheckedRequest,
     caller: Caller,
-) -> Result<Option<HoldHandle>, LockError> {
+) -> Result<TryAcquire<HoldHandle>, LockError> {
     core.start_here()?;
     request.wait = Some(Duration::ZERO);
     let attempt = Attempt::new(core, request);
     let wait = attempt.begin();
     let outcome = acquire_at_once(&attempt, &caller).await;
-    wait.came_to(outcome.as_ref().map(Option::is_some));
+    let had = |tried: &TryAcquire<_>| matches!(tried, TryAcquire::Acquired(_));
+    wait.came_to(outcome.as_ref().map(had));
     outcome
 }
 
 async fn acquire_at_once(
     attempt: &Attempt,
     caller: &Caller,
-) -> Result<Option<HoldHandle>, LockError> {
+) -> Result<TryAcquire<HoldHandle>, LockError> {
+    let busy = |retry_after| Ok(TryAcquire::Busy { retry_after });
+    let acquired =
+        |handle: HoldHandle| Ok(TryAcquire::Acquired(handle.acquired_in(caller.frame())));
     while let Some(ancestor) = ancestor(&attempt.core, &attempt.request, caller)? {
         let Some(access) = ancestor.access_now(attempt.kind()) else {
-            return Ok(None);
+            return busy(None);
         };
         if let Some(handle) = enter_nested(attempt, &ancestor, access)? {
-            return Ok(Some(handle.acquired_in(caller.frame())));
+            return acquired(handle);
         }
     }
     attempt.core.life.check_open(attempt.key())?;
@@ -120,10 +126,11 @@ async fn acquire_at_once(
             attempt.core.life.check_open(attempt.key())?;
             // A hold that was lost before its caller saw it is no hold.
             handle.hold().check()?;
-            Ok(Some(handle.acquired_in(caller.frame())))
+            acquired(handle)
         }
         Some(Asked::Failed(fault)) => Err(attempt.error(fault)),
-        Some(Asked::Busy(_)) | None => Ok(None),
+        Some(Asked::Busy(left)) => busy(left),
+        None => busy(None),
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::acquire;
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
 use crate::acquire::reentry::ancestor;
+use crate::acquire::try_acquire::TryAcquire;
 use crate::backend::{AcquireRequest, AcquiredAll, Fault};
 use crate::hold::call_chain::Caller;
 use crate::hold::core::Core;
@@ -71,14 +72,15 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Acquires all of them if they are free now. `None` if one of them is not.
+/// Acquires all of them if they are free now.
 pub(crate) async fn try_acquire(
     members: &[Member],
     caller: Caller,
-) -> Result<Option<Handles>, LockError> {
+) -> Result<TryAcquire<Handles>, LockError> {
+    let busy = TryAcquire::Busy { retry_after: None };
     match at_once(members, None, &caller).await? {
-        AtOnce::Taken(handles) => return intact(handles, members).map(Some),
-        AtOnce::Busy => return Ok(None),
+        AtOnce::Taken(handles) => return intact(handles, members).map(TryAcquire::Acquired),
+        AtOnce::Busy => return Ok(busy),
         AtOnce::Failed(fault) => return Err(fault.into_error(first_name(members))),
         AtOnce::Apart => {}
     }
@@ -87,7 +89,7 @@ pub(crate) async fn try_acquire(
         .map(|(core, _)| core.options.call_timeout)
         .max()
     else {
-        return Ok(None);
+        return Ok(busy);
     };
     // One time for all of them: each call by itself may take as long.
     let Ok(tried) = tokio::time::timeout(timeout, try_each(members, &caller)).await else {
@@ -96,21 +98,24 @@ pub(crate) async fn try_acquire(
             source: StoreError::new(format!("no answer within {timeout:?}")),
         });
     };
-    tried?.map(|handles| intact(handles, members)).transpose()
+    match tried? {
+        TryAcquire::Acquired(handles) => intact(handles, members).map(TryAcquire::Acquired),
+        TryAcquire::Busy { retry_after } => Ok(TryAcquire::Busy { retry_after }),
+    }
 }
 
 async fn try_each(
     members: &[Member],
     caller: &Caller,
-) -> Result<Option<Vec<HoldHandle>>, LockError> {
+) -> Result<TryAcquire<Vec<HoldHandle>>, LockError> {
     let mut handles: Vec<HoldHandle> = Vec::with_capacity(members.len());
     for (core, request) in members {
         match acquire::try_acquire(core.clone(), unrenewed(request), caller.clone()).await? {
-            Some(handle) => handles.push(handle),
-            None => return Ok(None),
+            TryAcquire::Acquired(handle) => handles.push(handle),
+            TryAcquire::Busy { retry_after } => return Ok(TryAcquire::Busy { retry_after }),
         }
     }
-    Ok(Some(handles))
+    Ok(TryAcquire::Acquired(handles))
 }
 
 /// A hold that was lost before its caller saw it is no hold.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::api::manager::{LockManager, events_of};
 use crate::backend::Backend;
-use crate::backend::connect::{Location, Opening};
+use crate::backend::connect::{Location, NO_LOGIN, Opening};
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::hold::lifecycle::current_runtime;
 use crate::renew::Watch;
@@ -19,6 +19,7 @@ use crate::values::replicas::Replicas;
 /// | option | default | trade-off |
 /// |---|---|---|
 /// | [`namespace`](Self::namespace) | `lock:` | `""` shares names with other clients, Redisson's among them |
+/// | [`app`](Self::app) | the executable's file name | what `inspect` calls this process, for all who may read the store |
 /// | [`lease`](Self::lease) | 30 s, renewed every third | shorter frees a crashed holder's keys sooner and renews more |
 /// | [`longest_lease`](Self::longest_lease) | 24 h; on a quorum 1 min | shorter brings a restarted node of a quorum back sooner |
 /// | [`wait`](Self::wait) | 10 s | shorter than the lease: after a holder's crash, default waiters give up before its lease ends |
@@ -31,6 +32,7 @@ use crate::values::replicas::Replicas;
 /// | [`strict`](Self::strict) | off | on refuses a server that may evict held locks, instead of warning |
 /// | [`cluster_channels`](Self::cluster_channels) | sharded | both: a message more per release, for fleets that use sharded and classic ones |
 /// | [`lazy`](Self::lazy) | off | on starts without a reachable server; the first call waits for it |
+/// | [`credentials`](Self::credentials) | the login in the URL | asked for a login for each connection: for tokens that expire |
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until `connect` or `in_memory`"]
 pub struct LockManagerBuilder {
@@ -67,6 +69,14 @@ impl LockManagerBuilder {
     /// them.
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.options.namespace = namespace.as_ref().into();
+        self
+    }
+
+    /// What operators see of this process: [`inspect`](LockManager::inspect) shows it of every holder and waiter
+    /// ([`HolderInfo::app`](crate::HolderInfo::app)), with the host's name. 1 to 64 bytes of printable text. Default: the
+    /// file name of the executable.
+    pub fn app(mut self, name: impl AsRef<str>) -> Self {
+        self.options.app = Some(name.as_ref().into());
         self
     }
 
@@ -129,8 +139,8 @@ impl LockManagerBuilder {
     }
 
     /// Whether [`connect`](Self::connect) returns before a server was reached. Default off: it fails fast. With `true`,
-    /// a server that is too old, or refused by [`strict`](Self::strict), is told by the first call, as
-    /// [`LockError::Denied`].
+    /// the first call says at once what `connect` would say and no retry can help, such as a server that is too old, or
+    /// refused by [`strict`](Self::strict).
     pub fn lazy(mut self, on: bool) -> Self {
         self.options.lazy = on;
         self
@@ -193,6 +203,7 @@ impl LockManagerBuilder {
     ) -> Result<(LockManager, Arc<B>), LockError> {
         self.options.check()?;
         self.options.replicas.refuse("a memory store has none")?;
+        self.options.handshake.refuse(NO_LOGIN)?;
         let store = self.store.unwrap_or_default();
         let watch = Arc::new(Watch::default());
         let store = MemoryBackend::new(store, events_of(&watch));
@@ -219,17 +230,23 @@ impl LockManagerBuilder {
     /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O; then
     /// [`LockError::Unavailable`] if the server does not answer each step within the call timeout, or 5 s if that is
     /// less, [`LockError::Denied`] if it refuses the login or a command that locks need, and
-    /// [`LockError::InvalidConfig`] if it is older than 7.0, may evict locks where [`strict`](Self::strict) is on, or does
-    /// not fit the URL or [`replicas`](Self::replicas). [`LockError::InvalidConfig`] also without a tokio runtime.
+    /// [`LockError::InvalidConfig`] if it is older than 7.0, may evict locks where [`strict`](Self::strict) is on, does
+    /// not fit the URL or [`replicas`](Self::replicas), or is behind a proxy that does not serve SUBSCRIBE.
+    /// [`LockError::InvalidConfig`] also without a tokio runtime. Each names the server, never the password, and says what
+    /// to do: the book has [the table](crate::_documentation::redis#errors-at-connect).
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
-        self.options.check()?;
-        let location = Location::parse(url)?;
+        self.connect_to(Location::parse(url)?).await
+    }
+
+    pub(super) async fn connect_to(self, location: Location) -> Result<LockManager, LockError> {
         if let Some(store) = location.memory() {
             return self.memory_store(store).in_memory();
         }
+        self.options.check()?;
+        let location = location.with(&self.options.handshake)?;
         let watch = Arc::new(Watch::default());
         let opening = Opening {
             options: self.options.clone(),

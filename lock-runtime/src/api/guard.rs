@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::task::coop;
 
-use crate::api::lease::{Lease, Lost, Member, members};
+use crate::api::lease::{Lease, Lost, MemberLock, members};
 use crate::hold::group::Handles;
 use crate::hold::handle::HoldHandle;
 use crate::protect::driver::Driver;
-use crate::protect::{Protect, Scope};
+use crate::protect::{ProtectFuture, ScopeFuture};
 use crate::values::error::LockError;
 use crate::values::fence::FencingToken;
 
@@ -18,7 +18,7 @@ use crate::values::fence::FencingToken;
 /// The hold is renewed in the background until the guard ends. [`release`](LockGuard::release) ends it and tells how
 /// that went; dropping the guard releases in the background. Check [`is_held`](LockGuard::is_held), wait for
 /// [`lost`](LockGuard::lost), or run the work in [`LockRequest::run`](crate::LockRequest::run), which does both.
-#[must_use = "a guard that is dropped at once protects nothing"]
+#[must_use = "the lock is released at once when the guard is dropped, and `let _ = …` drops it: bind it to a variable, as in `let guard = …`"]
 pub struct LockGuard {
     pub(crate) handles: Handles,
 }
@@ -43,7 +43,7 @@ impl LockGuard {
 
     /// Each lock with its own token: one, or those of [`LockManager::multi`](crate::LockManager::multi) in the order
     /// in which they were taken.
-    pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
+    pub fn members(&self) -> impl Iterator<Item = MemberLock<'_>> {
         members(self.handles.held())
     }
 
@@ -55,11 +55,13 @@ impl LockGuard {
 
     /// True until the local deadline, or until a loss is known: as long as the store kept the key and its clock did not
     /// step, nobody whom this hold excludes was admitted before. No I/O.
+    #[must_use = "nothing stops the code after it if the lock is lost: ask in a condition"]
     pub fn is_held(&self) -> bool {
         self.handles.held().is_held()
     }
 
     /// How long the hold lasts if no further renewal is confirmed. Zero once it is lost.
+    #[must_use = "it only tells how long the hold lasts: `renew` extends it"]
     pub fn remaining(&self) -> Duration {
         self.handles.held().remaining()
     }
@@ -74,9 +76,20 @@ impl LockGuard {
         Lost::new(self.handles.held().clone())
     }
 
+    /// The loss, if there is one by now.
+    pub(crate) fn loss(&self) -> Option<LockError> {
+        let held = self.handles.held();
+        Some(held.lost_error(held.loss()?, false))
+    }
+
     /// Resolves when the hold is over: lost or, by all of its sharers, released.
     pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.handles.held().clone().over()
+    }
+
+    /// Resolves when the manager begins to shut down: see [`Lease::closing`].
+    pub fn closing(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.handles.held().clone().closing()
     }
 
     /// Extends the lease to `lease` from now, if that is longer than what is left. Needed only with
@@ -156,14 +169,14 @@ impl LockGuard {
     ///
     /// # Cancel safety
     /// Dropping the future drops the body first and then releases in the background.
-    pub fn protect<F: Future>(self, body: F) -> Protect<F> {
-        Protect::new(Driver::new(self.handles), body)
+    pub fn protect<F: Future>(self, body: F) -> ProtectFuture<F> {
+        ProtectFuture::new(Driver::new(self.handles), body)
     }
 
     /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the hold on to a
     /// spawned task, `tokio::spawn(guard.scope(work))`: see [`Lease::scope`]. It does not watch for loss.
-    pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
-        Scope::new(self.handles.call_chain(), future)
+    pub fn scope<F: Future>(&self, future: F) -> ScopeFuture<F> {
+        ScopeFuture::new(self.handles.call_chain(), future)
     }
 }
 

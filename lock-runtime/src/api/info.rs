@@ -1,9 +1,11 @@
 //! What [`LockManager::inspect`](crate::LockManager::inspect) tells.
 
 use std::fmt;
-use std::time::Duration;
+use std::hash::{Hash, Hasher};
+use std::time::{Duration, SystemTime};
 
-use crate::backend::Snapshot;
+use crate::api::clients::Clients;
+use crate::backend::{KnownClient, Snapshot};
 use crate::values::kind::LockMode;
 
 /// The state of a lock at the instant the store was asked. It may have changed since.
@@ -31,13 +33,17 @@ pub struct LockInfo {
     /// How many wait for it in the queue of a fair lock, those of all processes. Zero if it was free; the waiters of
     /// other locks are not known to the store.
     pub waiters: u64,
+    /// Who of these is served first, in their order, 16 at most.
+    pub first_waiters: Vec<HolderInfo>,
     /// How many callers of this process wait for it.
     pub local_waiters: usize,
 }
 
 impl LockInfo {
-    pub(crate) fn new(seen: Option<Snapshot>, local_waiters: usize) -> LockInfo {
+    pub(crate) fn new(seen: Option<Snapshot>, clients: &Clients, local_waiters: usize) -> LockInfo {
+        let first_waiters = seen.iter().flat_map(|seen| &seen.first_waiters);
         LockInfo {
+            first_waiters: first_waiters.map(|id| clients.holder(id)).collect(),
             held: seen.as_ref().is_some_and(|seen| seen.count > 0),
             mode: seen.as_ref().map(|seen| seen.mode),
             readers: seen.as_ref().map_or(0, |seen| seen.readers),
@@ -45,32 +51,126 @@ impl LockInfo {
             waiters: seen.as_ref().map_or(0, |seen| seen.queued),
             ttl: seen.as_ref().and_then(|seen| seen.left),
             available: seen.as_ref().and_then(|seen| seen.available),
-            holder: seen.and_then(|seen| Some(HolderInfo::new(&seen.holder?))),
+            holder: seen.and_then(|seen| Some(clients.holder(&seen.holder?))),
             local_waiters,
         }
     }
 }
 
-/// A holder, told apart from others without giving away its id: the first eight digits of its client's uuid and the
-/// number of the acquisition. Anybody who knows a whole id could release the lock.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// A holder, or a waiter, told apart from others without giving away its id: the first eight digits of its client's uuid
+/// and the number of the acquisition. Anybody who knows a whole id could release the lock.
+///
+/// The client says itself who it is, in a record that the store keeps while the client holds locks or waits for fair
+/// ones, and up to 90 s longer. The record is there a moment after the first lock. There is none of a client of another
+/// library or another namespace, of one whose user may not write it, nor, in a quorum, of any other manager.
+/// Those who may write the store's keys may write records: believe them as far as you trust these users.
+///
+/// `Display` shows `orders-api@host-3 (ab12cd34…:17)`, or `ab12cd34…:17` without a record. Two of them are equal if they
+/// show the same client and number, whatever is known of the client.
+#[derive(Clone, Debug)]
 pub struct HolderInfo {
     text: String,
+    client: Option<KnownClient>,
 }
 
+/// In the place of what is not shown.
+const HIDDEN: char = '…';
+
 impl HolderInfo {
-    fn new(id: &str) -> HolderInfo {
-        let client: String = id.chars().take(8).collect();
+    pub(crate) fn new(id: &str, client: Option<KnownClient>) -> HolderInfo {
+        let short: String = id.chars().take(8).collect();
         let number = id.rsplit_once(':').map_or("", |(_, number)| number);
         let number: String = number.chars().take(20).collect();
         HolderInfo {
-            text: format!("{client}…:{number}"),
+            text: format!("{short}{HIDDEN}:{number}"),
+            client,
         }
+    }
+
+    /// Which manager holds: its [`LockManager::id`](crate::LockManager::id). Of a Redisson client, the first eight
+    /// digits of its id.
+    pub fn manager_id(&self) -> &str {
+        self.text.split(HIDDEN).next().unwrap_or_default()
+    }
+
+    /// What the holder's program calls itself: see [`LockManagerBuilder::app`](crate::LockManagerBuilder::app).
+    pub fn app(&self) -> Option<&str> {
+        Some(&self.client.as_ref()?.record.app)
+    }
+
+    /// The name of its host.
+    pub fn host(&self) -> Option<&str> {
+        let host = &*self.client.as_ref()?.record.host;
+        Some(host).filter(|host| !host.is_empty())
+    }
+
+    /// Its process on that host.
+    pub fn process_id(&self) -> Option<u32> {
+        Some(self.client.as_ref()?.record.process_id)
+    }
+
+    /// The version of this library that it uses.
+    pub fn version(&self) -> Option<&str> {
+        Some(&self.client.as_ref()?.record.version)
+    }
+
+    /// Since when its lock manager has been there, by the store's clock.
+    pub fn since(&self) -> Option<SystemTime> {
+        Some(self.client.as_ref()?.since)
+    }
+}
+
+impl PartialEq for HolderInfo {
+    fn eq(&self, other: &HolderInfo) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for HolderInfo {}
+
+impl Hash for HolderInfo {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
     }
 }
 
 impl fmt::Display for HolderInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        let HolderInfo { text, .. } = self;
+        match (self.app(), self.host()) {
+            (Some(app), Some(host)) => write!(f, "{app}@{host} ({text})"),
+            (Some(app), None) => write!(f, "{app} ({text})"),
+            _ => f.write_str(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::client::ClientRecord;
+
+    #[test]
+    fn a_holder_is_shown_by_app_and_host_and_never_by_its_whole_id() {
+        let id = "ab12cd34-0000-8000-8000-000000000000:17";
+        let plain = HolderInfo::new(id, None);
+        assert_eq!(plain.to_string(), "ab12cd34…:17");
+        assert_eq!((plain.app(), plain.process_id()), (None, None));
+        let known = |host: &str| KnownClient {
+            record: ClientRecord {
+                app: "orders-api".to_owned(),
+                host: host.to_owned(),
+                process_id: 7,
+                version: "0.1.0".to_owned(),
+            },
+            since: SystemTime::UNIX_EPOCH,
+        };
+        let full = HolderInfo::new(id, Some(known("host-3")));
+        assert_eq!(full.to_string(), "orders-api@host-3 (ab12cd34…:17)");
+        assert!(!format!("{full:?}").contains(id));
+        assert_eq!(full, plain, "the same holder");
+        let unhoused = HolderInfo::new(id, Some(known("")));
+        assert_eq!(unhoused.to_string(), "orders-api (ab12cd34…:17)");
+        assert_eq!(unhoused.host(), None);
     }
 }

@@ -32,6 +32,7 @@ use crate::values::options::check_wait;
 /// # }
 /// ```
 #[derive(Clone)]
+#[must_use = "a latch by its name waits for nothing: await `opened()`, or count down"]
 pub struct Latch {
     core: Arc<Core>,
     name: LockName,

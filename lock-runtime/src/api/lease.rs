@@ -5,15 +5,17 @@ use std::future::IntoFuture;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::hold::call_chain::{CallChain, Frame};
+use crate::hold::call_chain::{CallChain, Frame, Nest};
 use crate::hold::group::Held;
-use crate::protect::Scope;
+use crate::protect::ScopeFuture;
+use crate::protect::driver::polled_after_completion;
 use crate::values::error::LostReason;
 use crate::values::fence::FencingToken;
 
 /// A read-only view of a hold: what [`run`](crate::LockRequest::run) and the attribute's `guard = …` hand to the
 /// body. Cheap to clone; it does not keep the lock.
 #[derive(Clone)]
+#[must_use = "a lease is a view: it does not keep the lock, and does nothing by itself"]
 pub struct Lease {
     call_chain: CallChain,
 }
@@ -66,17 +68,19 @@ impl Lease {
 
     /// Each lock with its own token: one, or those of [`LockManager::multi`](crate::LockManager::multi) in the order
     /// in which they were taken.
-    pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
+    pub fn members(&self) -> impl Iterator<Item = MemberLock<'_>> {
         members(self.held())
     }
 
     /// True until the local deadline, the release, or until a loss is known: as long as the store kept the key and its
     /// clock did not step, nobody whom this hold excludes was admitted before. No I/O.
+    #[must_use = "nothing stops the code after it if the lock is lost: ask in a condition"]
     pub fn is_held(&self) -> bool {
         self.held().is_held()
     }
 
     /// How long the hold lasts if no further renewal is confirmed. Zero once it is over.
+    #[must_use = "it only tells how long the hold lasts"]
     pub fn remaining(&self) -> Duration {
         self.held().remaining()
     }
@@ -86,11 +90,52 @@ impl Lease {
         Lost::new(self.held().clone())
     }
 
+    /// Resolves when the manager begins to shut down. A body that ends by itself then ends in good order: after
+    /// [`shutdown_grace`](crate::LockManagerBuilder::shutdown_grace), 10 s by default, the shutdown ends it as lost. Of
+    /// several locks that are held as one, the first manager that shuts down counts.
+    ///
+    /// The future does not keep the lock. It resolves whether the hold still lives or not.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lock_runtime::{LockError, LockManager};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// # let manager = locks.clone();
+    /// # tokio::spawn(async move {
+    /// #     tokio::time::sleep(Duration::from_secs(3)).await;
+    /// #     manager.shutdown().await;
+    /// # });
+    /// let mut every = tokio::time::interval(Duration::from_secs(1));
+    /// let import = locks.mutex("import").run(async |lease| loop {
+    ///     tokio::select! {
+    ///         () = lease.closing() => return "in good order",
+    ///         _ = every.tick() => println!("a step, which is not cut in half"),
+    ///     }
+    /// });
+    /// assert_eq!(import.await?, "in good order");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn closing(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.held().clone().closing()
+    }
+
     /// Runs `future` under this hold: a request for the same lock inside it re-enters. Also passes the hold on to a
     /// spawned task, `tokio::spawn(lease.scope(work))`, which then counts as nested in it. Other holds that this one
     /// was acquired under are not passed on with it: `outer.scope(inner.scope(work))` passes both.
-    pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
-        Scope::new(self.call_chain.clone(), future)
+    pub fn scope<F: Future>(&self, future: F) -> ScopeFuture<F> {
+        ScopeFuture::new(self.call_chain.clone(), future)
+    }
+
+    /// Runs a closure under this hold.
+    pub(crate) fn enter<T>(&self, body: impl FnOnce() -> T) -> T {
+        let entered = Nest::new(self.call_chain.clone()).call(body);
+        entered.unwrap_or_else(|| polled_after_completion())
     }
 }
 
@@ -107,15 +152,15 @@ impl fmt::Debug for Lease {
 /// One lock of those that a guard holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Member<'a> {
+pub struct MemberLock<'a> {
     /// The lock's name, without the namespace.
     pub name: &'a str,
     /// Its fencing token, if this kind of lock has one.
     pub fencing_token: Option<FencingToken>,
 }
 
-pub(crate) fn members(held: &Held) -> impl Iterator<Item = Member<'_>> {
-    held.holds().iter().map(|hold| Member {
+pub(crate) fn members(held: &Held) -> impl Iterator<Item = MemberLock<'_>> {
+    held.holds().iter().map(|hold| MemberLock {
         name: hold.key().name(),
         fencing_token: hold.token(),
     })
@@ -123,6 +168,7 @@ pub(crate) fn members(held: &Held) -> impl Iterator<Item = Member<'_>> {
 
 /// The loss of a hold, as a signal: `lost.await`, `lost.wait().await`, `lost.is_lost()`.
 #[derive(Clone)]
+#[must_use = "nobody learns of the loss: await it, or ask `is_lost`"]
 pub struct Lost {
     held: Held,
 }
@@ -133,6 +179,7 @@ impl Lost {
     }
 
     /// True once the hold is lost. No I/O.
+    #[must_use = "nothing stops the code after it if the lock is lost: ask in a condition"]
     pub fn is_lost(&self) -> bool {
         self.held.loss().is_some()
     }

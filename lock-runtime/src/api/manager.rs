@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::task::coop;
 
+use crate::api::clients::Clients;
 use crate::api::info::LockInfo;
 use crate::api::latch::Latch;
 use crate::api::multi::MultiRequest;
@@ -17,6 +18,7 @@ use crate::hold::core::Core;
 use crate::hold::lifecycle::current_runtime;
 use crate::observe::metrics;
 use crate::renew::Watch;
+use crate::values::client::ClientRecord;
 use crate::values::clock;
 use crate::values::error::{LockError, LostReason};
 use crate::values::key::Key;
@@ -70,9 +72,12 @@ impl LockManager {
         // Outside of a runtime, the first call does.
         let _ = core.start_here();
         let locks = LockManager { core };
+        let ClientRecord { app, host, .. } = &locks.core.presence.record;
         tracing::info!(
             id = locks.id(),
-            store = locks.core.backend.name(),
+            app,
+            host,
+            store = locks.core.backend.store().name(),
             "lock manager begins"
         );
         locks
@@ -169,7 +174,9 @@ impl LockManager {
         Latch::new(self.core.clone(), name.into_lock_name())
     }
 
-    /// Asks the store who holds the lock, or how many permits of a semaphore are leased, within the call timeout.
+    /// Asks the store who holds the lock, or how many permits of a semaphore are leased, within the call timeout. Then it
+    /// asks which app and host the holder is, and the first waiters of a fair lock: see
+    /// [`HolderInfo`](crate::HolderInfo). What is not told of them within that time stays unknown.
     ///
     /// # Errors
     /// [`LockError::InvalidName`], [`LockError::ForeignKey`], [`LockError::Unavailable`], [`LockError::Denied`],
@@ -179,13 +186,16 @@ impl LockManager {
     /// Changes nothing.
     pub async fn inspect(&self, name: impl IntoLockName) -> Result<LockInfo, LockError> {
         let key = self.key(&name.into_lock_name()).await?;
-        let seen = self
-            .core
-            .backend
-            .inspect(&key, self.core.options.call_timeout)
-            .await;
+        let timeout = self.core.options.call_timeout;
+        let deadline = clock::now() + timeout;
+        let seen = self.core.backend.inspect(&key, timeout).await;
         let seen = seen.map_err(|fault| fault.into_error(key.name()))?;
-        Ok(LockInfo::new(seen, self.core.queues.waiters(&key)))
+        let clients = Clients::of(&self.core, seen.as_ref(), deadline).await;
+        Ok(LockInfo::new(
+            seen,
+            &clients,
+            self.core.queues.waiters(&key),
+        ))
     }
 
     /// Takes the lock away from its holder, and wakes a waiter, within the call timeout. True if it was held.
@@ -218,8 +228,8 @@ impl LockManager {
         Ok(key)
     }
 
-    /// Ends the manager in order: admits nobody and sends waiters away ([`LockError::ShuttingDown`]); lets holds end
-    /// by themselves for the grace period, renewing them; then ends the rest as lost ([`LostReason::Shutdown`]),
+    /// Ends the manager in order: admits nobody and sends waiters away ([`LockError::ShuttingDown`]); tells those who
+    /// hold ([`Lease::closing`](crate::Lease::closing)); lets holds end by themselves for the grace period, renewing them; then ends the rest as lost ([`LostReason::Shutdown`]),
     /// which drops protected bodies; waits up to 2 s for these and for the releases under way; stops the watchdog.
     ///
     /// A guard that a caller holds by hand is lost after the grace period, too, but only its owner can drop it. The
@@ -258,6 +268,7 @@ impl LockManager {
             let _ = tokio::time::timeout(REACTION, core.life.in_hand.zero()).await;
             core.life.idle().await;
             core.backend.drained().await;
+            core.presence.leave().await;
         };
         tokio::select! {
             () = drained => {}

@@ -7,6 +7,7 @@ use tokio::task::coop;
 
 use crate::acquire::checked_request::Deadline;
 use crate::acquire::multi::{self, Member};
+use crate::acquire::try_acquire::TryAcquire;
 use crate::api::guard::LockGuard;
 use crate::api::lease::Lease;
 use crate::api::request::LockRequest;
@@ -87,7 +88,7 @@ impl MultiRequest {
             match members.iter().find(same_name) {
                 None => members.push((core, request)),
                 Some((_, known)) if known.key == request.key => {
-                    if known.key.kind() == Kind::Permits {
+                    if known.key.kind() == Kind::Semaphore {
                         let name = request.key.name();
                         let why = format!(
                             "permits of `{name}` are asked for twice: ask for them together"
@@ -141,11 +142,11 @@ impl MultiRequest {
             let (members, wait) = members?;
             if wait == Some(Duration::ZERO) {
                 return match multi::try_acquire(&members, caller).await? {
-                    Some(handles) => Ok(LockGuard::new(handles)),
-                    None => Err(LockError::Busy {
+                    TryAcquire::Acquired(handles) => Ok(LockGuard::new(handles)),
+                    TryAcquire::Busy { retry_after } => Err(LockError::Busy {
                         name: names(&members),
                         waited: Duration::ZERO,
-                        retry_after: None,
+                        retry_after,
                     }),
                 };
             }
@@ -160,20 +161,20 @@ impl MultiRequest {
     /// lock, and given back if one of them is busy.
     ///
     /// # Errors
-    /// As [`acquire`](MultiRequest::acquire), but if one of them is held: `Ok(None)`.
+    /// As [`acquire`](MultiRequest::acquire), but if one of them is held: [`TryAcquire::Busy`].
     ///
     /// # Cancel safety
     /// As [`acquire`](MultiRequest::acquire).
     pub fn try_acquire(
         self,
-    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static {
+    ) -> impl Future<Output = Result<TryAcquire, LockError>> + Send + 'static {
         let caller = Caller::now();
         let members = self.members();
         async move {
             coop::consume_budget().await;
             let (members, _) = members?;
-            let handles = multi::try_acquire(&members, caller).await?;
-            Ok(handles.map(LockGuard::new))
+            let tried = multi::try_acquire(&members, caller).await?;
+            Ok(tried.map(LockGuard::new))
         }
     }
 

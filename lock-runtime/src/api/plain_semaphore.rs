@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::acquire::counter::{Counter, turn};
+use crate::acquire::try_acquire::TryAcquire;
 use crate::api::semaphore::Semaphore;
 use crate::backend::{CounterKind, Fault, Reply};
 use crate::hold::core::Core;
@@ -15,6 +16,7 @@ use crate::values::error::LockError;
 use crate::values::key::Key;
 use crate::values::name::LockName;
 use crate::values::options::{check_permits, check_wait};
+use crate::values::refusal::ShutdownCause;
 
 /// A semaphore whose permits have no holder and no lease: Redisson's `RSemaphore`, to share one with Java. Made by
 /// [`LockManager::plain_semaphore`](crate::LockManager::plain_semaphore); cheap to clone.
@@ -23,6 +25,7 @@ use crate::values::options::{check_permits, check_wait};
 /// [add](PlainSemaphore::add_permits) them again. A shutdown does not know of them either: it lets them be given back
 /// until it is done, and does not wait for that. For new code use [`Semaphore`], whose permits are leased.
 #[derive(Clone)]
+#[must_use = "a semaphore by its name takes nothing: acquire some of its `permits(n)`"]
 pub struct PlainSemaphore {
     core: Arc<Core>,
     name: LockName,
@@ -82,8 +85,8 @@ impl PlainSemaphore {
 
     /// A request for so many permits, 1 to 1,000, all or none. Callers of one process are served in the order in which
     /// they asked.
-    pub fn permits(&self, permits: u32) -> PlainRequest {
-        PlainRequest {
+    pub fn permits(&self, permits: u32) -> PlainSemaphoreRequest {
+        PlainSemaphoreRequest {
             core: self.core.clone(),
             name: self.name.clone(),
             permits,
@@ -105,40 +108,40 @@ impl PlainSemaphore {
 }
 
 /// A request for permits without a holder, made by [`PlainSemaphore::permits`]. Sent by
-/// [`acquire`](PlainRequest::acquire) or [`try_acquire`](PlainRequest::try_acquire).
+/// [`acquire`](PlainSemaphoreRequest::acquire) or [`try_acquire`](PlainSemaphoreRequest::try_acquire).
 #[derive(Clone)]
 #[must_use = "a request does nothing until it is acquired"]
-pub struct PlainRequest {
+pub struct PlainSemaphoreRequest {
     core: Arc<Core>,
     name: LockName,
     permits: u32,
     wait: Option<Duration>,
 }
 
-impl PlainRequest {
+impl PlainSemaphoreRequest {
     /// Waits up to `wait` for the permits; zero tries once. Default: the manager's, 10 s. One year at most.
-    pub fn wait(mut self, wait: Duration) -> PlainRequest {
+    pub fn wait(mut self, wait: Duration) -> PlainSemaphoreRequest {
         self.wait = Some(wait);
         self
     }
 
     /// Waits for the permits for as long as it takes.
-    pub fn wait_forever(mut self) -> PlainRequest {
+    pub fn wait_forever(mut self) -> PlainSemaphoreRequest {
         self.wait = None;
         self
     }
 
-    /// Takes the permits if they are free now.
+    /// Takes the permits if they are free now: `TryAcquire::Acquired(())`.
     ///
     /// # Errors
-    /// As [`acquire`](PlainRequest::acquire), but permits that are not free are `Ok(false)`.
+    /// As [`acquire`](PlainSemaphoreRequest::acquire), but permits that are not free are [`TryAcquire::Busy`].
     ///
     /// # Cancel safety
-    /// As [`acquire`](PlainRequest::acquire).
-    pub async fn try_acquire(self) -> Result<bool, LockError> {
+    /// As [`acquire`](PlainSemaphoreRequest::acquire).
+    pub async fn try_acquire(self) -> Result<TryAcquire<()>, LockError> {
         match self.wait(Duration::ZERO).acquire().await {
-            Ok(()) => Ok(true),
-            Err(LockError::Busy { .. }) => Ok(false),
+            Ok(()) => Ok(TryAcquire::Acquired(())),
+            Err(LockError::Busy { retry_after, .. }) => Ok(TryAcquire::Busy { retry_after }),
             Err(error) => Err(error),
         }
     }
@@ -155,7 +158,7 @@ impl PlainRequest {
     /// is lost as well, they stay taken. Keeping the future without polling it may keep permits from others for as
     /// long: they have no lease that could end.
     pub async fn acquire(self) -> Result<(), LockError> {
-        let PlainRequest {
+        let PlainSemaphoreRequest {
             core,
             name,
             permits,
@@ -180,9 +183,9 @@ impl PlainRequest {
     }
 }
 
-impl fmt::Debug for PlainRequest {
+impl fmt::Debug for PlainSemaphoreRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlainRequest")
+        f.debug_struct("PlainSemaphoreRequest")
             .field("name", &self.name)
             .field("permits", &self.permits)
             .field("wait", &self.wait)
@@ -248,7 +251,7 @@ async fn take(
         }
         Ok(Ok(None)) => Ok(false),
         Ok(Err(fault)) => Err(fault),
-        Err(_) => Err(Fault::Closed("the runtime of the lock manager is gone")),
+        Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
     }
 }
 

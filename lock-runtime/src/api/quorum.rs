@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use crate::api::builder::LockManagerBuilder;
 use crate::api::manager::{LockManager, events_of};
+#[cfg(feature = "redis")]
+use crate::api::redis_server::RedisServer;
 use crate::backend::connect::{Location, Opening};
 use crate::backend::memory::MemoryStore;
 use crate::backend::quorum::{QuorumBackend, connect};
@@ -17,7 +19,7 @@ use crate::values::ttl::Ttl;
 /// How long a node counts as down after a restart, unless the builder says otherwise.
 const LONGEST_LEASE: Duration = Duration::from_secs(60);
 
-/// One store of a quorum: a Redis server by its URL, or a memory store.
+/// One store of a quorum: a Redis server by its URL or as a `RedisServer`, or a memory store.
 ///
 /// URLs are those of [`LockManagerBuilder::connect`] for single servers, and `memory://`. `Debug` shows no password.
 #[derive(Clone)]
@@ -27,6 +29,8 @@ pub struct QuorumNode(Place);
 enum Place {
     Url(String),
     Memory(MemoryStore),
+    #[cfg(feature = "redis")]
+    Server(Box<RedisServer>),
 }
 
 impl From<&str> for QuorumNode {
@@ -59,11 +63,20 @@ impl From<MemoryStore> for QuorumNode {
     }
 }
 
+#[cfg(feature = "redis")]
+impl From<RedisServer> for QuorumNode {
+    fn from(server: RedisServer) -> QuorumNode {
+        QuorumNode(Place::Server(Box::new(server)))
+    }
+}
+
 impl QuorumNode {
     fn location(self) -> Result<Location, LockError> {
         match self.0 {
             Place::Url(url) => Location::parse(&url),
             Place::Memory(store) => Ok(Location::Memory(store)),
+            #[cfg(feature = "redis")]
+            Place::Server(server) => server.location(),
         }
     }
 }
@@ -73,6 +86,8 @@ impl fmt::Debug for QuorumNode {
         f.write_str(match &self.0 {
             Place::Url(_) => "QuorumNode(url)",
             Place::Memory(_) => "QuorumNode(memory)",
+            #[cfg(feature = "redis")]
+            Place::Server(_) => "QuorumNode(server)",
         })
     }
 }
@@ -123,8 +138,11 @@ impl LockManagerBuilder {
         self,
         nodes: impl IntoIterator<Item = N>,
     ) -> Result<LockManager, LockError> {
-        let nodes = nodes.into_iter().map(|node| node.into().location());
         let mut options = self.options;
+        let nodes = nodes
+            .into_iter()
+            .map(|node| node.into().location()?.with(&options.handshake))
+            .collect::<Result<Vec<_>, _>>();
         let longest = *options.longest_lease.get_or_insert(LONGEST_LEASE);
         options.check()?;
         options
@@ -132,7 +150,7 @@ impl LockManagerBuilder {
             .refuse("the nodes of a quorum are servers by themselves")?;
         let longest = Ttl::new(longest, false)
             .map_err(|why| config(format!("the longest lease of {longest:?}: {why}")))?;
-        let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
+        let nodes = nodes?;
         connect::check(&nodes)?;
         let runtime = current_runtime()?;
         let watch = Arc::new(Watch::default());

@@ -7,6 +7,7 @@ use tokio::task::coop;
 
 use crate::acquire;
 use crate::acquire::checked_request::CheckedRequest;
+use crate::acquire::try_acquire::TryAcquire;
 use crate::api::guard::LockGuard;
 use crate::api::lease::Lease;
 use crate::api::run::{Run, ValueOrLoss};
@@ -65,7 +66,7 @@ impl LockRequest {
     pub(crate) fn permits(core: Arc<Core>, name: LockName, permits: u32) -> LockRequest {
         LockRequest {
             permits,
-            ..LockRequest::new(core, name, Kind::Permits)
+            ..LockRequest::new(core, name, Kind::Semaphore)
         }
     }
 
@@ -139,10 +140,10 @@ impl LockRequest {
         let key = self.core.key(&self.name, self.kind)?;
         let mut hold_options =
             self.overrides
-                .hold_options(key.name(), options, self.core.backend.name())?;
+                .hold_options(key.name(), options, self.core.backend.store().name())?;
         // A kind that is chosen for its tokens has them, whatever the manager does with the others.
         hold_options.fenced |= self.kind == Kind::Fenced;
-        if self.kind == Kind::Permits {
+        if self.kind == Kind::Semaphore {
             check_permits(self.permits)?;
             hold_options.permits = self.permits;
             // Several hold at once: a token would order nobody.
@@ -188,19 +189,19 @@ impl LockRequest {
     /// a semaphore may first wait for another request of this process, as long again.
     ///
     /// # Errors
-    /// As [`acquire`](LockRequest::acquire), but a lock that is held is `Ok(None)`.
+    /// As [`acquire`](LockRequest::acquire), but a lock that is held is [`TryAcquire::Busy`].
     ///
     /// # Cancel safety
     /// Dropping the future gives back what the store may have granted meanwhile.
     pub fn try_acquire(
         self,
-    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static {
+    ) -> impl Future<Output = Result<TryAcquire, LockError>> + Send + 'static {
         let caller = Caller::now();
         let request = self.checked();
         async move {
             coop::consume_budget().await;
-            let handle = acquire::try_acquire(self.core, request?, caller).await?;
-            Ok(handle.map(|handle| LockGuard::new(Handles::one(handle))))
+            let tried = acquire::try_acquire(self.core, request?, caller).await?;
+            Ok(tried.map(|handle| LockGuard::new(Handles::one(handle))))
         }
     }
 

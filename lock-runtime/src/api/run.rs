@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use crate::api::guard::LockGuard;
 use crate::api::lease::Lease;
 use crate::protect::driver::{Driver, polled_after_completion};
-use crate::protect::{Outcome, Protect};
+use crate::protect::{Outcome, ProtectFuture};
 use crate::values::error::LockError;
 
 pin_project! {
@@ -25,7 +25,7 @@ pin_project! {
         },
         Running {
             #[pin]
-            protect: Protect<Fut>,
+            protect: ProtectFuture<Fut>,
         },
     }
 }
@@ -61,7 +61,7 @@ where
                     let Some(future) = driver.make(|| body(lease)) else {
                         polled_after_completion();
                     };
-                    Protect::new(driver, future)
+                    ProtectFuture::new(driver, future)
                 }
             };
             self.set(Run::Running { protect });

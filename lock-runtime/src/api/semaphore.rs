@@ -43,6 +43,7 @@ pub(crate) fn check_count(what: &str, count: u64) -> Result<(), LockError> {
 /// # }
 /// ```
 #[derive(Clone)]
+#[must_use = "a semaphore by its name takes nothing: acquire some of its `permits(n)`"]
 pub struct Semaphore {
     core: Arc<Core>,
     name: LockName,

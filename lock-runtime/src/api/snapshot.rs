@@ -5,6 +5,8 @@ use std::time::Duration;
 use crate::api::manager::LockManager;
 use crate::values::clock;
 use crate::values::fence::FencingToken;
+use crate::values::kind::LockKind;
+use crate::values::store::StoreKind;
 
 /// What a manager's process holds and waits for: see [`LockManager::snapshot`].
 #[derive(Clone, Debug)]
@@ -13,8 +15,12 @@ use crate::values::fence::FencingToken;
 pub struct ManagerSnapshot {
     /// What [`inspect`](LockManager::inspect) shows of this manager's holders: see [`LockManager::id`].
     pub id: String,
-    /// `redis`, `memory` or `quorum`.
-    pub store: &'static str,
+    /// What operators see of this process: see [`LockManagerBuilder::app`](crate::LockManagerBuilder::app).
+    pub app: String,
+    /// The name of this host; empty if it is not known.
+    pub host: String,
+    /// Which store it keeps its locks in.
+    pub store: StoreKind,
     /// In the order in which they were asked for: the first one was held longest, or nearly so.
     pub holds: Vec<HeldLock>,
     /// Locks that callers of this process wait for, in no order.
@@ -30,8 +36,8 @@ pub struct HeldLock {
     pub name: String,
     /// What logs and metrics call it: its template or its label.
     pub label: &'static str,
-    /// `mutex`, `fenced`, `fair`, `read`, `write` or `semaphore`.
-    pub kind: &'static str,
+    /// What kind of lock it is.
+    pub kind: LockKind,
     /// How long it has been held.
     pub held_for: Duration,
     /// How long it lasts if no further renewal is confirmed. Zero if it is lost.
@@ -47,8 +53,8 @@ pub struct HeldLock {
 pub struct WaitedLock {
     /// The lock's name, without the namespace.
     pub name: String,
-    /// `mutex`, `fenced`, `fair`, `read`, `write` or `semaphore`.
-    pub kind: &'static str,
+    /// What kind of lock it is.
+    pub kind: LockKind,
     /// How many callers wait.
     pub callers: usize,
 }
@@ -85,7 +91,7 @@ impl LockManager {
         let holds = core.watch.holds().into_iter().map(|hold| HeldLock {
             name: hold.key().name().to_owned(),
             label: hold.label().lock,
-            kind: hold.key().kind().name(),
+            kind: hold.key().kind(),
             held_for: now.since(hold.granted_at()),
             left: hold.remaining(),
             fencing_token: hold.token(),
@@ -96,12 +102,14 @@ impl LockManager {
             .into_iter()
             .map(|(key, callers)| WaitedLock {
                 name: key.name().to_owned(),
-                kind: key.kind().name(),
+                kind: key.kind(),
                 callers,
             });
         ManagerSnapshot {
             id: self.id(),
-            store: core.backend.name(),
+            app: core.presence.record.app.clone(),
+            host: core.presence.record.host.clone(),
+            store: core.backend.store(),
             holds: holds.collect(),
             waited_for: waited_for.collect(),
         }

@@ -9,14 +9,18 @@ use crate::backend::memory::{MemoryBackend, MemoryStore};
 #[cfg(feature = "postgres")]
 use crate::backend::postgres::{self, PostgresBackend};
 #[cfg(feature = "redis")]
-use crate::backend::redis::{RedisBackend, Replicated, Settings, Target};
+use crate::backend::redis::{DialOptions, RedisBackend, Replicated, Settings, Target};
 use crate::backend::{Backend, EventSink};
 #[cfg(feature = "redis")]
 use crate::values::clock::{self, Moment};
 #[cfg(feature = "redis")]
 use crate::values::error::StoreError;
 use crate::values::error::{LockError, config};
+use crate::values::handshake::Handshake;
 use crate::values::options::Options;
+
+/// Why a memory store takes neither credentials nor certificates.
+pub(crate) const NO_LOGIN: &str = "nobody logs in to a memory store";
 
 /// A store, by its URL or by itself.
 #[derive(Clone, Debug)]
@@ -77,6 +81,29 @@ impl Location {
         Err(config(format!(
             "`{scheme}://` needs the cargo feature `{feature}` of `lock-runtime`"
         )))
+    }
+
+    /// The same, connected to as the builder was told.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] if that does not fit the store.
+    pub(crate) fn with(self, handshake: &Handshake) -> Result<Location, LockError> {
+        match self {
+            Location::Memory(_) => {
+                handshake.refuse(NO_LOGIN)?;
+                Ok(self)
+            }
+            #[cfg(feature = "postgres")]
+            Location::Postgres(_) => {
+                handshake.refuse("on PostgreSQL, the login is in the URL")?;
+                Ok(self)
+            }
+            #[cfg(feature = "redis")]
+            Location::Redis(target) => {
+                let target = target.with(DialOptions::new(handshake)?)?;
+                Ok(Location::Redis(Box::new(target)))
+            }
+        }
     }
 
     /// What errors call it: without user and password.

@@ -10,14 +10,19 @@ use std::time::Duration;
 use crate::values::clock::Moment;
 use crate::values::error::{LockError, StoreError};
 use crate::values::fence::{FencingToken, TokenRange};
+use crate::values::health::Checkup;
 use crate::values::holder::Alias;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::{Kind, LockMode};
+use crate::values::refusal::ShutdownCause;
+use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
 
+mod clash;
 pub(crate) mod connect;
 mod counters;
+mod directory;
 pub(crate) mod kit;
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]
@@ -28,7 +33,11 @@ pub(crate) mod redis;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::clash::not_as_asked;
+pub(crate) use self::clash::{Asked, Found, clash};
 pub(crate) use self::counters::{CounterKind, CounterRef, Counters};
+pub(crate) use self::directory::{Directory, Introduction, KnownClient};
 
 /// For how long one question of a waiting writer keeps further readers out. Longer than the pause between two of
 /// its questions, so that it does so for as long as it waits; short, because nobody takes it back when it is killed.
@@ -79,10 +88,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
         true
     }
 
-    /// What errors and metrics call the store: one word.
-    fn name(&self) -> &'static str {
-        "other"
-    }
+    /// Which store it is, for errors, logs and metrics.
+    fn store(&self) -> StoreKind;
 
     /// The kinds that it keeps.
     fn kinds(&self) -> &'static [Kind] {
@@ -117,6 +124,18 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Plain permits and latches.
     fn counters(&self) -> Option<&dyn Counters> {
         None
+    }
+
+    /// Records of who its clients are. Without them, operators see ids alone.
+    fn directory(&self) -> Option<&dyn Directory> {
+        None
+    }
+
+    /// Asks its servers whether they answer, within `timeout`, and changes nothing. The default is that of a store
+    /// without servers.
+    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+        let _ = timeout;
+        Box::pin(std::future::ready(Checkup::default()))
     }
 
     /// Starts listening for releases of `key`. Never fails: where there is no push, the waiter's cap decides.
@@ -258,6 +277,9 @@ pub(crate) enum AcquiredAll {
     Apart,
 }
 
+/// How many waiters of a fair lock's queue an inspection names. The script `inspect` has the same number.
+pub(crate) const FIRST_WAITERS: usize = 16;
+
 /// How long a waiter keeps its place in a fair lock's queue without asking.
 pub(crate) const QUEUE_LIFE: Duration = Duration::from_secs(5);
 
@@ -329,6 +351,8 @@ pub(crate) struct Snapshot {
     pub(crate) available: Option<i64>,
     /// How many wait for it in the store's queue, which fair locks have.
     pub(crate) queued: u64,
+    /// The ids of the first of these, in their order, [`FIRST_WAITERS`] at most.
+    pub(crate) first_waiters: Vec<String>,
     /// How many read.
     pub(crate) readers: u64,
 }
@@ -379,7 +403,7 @@ pub(crate) enum Fault {
     /// It cannot be served as things are set up, however long one waits.
     Impossible(String),
     /// The backend was closed, or its runtime is gone.
-    Closed(&'static str),
+    Closed(ShutdownCause),
 }
 
 impl fmt::Display for Fault {
@@ -392,7 +416,7 @@ impl fmt::Display for Fault {
             Fault::Foreign { key, why } => write!(f, "key `{key}`: {why}"),
             Fault::NotSet => f.write_str("the semaphore has no permits: they were not set"),
             Fault::Impossible(why) => f.write_str(why),
-            Fault::Closed(why) => f.write_str(why),
+            Fault::Closed(why) => why.fmt(f),
         }
     }
 }
@@ -404,6 +428,15 @@ impl Fault {
             self,
             Fault::NotDone(_) | Fault::TooFew(_) | Fault::Unknown(_)
         )
+    }
+
+    /// With the server's address where the error has no other place for it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn at(self, server: &str) -> Fault {
+        match self {
+            Fault::Impossible(why) => Fault::Impossible(format!("`{server}`: {why}")),
+            fault => fault,
+        }
     }
 
     /// A semaphore has fewer permits in all than a request wants; `None` if none were ever set.

@@ -282,6 +282,13 @@ impl Nest {
         CURRENT.sync_scope(frame, poll);
     }
 
+    /// Calls what is no future in the body's frame. `None` never, for it is called once.
+    pub(crate) fn call<T>(&mut self, body: impl FnOnce() -> T) -> Option<T> {
+        let (mut body, mut value) = (Some(body), None);
+        self.enter(&mut || value = body.take().map(|body| body()));
+        value
+    }
+
     fn frame_for(&mut self, runner: Runner) -> Arc<Frame> {
         let acquired_in = self.call_chain.acquired_in.as_ref();
         let outer = match acquired_in.filter(|frame| frame.counts_for(runner)) {

@@ -7,7 +7,9 @@ use crate::backend::{AcquireRequest, Backend, CounterKind, Counters, HoldRef};
 use crate::hold::lifecycle::{Lifecycle, current_runtime};
 use crate::hold::runtimes::Runtimes;
 use crate::queue::LocalQueues;
-use crate::renew::{self, Watch};
+use crate::renew::presence::Presence;
+use crate::renew::{self, Background, Watch};
+use crate::values::client::ClientRecord;
 use crate::values::clock::Moment;
 use crate::values::error::{LockError, config};
 use crate::values::holder::{HolderId, HolderIds};
@@ -23,12 +25,16 @@ pub(crate) struct Core {
     pub(crate) queues: Arc<LocalQueues>,
     pub(crate) watch: Arc<Watch>,
     pub(crate) life: Arc<Lifecycle>,
+    pub(crate) presence: Arc<Presence>,
 }
 
 impl Core {
     pub(crate) fn new(backend: Arc<dyn Backend>, options: Options, watch: Arc<Watch>) -> Arc<Core> {
         let queues = LocalQueues::new(options.max_waiters_per_key, options.max_waiters);
         let ids = HolderIds::new();
+        let record = ClientRecord::of_this_process(options.app.as_deref());
+        let key = Key::of_client(&options.namespace, ids.client_alias());
+        let presence = Presence::new(record, ids.short(), key);
         let runtimes = match backend.lives_in_a_runtime() {
             true => Runtimes::default(),
             false => Runtimes::any(),
@@ -40,6 +46,7 @@ impl Core {
             queues,
             watch,
             life: Arc::new(Lifecycle::new(runtimes)),
+            presence: Arc::new(presence),
         })
     }
 
@@ -50,17 +57,20 @@ impl Core {
     pub(crate) fn start_here(&self) -> Result<(), LockError> {
         let caller = current_runtime()?;
         if self.life.runtimes.bind(&caller) {
-            let (watch, backend, life) = (&self.watch, &self.backend, &self.life);
-            let timeout = self.options.call_timeout;
-            renew::start(
-                &caller,
-                watch.clone(),
-                backend.clone(),
-                life.clone(),
-                timeout,
-            );
+            renew::start(&caller, self.background());
         }
         Ok(())
+    }
+
+    /// What the background work needs. Not the core itself: the last manager and the last guard end it.
+    pub(crate) fn background(&self) -> Background {
+        Background {
+            watch: self.watch.clone(),
+            backend: self.backend.clone(),
+            life: self.life.clone(),
+            presence: self.presence.clone(),
+            timeout: self.options.call_timeout,
+        }
     }
 
     /// The checked key of that name.
@@ -94,7 +104,7 @@ impl Core {
     }
 
     fn keeps_no(&self, what: &str) -> LockError {
-        let store = self.backend.name();
+        let store = self.backend.store().name();
         config(format!(
             "the {store} store keeps no {what}: they need another store"
         ))

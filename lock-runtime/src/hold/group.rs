@@ -134,6 +134,23 @@ impl Held {
             over.await;
         }
     }
+
+    /// Resolves when a manager of one of them admits no more callers.
+    pub(crate) async fn closing(self) {
+        let holds = self.holds().iter();
+        let mut closing: Vec<_> = holds.map(|hold| Box::pin(hold.closing())).collect();
+        poll_fn(|cx| {
+            let is_one = closing
+                .iter_mut()
+                .any(|one| one.as_mut().poll(cx).is_ready());
+            if is_one {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
 }
 
 impl fmt::Debug for Held {

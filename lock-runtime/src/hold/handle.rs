@@ -62,9 +62,11 @@ impl HoldHandle {
         }
         let beginning = beginning.into();
         let sent_at = beginning.granted.sent_at;
-        let hold = Hold::new(key.clone(), head, holder, hold_options, beginning);
+        let life = core.life.clone();
+        let hold = Hold::new(key.clone(), head, holder, hold_options, beginning, life);
         metrics::held(hold_options.label);
         core.watch.insert(&hold, sent_at);
+        core.presence.is_wanted();
         HoldHandle::new(core.clone(), hold, key.kind(), hold_options.renewed, None)
     }
 

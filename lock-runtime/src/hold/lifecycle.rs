@@ -2,16 +2,18 @@
 //! still under way, and whether callers are admitted.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::hold::runtimes::Runtimes;
+use crate::values::clock::{self, Moment};
 use crate::values::count::Count;
 use crate::values::error::{LockError, config};
 use crate::values::key::Key;
+use crate::values::refusal::ShutdownCause;
 
 const OPEN: u8 = 0;
 const CLOSING: u8 = 1;
@@ -21,6 +23,8 @@ const RUNTIME_GONE: u8 = 3;
 #[derive(Default)]
 pub(crate) struct Lifecycle {
     phase: AtomicU8,
+    /// When `phase` left `OPEN`.
+    closed_at: OnceLock<Moment>,
     /// Raised after `phase` has left `OPEN`.
     closing: Notify,
     /// Raised after `phase` has reached `STOPPED` or `RUNTIME_GONE`.
@@ -63,12 +67,17 @@ impl Lifecycle {
     }
 
     /// Why callers are no longer admitted.
-    pub(crate) fn closed(&self) -> Option<&'static str> {
+    pub(crate) fn closed(&self) -> Option<ShutdownCause> {
         match self.phase.load(Ordering::SeqCst) {
             OPEN => None,
-            CLOSING | STOPPED => Some("the manager is shutting down"),
-            _ => Some("the runtime that the manager belongs to is gone"),
+            CLOSING | STOPPED => Some(ShutdownCause::Shutdown),
+            _ => Some(ShutdownCause::RuntimeEnded),
         }
+    }
+
+    /// Why callers are no longer admitted, and since when.
+    pub(crate) fn closed_since(&self) -> Option<(ShutdownCause, Moment)> {
+        Some((self.closed()?, *self.closed_at.get()?))
     }
 
     /// Resolves when nobody holds or acquires a lock.
@@ -109,6 +118,7 @@ impl Lifecycle {
 
     /// Phases only go forward.
     fn advance(&self, phase: u8) {
+        self.closed_at.get_or_init(clock::now);
         self.phase.fetch_max(phase, Ordering::SeqCst);
         self.closing.notify_waiters();
         if phase >= STOPPED {
@@ -160,7 +170,7 @@ pub(crate) fn current_runtime() -> Result<Handle, LockError> {
     })
 }
 
-fn refused(key: &Key, why: &'static str) -> LockError {
+fn refused(key: &Key, why: ShutdownCause) -> LockError {
     LockError::ShuttingDown {
         name: key.name().to_owned(),
         why,

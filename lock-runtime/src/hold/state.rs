@@ -10,6 +10,7 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::backend::{Granted, HoldRef, Renewal, Renewed};
 use crate::hold::handle::HoldHandle;
+use crate::hold::lifecycle::Lifecycle;
 use crate::hold::tenure::Tenure;
 use crate::queue::Head;
 use crate::sync::{Mutex, MutexGuard};
@@ -51,6 +52,8 @@ pub(crate) struct Hold {
     pub(super) token: Option<FencingToken>,
     pub(super) permits: u32,
     pub(super) label: Label,
+    /// Of its manager: whoever holds may ask whether that shuts down.
+    pub(super) life: Arc<Lifecycle>,
     pub(super) granted_at: Moment,
     /// Boxed, for few have it.
     pub(super) max_until: Option<Box<Moment>>,
@@ -129,6 +132,7 @@ impl Hold {
         holder: HolderId,
         hold_options: HoldOptions,
         beginning: impl Into<Beginning>,
+        life: Arc<Lifecycle>,
     ) -> Arc<Hold> {
         let Beginning {
             granted,
@@ -159,6 +163,7 @@ impl Hold {
             token: granted.token,
             permits: hold_options.permits,
             label: hold_options.label,
+            life,
             granted_at,
             max_until: hold_options
                 .max_hold
@@ -226,6 +231,11 @@ impl Hold {
             }
             over.await;
         }
+    }
+
+    /// Resolves when the manager admits no more callers.
+    pub(crate) async fn closing(&self) {
+        self.life.closing().await;
     }
 
     pub(crate) fn granted_at(&self) -> Moment {

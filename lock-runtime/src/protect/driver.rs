@@ -113,10 +113,7 @@ impl Driver {
 
     /// Makes the body where it will run: what is asked for meanwhile is nested, too.
     pub(crate) fn make<F>(&mut self, body: impl FnOnce() -> F) -> Option<F> {
-        let (mut body, mut made) = (Some(body), None);
-        self.nest
-            .enter(&mut || made = body.take().map(|body| body()));
-        made
+        self.nest.call(body)
     }
 
     pub(crate) fn handles(&self) -> Option<&Handles> {
@@ -180,7 +177,7 @@ impl Driver {
 
 /// What a release says after the body has completed. Only a loss concerns the caller: otherwise the hold was good to
 /// the body's end, and a release that is late does not change that.
-fn late_loss(error: LockError) -> Option<LockError> {
+pub(crate) fn late_loss(error: LockError) -> Option<LockError> {
     match error {
         LockError::Lost {
             name,

@@ -1,4 +1,4 @@
-//! Futures that run under a hold: [`Scope`] passes the call chain on, [`Protect`] also ends the body when the hold is
+//! Futures that run under a hold: [`ScopeFuture`] passes the call chain on, [`ProtectFuture`] also ends the body when the hold is
 //! lost and releases the hold after it, as `driver.rs` says.
 
 use std::fmt;
@@ -18,23 +18,23 @@ pin_project! {
     /// A future that runs under a hold: see [`Lease::scope`](crate::Lease::scope).
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
-    pub struct Scope<F> {
+    pub struct ScopeFuture<F> {
         nest: Nest,
         #[pin]
         future: F,
     }
 }
 
-impl<F> Scope<F> {
-    pub(crate) fn new(call_chain: CallChain, future: F) -> Scope<F> {
-        Scope {
+impl<F> ScopeFuture<F> {
+    pub(crate) fn new(call_chain: CallChain, future: F) -> ScopeFuture<F> {
+        ScopeFuture {
             nest: Nest::new(call_chain),
             future,
         }
     }
 }
 
-impl<F: Future> Future for Scope<F> {
+impl<F: Future> Future for ScopeFuture<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -46,8 +46,28 @@ impl<F: Future> Future for Scope<F> {
     }
 }
 
-/// What a protected body came to.
+/// What a protected body came to: its value, the loss of the lock, or both.
+///
+/// ```
+/// use lock_runtime::{LockError, LockManager, Outcome};
+///
+/// async fn bill(locks: &LockManager) -> Result<u64, LockError> {
+///     match locks.mutex("bill").run_outcome(async |_| 7).await? {
+///         // The body ran to its end, and somebody else may have been admitted before that.
+///         Outcome::Completed { loss: Some(loss), .. } => Err(loss),
+///         // In time, or not at all.
+///         other => other.into_result(),
+///     }
+/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), LockError> {
+/// # assert_eq!(bill(&LockManager::in_memory()).await?, 7);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
+#[must_use = "it tells whether the lock was lost, and whether the body ran to its end: match it, or call `into_result`"]
+#[non_exhaustive]
 pub enum Outcome<T> {
     /// The body ran to its end.
     Completed {
@@ -70,7 +90,7 @@ pin_project! {
     /// The loss is looked for before every poll of the body, so a process that was frozen does not go on when it
     /// wakes; the body is dropped in place before anything is returned.
     #[must_use = "futures do nothing unless polled"]
-    pub struct Protect<F: Future> {
+    pub struct ProtectFuture<F: Future> {
         // Before the driver: whatever drops this drops the body first, while the lock is still held.
         #[pin]
         body: BodyOrValue<F>,
@@ -79,16 +99,16 @@ pin_project! {
     }
 }
 
-impl<F: Future> Protect<F> {
-    pub(crate) fn new(driver: Driver, body: F) -> Protect<F> {
-        Protect {
+impl<F: Future> ProtectFuture<F> {
+    pub(crate) fn new(driver: Driver, body: F) -> ProtectFuture<F> {
+        ProtectFuture {
             body: BodyOrValue::Body { body },
             driver,
         }
     }
 }
 
-impl<F: Future> Future for Protect<F> {
+impl<F: Future> Future for ProtectFuture<F> {
     type Output = Outcome<F::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -104,9 +124,9 @@ impl<F: Future> Future for Protect<F> {
     }
 }
 
-impl<F: Future> fmt::Debug for Protect<F> {
+impl<F: Future> fmt::Debug for ProtectFuture<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Protect")
+        f.debug_struct("ProtectFuture")
             .field("handles", &self.driver.handles())
             .finish_non_exhaustive()
     }

@@ -18,6 +18,7 @@ use crate::values::error::{LockError, StoreError};
 use crate::values::key::{Key, KeyMap};
 use crate::values::kind::Kind;
 use crate::values::options::HoldOptions;
+use crate::values::refusal::{ShutdownCause, WaiterCap};
 
 pub(crate) use crate::queue::head::{Head, Successor};
 pub(crate) use crate::queue::waiter::{Waiter, Waiting};
@@ -239,17 +240,17 @@ impl LocalQueues {
     }
 
     fn check_caps(&self, key: &Key, for_key: usize, in_all: usize) -> Result<(), LockError> {
-        let (limit, scope) = if for_key >= self.max_per_key {
-            (self.max_per_key, "for this key")
+        let (limit, cap) = if for_key >= self.max_per_key {
+            (self.max_per_key, WaiterCap::PerKey)
         } else if in_all >= self.max_in_all {
-            (self.max_in_all, "in all")
+            (self.max_in_all, WaiterCap::InAll)
         } else {
             return Ok(());
         };
         Err(LockError::TooManyWaiters {
             name: key.name().to_owned(),
             limit,
-            scope,
+            cap,
         })
     }
 
@@ -309,7 +310,7 @@ impl fmt::Debug for LocalQueues {
 pub(crate) fn closed(key: &Key) -> LockError {
     LockError::ShuttingDown {
         name: key.name().to_owned(),
-        why: "the manager is shutting down",
+        why: ShutdownCause::Shutdown,
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn waiter(queues: &Arc<LocalQueues>, key: &Arc<Key>) -> Waiter {
 #[tokio::test]
 async fn a_waiter_behind_an_admitted_head_waits_for_what_the_next_one_is_told() {
     let queues = LocalQueues::new(10, 10);
-    let key = Key::new("", &LockName::from("k"), Kind::Permits).unwrap();
+    let key = Key::new("", &LockName::from("k"), Kind::Semaphore).unwrap();
     let key = Arc::new(key);
     let head = queues.try_enter(&key).unwrap();
     let (mut second, third) = (waiter(&queues, &key), waiter(&queues, &key));
@@ -38,7 +38,7 @@ async fn a_waiter_behind_an_admitted_head_waits_for_what_the_next_one_is_told() 
 #[tokio::test]
 async fn only_those_who_waited_at_the_mark_are_let_go() {
     let queues = LocalQueues::new(10, 10);
-    let key = Key::new("", &LockName::from("k"), Kind::Permits).unwrap();
+    let key = Key::new("", &LockName::from("k"), Kind::Semaphore).unwrap();
     let key = Arc::new(key);
     let head = queues.try_enter(&key).unwrap();
     let mut before = waiter(&queues, &key);

@@ -19,6 +19,7 @@ pub(crate) mod forced_release;
 #[cfg(test)]
 mod models;
 mod places;
+pub(crate) mod presence;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ use crate::hold::lifecycle::Lifecycle;
 use crate::hold::state::Hold;
 use crate::observe;
 use crate::renew::forced_release::Names;
+use crate::renew::presence::Presence;
 use crate::sync::{Mutex, MutexGuard};
 use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
@@ -373,21 +375,30 @@ struct Outcome {
     sent_at: Moment,
 }
 
-/// Starts the loop in that runtime. It ends with the manager; if it panics, it is started again after a pause.
-pub(crate) fn start(
-    runtime: &Handle,
-    watch: Arc<Watch>,
-    backend: Arc<dyn Backend>,
-    life: Arc<Lifecycle>,
-    timeout: Duration,
-) {
-    let end = EndOfRuntime {
-        watch: watch.clone(),
-        backend: backend.clone(),
-        life: life.clone(),
-        timeout,
-    };
+/// What the tasks of a manager work on.
+#[derive(Clone)]
+pub(crate) struct Background {
+    pub(crate) watch: Arc<Watch>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) life: Arc<Lifecycle>,
+    pub(crate) presence: Arc<Presence>,
+    /// Of a call to the store.
+    pub(crate) timeout: Duration,
+}
+
+/// Starts the loop in that runtime, and what tells others who this is. Both end with the manager; if the loop panics, it
+/// is started again after a pause.
+pub(crate) fn start(runtime: &Handle, of: Background) {
+    runtime.spawn(presence::keep(of.clone()));
+    let end = EndOfRuntime(of.clone());
     runtime.spawn(async move {
+        let Background {
+            watch,
+            backend,
+            life,
+            timeout,
+            ..
+        } = of;
         let _end = end;
         let first = || Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         let (mut backoff, mut panics) = (first(), 0_u64);
@@ -415,35 +426,24 @@ pub(crate) fn start(
 
 /// Dropped with the loop: if the manager was not stopped, the runtime has ended. Nobody renews any more then, nor looks
 /// when a lease is over: those who watch for a loss in other runtimes would not be told.
-struct EndOfRuntime {
-    watch: Arc<Watch>,
-    backend: Arc<dyn Backend>,
-    life: Arc<Lifecycle>,
-    timeout: Duration,
-}
+struct EndOfRuntime(Background);
 
 impl Drop for EndOfRuntime {
     fn drop(&mut self) {
-        if !self.life.is_stopped() {
-            if let Some(next) = self.life.runtimes.ended() {
+        let EndOfRuntime(of) = self;
+        if !of.life.is_stopped() {
+            if let Some(next) = of.life.runtimes.ended() {
                 // Should that one have ended as well, the loop is dropped at once, and this is asked again.
-                let (watch, backend, life) = (&self.watch, &self.backend, &self.life);
-                start(
-                    &next,
-                    watch.clone(),
-                    backend.clone(),
-                    life.clone(),
-                    self.timeout,
-                );
+                start(&next, of.clone());
                 return;
             }
-            if self.backend.lives_in_a_runtime() {
-                self.life.runtime_gone();
+            if of.backend.lives_in_a_runtime() {
+                of.life.runtime_gone();
             }
-            self.watch.lose_all(LostReason::Shutdown);
+            of.watch.lose_all(LostReason::Shutdown);
         }
         // Nobody will wake for it.
-        self.watch.log_digest(clock::now().tick() + TICK);
+        of.watch.log_digest(clock::now().tick() + TICK);
     }
 }
 
@@ -473,7 +473,7 @@ async fn run(
             calls.spawn(renew(watch.clone(), backend.clone(), batch, timeout));
         }
         watch.log_digest(now.tick());
-        planned = watch.next_wake(backend.name());
+        planned = watch.next_wake(backend.store().name());
         let asleep = async {
             match planned {
                 Some(at) => tokio::time::sleep_until(at).await,

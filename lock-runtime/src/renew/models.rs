@@ -54,7 +54,7 @@ fn hold(key: Arc<Key>, head: Option<Head>, holder: HolderId) -> Arc<Hold> {
         token: None,
         sent_at,
     };
-    Hold::new(key, head, holder, hold_options, granted)
+    Hold::new(key, head, holder, hold_options, granted, Arc::default())
 }
 
 fn is_watched(watch: &Watch, hold: &Arc<Hold>) -> bool {

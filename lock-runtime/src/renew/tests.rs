@@ -97,7 +97,14 @@ async fn a_longer_lease_that_is_wanted_while_a_renewal_is_under_way_is_asked_for
         token: None,
         sent_at,
     };
-    let hold = Hold::new(Arc::new(key), None, holder, hold_options(SECOND), granted);
+    let hold = Hold::new(
+        Arc::new(key),
+        None,
+        holder,
+        hold_options(SECOND),
+        granted,
+        Arc::default(),
+    );
     let watch = Arc::new(Watch::default());
     let backend = MemoryBackend::new(MemoryStore::new(), events_of(&watch));
     watch.insert(&hold, sent_at);
@@ -374,6 +381,7 @@ fn spread(watch: &Watch, count: usize, lease: Duration) -> Vec<Arc<Hold>> {
             ids.fresh(),
             hold_options(lease),
             granted,
+            Arc::default(),
         );
         watch.insert(&hold, sent_at);
         hold

@@ -5,30 +5,44 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::script::{Script, Verdict, no_answer_within};
+use crate::backend::kit::standing::Standing;
 use crate::backend::memory::MemoryBackend;
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, CounterRef, Counters, HandOff, HandedOver,
-    HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, CounterRef, Counters, Directory, HandOff,
+    HandedOver, HoldRef, Introduction, KnownClient, Listen, Released, Renewal, Renewed, Reply,
+    Shared, Snapshot,
 };
 use crate::values::clock;
 use crate::values::error::LockError;
+use crate::values::health::{Checkup, NodeHealth};
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
+use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
 
 #[derive(Debug)]
 pub(super) struct ScriptedBackend {
     pub(super) store: MemoryBackend,
     pub(super) script: Script,
+    standing: Standing,
 }
 
 impl ScriptedBackend {
     pub(super) fn new(store: MemoryBackend) -> ScriptedBackend {
+        let standing = Standing::default();
+        standing.note(true);
         ScriptedBackend {
             store,
             script: Script::default(),
+            standing,
         }
+    }
+
+    /// Begins or ends an outage.
+    pub(super) fn set_away(&self, away: bool) {
+        self.script.set_away(away);
+        self.standing.note(!away);
     }
 
     /// Asks the store unless it is away when the question is sent.
@@ -91,8 +105,8 @@ impl Backend for ScriptedBackend {
         self.store.lives_in_a_runtime()
     }
 
-    fn name(&self) -> &'static str {
-        self.store.name()
+    fn store(&self) -> StoreKind {
+        self.store.store()
     }
 
     fn kinds(&self) -> &'static [Kind] {
@@ -113,6 +127,25 @@ impl Backend for ScriptedBackend {
 
     fn counters(&self) -> Option<&dyn Counters> {
         self.store.counters().map(|_| self as &dyn Counters)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        self.store.directory().map(|_| self as &dyn Directory)
+    }
+
+    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+        Box::pin(async move {
+            let mut checkup = self.store.health(timeout).await;
+            let here = self.script.check_here();
+            let since = self.standing.note(here.is_ok()).wall();
+            let answer = here.map(|()| Duration::ZERO);
+            checkup.nodes.push(NodeHealth::new(
+                self.store.store().name(),
+                since,
+                answer.map_err(|fault| fault.to_string()),
+            ));
+            checkup
+        })
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
@@ -167,6 +200,26 @@ impl Shared for ScriptedBackend {
         timeout: Duration,
     ) -> Reply<'a, Released> {
         self.unless_away(self.store.downgrade(hold_ref, ttl, timeout))
+    }
+}
+
+impl Directory for ScriptedBackend {
+    fn introduce<'a>(
+        &'a self,
+        key: &'a Key,
+        client: Introduction<'a>,
+        ttl: Duration,
+        timeout: Duration,
+    ) -> Reply<'a, ()> {
+        self.unless_away(self.store.introduce(key, client, ttl, timeout))
+    }
+
+    fn withdraw<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, ()> {
+        self.unless_away(self.store.withdraw(key, timeout))
+    }
+
+    fn who<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<KnownClient>> {
+        self.unless_away(self.store.who(key, timeout))
     }
 }
 

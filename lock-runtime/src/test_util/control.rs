@@ -74,14 +74,15 @@ impl TestControl {
     /// Begins an outage: the store answers nothing that this manager asks, until [`come_back`](Self::come_back). Acquires
     /// and releases fail with [`LockError::Unavailable`](crate::LockError::Unavailable) when their time is over;
     /// renewals stay without an answer, so holds are lost when their leases are over
-    /// ([`LostReason::Expired`]).
+    /// ([`LostReason::Expired`]). [`LockManager::health`](crate::LockManager::health) says
+    /// [`Down`](crate::HealthState::Down).
     pub fn go_away(&self) {
-        self.backend.script.set_away(true);
+        self.backend.set_away(true);
     }
 
     /// Ends an outage. The store has kept what it had, as far as leases last.
     pub fn come_back(&self) {
-        self.backend.script.set_away(false);
+        self.backend.set_away(false);
     }
 
     /// Ends every hold that this manager has of that lock, for this reason.

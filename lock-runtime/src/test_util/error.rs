@@ -21,6 +21,7 @@
 use std::time::Duration;
 
 use crate::values::error::{LockError, LostReason, StoreError, config};
+use crate::values::refusal::{ShutdownCause, WaiterCap};
 
 /// [`LockError::Busy`].
 pub fn busy(name: impl Into<String>, waited: Duration, retry_after: Option<Duration>) -> LockError {
@@ -102,17 +103,17 @@ pub fn upgrade(name: impl Into<String>) -> LockError {
     LockError::Upgrade { name: name.into() }
 }
 
-/// [`LockError::TooManyWaiters`]. `scope` is `for this key` or `in all`.
-pub fn too_many_waiters(name: impl Into<String>, limit: usize, scope: &'static str) -> LockError {
+/// [`LockError::TooManyWaiters`].
+pub fn too_many_waiters(name: impl Into<String>, limit: usize, cap: WaiterCap) -> LockError {
     LockError::TooManyWaiters {
         name: name.into(),
         limit,
-        scope,
+        cap,
     }
 }
 
 /// [`LockError::ShuttingDown`].
-pub fn shutting_down(name: impl Into<String>, why: &'static str) -> LockError {
+pub fn shutting_down(name: impl Into<String>, why: ShutdownCause) -> LockError {
     LockError::ShuttingDown {
         name: name.into(),
         why,
@@ -138,8 +139,8 @@ pub fn one_of_each(name: &str) -> Vec<LockError> {
         foreign_key(name, "it holds a string"),
         not_set(name),
         upgrade(name),
-        too_many_waiters(name, 1, "in all"),
-        shutting_down(name, "the manager is shutting down"),
+        too_many_waiters(name, 1, WaiterCap::PerKey),
+        shutting_down(name, ShutdownCause::Shutdown),
         not_installed(),
     ]
 }

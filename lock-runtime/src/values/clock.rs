@@ -5,7 +5,7 @@
 //! one of them stood still.
 
 use std::ops::{Add, Sub};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
@@ -41,7 +41,7 @@ pub(crate) fn sleep(duration: Duration) -> tokio::time::Sleep {
 
 /// Microseconds since the Unix epoch. Only the memory store and the fair and semaphore formats read it.
 pub(crate) fn wall_micros() -> u64 {
-    std::time::SystemTime::now()
+    SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| {
             u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
@@ -49,6 +49,12 @@ pub(crate) fn wall_micros() -> u64 {
 }
 
 impl Moment {
+    /// When it was, by the wall clock of now.
+    pub(crate) fn wall(self) -> SystemTime {
+        let now = SystemTime::now();
+        now.checked_sub(self.elapsed()).unwrap_or(now)
+    }
+
     /// True once either clock has reached this moment.
     pub(crate) fn has_passed(self) -> bool {
         now().has_reached(self)

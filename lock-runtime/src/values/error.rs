@@ -1,5 +1,6 @@
 //! What can go wrong, and whether a retry can help.
 
+use crate::values::refusal::{ShutdownCause, WaiterCap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,13 +95,14 @@ pub enum LockError {
         /// What is wrong and what would be right.
         why: String,
     },
-    /// The key exists and is not this kind of lock, or not what such a lock needs beside it. It was left as it is.
+    /// The key exists and is another kind of lock or no lock, or not what such a lock needs beside it. It was left as it is.
     #[error("key `{}` is not what it should be: {}", Escaped(key), Escaped(why))]
     #[non_exhaustive]
     ForeignKey {
         /// The key as the store knows it.
         key: String,
-        /// What was found there. If it keeps other locks from being taken, too: what to do about it.
+        /// What was found there, and what was asked for: `it is a semaphore; you asked for a mutex`. If it keeps other
+        /// locks from being taken, too: what to do about it.
         why: String,
     },
     /// A semaphore has no permits: nobody set them, or the store lost them. Call
@@ -126,7 +128,7 @@ pub enum LockError {
     },
     /// More callers wait in this process than its caps allow.
     #[error(
-        "too many waiters for lock `{}`: {limit} {scope} already wait in this process",
+        "too many waiters for lock `{}`: {limit} {cap} already wait in this process",
         Escaped(name)
     )]
     #[non_exhaustive]
@@ -135,8 +137,8 @@ pub enum LockError {
         name: String,
         /// The cap that was reached.
         limit: usize,
-        /// `for this key` or `in all`.
-        scope: &'static str,
+        /// Which cap it is.
+        cap: WaiterCap,
     },
     /// The manager is shutting down, or the runtime that built it is gone.
     #[error("lock `{}` refused: {why}", Escaped(name))]
@@ -145,7 +147,7 @@ pub enum LockError {
         /// The lock's name.
         name: String,
         /// Which of the two it is.
-        why: &'static str,
+        why: ShutdownCause,
     },
     /// No global manager was installed and the call names none.
     #[error(
@@ -346,9 +348,12 @@ mod tests {
             LockError::TooManyWaiters {
                 name: name.clone(),
                 limit: 1,
-                scope: "in all",
+                cap: WaiterCap::InAll,
             },
-            LockError::ShuttingDown { name, why: "" },
+            LockError::ShuttingDown {
+                name,
+                why: ShutdownCause::Shutdown,
+            },
         ]
     }
 

@@ -19,6 +19,14 @@ fn first_bytes(text: &str) -> [u8; 16] {
     bytes
 }
 
+/// What the record of a holder's client is called, if the holder is one of this library: nobody finds the id of a client
+/// from it.
+pub(crate) fn client_alias(holder: &str) -> Option<Alias> {
+    let (client, _) = holder.rsplit_once(':')?;
+    let is_ours = client.len() == Hyphenated::LENGTH && client.as_bytes().get(14) == Some(&b'8');
+    is_ours.then(|| first_bytes(client))
+}
+
 /// The id of one acquisition at the store. Never reused, so a late or repeated message can only mean this one. The holds
 /// of one tenure have it one after the other; nothing that ends it is sent before the last of them has left.
 ///
@@ -43,7 +51,7 @@ impl HolderId {
 
     /// What messages that others can read along call a holder of something of this kind.
     pub(crate) fn alias(self, kind: Kind) -> Alias {
-        if kind == Kind::Permits {
+        if kind == Kind::Semaphore {
             // The store knows permits only by their ids. A set of them is released as a whole: its first one stands for it.
             return self.permit(0);
         }
@@ -100,6 +108,11 @@ impl HolderIds {
         text
     }
 
+    /// What the record of this client is called: see [`client_alias`].
+    pub(crate) fn client_alias(&self) -> Alias {
+        first_bytes(&self.client.hyphenated().to_string())
+    }
+
     /// True if this generator made `id`: the hold is this manager's.
     pub(crate) fn made(&self, id: HolderId) -> bool {
         id.client == self.client
@@ -135,6 +148,17 @@ mod tests {
         assert_eq!(&a[14..15], "8", "none of Redisson's");
         assert_eq!(HolderId::parse(&a).map(HolderId::text), Some(a));
         assert!(HolderId::parse("a:1").is_none() && HolderId::parse("").is_none());
+    }
+
+    #[test]
+    fn a_holder_of_ours_leads_to_the_record_of_its_client_and_no_other_does() {
+        let ids = HolderIds::new();
+        assert_eq!(client_alias(&ids.fresh().text()), Some(ids.client_alias()));
+        assert_ne!(ids.client_alias(), HolderIds::new().client_alias());
+        let javas = format!("{}:1", Uuid::new_v4());
+        for other in ["", ":1", "uuid:7", &javas, &"8".repeat(1_000)] {
+            assert_eq!(client_alias(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use crate::values::decimal;
 use crate::values::error::LockError;
+use crate::values::holder::Alias;
 use crate::values::kind::Kind;
 use crate::values::name::{LockName, MAX_BYTES, invalid};
 
@@ -15,6 +16,10 @@ pub(crate) const FENCE_PREFIX: &str = "lock:fence:{";
 
 /// What the keys start with that a waiting writer keeps, whatever the namespace.
 const WRITER_WAITS: &str = "lock:rw:waiting";
+
+/// What follows the namespace in the key of a client's record. Its digits stand between braces, so that no lock has
+/// to be refused whose name only begins like this.
+const CLIENT_PREFIX: &str = "lock-manager:{";
 
 /// A checked name under its namespace: what the store knows as the lock's key.
 #[derive(Clone)]
@@ -93,12 +98,30 @@ impl Key {
                 "keys that start with `lock:rw:waiting:` say that a writer waits",
             ));
         }
-        Ok(Key {
+        if is_of_client(&raw) {
+            return Err(invalid(
+                text,
+                "keys that end in `lock-manager:{…}` say who a lock manager is",
+            ));
+        }
+        Ok(Key::of_parts(raw, namespace, kind))
+    }
+
+    /// Where the record of a client is. No lock's key, nor one that belongs to a lock, is the same.
+    pub(crate) fn of_client(namespace: &str, client: Alias) -> Key {
+        let digits = client.iter().map(|byte| format!("{byte:02x}"));
+        let digits: String = digits.collect();
+        let raw = [namespace, CLIENT_PREFIX, &digits, "}"].concat();
+        Key::of_parts(raw, namespace, Kind::Mutex)
+    }
+
+    fn of_parts(raw: String, namespace: &str, kind: Kind) -> Key {
+        Key {
             hash: hash_of(&raw, kind),
             kind,
             raw: raw.into(),
             namespace: namespace.len(),
-        })
+        }
     }
 
     /// The same name as a lock of another kind.
@@ -185,6 +208,15 @@ impl Key {
         fence.push('}');
         fence
     }
+}
+
+/// Whether it is the key of a client's record, of whatever namespace.
+fn is_of_client(raw: &str) -> bool {
+    let digits = 2 * size_of::<Alias>();
+    // Nearly no name has a brace at its end.
+    raw.strip_suffix('}')
+        .and_then(|rest| rest.get(..rest.len().checked_sub(digits)?))
+        .is_some_and(|rest| rest.ends_with(CLIENT_PREFIX))
 }
 
 fn hash_of(raw: &str, kind: Kind) -> u64 {
@@ -366,5 +398,25 @@ mod tests {
         assert!(!refused("lock:", "fence:7"));
         assert!(refused("lock:", "rw:waiting:{x}"));
         assert!(!refused("lock:", "rw:waiting"));
+    }
+
+    #[test]
+    fn a_lock_cannot_be_put_over_the_record_of_a_client() {
+        let client = [0xA7; 16];
+        let digits = "a7".repeat(16);
+        let record = Key::of_client("app:", client);
+        assert_eq!(record.raw(), format!("app:lock-manager:{{{digits}}}"));
+        let own = Key::of_client("", client);
+        for (namespace, name) in [
+            ("app:", own.raw()),
+            ("", record.raw()),
+            ("app:lock-man", &format!("ager:{{{digits}}}")),
+        ] {
+            let refused = Key::new(namespace, &LockName::from(name), Kind::Mutex);
+            assert!(refused.is_err(), "{namespace} {name}");
+        }
+        for name in ["lock-manager:{7}", "{7}", "}", "ß}", "lock-manager:7"] {
+            key("", name);
+        }
     }
 }

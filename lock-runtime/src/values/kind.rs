@@ -35,15 +35,21 @@ impl fmt::Display for LockMode {
     }
 }
 
-/// What sort of lock a key stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+/// The kind of a lock, as [`ManagerSnapshot`](crate::ManagerSnapshot) tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "lowercase")
+)]
+#[non_exhaustive]
+pub enum LockKind {
     /// Exclusive and reentrant: Redisson's `RLock`.
     Mutex,
     /// A mutex whose tokens come from Redisson's counter of that lock: `RFencedLock`.
     Fenced,
     /// Permits of a semaphore, leased to their holder: Redisson's `RPermitExpirableSemaphore`.
-    Permits,
+    Semaphore,
     /// A mutex that serves its waiters in the order in which they asked, whatever their process: `RFairLock`.
     Fair,
     /// The shared side of Redisson's `RReadWriteLock`.
@@ -52,36 +58,34 @@ pub(crate) enum Kind {
     Write,
 }
 
-impl Kind {
+/// What the crate itself calls it.
+pub(crate) type Kind = LockKind;
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl LockKind {
     pub(crate) const ALL: [Kind; 6] = [
         Kind::Mutex,
         Kind::Fenced,
-        Kind::Permits,
+        Kind::Semaphore,
         Kind::Fair,
         Kind::Read,
         Kind::Write,
     ];
 
-    /// What metrics call it.
+    /// What logs and metrics call it: one word.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Mutex => "mutex",
             Kind::Fenced => "fenced",
-            Kind::Permits => "semaphore",
+            Kind::Semaphore => "semaphore",
             Kind::Fair => "fair",
             Kind::Read => "read",
             Kind::Write => "write",
-        }
-    }
-
-    /// What one of them is called, with its article.
-    pub(crate) fn singular(self) -> &'static str {
-        match self {
-            Kind::Mutex => "a mutex",
-            Kind::Fenced => "a fenced lock",
-            Kind::Permits => "a semaphore",
-            Kind::Fair => "a fair lock",
-            Kind::Read | Kind::Write => "a read/write lock",
         }
     }
 
@@ -90,7 +94,7 @@ impl Kind {
         match self {
             Kind::Mutex => "mutexes",
             Kind::Fenced => "fenced locks",
-            Kind::Permits => "semaphores",
+            Kind::Semaphore => "semaphores",
             Kind::Fair => "fair locks",
             Kind::Read | Kind::Write => "read/write locks",
         }
@@ -105,7 +109,7 @@ impl Kind {
     pub(crate) fn is_exclusive(self) -> bool {
         match self {
             Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => true,
-            Kind::Permits | Kind::Read => false,
+            Kind::Semaphore | Kind::Read => false,
         }
     }
 
@@ -113,7 +117,7 @@ impl Kind {
     pub(crate) fn is_reentrant(self) -> bool {
         match self {
             Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Read | Kind::Write => true,
-            Kind::Permits => false,
+            Kind::Semaphore => false,
         }
     }
 
@@ -133,8 +137,8 @@ mod tests {
         // A new kind does not compile here until it is in the chain.
         let next = |kind| match kind {
             Kind::Mutex => Some(Kind::Fenced),
-            Kind::Fenced => Some(Kind::Permits),
-            Kind::Permits => Some(Kind::Fair),
+            Kind::Fenced => Some(Kind::Semaphore),
+            Kind::Semaphore => Some(Kind::Fair),
             Kind::Fair => Some(Kind::Read),
             Kind::Read => Some(Kind::Write),
             Kind::Write => None,

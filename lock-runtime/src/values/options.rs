@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::values::channels::ClusterChannels;
+use crate::values::client;
 use crate::values::error::{LockError, config};
+use crate::values::handshake::Handshake;
 use crate::values::label::Label;
 use crate::values::replicas::Replicas;
 use crate::values::ttl::{self, Ttl};
@@ -21,6 +23,8 @@ const MOST_PERMITS: u32 = 1_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) namespace: Arc<str>,
+    /// What operators see of this process; `None`: the name of its executable.
+    pub(crate) app: Option<Arc<str>>,
     pub(crate) lease: Duration,
     /// `None`: as long as leases can be.
     pub(crate) longest_lease: Option<Duration>,
@@ -35,12 +39,14 @@ pub(crate) struct Options {
     pub(crate) lazy: bool,
     pub(crate) channels: ClusterChannels,
     pub(crate) ensure_schema: bool,
+    pub(crate) handshake: Handshake,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options {
             namespace: "lock:".into(),
+            app: None,
             lease: Duration::from_secs(30),
             longest_lease: None,
             wait: Some(Duration::from_secs(10)),
@@ -54,6 +60,7 @@ impl Default for Options {
             lazy: false,
             channels: ClusterChannels::default(),
             ensure_schema: false,
+            handshake: Handshake::default(),
         }
     }
 }
@@ -63,6 +70,7 @@ impl Options {
         self.lease("(default)", self.lease, true)?;
         check_wait(self.wait)?;
         self.replicas.check()?;
+        client::check_app(self.app.as_deref())?;
         if !CALL_TIMEOUTS.contains(&self.call_timeout) {
             return Err(config(format!(
                 "a call timeout lies between 10 ms and 60 s, not {:?}",

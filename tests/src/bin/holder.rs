@@ -3,28 +3,46 @@
 //! `holder step URL KEY LEASE_MILLIS` runs a body under the lock. Two witnesses report with the machine's clock: the
 //! body's steps (`step NANOS`), and a thread that asks the lease without the runtime (`sure NANOS`, once `over NANOS`).
 //! It says `held TOKEN` first, and at its end `ended` and what `run` returned.
+//! `holder lead URL NAME LEASE_MILLIS` leads, says `leads`, and on SIGTERM shuts down and says `ended` and what `lead`
+//! returned.
 //! `holder permits URL SEMAPHORE PERMITS LEASE_MILLIS` leases permits, says `held` and keeps them.
 //! `holder connect URL` connects, takes a lock, releases it, and says `ok` or `error` and the error.
+//! `holder configured` does so by its environment: `LockConfig::from_env`.
+//! `holder threads` does so without a runtime of its own, and leaves the release to the end of `main`.
 //!
 //! Ends when its input closes, so that none outlives the test that started it.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lock_runtime::{Lease, LockError, LockManager};
+use lock_runtime::{Lease, LockConfig, LockError, LockManager, blocking};
 use tests::history::now_ns;
+use tokio::signal::unix::{SignalKind, signal};
 
 const STEP: Duration = Duration::from_millis(5);
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    match args[..] {
+    if let ["threads"] = args[..] {
+        say(&without_a_runtime());
+        return ExitCode::SUCCESS;
+    }
+    with_a_runtime(&args)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn with_a_runtime(args: &[&str]) -> ExitCode {
+    match *args {
         ["step", url, key, lease] => {
             let lease = Duration::from_millis(lease.parse().expect("milliseconds"));
             end_with_the_input();
             step(url, key, lease).await;
+        }
+        ["lead", url, name, lease] => {
+            let lease = Duration::from_millis(lease.parse().expect("milliseconds"));
+            end_with_the_input();
+            lead(url, name, lease).await;
         }
         ["permits", url, name, permits, lease] => {
             let lease = Duration::from_millis(lease.parse().expect("milliseconds"));
@@ -36,10 +54,8 @@ async fn main() -> ExitCode {
             println!("held");
             std::future::pending::<()>().await;
         }
-        ["connect", url] => match connect(url).await {
-            Ok(()) => println!("ok"),
-            Err(error) => println!("error {error:?}"),
-        },
+        ["connect", url] => say(&take_a_lock(LockManager::connect(url)).await),
+        ["configured"] => say(&configured().await),
         _ => {
             eprintln!("see the head of holder.rs; got {args:?}");
             return ExitCode::FAILURE;
@@ -68,6 +84,23 @@ async fn step(url: &str, key: &str, lease: Duration) {
     std::future::pending::<()>().await;
 }
 
+async fn lead(url: &str, name: &str, lease: Duration) {
+    let mut terminate = signal(SignalKind::terminate()).expect("a signal handler");
+    let locks = LockManager::connect(url).await.expect("connect");
+    let election = locks.elect(name).lease(lease);
+    let leading = election.lead(async |lease| {
+        println!("leads");
+        lease.closing().await;
+        "in good order"
+    });
+    let shutdown = async {
+        terminate.recv().await;
+        locks.shutdown().await;
+    };
+    let (outcome, ()) = tokio::join!(leading, shutdown);
+    println!("ended {outcome:?}");
+}
+
 fn watch(lease: &Lease) {
     loop {
         let at = now_ns();
@@ -80,10 +113,31 @@ fn watch(lease: &Lease) {
     }
 }
 
-async fn connect(url: &str) -> Result<(), LockError> {
-    let locks = LockManager::connect(url).await?;
+async fn take_a_lock(
+    connecting: impl Future<Output = Result<LockManager, LockError>>,
+) -> Result<(), LockError> {
+    let locks = connecting.await?;
     let guard = locks.mutex("k").acquire().await?;
     guard.release().await
+}
+
+async fn configured() -> Result<(), LockError> {
+    let config = LockConfig::from_env()?;
+    take_a_lock(config.connect()).await
+}
+
+fn without_a_runtime() -> Result<(), LockError> {
+    let config = LockConfig::from_env()?;
+    let locks = blocking::LockManager::new(config.connect())?;
+    let _guard = locks.mutex("k").acquire()?;
+    Ok(())
+}
+
+fn say(result: &Result<(), LockError>) {
+    match result {
+        Ok(()) => println!("ok"),
+        Err(error) => println!("error {error:?}"),
+    }
 }
 
 fn end_with_the_input() {

@@ -1,9 +1,12 @@
 //! `mode = ..`: which kind of lock an annotated function takes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, distributed_lock};
-use tests::{Store, eventually};
+use tests::{CommandStats, RedisServer, Store, eventually};
+use tokio::sync::Barrier;
 
 #[distributed_lock(key = "page:{id}", mode = read, wait = "0s", manager = locks, guard = lease)]
 async fn look(locks: &LockManager, id: u64) -> Result<bool, LockError> {
@@ -28,7 +31,91 @@ async fn in_turn(locks: &LockManager) -> Result<Option<u64>, LockError> {
     Ok(lease.fencing_token().map(|token| token.get()))
 }
 
+/// Three calls at a time: each waits inside for two others.
+#[distributed_lock(key = "exports:{format}", mode = semaphore(3), wait = "60s", manager = locks)]
+async fn export(
+    locks: &LockManager,
+    format: &str,
+    inside: &AtomicUsize,
+    three: &Barrier,
+) -> Result<(), LockError> {
+    let others = inside.fetch_add(1, Ordering::SeqCst);
+    assert!(others < 3, "{others} others are inside");
+    three.wait().await;
+    inside.fetch_sub(1, Ordering::SeqCst);
+    Ok(())
+}
+
+#[distributed_lock(key = "places", mode = semaphore(places), wait = "0s", manager = locks, guard = lease)]
+async fn take_place(locks: &LockManager, places: u64) -> Result<Option<u64>, LockError> {
+    assert!(lease.is_held());
+    Ok(lease.fencing_token().map(|token| token.get()))
+}
+
+#[distributed_lock(keys = ["from:{from}", "to:{to}"], mode = semaphore(2), wait = "0s", manager = locks, guard = lease)]
+async fn take_two_places(locks: &LockManager, from: u64, to: u64) -> Result<usize, LockError> {
+    Ok(lease.members().count())
+}
+
 tests::suite! {
+    async fn a_semaphore_admits_as_many_calls_at_a_time_as_the_attribute_says(store: &mut Store) {
+        let managers = [store.manager().await, store.manager().await];
+        let (inside, three) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(3)));
+        let calls: Vec<_> = (0..9)
+            .map(|call| {
+                let (locks, inside, three) = (managers[call % 2].clone(), inside.clone(), three.clone());
+                tokio::spawn(async move { export(&locks, "csv", &inside, &three).await })
+            })
+            .collect();
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        let semaphore = managers[0].semaphore("exports:csv");
+        eventually("all permits are back", async || semaphore.available().await.unwrap() == 3).await;
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn the_first_call_sets_the_permits_and_another_number_changes_nothing(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let semaphore = locks.semaphore("places");
+        assert_eq!(take_place(&locks, 2).await.unwrap(), None, "a permit has no token");
+        assert_eq!(semaphore.available().await.unwrap(), 2);
+        take_place(&other, 5).await.unwrap();
+        assert_eq!(semaphore.available().await.unwrap(), 2);
+        let all = semaphore.permits(2).acquire().await.unwrap();
+        assert!(matches!(take_place(&other, 5).await, Err(LockError::Busy { .. })));
+        all.release().await.unwrap();
+        semaphore.delete().await.unwrap();
+    }
+
+    async fn permits_that_the_store_has_lost_are_set_again(store: &mut Store) {
+        let locks = store.manager().await;
+        for places in [2, 4] {
+            take_place(&locks, places).await.unwrap();
+            assert_eq!(locks.semaphore("places").available().await.unwrap(), i64::try_from(places).unwrap());
+            assert!(locks.semaphore("places").delete().await.unwrap());
+        }
+    }
+
+    async fn several_semaphores_are_set_one_by_one(store: &mut Store) {
+        let locks = store.manager().await;
+        assert_eq!(take_two_places(&locks, 1, 2).await.unwrap(), 2);
+        for name in ["from:1", "to:2"] {
+            let semaphore = locks.semaphore(name);
+            eventually("both are back", async || semaphore.available().await.unwrap() == 2).await;
+            semaphore.delete().await.unwrap();
+        }
+    }
+
+    async fn a_number_of_permits_that_makes_no_sense_is_refused_before_the_store_is_asked(store: &mut Store) {
+        let locks = store.manager().await;
+        for places in [0, u64::MAX] {
+            let error = take_place(&locks, places).await.unwrap_err();
+            assert!(matches!(error, LockError::InvalidConfig { .. }), "{error}");
+        }
+        assert!(!locks.semaphore("places").delete().await.unwrap(), "nothing was set");
+    }
+
     async fn readers_share_and_a_writer_is_alone(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let reading = other.read("page:7").acquire().await.unwrap();
@@ -71,4 +158,25 @@ tests::suite! {
 
 async fn store_waiters(locks: &LockManager) -> u64 {
     locks.inspect("queue").await.unwrap().waiters
+}
+
+#[tokio::test]
+async fn only_the_first_call_of_all_asks_the_store_for_more() {
+    let server = RedisServer::start();
+    let connect = async || LockManager::connect(&server.url()).await.unwrap();
+    let (locks, other) = (connect().await, connect().await);
+    take_two_places(&locks, 1, 2).await.unwrap(); // loads the scripts
+    let mut before = CommandStats::of(&server);
+    let mut scripts = || {
+        let now = CommandStats::of(&server);
+        let scripts = now.since(&before).scripts();
+        before = now;
+        scripts
+    };
+    take_place(&locks, 2).await.unwrap();
+    assert_eq!(scripts(), 4, "refused, set, acquired, released");
+    for locks in [&other, &locks, &other] {
+        take_place(locks, 2).await.unwrap();
+        assert_eq!(scripts(), 2, "acquired, released");
+    }
 }

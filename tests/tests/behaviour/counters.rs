@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockMode};
+use lock_runtime::{LockError, LockMode, TryAcquire};
 use tests::{Store, eventually};
 use tokio::time::{Instant, sleep};
 
@@ -25,8 +25,8 @@ tests::suite! {
         let (one, other) = (a.plain_semaphore("s"), b.plain_semaphore("s"));
         assert!(one.try_set_permits(3).await.unwrap());
         assert!(!other.try_set_permits(9).await.unwrap());
-        assert!(one.permits(2).try_acquire().await.unwrap());
-        assert!(!other.permits(2).try_acquire().await.unwrap());
+        assert!(matches!(one.permits(2).try_acquire().await.unwrap(), TryAcquire::Acquired(())));
+        assert!(!matches!(other.permits(2).try_acquire().await.unwrap(), TryAcquire::Acquired(())));
         assert_eq!(other.available().await.unwrap(), 1);
         other.release(2).await.unwrap();
         other.add_permits(-1).await.unwrap();

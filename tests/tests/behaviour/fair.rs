@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, LockMode, LostReason};
+use lock_runtime::{LockError, LockManager, LockMode, LostReason, TryAcquire};
 use tests::{Store, eventually};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -44,7 +44,7 @@ tests::suite! {
             last = token;
             guard.release().await.unwrap();
         }
-        let guard = locks.fair("k").try_acquire().await.unwrap().unwrap();
+        let guard = locks.fair("k").try_acquire().await.unwrap().expect("it is free");
         let info = locks.inspect("k").await.unwrap();
         assert_eq!((info.waiters, info.mode), (0, Some(LockMode::Exclusive)));
         guard.release().await.unwrap();
@@ -93,12 +93,12 @@ tests::suite! {
     async fn a_try_does_not_queue_and_does_not_jump_the_queue(store: &mut Store) {
         let (a, b) = (store.manager().await, store.manager().await);
         let holder = a.fair("k").acquire().await.unwrap();
-        assert!(b.fair("k").try_acquire().await.unwrap().is_none());
+        assert!(matches!(b.fair("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         assert!(is_busy(&b.fair("k").wait(Duration::ZERO).acquire().await));
         assert_eq!(a.inspect("k").await.unwrap().waiters, 0);
         let waiter = in_line(&a, 0, a.fair("k").wait(LONG).acquire()).await;
         for locks in [&a, &b] {
-            assert!(locks.fair("k").try_acquire().await.unwrap().is_none());
+            assert!(matches!(locks.fair("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         }
         holder.release().await.unwrap();
         let guard = waiter.await.unwrap().unwrap();
@@ -186,10 +186,10 @@ tests::suite! {
     async fn a_mutex_and_a_fair_lock_of_one_name_exclude_each_other(store: &mut Store) {
         let locks = store.manager().await;
         let fair = locks.fair("k").acquire().await.unwrap();
-        assert!(locks.mutex("k").try_acquire().await.unwrap().is_none());
+        assert!(matches!(locks.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         fair.release().await.unwrap();
         let mutex = locks.mutex("k").acquire().await.unwrap();
-        assert!(locks.fair("k").try_acquire().await.unwrap().is_none());
+        assert!(matches!(locks.fair("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         mutex.release().await.unwrap();
     }
 

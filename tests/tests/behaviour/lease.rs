@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LostReason};
+use lock_runtime::{LockError, LostReason, TryAcquire};
 use tests::{Store, eventually};
 use tokio::time::{Instant, sleep};
 
@@ -36,15 +36,15 @@ tests::suite! {
         let request = holder.mutex("k").lease(600 * MS).auto_renew(false);
         let guard = request.acquire().await.unwrap();
         assert!(guard.is_held() && guard.remaining() <= 590 * MS);
-        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+        assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         guard.lost().wait().await;
         // The holder stops first: its deadline is the lease less a margin, counted from the send.
         assert!(started.elapsed() >= 500 * MS, "{:?}", started.elapsed());
         assert!(!guard.is_held() && guard.remaining().is_zero());
         eventually("the store's lease is over, too", async || {
             match other.mutex("k").try_acquire().await.unwrap() {
-                Some(next) => next.release().await.is_ok(),
-                None => false,
+                TryAcquire::Acquired(next) => next.release().await.is_ok(),
+                TryAcquire::Busy { .. } => false,
             }
         }).await;
         assert_eq!(reason(guard.release().await).0, LostReason::Expired);
@@ -57,11 +57,11 @@ tests::suite! {
         while started.elapsed() < 3_500 * MS {
             assert!(guard.is_held(), "after {:?}", started.elapsed());
             assert!(guard.remaining() > 300 * MS, "{:?}", guard.remaining());
-            assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+            assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
             sleep(50 * MS).await;
         }
         guard.release().await.unwrap();
-        other.mutex("k").try_acquire().await.unwrap().unwrap().release().await.unwrap();
+        other.mutex("k").try_acquire().await.unwrap().expect("it is free").release().await.unwrap();
     }
 
     async fn a_body_runs_past_the_lease_while_it_is_renewed(store: &mut Store) {
@@ -116,7 +116,7 @@ tests::suite! {
         assert!(guard.remaining() > store.lease() * 3 / 4, "{:?}", guard.remaining());
         sleep(1_000 * MS).await;
         assert!(guard.is_held());
-        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+        assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         guard.release().await.unwrap();
     }
 

@@ -1,9 +1,13 @@
 //! What locks do, on every store: the suites that a store has to pass.
 
+mod clash;
+mod clients;
 mod counters;
+mod election;
 mod exclusion;
 mod fair;
 mod fenced;
+mod health;
 mod layer;
 mod lease;
 mod multi;
@@ -17,5 +21,6 @@ mod read_write_nested;
 mod reentry;
 mod release;
 mod semaphore;
+mod ticks;
 mod tokens;
 mod waiting;

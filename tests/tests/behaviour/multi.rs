@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, LockRequest, LostReason, MemoryStore};
+use lock_runtime::{LockError, LockManager, LockRequest, LostReason, MemoryStore, TryAcquire};
 use tests::{History, Store, eventually};
 
 const MS: Duration = Duration::from_millis(1);
@@ -28,7 +28,7 @@ tests::suite! {
         let tokens: Vec<_> = guard.members().map(|member| member.fencing_token).collect();
         assert_eq!(tokens.len(), 3);
         for name in ["a", "b", "c"] {
-            assert!(other.mutex(name).try_acquire().await.unwrap().is_none(), "{name}");
+            assert!(matches!(other.mutex(name).try_acquire().await.unwrap(), TryAcquire::Busy { .. }), "{name}");
         }
         guard.release().await.unwrap();
         for (name, before) in ["a", "b", "c"].into_iter().zip(tokens) {
@@ -42,7 +42,7 @@ tests::suite! {
         let (locks, other) = (store.manager().await, store.manager().await);
         let busy = other.mutex("b").acquire().await.unwrap();
         let names = ["a", "b", "c"];
-        assert!(locks.multi(set(&locks, &names)).try_acquire().await.unwrap().is_none());
+        assert!(matches!(locks.multi(set(&locks, &names)).try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         let refused = locks.multi(set(&locks, &names)).wait(200 * MS).acquire().await.unwrap_err();
         assert!(matches!(&refused, LockError::Busy { name, .. } if name == "b"), "{refused}");
         for free in ["a", "c"] {
@@ -138,7 +138,7 @@ tests::suite! {
             .multi(set(&locks, &["b", "a"]))
             .run(async |lease| {
                 for member in lease.members() {
-                    let nested = locks.mutex(member.name.to_owned()).try_acquire().await.unwrap().unwrap();
+                    let nested = locks.mutex(member.name.to_owned()).try_acquire().await.unwrap().expect("it is nested");
                     assert_eq!(nested.fencing_token(), member.fencing_token);
                     nested.release().await.unwrap();
                 }
@@ -258,6 +258,11 @@ async fn a_free_set_is_taken_by_one_script_call() {
         "not known yet, loaded, and called: {sent:?}"
     );
     guard.release().await.unwrap();
+    // That is sent beside the first hold.
+    eventually("the manager has said who it is", async || {
+        server.records().len() == 1
+    })
+    .await;
     let before = tests::CommandStats::of(&server);
     let guard = locks
         .multi(set(&locks, &["a", "b", "c", "d"]))

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager};
+use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
 use tests::Store;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -54,7 +54,7 @@ tests::suite! {
         guard.release().await.unwrap();
         let guard = heir.await.unwrap();
         assert!(guard.is_held());
-        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+        assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         // The caller has it, so it is renewed.
         sleep(2 * LEASE).await;
         assert!(guard.is_held());
@@ -85,7 +85,7 @@ tests::suite! {
         let guard = heir.await.unwrap();
         sleep(3 * LEASE).await;
         assert!(guard.is_held(), "renewed from then on");
-        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+        assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         guard.release().await.unwrap();
     }
 
@@ -117,7 +117,7 @@ tests::suite! {
         sleep(2 * LEASE).await;
         assert!(set.is_held(), "a set that its caller has is renewed");
         for name in ["1", "2"] {
-            assert!(other.mutex(name).try_acquire().await.unwrap().is_none());
+            assert!(matches!(other.mutex(name).try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         }
         set.release().await.unwrap();
     }
@@ -130,7 +130,7 @@ tests::suite! {
         let until = Instant::now() + 4 * LEASE;
         while Instant::now() < until {
             waits(&mut set, 50 * MS).await;
-            assert!(other.mutex("1").try_acquire().await.unwrap().is_none());
+            assert!(matches!(other.mutex("1").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         }
         second.release().await.unwrap();
         set.await.unwrap().release().await.unwrap();

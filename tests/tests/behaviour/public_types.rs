@@ -3,10 +3,12 @@
 use std::fmt::Debug;
 
 use lock_runtime::{
-    FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo,
-    LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member,
-    MemoryStore, MultiRequest, Outcome, PlainRequest, PlainSemaphore, Protect, QuorumNode,
-    Replicas, Scope, Semaphore, StoreError,
+    Election, FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Leader,
+    LeaderObserver, Lease, LockConfig, LockError, LockGuard, LockInfo, LockKind, LockManager,
+    LockManagerBuilder, LockMode, LockName, LockRequest, Login, Lost, LostReason, MemberLock,
+    MemoryStore, MultiRequest, NodeHealth, Outcome, PlainSemaphore, PlainSemaphoreRequest,
+    ProtectFuture, QuorumNode, RedisServer, Replicas, ScopeFuture, Semaphore, ShutdownCause,
+    StoreError, StoreKind, TryAcquire, WaiterCap, blocking,
 };
 
 type Body = std::future::Ready<()>;
@@ -24,23 +26,21 @@ macro_rules! each {
 #[test]
 fn public_types_are_send_sync_and_debug() {
     each!(sent_and_shared:
-        FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo, LockManager,
-        LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
-        MultiRequest, Outcome<()>,
-        PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
+        Election, FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, QuorumNode, Replicas, ScopeFuture<Body>, Semaphore, ShutdownCause, StoreError, StoreKind, TryAcquire, WaiterCap,
     );
     each!(shown:
-        FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockGuard, LockInfo, LockManager,
-        LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
-        MultiRequest, Outcome<()>,
-        Protect<Body>, PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
+        Election, FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, ProtectFuture<Body>, QuorumNode, Replicas, ScopeFuture<Body>, Semaphore, ShutdownCause, StoreError, StoreKind, TryAcquire, WaiterCap,
     );
     each!(cloned:
-        FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockManager, LockManagerBuilder,
-        LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, Outcome<()>,
-        PlainRequest, PlainSemaphore, QuorumNode, Replicas, Semaphore, StoreError,
+        Election, FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, QuorumNode, Replicas, Semaphore, ShutdownCause, StoreError, StoreKind, WaiterCap,
     );
     each!(an_error: LockError, StoreError);
+    each!(sent_and_shared: LockConfig, Login, RedisServer, blocking::LockManager, blocking::LockGuard,
+        blocking::LockRequest, blocking::MultiRequest, blocking::Semaphore);
+    each!(shown: LockConfig, Login, RedisServer, blocking::LockManager, blocking::LockGuard,
+        blocking::LockRequest, blocking::MultiRequest, blocking::Semaphore);
+    each!(cloned: LockConfig, Login, RedisServer, blocking::LockManager, blocking::LockRequest,
+        blocking::MultiRequest, blocking::Semaphore);
 }
 
 /// Every future of the interface can be spawned; none of them is polled here.
@@ -51,11 +51,15 @@ async fn futures_are_send() {
     sent(&LockManager::connect("memory://"));
     sent(&LockManager::builder().connect("memory://"));
     sent(&LockManager::builder().quorum(["memory://"; 3]));
+    let client = redis::Client::open("redis://nowhere.invalid/").unwrap();
+    sent(&LockManager::builder().connect_redis(&client));
+    sent(&LockConfig::default().connect());
     sent(&request().acquire());
     sent(&request().try_acquire());
     sent(&request().run(|_| async {}));
     sent(&request().run_outcome(|_| async {}));
     sent(&locks.inspect("k"));
+    sent(&locks.health());
     sent(&locks.force_release("k"));
     sent(&locks.shutdown());
     let semaphore = locks.semaphore("s");
@@ -74,7 +78,15 @@ async fn futures_are_send() {
     sent(&latch.count_down());
     sent(&latch.opened().wait_forever());
     sent(&latch.opened().into_future());
+    let election = locks.elect("e");
+    sent(&election.campaign());
+    sent(&election.lead(async |_| {}));
+    sent(&election.observe().changed());
+    let leader = election.campaign().await.unwrap();
+    sent(&leader.closing());
+    sent(&leader.resign());
     let mut guard = request().acquire().await.unwrap();
+    sent(&guard.closing());
     sent(&guard.downgrade());
     sent(&guard.renew(std::time::Duration::from_secs(30)));
     sent(&guard.lost().wait());

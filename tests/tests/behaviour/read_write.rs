@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager, LockMode, LostReason};
+use lock_runtime::{
+    LockError, LockGuard, LockManager, LockMode, LockRequest, LostReason, TryAcquire,
+};
 use tests::{History, Store, eventually};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
@@ -28,12 +30,19 @@ async fn waiting(
     task
 }
 
+async fn had(request: LockRequest) -> Option<LockGuard> {
+    match request.try_acquire().await.unwrap() {
+        TryAcquire::Acquired(guard) => Some(guard),
+        TryAcquire::Busy { .. } => None,
+    }
+}
+
 async fn reads(locks: &LockManager) -> Option<LockGuard> {
-    locks.read("k").try_acquire().await.unwrap()
+    had(locks.read("k")).await
 }
 
 async fn writes(locks: &LockManager) -> Option<LockGuard> {
-    locks.write("k").try_acquire().await.unwrap()
+    had(locks.write("k")).await
 }
 
 async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
@@ -201,7 +210,7 @@ tests::suite! {
         sleep(2_500 * MS).await;
         assert!(readers.iter().chain([&writer, &mutex]).all(LockGuard::is_held));
         assert!(writes(&other).await.is_none());
-        assert!(other.read("w").try_acquire().await.unwrap().is_none());
+        assert!(matches!(other.read("w").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         release_all(readers).await;
         release_all([writer, mutex]).await;
     }
@@ -338,7 +347,7 @@ tests::suite! {
 
     async fn a_mutex_and_a_read_write_lock_do_not_share_a_name(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let foreign = |result: Result<Option<LockGuard>, LockError>| match result {
+        let foreign = |result: Result<TryAcquire, LockError>| match result {
             Err(LockError::ForeignKey { key, .. }) => assert!(key.ends_with(":k"), "{key}"),
             other => panic!("expected ForeignKey, got {other:?}"),
         };

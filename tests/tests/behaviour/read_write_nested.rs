@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager, LockMode, LostReason};
+use lock_runtime::{LockError, LockGuard, LockManager, LockMode, LostReason, TryAcquire};
 use tests::{Store, eventually};
 use tokio::time::{Instant, sleep};
 
@@ -12,15 +12,15 @@ const LEASE: Duration = Duration::from_secs(1);
 
 async fn may_read(locks: &LockManager) -> bool {
     match locks.read("k").try_acquire().await.unwrap() {
-        Some(guard) => guard.release().await.is_ok(),
-        None => false,
+        TryAcquire::Acquired(guard) => guard.release().await.is_ok(),
+        TryAcquire::Busy { .. } => false,
     }
 }
 
 async fn may_write(locks: &LockManager) -> bool {
     match locks.write("k").try_acquire().await.unwrap() {
-        Some(guard) => guard.release().await.is_ok(),
-        None => false,
+        TryAcquire::Acquired(guard) => guard.release().await.is_ok(),
+        TryAcquire::Busy { .. } => false,
     }
 }
 
@@ -97,14 +97,14 @@ tests::suite! {
         let locks = store.manager().await;
         let body = locks.write("k").run(async |_| {
             let read = locks.read("k").acquire().await.unwrap();
-            assert!(locks.write("k").try_acquire().await.unwrap().is_none());
+            assert!(matches!(locks.write("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
             let asked = Instant::now();
             let busy = locks.write("k").wait(100 * MS).acquire().await;
             assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
             assert!(asked.elapsed() >= 100 * MS);
             read.release().await.unwrap();
             let write = locks.write("k").wait(Duration::ZERO).acquire().await.unwrap();
-            assert!(locks.read("k").try_acquire().await.unwrap().is_none());
+            assert!(matches!(locks.read("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
             write.release().await.unwrap();
         });
         body.await.unwrap();
@@ -252,7 +252,7 @@ tests::suite! {
         let set = locks.multi([locks.read("k"), locks.write("w"), locks.mutex("m")]);
         let guard = set.acquire().await.unwrap();
         assert!(may_read(&other).await && !may_write(&other).await);
-        assert!(other.read("w").try_acquire().await.unwrap().is_none());
+        assert!(matches!(other.read("w").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         let tokens: Vec<_> = guard.members().map(|member| member.fencing_token.is_some()).collect();
         assert_eq!(tokens, [false, true, true]);
         guard.release().await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager, LostReason};
+use lock_runtime::{LockError, LockGuard, LockManager, LostReason, TryAcquire};
 use tests::{History, Store, eventually};
 use tokio::time::{Instant, sleep};
 
@@ -18,8 +18,8 @@ fn assert_busy(result: Result<LockGuard, LockError>) {
 
 async fn is_free(locks: &LockManager, key: &str) -> bool {
     match locks.mutex(key).try_acquire().await.unwrap() {
-        Some(guard) => guard.release().await.is_ok(),
-        None => false,
+        TryAcquire::Acquired(guard) => guard.release().await.is_ok(),
+        TryAcquire::Busy { .. } => false,
     }
 }
 
@@ -45,7 +45,7 @@ tests::suite! {
             .mutex("k")
             .run(async |_| {
                 let request = locks.mutex("k").reentrant(false);
-                assert!(request.clone().try_acquire().await.unwrap().is_none());
+                assert!(matches!(request.clone().try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
                 request.wait(100 * MS).acquire().await
             })
             .await
@@ -65,7 +65,7 @@ tests::suite! {
                 assert!(outer.is_held());
                 assert!(!is_free(&other, "k").await, "an inner release frees nothing");
             }
-            assert!(locks.mutex("k").try_acquire().await.unwrap().is_some());
+            assert!(matches!(locks.mutex("k").try_acquire().await.unwrap(), TryAcquire::Acquired(_)));
         });
         body.await.unwrap();
         assert!(is_free(&other, "k").await);
@@ -89,7 +89,7 @@ tests::suite! {
         let locks = store.manager().await;
         let guard = locks.mutex("k").acquire().await.unwrap();
         assert_busy(locks.mutex("k").wait(50 * MS).acquire().await);
-        assert!(locks.mutex("k").try_acquire().await.unwrap().is_none());
+        assert!(matches!(locks.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         let inner = guard.scope(async { locks.mutex("k").wait(50 * MS).acquire().await }).await;
         inner.unwrap().release().await.unwrap();
         guard.release().await.unwrap();
@@ -140,7 +140,7 @@ tests::suite! {
             let started = Instant::now();
             assert_busy(locks.mutex("k").wait(200 * MS).acquire().await);
             assert!(started.elapsed() >= 200 * MS);
-            assert!(locks.mutex("k").try_acquire().await.unwrap().is_none());
+            assert!(matches!(locks.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
             first.release().await.unwrap();
             locks.mutex("k").wait(50 * MS).acquire().await.unwrap().release().await.unwrap();
         }).await.unwrap();

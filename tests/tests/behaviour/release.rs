@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LostReason};
+use lock_runtime::{LockError, LostReason, TryAcquire};
 use tests::{Store, eventually};
 
 const MS: Duration = Duration::from_millis(1);
@@ -10,8 +10,8 @@ const LONG: Duration = Duration::from_secs(60);
 
 async fn is_free(locks: &lock_runtime::LockManager, key: &str) -> bool {
     match locks.mutex(key).try_acquire().await.unwrap() {
-        Some(guard) => guard.release().await.is_ok(),
-        None => false,
+        TryAcquire::Acquired(guard) => guard.release().await.is_ok(),
+        TryAcquire::Busy { .. } => false,
     }
 }
 
@@ -90,7 +90,7 @@ tests::suite! {
             done => panic!("expected Lost, got {done:?}"),
         }
         assert!(next.is_held());
-        assert!(holder.mutex("k").try_acquire().await.unwrap().is_none());
+        assert!(matches!(holder.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         next.release().await.unwrap();
     }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager, LockMode, LostReason, Semaphore};
+use lock_runtime::{
+    LockError, LockGuard, LockManager, LockMode, LostReason, Semaphore, TryAcquire,
+};
 use tests::{Store, eventually};
 use tokio::time::{Instant, sleep};
 
@@ -64,8 +66,8 @@ tests::suite! {
         assert_eq!((three.permits(), three.fencing_token()), (3, None));
         assert!(three.is_held());
         assert_eq!(semaphore.available().await.unwrap(), 2);
-        let two = semaphore.permits(2).try_acquire().await.unwrap().unwrap();
-        assert!(semaphore.permits(1).try_acquire().await.unwrap().is_none());
+        let two = semaphore.permits(2).try_acquire().await.unwrap().expect("it is free");
+        assert!(matches!(semaphore.permits(1).try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         two.release().await.unwrap();
         assert_eq!(semaphore.available().await.unwrap(), 2);
         drop(three);
@@ -170,7 +172,7 @@ tests::suite! {
         semaphore.add_permits(-1).await.unwrap();
         assert_eq!(semaphore.available().await.unwrap(), -1);
         guard.release().await.unwrap();
-        assert!(semaphore.permits(1).try_acquire().await.unwrap().is_none());
+        assert!(matches!(semaphore.permits(1).try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         second.release().await.unwrap();
         assert_eq!(semaphore.available().await.unwrap(), 1);
         semaphore.delete().await.unwrap();
@@ -201,7 +203,7 @@ tests::suite! {
         let until = Instant::now() + 2_500 * MS;
         while Instant::now() < until {
             assert!(guard.is_held());
-            assert!(other.semaphore("s").permits(1).try_acquire().await.unwrap().is_none());
+            assert!(matches!(other.semaphore("s").permits(1).try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
             sleep(100 * MS).await;
         }
         guard.release().await.unwrap();
@@ -254,7 +256,7 @@ tests::suite! {
             .run(async |_| {
                 let nested = semaphore.permits(2).acquire().await.unwrap();
                 let free = semaphore.available().await.unwrap();
-                assert!(semaphore.permits(1).try_acquire().await.unwrap().is_none());
+                assert!(matches!(semaphore.permits(1).try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
                 nested.release().await.unwrap();
                 free
             })
@@ -271,7 +273,9 @@ tests::suite! {
         let tries: Vec<_> = (0..12).map(|_| tokio::spawn(semaphore.permits(1).try_acquire())).collect();
         let mut guards: Vec<LockGuard> = Vec::new();
         for tried in tries {
-            guards.extend(tried.await.unwrap().unwrap());
+            if let TryAcquire::Acquired(guard) = tried.await.unwrap().unwrap() {
+                guards.push(guard);
+            }
         }
         assert_eq!(guards.len(), 8);
         drop(guards);
@@ -404,7 +408,7 @@ tests::suite! {
         assert_eq!(semaphore.available().await.unwrap(), -2);
         assert!(both.is_held() && third.is_held());
         third.release().await.unwrap();
-        assert!(others.permits(1).try_acquire().await.unwrap().is_none());
+        assert!(matches!(others.permits(1).try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         both.release().await.unwrap();
         back(&semaphore, 1).await;
         others.permits(1).acquire().await.unwrap().release().await.unwrap();

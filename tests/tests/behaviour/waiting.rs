@@ -3,12 +3,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager};
+use lock_runtime::{LockError, LockManager, TryAcquire};
 use tests::{Store, eventually};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
+/// As long as a quorum of servers takes in the tests.
+const LEASE: Duration = Duration::from_secs(4);
 const LONG: Duration = Duration::from_secs(60);
 
 /// Polls the future once, here, so that it has its place in the queue; then lets it run.
@@ -50,8 +52,7 @@ tests::suite! {
         assert!(elapsed < 500 * MS, "{elapsed:?}");
         guard.unwrap().release().await.unwrap();
         let again = locks.mutex("k").try_acquire().await.unwrap();
-        assert!(again.is_some(), "a released lock is free");
-        again.unwrap().release().await.unwrap();
+        again.expect("a released lock is free").release().await.unwrap();
     }
 
     async fn a_wait_ends_in_time_and_says_how_long_it_was(store: &mut Store) {
@@ -85,9 +86,24 @@ tests::suite! {
         let guard = holder.mutex("k").acquire().await.unwrap();
         for locks in [&holder, &other] {
             let (result, elapsed) = took(locks.mutex("k").wait(LONG).try_acquire()).await;
-            assert!(result.unwrap().is_none());
+            assert!(matches!(result.unwrap(), TryAcquire::Busy { .. }));
             assert!(elapsed < 500 * MS, "{elapsed:?}");
         }
+        guard.release().await.unwrap();
+    }
+
+    async fn a_try_tells_when_to_ask_again_if_the_store_was_asked(store: &mut Store) {
+        let (holder, other) = (store.manager().await, store.manager().await);
+        let guard = holder.mutex("k").lease(LEASE).acquire().await.unwrap();
+        let TryAcquire::Busy { retry_after, .. } = other.mutex("k").try_acquire().await.unwrap() else {
+            panic!("it is held");
+        };
+        let left = retry_after.expect("the store knows the lease");
+        assert!(left <= LEASE && left > LEASE / 4, "{left:?}");
+        let TryAcquire::Busy { retry_after, .. } = holder.mutex("k").try_acquire().await.unwrap() else {
+            panic!("it is held");
+        };
+        assert_eq!(retry_after, None, "the holder's own process does not ask the store");
         guard.release().await.unwrap();
     }
 
@@ -96,7 +112,7 @@ tests::suite! {
         let guard = locks.mutex("k").acquire().await.unwrap();
         let waiter = queue(locks.mutex("k").wait(LONG).acquire()).await;
         guard.release().await.unwrap();
-        assert!(locks.mutex("k").try_acquire().await.unwrap().is_none());
+        assert!(matches!(locks.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         waiter.await.unwrap().unwrap().release().await.unwrap();
     }
 
@@ -202,7 +218,7 @@ tests::suite! {
         eventually("both are free", async || {
             let a = locks.mutex("a").try_acquire().await.unwrap();
             let b = locks.mutex("b").try_acquire().await.unwrap();
-            a.is_some() && b.is_some()
+            matches!((a, b), (TryAcquire::Acquired(_), TryAcquire::Acquired(_)))
         }).await;
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager};
+use lock_runtime::{LockError, LockManager, TryAcquire};
 use tests::{RedisServer, eventually};
 
 #[tokio::test]
@@ -21,7 +21,7 @@ async fn a_store_that_is_away_is_not_called_busy_to_a_caller_that_does_not_wait(
             .mutex("k")
             .try_acquire()
             .await
-            .is_ok_and(|guard| guard.is_none())
+            .is_ok_and(|tried| matches!(tried, TryAcquire::Busy { .. }))
     })
     .await;
     let error = locks

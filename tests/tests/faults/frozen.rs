@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, LockManagerBuilder};
+use lock_runtime::{LockError, LockManager, LockManagerBuilder, TryAcquire};
 use tests::rate::Load;
 use tests::{FaultProxy, RedisCluster, RedisServer, SentinelGroup, eventually_within};
 use tokio::task::JoinSet;
@@ -32,7 +32,7 @@ impl Crowd {
         for key in keys {
             let lock = locks.mutex(key);
             asking.spawn(async move {
-                if let Ok(Some(guard)) = lock.try_acquire().await {
+                if let Ok(TryAcquire::Acquired(guard)) = lock.try_acquire().await {
                     let _ = guard.release().await;
                 }
             });

@@ -290,7 +290,7 @@ async fn template_values_of_any_text_are_locks_of_their_own() {
             "{text}"
         );
         let guard = locks.mutex(&name).try_acquire().await.unwrap();
-        guards.push(guard.unwrap_or_else(|| panic!("{value:?} collides")));
+        guards.push(guard.expect(&format!("{value:?} collides with none")));
         assert!(server.exists(&format!("lock:{name}")));
     }
     for guard in guards {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, LockMode, LostReason};
+use lock_runtime::{LockError, LockManager, LockMode, LostReason, TryAcquire};
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, free_within, took};
 use tests::{RedisServer, Store, eventually};
@@ -68,6 +68,69 @@ async fn a_key_of_another_kind_is_refused_at_once_and_left_as_it_is() {
     free_within(&locks, "k", LONG).await;
 }
 
+#[tokio::test]
+async fn what_stands_at_a_key_is_named_beside_what_was_asked_for() {
+    let (server, _) = scene().await;
+    let builder = LockManager::builder().namespace("");
+    // Somebody who may use mutexes, and look at nothing that other kinds need.
+    let rules = "on >secret ~k ~connect-check:* ~lock:fence:* &* +@all -zcard";
+    let _: Value = server.query(&["ACL", "SETUSER", "mutexes", "reset"]);
+    let mut command = vec!["ACL", "SETUSER", "mutexes"];
+    command.extend(rules.split(' '));
+    let _: Value = server.query(&command);
+    let limited = server.url_with("mutexes", "secret");
+    let limited = builder.clone().connect(&limited).await.unwrap();
+    let locks = builder.connect(&server.url()).await.unwrap();
+    for (command, is) in [
+        (&["SET", "k", "text"][..], "a string"),
+        (&["SET", "k", "7"], "a semaphore or a latch"),
+        (&["LPUSH", "k", "1"], "a list"),
+        (&["ZADD", "k", "1", "1"], "a sorted set"),
+        (&["SADD", "k", "1"], "of another type"),
+        (&["XADD", "k", "*", "1", "1"], "of another type"),
+        (&["HSET", "k", "a", "x"], "a hash that is no lock"),
+        (&["HSET", "k", "a", "1", "b", "1"], "a hash that is no lock"),
+        (
+            &["HSET", "k", "mode", "read", "a", "1"],
+            "a read/write lock",
+        ),
+    ] {
+        let _: Value = server.query(command);
+        let says = format!("key `k` is not what it should be: it is {is}; you asked for a mutex");
+        let said = locks.mutex("k").acquire().await.unwrap_err();
+        assert_eq!(said.to_string(), says, "{command:?}");
+        let said = limited.mutex("k").acquire().await.unwrap_err();
+        // Without the right to look, it is told the less.
+        let less = says.replace("a sorted set", "of another type");
+        assert_eq!(said.to_string(), less, "{command:?}");
+        server.query::<i64>(&["DEL", "k"]);
+    }
+    // What belongs to another lock of ours.
+    let held = locks.fair("k").acquire().await.unwrap();
+    let queued = tokio::spawn(locks.fair("k").wait(LONG).acquire());
+    let queue = "redisson_lock_queue:{k}";
+    eventually("it queues", async || server.exists(queue)).await;
+    let said = locks.mutex(queue).acquire().await.unwrap_err().to_string();
+    assert!(
+        said.ends_with("it is a list; you asked for a mutex"),
+        "{said}"
+    );
+    held.release().await.unwrap();
+    queued.await.unwrap().unwrap().release().await.unwrap();
+    let _: Value = server.query(&["SET", queue, "text"]);
+    let said = locks.fair("k").acquire().await.unwrap_err().to_string();
+    assert!(said.contains(queue), "{said}");
+    assert!(
+        said.ends_with("it holds no list; you asked for a fair lock"),
+        "{said}"
+    );
+    let said = locks.inspect(queue).await.unwrap_err().to_string();
+    assert!(
+        said.ends_with("it is a string; you asked for a lock"),
+        "{said}"
+    );
+}
+
 /// A semaphore or a latch is a number: `inspect` knows it, no lock takes it, and there is no holder to release.
 #[tokio::test]
 async fn a_number_is_refused_by_a_lock_and_known_to_inspect() {
@@ -94,7 +157,10 @@ async fn a_key_of_another_client_of_the_format_is_busy_and_left_as_it_is() {
     let id = "c6b0a1de-0000-4000-8000-000000000000:1";
     server.query::<i64>(&["HSET", "lock:k", id, "2"]);
     server.query::<i64>(&["PEXPIRE", "lock:k", "20000"]);
-    assert!(locks.mutex("k").try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        locks.mutex("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     let error = locks.mutex("k").wait(100 * MS).acquire().await.unwrap_err();
     assert!(matches!(error, LockError::Busy { .. }), "{error:?}");
     let info = locks.inspect("k").await.unwrap();
@@ -176,6 +242,7 @@ async fn a_fence_key_that_holds_junk_is_refused_and_left_as_it_is() {
         let before: Vec<(String, Value)> = server
             .keys()
             .into_iter()
+            .filter(|key| key.starts_with("lock:fence:"))
             .map(|key| (key.clone(), server.query(&["GET", &key])))
             .collect();
         free_within(&locks, "k", LONG).await;
@@ -291,7 +358,10 @@ async fn names_of_any_bytes_are_locks_of_their_own() {
         let key = format!("lock:{name}");
         assert!(server.exists(&key), "{name:?} is byte-exact");
         let other = LockManager::connect(&server.url()).await.unwrap();
-        assert!(other.mutex(name).try_acquire().await.unwrap().is_none());
+        assert!(matches!(
+            other.mutex(name).try_acquire().await.unwrap(),
+            TryAcquire::Busy { .. }
+        ));
     }
     let tokens: Vec<_> = guards
         .iter()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_runtime::{LockError, MemoryStore};
+use lock_runtime::{LockError, MemoryStore, TryAcquire};
 use tests::faults::{free_within, took};
 use tests::quorum::LONGEST_LEASE as LEASE;
 use tests::{History, Quorum, eventually, eventually_within};
@@ -23,7 +23,10 @@ async fn a_hold_is_renewed_while_a_minority_is_killed_or_frozen() {
     quorum.server(3).sigstop();
     let watched = tokio::time::timeout(3 * LEASE, guard.lost().wait()).await;
     assert!(watched.is_err() && guard.is_held(), "{watched:?}");
-    assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        other.mutex("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
 
     let waiter = tokio::spawn(other.mutex("k").wait(LONG).acquire());
     let watched = tokio::time::timeout(300 * MS, guard.lost().wait()).await;
@@ -133,7 +136,7 @@ async fn a_node_that_restarted_empty_does_not_admit_a_second_holder() {
     let mut asked = 0;
     while guard.is_held() {
         let second = other.mutex("k").try_acquire().await;
-        let admitted = matches!(second, Ok(Some(_)));
+        let admitted = matches!(second, Ok(TryAcquire::Acquired(_)));
         assert!(!(admitted && guard.is_held()), "a second holder");
         asked += 1;
     }
@@ -229,7 +232,10 @@ async fn a_quorum_may_be_made_of_servers_and_of_a_store_in_memory() {
     };
     let (locks, other) = (manager().await, manager().await);
     let guard = locks.mutex("k").acquire().await.unwrap();
-    assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        other.mutex("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     let watched = tokio::time::timeout(2 * LEASE, guard.lost().wait()).await;
     assert!(watched.is_err() && guard.is_held(), "{watched:?}");
     // The one in memory and one server are a majority.

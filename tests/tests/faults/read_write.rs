@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use lock_runtime::{LockError, LockGuard, LockManager, LockRequest};
+use lock_runtime::{LockError, LockGuard, LockManager, LockRequest, TryAcquire};
 use redis::Value;
 use tests::faults::{LEAVES, at_each_poll, behind_a_proxy, poll_times};
 use tests::{Direction, FaultProxy, History, RedisServer, Worker, eventually, eventually_within};
@@ -98,7 +98,7 @@ async fn acquires_dropped_at_any_poll_leave_the_lock_free() {
         at_each_poll(async |polls, leave| {
             let tried = poll_times(request.clone().try_acquire(), polls, leave).await;
             let completed = tried.is_some();
-            drop(tried.map(|guard| guard.unwrap().unwrap()));
+            drop(tried.map(|tried| tried.unwrap().expect("it is free")));
             scene
                 .assert_free(&format!("try: {polls} polls, {leave:?}"))
                 .await;
@@ -230,7 +230,10 @@ async fn a_writer_that_is_killed_while_it_waits_keeps_readers_out_for_a_moment_o
         server.exists("lock:rw:waiting:{lock:k}")
     })
     .await;
-    assert!(locks.read("k").try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        locks.read("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     writer.kill9();
     let killed = Instant::now();
     let second = locks.read("k").wait(LONG).acquire().await.unwrap();

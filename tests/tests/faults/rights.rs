@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, LockMode, LostReason, Replicas};
+use lock_runtime::{LockError, LockManager, LockMode, LostReason, Replicas, TryAcquire};
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, free_within, took};
 use tests::{FaultProxy, RedisServer, eventually};
@@ -89,7 +89,10 @@ async fn the_documented_rights_are_enough_for_everything() {
     let reader = locks.read("shared").acquire().await.unwrap();
     let writing = tokio::spawn(other.write("shared").wait(LONG).acquire());
     eventually("the writer waits", async || {
-        locks.read("shared").try_acquire().await.unwrap().is_none()
+        matches!(
+            locks.read("shared").try_acquire().await.unwrap(),
+            TryAcquire::Busy { .. }
+        )
     })
     .await;
     reader.release().await.unwrap();
@@ -278,7 +281,10 @@ async fn a_user_that_is_deleted_and_comes_back_is_served_again() {
     command.extend(rights.split(' '));
     let _: Value = server.query(&command);
     eventually("it is served", async || {
-        matches!(locks.mutex("k").try_acquire().await, Ok(Some(_)))
+        matches!(
+            locks.mutex("k").try_acquire().await,
+            Ok(TryAcquire::Acquired(_))
+        )
     })
     .await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lock_runtime::{ClusterChannels, LockManager, LockRequest};
+use lock_runtime::{ClusterChannels, LockManager, LockRequest, TryAcquire};
 use tests::{CommandStats, JavaPeer, RedisCluster, eventually};
 
 use crate::pair::{LONG, MS, ONE_PUSH, mostly_within};
@@ -70,7 +70,11 @@ impl Pair {
                 java.lock("a").await;
                 assert!(self.cluster.stands_at(node, &name));
                 let refused = self.rust(wanted, &name).try_acquire().await;
-                assert!(refused.unwrap().is_none(), "{held} keeps out {wanted}");
+                let refused = refused.unwrap();
+                assert!(
+                    matches!(refused, TryAcquire::Busy { .. }),
+                    "{held} keeps out {wanted}"
+                );
                 let begin = || tokio::spawn(self.rust(wanted, &name).wait(LONG).acquire());
                 let waiting = self.asleep(begin).await;
                 let released = Instant::now();
@@ -101,7 +105,10 @@ impl Pair {
         let mut times = Vec::new();
         for _ in 0..3 {
             let permit = self.java.ask("permits-acquire s 0 60000").await;
-            assert!(ours.permits(1).try_acquire().await.unwrap().is_none());
+            assert!(matches!(
+                ours.permits(1).try_acquire().await.unwrap(),
+                TryAcquire::Busy { .. }
+            ));
             let begin = || tokio::spawn(ours.permits(1).wait(LONG).acquire());
             let waiting = self.asleep(begin).await;
             let released = Instant::now();

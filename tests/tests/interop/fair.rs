@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_runtime::{LockError, LockGuard};
+use lock_runtime::{LockError, LockGuard, TryAcquire};
 use tests::{JavaPeer, eventually};
 use tokio::task::JoinHandle;
 
@@ -150,7 +150,10 @@ async fn nobody_takes_a_fair_lock_past_those_who_wait() {
     let guard = pair.rust.fair("k").acquire().await.unwrap();
     let first = pair.queue(1, || java.begin(LONG, "a")).await;
     let second = pair.queue(2, || pair.rust_waits()).await;
-    assert!(pair.rust.fair("k").try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        pair.rust.fair("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     assert!(!java.try_lock("b").await);
     assert_eq!(pair.queued(), 2, "who tries does not queue");
     guard.release().await.unwrap();
@@ -191,10 +194,16 @@ async fn javas_re_entries_into_a_fair_lock_are_counted_and_left_alone() {
     java.lock("a").await;
     assert_eq!(pair.rust.inspect("k").await.unwrap().count, 2);
     let waiting = pair.queue(1, || pair.rust_waits()).await;
-    assert!(pair.rust.fair("k").try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        pair.rust.fair("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     assert_eq!(java.hold_count("a").await, 2);
     java.unlock("a").await;
-    assert!(pair.rust.fair("k").try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        pair.rust.fair("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     assert_eq!(java.hold_count("a").await, 1);
     assert_eq!(pair.rust.inspect("k").await.unwrap().count, 1);
     assert!(!waiting.is_finished());

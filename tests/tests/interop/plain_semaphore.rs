@@ -1,5 +1,6 @@
 //! `plain_semaphore` and `getSemaphore`: a number of permits that nobody is known to hold.
 
+use lock_runtime::TryAcquire;
 use std::time::Instant;
 
 use crate::pair::{LONG, ONE_PUSH, Pair, mostly_within};
@@ -11,8 +12,14 @@ async fn plain_permits_of_both_are_counted_together() {
     assert!(ours.try_set_permits(3).await.unwrap());
     assert_eq!(pair.java.ask("semaphore-set s 7").await, "false");
     assert_eq!(pair.java.ask("semaphore-acquire s 2 0").await, "true");
-    assert!(!ours.permits(2).try_acquire().await.unwrap());
-    assert!(ours.permits(1).try_acquire().await.unwrap());
+    assert!(!matches!(
+        ours.permits(2).try_acquire().await.unwrap(),
+        TryAcquire::Acquired(())
+    ));
+    assert!(matches!(
+        ours.permits(1).try_acquire().await.unwrap(),
+        TryAcquire::Acquired(())
+    ));
     assert_eq!(pair.java.ask("semaphore-acquire s 1 0").await, "false");
     // Either side gives back what the other took.
     ours.release(2).await.unwrap();
@@ -20,7 +27,10 @@ async fn plain_permits_of_both_are_counted_together() {
     assert_eq!(pair.java.ask("semaphore-release s 1").await, "ok");
     assert_eq!(ours.available().await.unwrap(), 3);
     assert_eq!(pair.java.ask("semaphore-drain s").await, "3");
-    assert!(!ours.permits(1).try_acquire().await.unwrap());
+    assert!(!matches!(
+        ours.permits(1).try_acquire().await.unwrap(),
+        TryAcquire::Acquired(())
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -28,7 +38,10 @@ async fn fewer_than_none_are_survived_by_waiters_of_both() {
     let pair = Pair::start().await;
     let ours = pair.rust.plain_semaphore("s");
     ours.try_set_permits(1).await.unwrap();
-    assert!(ours.permits(1).try_acquire().await.unwrap());
+    assert!(matches!(
+        ours.permits(1).try_acquire().await.unwrap(),
+        TryAcquire::Acquired(())
+    ));
     let java_waits = pair
         .java
         .tell(format!("semaphore-acquire s 1 {}", LONG.as_millis()));
@@ -49,7 +62,10 @@ async fn a_plain_permit_given_back_is_had_within_one_push() {
     let pair = Pair::start().await;
     let ours = pair.rust.plain_semaphore("s");
     ours.try_set_permits(1).await.unwrap();
-    assert!(ours.permits(1).try_acquire().await.unwrap());
+    assert!(matches!(
+        ours.permits(1).try_acquire().await.unwrap(),
+        TryAcquire::Acquired(())
+    ));
     let mut times = Vec::new();
     for _ in 0..5 {
         let wait = format!("semaphore-acquire s 1 {}", LONG.as_millis());

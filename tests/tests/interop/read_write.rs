@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_runtime::{LockError, LockMode};
+use lock_runtime::{LockError, LockMode, TryAcquire};
 use tests::{JavaPeer, eventually};
 
 use crate::pair::{LONG, MS, ONE_PUSH, Pair, mostly_within};
@@ -17,7 +17,10 @@ async fn readers_of_both_hold_together_and_no_writer_beside_them() {
     read.lock("a").await;
     let ours = pair.rust.read("k").acquire().await.unwrap();
     read.lock("b").await;
-    assert!(pair.rust.write("k").try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        pair.rust.write("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     assert!(!write.try_lock("c").await);
     let info = pair.rust.inspect("k").await.unwrap();
     assert_eq!((info.held, info.mode), (true, Some(LockMode::Read)));
@@ -26,8 +29,14 @@ async fn readers_of_both_hold_together_and_no_writer_beside_them() {
     assert!(!write.try_lock("c").await, "ours is left");
     ours.release().await.unwrap();
     assert!(write.try_lock("c").await);
-    assert!(pair.rust.read("k").try_acquire().await.unwrap().is_none());
-    assert!(pair.rust.write("k").try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        pair.rust.read("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
+    assert!(matches!(
+        pair.rust.write("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     assert_eq!(
         pair.rust.inspect("k").await.unwrap().mode,
         Some(LockMode::Write)
@@ -214,7 +223,10 @@ async fn forced_releases_of_either_side_end_the_others_hold() {
     write.lock("a").await;
     assert!(pair.rust.force_release("k").await.unwrap());
     assert!(!write.is_held("a").await);
-    assert!(pair.rust.write("k").try_acquire().await.unwrap().is_some());
+    assert!(matches!(
+        pair.rust.write("k").try_acquire().await.unwrap(),
+        TryAcquire::Acquired(_)
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -265,7 +277,10 @@ async fn javas_re_entries_into_either_side_are_left_alone() {
         .await;
     assert_eq!(write.hold_count("a").await, 2);
     write.unlock("a").await;
-    assert!(pair.rust.write("k").try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        pair.rust.write("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     assert_eq!(write.hold_count("a").await, 1);
     assert!(!waiting.is_finished());
     write.unlock("a").await;

@@ -204,6 +204,37 @@ fn the_links_of_the_documents_lead_to_what_there_is() {
 }
 
 #[test]
+fn the_lints_of_the_guide_are_those_of_the_crate_that_tries_them() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let guide = fs::read_to_string(root.join("docs/guide.md")).unwrap();
+    let tried = root.join("lock-macros/tests/users/unlocked");
+    let read = |file: &str| fs::read_to_string(tried.join(file)).unwrap();
+    let manifest = read("Cargo.toml");
+    let (_, lints) = manifest.split_once("[lints.rust]\n").unwrap();
+    for shown in [&format!("[lints.rust]\n{lints}"), &read("clippy.toml")] {
+        let block = format!("```toml\n{shown}```\n");
+        assert!(
+            guide.contains(&block),
+            "docs/guide.md does not show\n{block}"
+        );
+    }
+    // `#[expect]` finds a lint whatever the manifest says of it.
+    let code = read("src/lib.rs");
+    let expected: HashSet<_> = code
+        .lines()
+        .filter_map(|line| line.strip_prefix("#[expect(")?.strip_suffix(")]"))
+        .flat_map(|lints| lints.split(", "))
+        .map(|lint| lint.trim_start_matches("clippy::"))
+        .collect();
+    // What rustc finds by default is tried in `lock-macros/tests/ui/fail`.
+    let denied = lints
+        .lines()
+        .filter_map(|line| line.strip_suffix(" = \"deny\""));
+    let denied: HashSet<_> = denied.filter(|lint| *lint != "unused_must_use").collect();
+    assert_eq!(expected, denied);
+}
+
+#[test]
 fn the_readme_is_short_and_links_to_every_page_of_the_book() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let readme = fs::read_to_string(root.join("README.md")).unwrap();

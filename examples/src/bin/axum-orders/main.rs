@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::{HeaderMap, Request, StatusCode, header};
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use examples::{Failure, prove};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
@@ -110,6 +110,13 @@ async fn tour(locks: &LockManager, shop: &Shop, customers: &Customers) -> Result
     prove(
         without.status == StatusCode::BAD_REQUEST && shop.payments() == 1,
         "without a key it is 400",
+    )?;
+
+    println!("\n6. A load balancer asks whether the service is ready.");
+    let answer = customers.ask(Method::GET, "/ready", &[]).await?;
+    prove(
+        answer.status == StatusCode::OK && answer.text == "ready",
+        "it is ready: locks can be had",
     )
 }
 
@@ -163,7 +170,17 @@ impl Customers {
     }
 
     async fn post(&self, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failure> {
-        let mut request = Request::post(format!("http://{}{path}", self.server));
+        self.ask(Method::POST, path, headers).await
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Answer, Failure> {
+        let url = format!("http://{}{path}", self.server);
+        let mut request = Request::builder().method(method).uri(url);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

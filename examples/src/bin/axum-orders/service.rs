@@ -17,7 +17,7 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use lock_runtime::{LockError, LockManager, distributed_lock};
 use tokio::time::sleep;
 use tower_lock::{LockLayer, RequestKey};
@@ -46,7 +46,22 @@ pub(crate) fn router(shop: Shop) -> Router {
     let payments = Router::new()
         .route("/payments", post(pay))
         .layer(LockLayer::from_key(locks.clone(), once).wait(Duration::from_secs(5)));
-    items.merge(cancel).merge(payments).with_state(shop)
+    // Under no lock: what balances the load asks this every few seconds.
+    let ready = Router::new().route("/ready", get(ready));
+    items
+        .merge(cancel)
+        .merge(payments)
+        .merge(ready)
+        .with_state(shop)
+}
+
+/// Whether requests are worth sending here: locks can be had.
+async fn ready(State(shop): State<Shop>) -> (StatusCode, String) {
+    let health = shop.locks.health().await;
+    match health.error {
+        None => (StatusCode::OK, "ready".to_owned()),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+    }
 }
 
 async fn add_item(

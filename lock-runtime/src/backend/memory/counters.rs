@@ -13,7 +13,7 @@ impl Counters for MemoryBackend {
     fn set<'a>(&'a self, counter: CounterRef<'a>, value: u64, _: Duration) -> Reply<'a, bool> {
         self.op(move |state| {
             let key = counter.key;
-            if permits::permits(state, key)?.is_some() {
+            if permits::permits(state, key, counter.kind)?.is_some() {
                 return Ok(false);
             }
             let value = i64::try_from(value).unwrap_or(i64::MAX);
@@ -26,7 +26,7 @@ impl Counters for MemoryBackend {
     fn limit<'a>(&'a self, key: &'a Key, all: u64, _: Duration) -> Reply<'a, ()> {
         self.op(move |state| {
             let all = i64::try_from(all).unwrap_or(i64::MAX);
-            match permits::permits(state, key)? {
+            match permits::permits(state, key, CounterKind::Semaphore)? {
                 Some(permits) => permits.free = all - permits.leased(),
                 None => state.put(key, Entry::Permits(Permits::new(all))),
             }
@@ -37,14 +37,14 @@ impl Counters for MemoryBackend {
 
     fn read<'a>(&'a self, counter: CounterRef<'a>, _: Duration) -> Reply<'a, Option<i64>> {
         self.op(move |state| {
-            let permits = permits::permits(state, counter.key)?;
+            let permits = permits::permits(state, counter.key, counter.kind)?;
             Ok(permits.map(|permits| permits.free))
         })
     }
 
     fn add<'a>(&'a self, key: &'a Key, by: i64, _: Duration) -> Reply<'a, ()> {
         self.op(move |state| {
-            let Some(permits) = permits::permits(state, key)? else {
+            let Some(permits) = permits::permits(state, key, CounterKind::Semaphore)? else {
                 return Err(Fault::NotSet);
             };
             permits.free += by;
@@ -57,7 +57,7 @@ impl Counters for MemoryBackend {
 
     fn take<'a>(&'a self, key: &'a Key, wanted: u32, _: Duration) -> Reply<'a, bool> {
         self.op(move |state| {
-            let Some(permits) = permits::permits(state, key)? else {
+            let Some(permits) = permits::permits(state, key, CounterKind::Semaphore)? else {
                 return Err(Fault::NotSet);
             };
             let wanted = i64::from(wanted);
@@ -71,7 +71,7 @@ impl Counters for MemoryBackend {
 
     fn count_down<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, u64> {
         self.op(move |state| {
-            let Some(count) = permits::permits(state, key)? else {
+            let Some(count) = permits::permits(state, key, CounterKind::Latch)? else {
                 return Ok(0);
             };
             count.free -= 1;
@@ -86,7 +86,7 @@ impl Counters for MemoryBackend {
 
     fn delete<'a>(&'a self, counter: CounterRef<'a>, _: Duration) -> Reply<'a, bool> {
         self.op(move |state| {
-            let stood = permits::permits(state, counter.key)?.is_some();
+            let stood = permits::permits(state, counter.key, counter.kind)?.is_some();
             if stood {
                 state.locks.remove(counter.key.raw());
             }

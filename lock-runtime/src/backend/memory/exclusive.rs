@@ -4,8 +4,8 @@ use tokio::time::Instant;
 
 use super::store::{At, Entry, State, foreign};
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Fault, Granted, HandedOver, HoldRef, Released, Renewal,
-    Renewed, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Asked, Fault, Granted, HandedOver, HoldRef, Released,
+    Renewal, Renewed, Snapshot,
 };
 use crate::values::clock;
 use crate::values::holder::HolderId;
@@ -38,6 +38,7 @@ impl Exclusive {
             left: Some(self.left()),
             available: None,
             queued: 0,
+            first_waiters: Vec::new(),
             readers: 0,
         }
     }
@@ -88,7 +89,11 @@ fn other_hold<'a>(
         Some(Entry::Exclusive(hold)) => {
             Ok(Some(hold).filter(|hold| hold.holder != hold_ref.holder))
         }
-        Some(_) => Err(foreign(hold_ref.key, "it holds a lock of another kind")),
+        Some(found) => Err(foreign(
+            hold_ref.key,
+            found,
+            Asked::Lock(hold_ref.key.kind()),
+        )),
     }
 }
 

@@ -6,7 +6,9 @@ use tokio::time::Instant;
 
 use super::exclusive;
 use super::store::{At, State};
-use crate::backend::{AcquireRequest, Acquired, Fault, HoldRef, QUEUE_LIFE, Released};
+use crate::backend::{
+    AcquireRequest, Acquired, FIRST_WAITERS, Fault, HoldRef, QUEUE_LIFE, Released,
+};
 use crate::values::clock;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
@@ -80,6 +82,13 @@ pub(super) fn queued(state: &State, key: &Key) -> u64 {
         .queues
         .get(key.raw())
         .map_or(0, |queue| queue.len() as u64)
+}
+
+/// Who waits in front.
+pub(super) fn first_waiters(state: &State, key: &Key) -> Vec<String> {
+    let queue = state.queues.get(key.raw()).into_iter().flatten();
+    let first = queue.take(FIRST_WAITERS);
+    first.map(|waiter| waiter.holder.text()).collect()
 }
 
 /// Wakes the next waiter, if the lock is free.

@@ -4,6 +4,7 @@
 //! by their own timers.
 
 mod counters;
+mod directory;
 mod exclusive;
 mod fair;
 mod permits;
@@ -18,13 +19,15 @@ pub use self::store::MemoryStore;
 use self::store::{At, Entry, State};
 use super::kit::topic::Ear;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Event, EventSink, Fault, HandOff,
-    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Victim,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, Event, EventSink, Fault,
+    HandOff, HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
+    Victim,
 };
 use crate::values::clock;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::{Kind, LockMode};
+use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
 
 /// One manager's connection to a store.
@@ -78,7 +81,7 @@ impl Backend for MemoryBackend {
             };
             match request.hold_ref.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &request, at),
-                Kind::Permits => permits::acquire(state, &request, at),
+                Kind::Semaphore => permits::acquire(state, &request, at),
                 Kind::Fair => fair::acquire(state, &request, at),
                 Kind::Read | Kind::Write => read_write::acquire(state, &request, at),
             }
@@ -100,7 +103,7 @@ impl Backend for MemoryBackend {
         self.op(move |state| {
             Ok(match hold_ref.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::release(state, hold_ref),
-                Kind::Permits => permits::release(state, hold_ref),
+                Kind::Semaphore => permits::release(state, hold_ref),
                 Kind::Fair => fair::release(state, hold_ref),
                 Kind::Read | Kind::Write => read_write::release(state, hold_ref),
             })
@@ -116,7 +119,7 @@ impl Backend for MemoryBackend {
         self.op(move |state| {
             let renew = |renewal: &Renewal| match renewal.key.kind() {
                 Kind::Mutex | Kind::Fenced | Kind::Fair => exclusive::renew(state, renewal),
-                Kind::Permits => permits::renew(state, renewal),
+                Kind::Semaphore => permits::renew(state, renewal),
                 Kind::Read | Kind::Write => read_write::renew(state, renewal),
             };
             Ok(batch.iter().map(renew).collect())
@@ -165,6 +168,7 @@ impl Backend for MemoryBackend {
     fn inspect<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, Option<Snapshot>> {
         self.op(move |state| {
             let queued = fair::queued(state, key);
+            let first_waiters = fair::first_waiters(state, key);
             Ok(state.live(key).and_then(|entry| {
                 if let Entry::Permits(permits) = entry {
                     permits.reclaim();
@@ -178,6 +182,7 @@ impl Backend for MemoryBackend {
                 Some(Snapshot {
                     mode,
                     queued,
+                    first_waiters,
                     ..seen
                 })
             }))
@@ -188,8 +193,8 @@ impl Backend for MemoryBackend {
         false
     }
 
-    fn name(&self) -> &'static str {
-        "memory"
+    fn store(&self) -> StoreKind {
+        StoreKind::Memory
     }
 
     fn kinds(&self) -> &'static [Kind] {
@@ -205,6 +210,10 @@ impl Backend for MemoryBackend {
     }
 
     fn counters(&self) -> Option<&dyn Counters> {
+        Some(self)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
         Some(self)
     }
 
@@ -239,7 +248,7 @@ impl HandOff for MemoryBackend {
             Ok(match to.hold_ref.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, spare, at),
                 // Nobody owns the turn at a semaphore, so nobody hands it over.
-                Kind::Permits => HandedOver::NotHeld,
+                Kind::Semaphore => HandedOver::NotHeld,
                 // Its heir is the first in the store's queue.
                 Kind::Fair => HandedOver::NotHeld,
                 Kind::Read | Kind::Write => read_write::hand_over(state, from, &to, spare, at),

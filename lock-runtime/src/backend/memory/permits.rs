@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use super::store::{At, Entry, State, foreign};
 use crate::backend::{
-    AcquireRequest, Acquired, Fault, Granted, HoldRef, Released, Renewal, Renewed, Snapshot,
+    AcquireRequest, Acquired, Asked, CounterKind, Fault, Granted, HoldRef, Released, Renewal,
+    Renewed, Snapshot,
 };
 use crate::values::clock;
 use crate::values::holder::HolderId;
@@ -78,6 +79,7 @@ impl Permits {
                 .first_end()
                 .map(|end| end.saturating_duration_since(clock::tick())),
             queued: 0,
+            first_waiters: Vec::new(),
             available: Some(self.free),
             readers: 0,
         }
@@ -94,6 +96,7 @@ impl Permits {
 pub(super) fn permits<'a>(
     state: &'a mut State,
     key: &Key,
+    kind: CounterKind,
 ) -> Result<Option<&'a mut Permits>, Fault> {
     match state.live(key) {
         None => Ok(None),
@@ -101,7 +104,7 @@ pub(super) fn permits<'a>(
             permits.reclaim();
             Ok(Some(permits))
         }
-        Some(_) => Err(foreign(key, "it holds no number")),
+        Some(found) => Err(foreign(key, found, Asked::Counter(kind))),
     }
 }
 
@@ -115,7 +118,7 @@ pub(super) fn acquire(
         holder,
         permits: wanted,
     } = request.hold_ref;
-    let Some(permits) = permits(state, key)? else {
+    let Some(permits) = permits(state, key, CounterKind::Semaphore)? else {
         return Err(Fault::NotSet);
     };
     let need = i64::from(wanted);
@@ -143,7 +146,7 @@ pub(super) fn acquire(
 }
 
 pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
-    let Ok(Some(permits)) = permits(state, hold_ref.key) else {
+    let Ok(Some(permits)) = permits(state, hold_ref.key, CounterKind::Semaphore) else {
         return Released::NotHeld;
     };
     let Some(lease) = permits.leases.remove(&hold_ref.holder) else {
@@ -155,7 +158,7 @@ pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
 }
 
 pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {
-    let Ok(Some(permits)) = permits(state, &renewal.key) else {
+    let Ok(Some(permits)) = permits(state, &renewal.key, CounterKind::Semaphore) else {
         return Renewed::NotHeld;
     };
     let lease = permits.leases.get_mut(&renewal.holder);

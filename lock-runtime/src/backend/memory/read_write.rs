@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::store::{At, Entry, State, foreign};
 use crate::backend::{
-    AcquireRequest, Acquired, Fault, Granted, HandedOver, HoldRef, READERS_KEPT_OUT, Released,
-    Renewal, Renewed, Snapshot, WRITER_HAS_TO_COME,
+    AcquireRequest, Acquired, Asked, Fault, Granted, HandedOver, HoldRef, READERS_KEPT_OUT,
+    Released, Renewal, Renewed, Snapshot, WRITER_HAS_TO_COME,
 };
 use crate::values::clock;
 use crate::values::holder::HolderId;
@@ -58,6 +58,7 @@ impl ReadWrite {
             readers: if self.writer.is_some() { 0 } else { readers },
             available: None,
             queued: 0,
+            first_waiters: Vec::new(),
         })
     }
 
@@ -118,7 +119,7 @@ pub(super) fn acquire(
     let HoldRef { key, holder, .. } = request.hold_ref;
     match state.live(key) {
         None | Some(Entry::ReadWrite(_)) => {}
-        Some(_) => return Err(foreign(key, "it holds no read/write lock")),
+        Some(found) => return Err(foreign(key, found, Asked::Lock(key.kind()))),
     }
     if let Some(left) = blocked(state, request) {
         return Ok(Acquired::Busy { left: Some(left) });

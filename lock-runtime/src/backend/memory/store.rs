@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::directory::Client;
 use super::exclusive::Exclusive;
 use super::fair;
 use super::permits::Permits;
 use super::read_write::ReadWrite;
 use crate::backend::kit::topic::{Ear, Topic};
-use crate::backend::{AcquireRequest, EventSink, Fault, Snapshot, Spare};
+use crate::backend::{AcquireRequest, Asked, EventSink, Fault, Found, Snapshot, Spare, clash};
 use crate::values::clock::{self, Moment};
 use crate::values::fence::{FencingToken, TokenRange};
 use crate::values::key::Key;
@@ -45,6 +46,8 @@ pub(super) struct State {
     pub(super) queues: HashMap<Box<str>, fair::Queue>,
     /// The last token of each fenced lock.
     pub(super) counters: HashMap<Box<str>, FencingToken>,
+    /// Who the clients are.
+    pub(super) clients: HashMap<Box<str>, Client>,
     /// Until when a waiting writer keeps further readers out.
     pub(super) writers_waiting: HashMap<Box<str>, Instant>,
     /// When the map has this many entries, the expired ones are swept out.
@@ -147,6 +150,7 @@ impl MemoryStore {
         state.queues.clear();
         state.counters.clear();
         state.writers_waiting.clear();
+        state.clients.clear();
     }
 
     /// Whether the two are clones of one store.
@@ -284,11 +288,14 @@ impl State {
 pub(super) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The fault of a key that is something else.
-pub(super) fn foreign(key: &Key, why: &str) -> Fault {
-    Fault::Foreign {
-        key: key.raw().to_owned(),
-        why: why.to_owned(),
-    }
+pub(super) fn foreign(key: &Key, found: &Entry, asked: Asked) -> Fault {
+    let found = match found {
+        Entry::Exclusive(_) => Found::Exclusive,
+        Entry::ReadWrite(_) => Found::ReadWrite,
+        Entry::Permits(permits) if permits.leased() > 0 => Found::Semaphore,
+        Entry::Permits(_) => Found::Counter,
+    };
+    clash(key, found, asked)
 }
 
 /// When an operation is carried out, and when it was asked for.

@@ -10,10 +10,10 @@ use super::faults;
 use super::statements::Statements;
 use super::url::Target;
 use crate::backend::Fault;
-use crate::backend::kit::GONE;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::values::clock;
 use crate::values::error::StoreError;
+use crate::values::refusal::ShutdownCause;
 
 /// The oldest version that runs the statements as they are meant.
 const OLDEST: i64 = 120_000;
@@ -35,7 +35,7 @@ pub(super) async fn open(
     });
     let client = match tokio::time::timeout(timeout, opening).await {
         Ok(Ok(opened)) => opened.map_err(|error| faults::of_connecting(&error))?,
-        Ok(Err(_)) => return Err(Fault::Closed(GONE)),
+        Ok(Err(_)) => return Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
         Err(_) => {
             return Err(Fault::NotDone(StoreError::new(format!(
                 "no connection within {timeout:?}"

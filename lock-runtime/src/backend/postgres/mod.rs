@@ -34,16 +34,19 @@ use self::statements::Statements;
 pub(crate) use self::url::Target;
 use super::connect::Opening;
 use super::kit::server_clock::ServerClock;
+use super::kit::standing::Standing;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, HandOff, HandedOver, HoldRef, Listen,
     Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
 use crate::values::count::Count;
 use crate::values::error::LockError;
+use crate::values::health::Checkup;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::name::invalid;
+use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
 
 /// Renewals have connections of their own: nothing else may keep them waiting.
@@ -65,6 +68,8 @@ struct Inner {
     renewals: Arc<Pool>,
     topics: Arc<Topics>,
     hearing: watch::Receiver<Hearing>,
+    /// Since when the server answers, or does not.
+    standing: Standing,
     /// Compensations under way.
     pending: Arc<Count>,
     /// The subscriber ends when it becomes true or is gone.
@@ -116,6 +121,7 @@ impl PostgresBackend {
             renewals,
             topics,
             hearing,
+            standing: Standing::default(),
             pending: Arc::default(),
             closed,
         };
@@ -190,8 +196,8 @@ impl Backend for PostgresBackend {
         Box::pin(operators::inspect(&self.inner, key, timeout))
     }
 
-    fn name(&self) -> &'static str {
-        "postgres"
+    fn store(&self) -> StoreKind {
+        StoreKind::Postgres
     }
 
     fn kinds(&self) -> &'static [Kind] {
@@ -230,6 +236,10 @@ impl Backend for PostgresBackend {
         Box::new(Listener::new(&inner.topics, &inner.hearing, topic))
     }
 
+    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+        Box::pin(operators::health(&self.inner, timeout))
+    }
+
     fn renew_batch(&self) -> usize {
         1_000
     }
@@ -260,7 +270,7 @@ impl HandOff for PostgresBackend {
                     exclusive::hand_over(&self.inner, from, to, spare).await
                 }
                 // Nobody owns the turn at a semaphore, and the successor of a fair lock is the first in its queue.
-                Kind::Permits | Kind::Fair => Ok(HandedOver::NotHeld),
+                Kind::Semaphore | Kind::Fair => Ok(HandedOver::NotHeld),
             }
         })
     }

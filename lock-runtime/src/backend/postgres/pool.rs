@@ -18,9 +18,9 @@ use super::{connection, faults};
 use crate::backend::Fault;
 use crate::backend::kit::outage::Outage;
 use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::kit::{CLOSED, GONE};
 use crate::values::clock::{self, Moment};
 use crate::values::error::StoreError;
+use crate::values::refusal::ShutdownCause;
 
 /// For how long a statement that nobody waits for any more may keep its connection.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
@@ -118,7 +118,7 @@ impl Pool {
         let mut task = Aborted(self.handle.spawn(running));
         match (&mut task.0).await {
             Ok(answer) => answer,
-            Err(_) => Err(Fault::Closed(GONE)),
+            Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
         }
     }
 
@@ -197,7 +197,7 @@ impl Pool {
         deadline: Moment,
     ) -> Result<Lent, Fault> {
         if self.closed.load(Ordering::SeqCst) {
-            return Err(Fault::Closed(CLOSED));
+            return Err(Fault::Closed(ShutdownCause::Shutdown));
         }
         let waiting = async {
             let acquire = match purpose {
@@ -262,7 +262,7 @@ impl Pool {
 
 async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fault> {
     let place = places.clone().acquire_owned().await;
-    place.map_err(|_| Fault::Closed(CLOSED))
+    place.map_err(|_| Fault::Closed(ShutdownCause::Shutdown))
 }
 
 impl fmt::Debug for Pool {
@@ -296,7 +296,9 @@ struct Lent {
 
 impl Lent {
     fn client(&mut self) -> Result<&Client, Fault> {
-        self.client.as_ref().ok_or(Fault::Closed(CLOSED))
+        self.client
+            .as_ref()
+            .ok_or(Fault::Closed(ShutdownCause::Shutdown))
     }
 
     /// Its statement was answered: the next one may have the connection.

@@ -84,6 +84,7 @@ macro_rules! statements {
 statements!(
     schema,
     fitness,
+    alive,
     acquire,
     take_over,
     acquire_all,
@@ -148,6 +149,11 @@ impl Arg {
         // PostgreSQL's last moment is in the year 294,276: what is beyond it is never over.
         const LAST: u64 = 9_000_000_000_000_000_000 / 1_000;
         Arg::Moment(SystemTime::UNIX_EPOCH + Duration::from_micros(micros.min(LAST)))
+    }
+
+    /// A number that fits, in practice.
+    pub(super) fn count(number: u64) -> Arg {
+        Arg::Number(i64::try_from(number).unwrap_or(i64::MAX))
     }
 
     pub(super) fn micros(duration: Duration) -> Arg {

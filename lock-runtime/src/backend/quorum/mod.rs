@@ -8,6 +8,7 @@
 //! | `request`, `vote` | what is asked of every node; an acquisition: majority, or undone at all nodes |
 //! | `handover` | a hold that changes hands at every node |
 //! | `broadcast` | release, renew, inspect, force: asked of all, answered by a majority |
+//! | `health` | which nodes answer, and count |
 //! | `listen` | waking by whichever node tells |
 //!
 //! Every node is asked in a task of its own, so that a slow one delays nobody and finishes what it began when the
@@ -16,6 +17,7 @@
 
 pub(crate) mod connect;
 mod handover;
+mod health;
 mod listen;
 mod node;
 
@@ -48,11 +50,12 @@ use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
 use crate::values::count::Count;
 use crate::values::error::StoreError;
+use crate::values::health::Checkup;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
+use crate::values::refusal::ShutdownCause;
+use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
-
-const GONE: &str = "the runtime that built the lock manager is gone";
 
 /// Releases that are repeated in the background at once. Beyond it, leases end what is left at nodes that are away.
 const MOST_ERRANDS: usize = 1024;
@@ -261,12 +264,16 @@ impl Backend for QuorumBackend {
         Box::pin(broadcast::inspect(&self.inner, key, timeout))
     }
 
-    fn name(&self) -> &'static str {
-        "quorum"
+    fn store(&self) -> StoreKind {
+        StoreKind::Quorum
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
         Some(self)
+    }
+
+    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+        Box::pin(health::ask(&self.inner, timeout))
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
@@ -335,7 +342,7 @@ impl Errand {
 
 /// What a node that has not answered is taken for when nobody is left to ask it.
 fn gone() -> Fault {
-    Fault::Closed(GONE)
+    Fault::Closed(ShutdownCause::RuntimeEnded)
 }
 
 fn not_done(why: impl Into<String>) -> Fault {

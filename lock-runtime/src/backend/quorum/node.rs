@@ -22,6 +22,8 @@ pub(crate) struct Node {
     pub(super) shown: String,
     /// `None` for a store that cannot restart without ending this process.
     age: Option<Age>,
+    /// Since when it has been used.
+    pub(super) began: Moment,
     /// When it was first asked for a vote that it has not answered, nor any later one.
     asked_at: Mutex<Option<Moment>>,
 }
@@ -36,6 +38,7 @@ impl Node {
             backend,
             shown: shown.into(),
             age,
+            began: clock::now(),
             asked_at: Mutex::default(),
         }
     }

@@ -7,6 +7,7 @@ use crate::backend::Victim;
 use crate::backend::redis::connection::check::micros;
 use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::kinds::counters::{CountDown, ReadCounter};
+use crate::backend::redis::kinds::directory::Who;
 use crate::backend::redis::kinds::exclusive::{Acquire, Release};
 use crate::backend::redis::kinds::fair::{FairAcquire, FairRelease};
 use crate::backend::redis::kinds::operators::Inspect;
@@ -81,6 +82,7 @@ pub fn is_grant(reply: &Value, fenced: bool) -> bool {
     let _ = fair_release.read(reply.clone());
     let _ = count_down.read(reply.clone());
     let _ = inspect.read(reply.clone());
+    let _ = Who { client: key }.read(reply.clone());
     let _ = read_counter.read(reply.clone());
     let _ = read_renewals(2, reply.clone());
     let _ = slots::read(reply, "host:1");

@@ -34,6 +34,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 pub(crate) use self::connection::connect::Settings;
+pub(crate) use self::connection::dial_options::DialOptions;
 use self::connection::link::Live;
 pub(crate) use self::connection::target::Target;
 use self::kinds::{acquire, acquire_all, counters, exclusive, fair, permits, read_write};
@@ -41,15 +42,17 @@ use self::pubsub::topics::Topics;
 pub(crate) use self::replicas::Replicated;
 use self::router::Nodes;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Fault, HandOff, HandedOver, HoldRef,
-    Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, Fault, HandOff,
+    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
 use crate::values::clock::{self, Moment};
 use crate::values::count::Count;
 use crate::values::error::LockError;
+use crate::values::health::Checkup;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
+use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
 
 /// On which the victims of forced releases are named, those of all namespaces: managers with different namespaces may
@@ -106,7 +109,7 @@ impl Inner {
             Kind::Mutex | Kind::Fenced => {
                 exclusive::release(self, live, hold_ref, now, deadline).await
             }
-            Kind::Permits => permits::release(self, live, hold_ref, now, deadline).await,
+            Kind::Semaphore => permits::release(self, live, hold_ref, now, deadline).await,
             Kind::Fair => fair::release(self, live, hold_ref, now, deadline).await,
             Kind::Read | Kind::Write => {
                 read_write::release(self, live, hold_ref, now, deadline).await
@@ -155,8 +158,8 @@ impl Backend for RedisBackend {
         Box::pin(self.inner.inspect(key, timeout))
     }
 
-    fn name(&self) -> &'static str {
-        "redis"
+    fn store(&self) -> StoreKind {
+        StoreKind::Redis
     }
 
     fn kinds(&self) -> &'static [Kind] {
@@ -181,6 +184,14 @@ impl Backend for RedisBackend {
 
     fn counters(&self) -> Option<&dyn Counters> {
         Some(self)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        Some(self)
+    }
+
+    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+        Box::pin(self.inner.health(timeout))
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
@@ -228,7 +239,7 @@ impl HandOff for RedisBackend {
                     exclusive::hand_over(&self.inner, from, to, spare).await
                 }
                 // Nobody owns the turn at a semaphore, so nobody hands it over.
-                Kind::Permits => Ok(HandedOver::NotHeld),
+                Kind::Semaphore => Ok(HandedOver::NotHeld),
                 // Its heir is the first in the store's queue.
                 Kind::Fair => Ok(HandedOver::NotHeld),
             }
@@ -270,7 +281,7 @@ enum GaveBack {
 fn channel(key: &Key) -> String {
     match key.kind() {
         Kind::Mutex | Kind::Fenced | Kind::Fair => key.prefixed("redisson_lock__channel"),
-        Kind::Permits => counters::channel_of_permits(key),
+        Kind::Semaphore => counters::channel_of_permits(key),
         Kind::Read | Kind::Write => key.prefixed("redisson_rwlock"),
     }
 }

@@ -208,7 +208,9 @@ impl Inner {
         let Nodes::One(link) = &self.nodes else {
             return Ok(());
         };
-        let asked = sentinels.resolve(deadline.remaining()).await;
+        let asked = sentinels
+            .resolve(self.target.dial_options(), deadline.remaining())
+            .await;
         let same_connection = match (&from, link.live()) {
             (Some(from), Some(live)) => from.is_one_with(&live),
             _ => false,

@@ -4,6 +4,7 @@
 
 mod mutex_store;
 
+use crate::TryAcquire;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -55,7 +56,10 @@ async fn tokens_rise_and_busy_locks_are_refused_or_waited_for() {
     let (locks, other) = (manager(&table), manager(&table));
     let guard = locks.mutex("k").acquire().await.unwrap();
     let first = guard.fencing_token().unwrap();
-    assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        other.mutex("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     let refused = other.mutex("k").wait(SECOND).acquire().await;
     assert!(
         matches!(refused, Err(LockError::Busy { .. })),
@@ -79,8 +83,14 @@ async fn a_hold_is_renewed_while_it_lives_and_a_fixed_lease_ends() {
     assert_eq!(fixed.lost().wait().await, LostReason::Expired);
     tokio::time::sleep(60 * SECOND).await;
     assert!(held.is_held());
-    assert!(other.mutex("a").try_acquire().await.unwrap().is_none());
-    assert!(other.mutex("b").try_acquire().await.unwrap().is_some());
+    assert!(matches!(
+        other.mutex("a").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
+    assert!(matches!(
+        other.mutex("b").try_acquire().await.unwrap(),
+        TryAcquire::Acquired(_)
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +112,7 @@ async fn a_request_that_is_dropped_unpolled_has_done_nothing() {
     let (locks, other) = (manager(&table), manager(&table));
     drop(locks.mutex("k").acquire());
     let guard = other.mutex("k").try_acquire().await.unwrap();
-    assert!(guard.is_some());
+    assert!(matches!(guard, TryAcquire::Acquired(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,12 +120,15 @@ async fn nested_requests_and_sets_of_locks_need_nothing_of_the_store() {
     let locks = manager(&Arc::default());
     let nested = locks.mutex("k").run(async |_| {
         let inner = locks.mutex("k").try_acquire().await.unwrap();
-        inner.is_some()
+        matches!(inner, TryAcquire::Acquired(_))
     });
     assert!(nested.await.unwrap());
     let set = locks.multi([locks.mutex("a"), locks.mutex("b")]);
     let guard = set.acquire().await.unwrap();
-    assert!(locks.mutex("b").try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        locks.mutex("b").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     guard.release().await.unwrap();
     locks.shutdown().await;
 }
@@ -143,6 +156,6 @@ async fn kinds_that_a_store_lacks_are_refused_by_its_name_and_theirs() {
     for (answer, what) in refused {
         let error = answer.unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
-        assert!(error.contains("the test store"), "{error}");
+        assert!(error.contains("the memory store"), "{error}");
     }
 }

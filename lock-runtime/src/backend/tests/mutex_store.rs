@@ -17,6 +17,7 @@ use crate::values::fence::FencingToken;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::LockMode;
+use crate::values::store::StoreKind;
 
 /// What the store knows. Clones of the `Arc` are the same store, for several managers.
 #[derive(Default)]
@@ -153,13 +154,14 @@ impl Backend for MutexStore {
                 left: Some(row.left()),
                 available: None,
                 queued: 0,
+                first_waiters: Vec::new(),
                 readers: 0,
             })
         })
     }
 
-    fn name(&self) -> &'static str {
-        "test"
+    fn store(&self) -> StoreKind {
+        StoreKind::Memory
     }
 }
 

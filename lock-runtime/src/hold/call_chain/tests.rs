@@ -25,6 +25,7 @@ fn hold() -> Arc<Hold> {
         HolderIds::new().fresh(),
         hold_options(),
         granted,
+        Arc::default(),
     )
 }
 

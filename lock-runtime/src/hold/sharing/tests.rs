@@ -41,6 +41,7 @@ fn hold(kind: Kind, renewed: bool) -> Arc<Hold> {
         holder,
         options(LEASE, renewed),
         granted,
+        Arc::default(),
     )
 }
 

@@ -1,5 +1,6 @@
 //! Who gets the lock without the store, and who does not. Time is paused.
 
+use crate::TryAcquire;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -113,15 +114,10 @@ async fn the_lock_goes_from_waiter_to_waiter_without_the_store_in_the_order_in_w
         guard.release().await.unwrap();
         guard = now(&mut next).await;
         assert!(guard.is_held() && guard.fencing_token() > token);
-        assert!(
-            scene
-                .other
-                .mutex("k")
-                .try_acquire()
-                .await
-                .unwrap()
-                .is_none()
-        );
+        assert!(matches!(
+            scene.other.mutex("k").try_acquire().await.unwrap(),
+            TryAcquire::Busy { .. }
+        ));
         advance(10 * MICRO).await;
     }
     scene.switch.set(Mode::Up);
@@ -360,18 +356,13 @@ async fn a_write_that_became_a_read_is_given_back_to_the_store() {
     guard.release().await.unwrap();
     let mut guard = now(&mut next).await;
     guard.downgrade().await.unwrap();
-    assert!(
-        scene
-            .other
-            .write("k")
-            .try_acquire()
-            .await
-            .unwrap()
-            .is_none()
-    );
+    assert!(matches!(
+        scene.other.write("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     guard.release().await.unwrap();
     let guard = scene.other.write("k").try_acquire().await.unwrap();
-    assert!(guard.is_some());
+    assert!(matches!(guard, TryAcquire::Acquired(_)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -42,7 +42,14 @@ fn hold(ids: &HolderIds, kind: Kind) -> Arc<Hold> {
         token: None,
         sent_at: clock::now(),
     };
-    Hold::new(Arc::new(key), None, ids.fresh(), hold_options, granted)
+    Hold::new(
+        Arc::new(key),
+        None,
+        ids.fresh(),
+        hold_options,
+        granted,
+        Arc::default(),
+    )
 }
 
 fn watched(watch: &Watch, ids: &HolderIds, kind: Kind) -> Arc<Hold> {
@@ -56,7 +63,7 @@ fn force(watch: &Watch, hold: &Hold) {
     // The test's own hash does not count.
     HASHED.with(|hashed| hashed.set(hashed.get() - 1));
     let aliases = match hold.key().kind() {
-        Kind::Permits | Kind::Read => [alias, [7; 16]].into(),
+        Kind::Semaphore | Kind::Read => [alias, [7; 16]].into(),
         _ => [alias].into(),
     };
     watch.hear(Event::ForceReleased(Victim::Aliases(Arc::new(aliases))));
@@ -65,7 +72,7 @@ fn force(watch: &Watch, hold: &Hold) {
 #[tokio::test]
 async fn five_thousand_victims_among_five_thousand_holds_cost_one_hash_each() {
     let (watch, ids) = (Watch::default(), HolderIds::new());
-    let kinds = [Kind::Mutex, Kind::Permits].into_iter().cycle();
+    let kinds = [Kind::Mutex, Kind::Semaphore].into_iter().cycle();
     let mut holds: Vec<_> = kinds
         .take(5_000)
         .map(|kind| watched(&watch, &ids, kind))

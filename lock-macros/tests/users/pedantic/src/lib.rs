@@ -214,6 +214,19 @@ pub async fn transfer(from: u64, to: u64) -> Result<u64, LockError> {
     Ok(from + to)
 }
 
+/// So many calls at a time.
+///
+/// # Errors
+/// If the lock is busy or lost.
+#[cfg_attr(
+    feature = "annotated",
+    distributed_lock(key = "exports", mode = semaphore(u64::from(places)))
+)]
+pub async fn export(places: u32) -> Result<u32, LockError> {
+    pause().await;
+    Ok(places)
+}
+
 /// The other answer.
 ///
 /// # Errors

@@ -38,7 +38,7 @@ pub(in crate::backend::postgres) async fn acquire(
         }
         let asked_at = clock::now();
         let Some(seen) = inner.look(key, asked_at, deadline).await? else {
-            if key.kind() == Kind::Permits {
+            if key.kind() == Kind::Semaphore {
                 return Err(Fault::NotSet);
             }
             make_row(inner, &request, deadline).await?;
@@ -114,7 +114,7 @@ async fn take(
         }
         Kind::Read => &statements.read,
         Kind::Fair => &statements.take_turn,
-        Kind::Permits => {
+        Kind::Semaphore => {
             args.push(Arg::Number(permits.into()));
             &statements.acquire_permits
         }
@@ -145,7 +145,7 @@ fn granted(
 ) -> Result<Granted, Fault> {
     let kind = request.hold_ref.key.kind();
     let token = match kind {
-        Kind::Read | Kind::Permits => None,
+        Kind::Read | Kind::Semaphore => None,
         Kind::Fenced => Some(faults::number(row, 1)?),
         Kind::Mutex | Kind::Fair | Kind::Write => Some(faults::number(row, 0)?),
     };

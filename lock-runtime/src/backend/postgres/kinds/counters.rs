@@ -10,7 +10,7 @@ use crate::backend::postgres::listen::{Listener, topic};
 use crate::backend::postgres::pool::Purpose;
 use crate::backend::postgres::statements::Arg;
 use crate::backend::postgres::{Inner, PostgresBackend, faults};
-use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
+use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::values::clock;
 use crate::values::key::Key;
 
@@ -20,10 +20,6 @@ fn kind_of(counter: CounterRef<'_>) -> &'static str {
         CounterKind::Semaphore => "semaphore",
         CounterKind::Latch => "latch",
     }
-}
-
-fn number(value: u64) -> Arg {
-    Arg::Number(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
 impl Inner {
@@ -44,7 +40,7 @@ impl Inner {
     async fn counter(
         &self,
         key: &Key,
-        wanted: &str,
+        asked: CounterKind,
         timeout: Duration,
     ) -> Result<Option<Seen>, Fault> {
         let now = clock::now();
@@ -55,7 +51,7 @@ impl Inner {
             return Ok(Some(seen));
         }
         match seen.holder.is_some() || seen.shares > 0 {
-            true => Err(seen.is_no(key, wanted)),
+            true => Err(seen.is_not(key, Asked::Counter(asked))),
             false => Ok(None),
         }
     }
@@ -76,16 +72,6 @@ impl Inner {
     }
 }
 
-const A_SEMAPHORE: &str = "a semaphore";
-
-/// What the caller calls it.
-fn wanted(counter: CounterRef<'_>) -> &'static str {
-    match counter.kind {
-        CounterKind::Semaphore => A_SEMAPHORE,
-        CounterKind::Latch => "a latch",
-    }
-}
-
 impl Counters for PostgresBackend {
     fn set<'a>(
         &'a self,
@@ -98,14 +84,14 @@ impl Counters for PostgresBackend {
             let args = vec![
                 Arg::text(key.raw()),
                 Arg::text(kind_of(counter)),
-                number(value),
+                Arg::count(value),
                 Arg::text(&topic),
             ];
             let set = inner
                 .count(&inner.statements.set_counter, args, timeout)
                 .await?;
             if set.is_none() {
-                inner.counter(key, wanted(counter), timeout).await?;
+                inner.counter(key, counter.kind, timeout).await?;
             }
             Ok(set.is_some())
         })
@@ -114,12 +100,12 @@ impl Counters for PostgresBackend {
     fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()> {
         Box::pin(async move {
             let (inner, topic) = (&self.inner, topic(key));
-            let args = vec![Arg::text(key.raw()), number(permits), Arg::text(&topic)];
+            let args = vec![Arg::text(key.raw()), Arg::count(permits), Arg::text(&topic)];
             let set = inner
                 .count(&inner.statements.limit_counter, args, timeout)
                 .await?;
             if set.is_none() {
-                inner.counter(key, A_SEMAPHORE, timeout).await?;
+                inner.counter(key, CounterKind::Semaphore, timeout).await?;
             }
             Ok(())
         })
@@ -128,7 +114,7 @@ impl Counters for PostgresBackend {
     fn read<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, Option<i64>> {
         Box::pin(async move {
             let inner = &self.inner;
-            let seen = inner.counter(counter.key, wanted(counter), timeout).await?;
+            let seen = inner.counter(counter.key, counter.kind, timeout).await?;
             // Those who wait for a latch only look at it.
             if let (CounterKind::Latch, Some(seen)) = (counter.kind, &seen) {
                 inner.wait_for_counter(counter.key, seen, timeout).await?;
@@ -151,7 +137,7 @@ impl Counters for PostgresBackend {
             {
                 Some(_) => Ok(()),
                 None => {
-                    inner.counter(key, A_SEMAPHORE, timeout).await?;
+                    inner.counter(key, CounterKind::Semaphore, timeout).await?;
                     Err(Fault::NotSet)
                 }
             }
@@ -169,7 +155,7 @@ impl Counters for PostgresBackend {
             {
                 return Ok(true);
             }
-            let seen = inner.counter(key, A_SEMAPHORE, timeout).await?;
+            let seen = inner.counter(key, CounterKind::Semaphore, timeout).await?;
             let seen = seen.ok_or(Fault::NotSet)?;
             inner.wait_for_counter(key, &seen, timeout).await?;
             Ok(false)
@@ -186,7 +172,7 @@ impl Counters for PostgresBackend {
             {
                 Some(row) => faults::number(&row, 0),
                 None => {
-                    inner.counter(key, "a latch", timeout).await?;
+                    inner.counter(key, CounterKind::Latch, timeout).await?;
                     Ok(0)
                 }
             }
@@ -205,7 +191,7 @@ impl Counters for PostgresBackend {
                 .count(&inner.statements.delete_counter, args, timeout)
                 .await?;
             if deleted.is_none() {
-                inner.counter(key, wanted(counter), timeout).await?;
+                inner.counter(key, counter.kind, timeout).await?;
             }
             Ok(deleted.is_some())
         })

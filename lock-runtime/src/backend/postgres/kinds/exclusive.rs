@@ -26,15 +26,14 @@ pub(in crate::backend::postgres) async fn hand_over(
         Kind::Fenced => spare + 1,
         _ => 0,
     };
-    let number = |number: u64| Arg::Number(i64::try_from(number).unwrap_or(i64::MAX));
     let args = vec![
         Arg::text(key.raw()),
         Arg::text(&from),
         Arg::text(&next),
         Arg::micros(to.ttl.duration()),
         Arg::moment(inner.clock.not_after(now, deadline)),
-        number(spare),
-        number(counts),
+        Arg::count(spare),
+        Arg::count(counts),
     ];
     let statement = &inner.statements.hand_over;
     let Answer { rows, sent_at } = inner

@@ -9,6 +9,7 @@ use crate::backend::postgres::pool::Purpose;
 use crate::backend::postgres::statements::Arg;
 use crate::backend::{Fault, Snapshot};
 use crate::values::clock;
+use crate::values::health::{Checkup, NodeHealth};
 use crate::values::key::Key;
 use crate::values::kind::LockMode;
 
@@ -32,6 +33,7 @@ fn snapshot(seen: Seen) -> Option<Snapshot> {
         left: None,
         available: None,
         queued: seen.queued,
+        first_waiters: seen.first_waiters,
         readers: 0,
     };
     if let Some(permits) = seen.permits {
@@ -79,4 +81,25 @@ pub(in crate::backend::postgres) async fn force_release(
     let (statement, until) = (&inner.statements.force_release, (now + timeout).into());
     let answer = inner.pool.call(Purpose::Other, statement, args, now, until);
     Ok(!answer.await?.rows.is_empty())
+}
+
+/// Asks the server for a sign of life.
+pub(in crate::backend::postgres) async fn health(inner: &Arc<Inner>, timeout: Duration) -> Checkup {
+    let now = clock::now();
+    let (statement, until) = (&inner.statements.alive, (now + timeout).into());
+    let asked = inner
+        .pool
+        .call(Purpose::Other, statement, Vec::new(), now, until);
+    let answer = asked.await;
+    let since = inner.standing.note(answer.is_ok()).wall();
+    let answer = answer.map(|answer| answer.sent_at.elapsed());
+    let node = NodeHealth::new(
+        inner.target.shown(),
+        since,
+        answer.map_err(|fault| fault.to_string()),
+    );
+    Checkup {
+        nodes: vec![node],
+        majority: false,
+    }
 }

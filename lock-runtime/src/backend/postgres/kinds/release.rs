@@ -24,7 +24,7 @@ pub(in crate::backend::postgres) async fn release(
             let args = vec![Arg::text(key.raw()), Arg::text(&holder)];
             is_done(inner, &inner.statements.leave_queue, args, deadline).await
         }
-        Kind::Permits => shared(inner, hold_ref, deadline).await,
+        Kind::Semaphore => shared(inner, hold_ref, deadline).await,
         // A write may have become a read, and the news of it may be under way.
         Kind::Write => match alone(inner, hold_ref, deadline).await? {
             Released::Done => Ok(Released::Done),

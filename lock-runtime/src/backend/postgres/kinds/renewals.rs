@@ -25,7 +25,7 @@ enum By {
 fn way_of(renewal: &Renewal) -> By {
     match (renewal.ttl, renewal.key.kind()) {
         (None, _) => By::Look,
-        (_, Kind::Read | Kind::Permits) => By::Share,
+        (_, Kind::Read | Kind::Semaphore) => By::Share,
         (_, Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write) => By::Alone,
     }
 }

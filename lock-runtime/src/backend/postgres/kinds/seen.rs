@@ -8,7 +8,7 @@ use crate::backend::postgres::Inner;
 use crate::backend::postgres::faults;
 use crate::backend::postgres::pool::Purpose;
 use crate::backend::postgres::statements::Arg;
-use crate::backend::{AcquireRequest, Fault};
+use crate::backend::{AcquireRequest, Asked, FIRST_WAITERS, Fault, Found, clash};
 use crate::values::clock::Moment;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
@@ -34,6 +34,8 @@ pub(super) struct Seen {
     /// Whether releases are notified for a while.
     pub(super) waited: bool,
     pub(super) queued: u64,
+    /// The holders of the first of them.
+    pub(super) first_waiters: Vec<String>,
     /// µs, by the server's clock.
     pub(super) now: u64,
 }
@@ -46,7 +48,10 @@ impl Inner {
         now: Moment,
         deadline: Moment,
     ) -> Result<Option<Seen>, Fault> {
-        let (look, args) = (&self.statements.look, vec![Arg::text(key.raw())]);
+        let (look, args) = (
+            &self.statements.look,
+            vec![Arg::text(key.raw()), Arg::count(FIRST_WAITERS as u64)],
+        );
         let answer = self
             .pool
             .call(Purpose::Other, look, args, now, deadline.into())
@@ -82,7 +87,8 @@ fn read(row: &Row) -> Result<Seen, Fault> {
             writer_left: micros(9)?,
             waited: row.try_get(10)?,
             queued: count(11)?,
-            now: count(12)?,
+            first_waiters: row.try_get::<_, Option<_>>(12)?.unwrap_or_default(),
+            now: count(13)?,
         })
     };
     seen().map_err(|error| faults::unreadable(&error))
@@ -104,18 +110,18 @@ impl Seen {
     pub(super) fn blocks(&self, request: &AcquireRequest<'_>) -> Result<Blocked, Fault> {
         let key = request.hold_ref.key;
         let wants = key.kind();
-        if wants == Kind::Permits {
+        if wants == Kind::Semaphore {
             return self.blocks_permits(request);
         }
         if self.permits.is_some() {
-            return Err(self.is_not(key, wants));
+            return Err(self.is_not(key, Asked::Lock(wants)));
         }
         let shared = matches!(wants, Kind::Read | Kind::Write);
         let is_shared = self.kind == READ_WRITE;
         if self.holder.is_some() {
             return match shared == is_shared {
                 true => Ok(Blocked::For(self.left)),
-                false => Err(self.is_not(key, wants)),
+                false => Err(self.is_not(key, Asked::Lock(wants))),
             };
         }
         if self.shares > 0 {
@@ -124,7 +130,7 @@ impl Seen {
                 // What keeps a reader out is a writer that waits.
                 Kind::Read => Ok(self.writer_left.map_or(Blocked::No, Blocked::For)),
                 Kind::Write => Ok(Blocked::ByReaders(left)),
-                _ => Err(self.is_not(key, wants)),
+                _ => Err(self.is_not(key, Asked::Lock(wants))),
             };
         }
         match (wants, self.writer_left) {
@@ -137,7 +143,7 @@ impl Seen {
         let key = request.hold_ref.key;
         let Some(all) = self.permits else {
             return match self.holder.is_some() || self.shares > 0 {
-                true => Err(self.is_not(key, Kind::Permits)),
+                true => Err(self.is_not(key, Asked::Lock(Kind::Semaphore))),
                 false => Err(Fault::NotSet),
             };
         };
@@ -152,24 +158,14 @@ impl Seen {
     }
 
     /// The fault of a name that is used for something else.
-    pub(super) fn is_not(&self, key: &Key, wants: Kind) -> Fault {
-        self.is_no(key, wants.singular())
-    }
-
-    pub(super) fn is_no(&self, key: &Key, wanted: &str) -> Fault {
-        Fault::Foreign {
-            key: key.raw().to_owned(),
-            why: format!("it is {}; you asked for {wanted}", self.what()),
-        }
-    }
-
-    fn what(&self) -> &'static str {
-        match (&*self.kind, self.permits) {
-            ("latch", _) => "a latch",
-            (_, Some(_)) => "a semaphore",
-            (READ_WRITE, _) => "a read/write lock",
-            _ => "a mutex",
-        }
+    pub(super) fn is_not(&self, key: &Key, asked: Asked) -> Fault {
+        let found = match self.permits {
+            Some(_) if self.units > 0 => Found::Semaphore,
+            Some(_) => Found::Counter,
+            None if self.kind == READ_WRITE => Found::ReadWrite,
+            None => Found::Exclusive,
+        };
+        clash(key, found, asked)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::options::Options;
+use crate::values::store::StoreKind;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Mode {
@@ -183,6 +184,10 @@ impl Drop for Undo<'_> {
 }
 
 impl Backend for Flaky {
+    fn store(&self) -> StoreKind {
+        self.store.store()
+    }
+
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
         self.switch.acquires.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {

@@ -1,5 +1,6 @@
 //! Who holds, and for how long: a majority decides.
 
+use crate::TryAcquire;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -18,10 +19,20 @@ async fn a_hold_is_at_every_node_and_excludes_others() {
     let guard = locks.mutex("k").acquire().await.unwrap();
     assert_eq!(rig.held(), [1; 5]);
     assert_eq!(guard.fencing_token(), None);
-    assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        other.mutex("k").try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     guard.release().await.unwrap();
     rig.becomes_clean().await;
-    drop(other.mutex("k").try_acquire().await.unwrap().unwrap());
+    drop(
+        other
+            .mutex("k")
+            .try_acquire()
+            .await
+            .unwrap()
+            .expect("it is free"),
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +113,7 @@ async fn a_node_that_restarted_empty_has_no_vote_for_the_longest_lease() {
     rig.restarts_empty(1);
     rig.switches[2].set(Mode::Up);
     let refused = other.mutex("k").try_acquire().await.unwrap();
-    assert!(refused.is_none() && guard.is_held());
+    assert!(matches!(refused, TryAcquire::Busy { .. }) && guard.is_held());
     let busy = other.mutex("k").wait(2 * LEASE).acquire().await;
     assert!(
         guard.remaining() == Duration::ZERO,
@@ -145,7 +156,10 @@ async fn several_locks_are_taken_at_a_majority_or_nowhere() {
     let (locks, other) = (rig.manager(), rig.manager());
     let both = || [other.mutex("a"), other.mutex("b")];
     let guard = locks.mutex("b").acquire().await.unwrap();
-    assert!(other.multi(both()).try_acquire().await.unwrap().is_none());
+    assert!(matches!(
+        other.multi(both()).try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    ));
     guard.release().await.unwrap();
     rig.becomes_clean().await;
     let guard = other.multi(both()).acquire().await.unwrap();

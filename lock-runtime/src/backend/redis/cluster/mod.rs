@@ -7,6 +7,7 @@
 //! | `redirect` | MOVED, ASK, TRYAGAIN, CLUSTERDOWN |
 //! | `table` | slot → node, and the nodes that are known |
 //! | `refresh` | keeping the table true |
+//! | `health` | which masters answer |
 //! | `renew` | renewals by slot |
 //! | `wait_connections` | by which a node's replicas are asked |
 //! | `subscriptions`, `node_subscriber`, `pubsub_connection` | who listens where; the channels of one node; one pub/sub connection |
@@ -14,6 +15,7 @@
 //! The client's own cluster connection sends a request up to sixteen times, on connections of its choice. Here a
 //! request is sent once, on a known connection; only after a definite "not executed" does it go elsewhere.
 
+mod health;
 pub(crate) mod node_subscriber;
 pub(crate) mod pubsub_connection;
 pub(crate) mod redirect;
@@ -37,12 +39,13 @@ pub(super) use self::url::{Seeds, parse};
 use super::Settings;
 use super::sentinel::Address;
 use crate::backend::Fault;
-use crate::backend::kit::CLOSED;
 use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::kit::standing::Standing;
 pub(super) use crate::backend::redis::cluster::redirect::Redirect;
 use crate::backend::redis::cluster::redirect::RedirectKind;
 pub(super) use crate::backend::redis::cluster::subscriptions::Subscriptions;
 use crate::backend::redis::connection::check::Check;
+use crate::backend::redis::connection::dial_options::DialOptions;
 use crate::backend::redis::connection::link::{Link, Live};
 use crate::backend::redis::connection::opened::Opened;
 use crate::backend::redis::connection::supervisor::{Member, Supervisor};
@@ -52,6 +55,7 @@ use crate::values::channels::ClusterChannels;
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, StoreError};
 use crate::values::key;
+use crate::values::refusal::ShutdownCause;
 
 /// So many nodes may send a request on before there is a pause: two that name each other would keep it busy.
 const HOPS_AT_ONCE: u32 = 3;
@@ -60,9 +64,12 @@ const HOPS_AT_ONCE: u32 = 3;
 pub(super) struct Cluster {
     seeds: Arc<Seeds>,
     shown: String,
+    dial_options: Arc<DialOptions>,
     settings: Settings,
     handle: Handle,
     table: Table,
+    /// Since when every slot has had a node.
+    covered: Standing,
     /// Signalled by callers that have reason to doubt the table.
     doubt: Arc<Notify>,
     closed: watch::Receiver<bool>,
@@ -71,17 +78,19 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) fn new(
         seeds: Arc<Seeds>,
-        shown: &str,
+        target: &Target,
         settings: Settings,
         handle: Handle,
         closed: watch::Receiver<bool>,
     ) -> Arc<Cluster> {
         Arc::new(Cluster {
             seeds,
-            shown: shown.to_owned(),
+            shown: target.shown().to_owned(),
+            dial_options: target.dial_options().clone(),
             settings,
             handle,
             table: Table::new(),
+            covered: Standing::default(),
             doubt: Arc::default(),
             closed,
         })
@@ -147,6 +156,7 @@ impl Cluster {
             clock,
             suspicion: Arc::default(),
             answers: Arc::default(),
+            standing: Arc::default(),
             closed: self.closed.clone(),
             member: Some(Member {
                 address: node.address.clone(),
@@ -158,7 +168,8 @@ impl Cluster {
     }
 
     fn target(&self, address: &Address) -> Target {
-        Target::node(self.seeds.info(address), address, self.seeds.tls)
+        let info = self.seeds.info(address);
+        Target::node(info, address, self.seeds.tls, self.dial_options.clone())
     }
 
     /// Of one node, with a key of one of its slots.
@@ -368,5 +379,5 @@ fn pause(hops: u32) -> Duration {
 
 /// Ends a wait for a cluster that was closed.
 fn closed() -> Fault {
-    Fault::Closed(CLOSED)
+    Fault::Closed(ShutdownCause::Shutdown)
 }

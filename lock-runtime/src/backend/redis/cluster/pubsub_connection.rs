@@ -16,6 +16,7 @@ use tokio::sync::{Notify, watch};
 
 use super::super::CONTROL;
 use crate::backend::redis::connection::dial;
+use crate::backend::redis::connection::relogin::Relogin;
 use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::pubsub::subscribe::{deliver, within};
 use crate::backend::redis::pubsub::topics::Topics;
@@ -28,6 +29,7 @@ const ATTEMPTS: usize = 5;
 
 pub(super) struct PubsubConnection {
     pub(super) connection: MultiplexedConnection,
+    _relogin: Option<Relogin>,
     timeout: Duration,
     /// Numbers the batches.
     batches: u64,
@@ -98,6 +100,7 @@ impl PubsubConnection {
         let dialed = dial::open(target, timeout, on_push).await?;
         Ok(PubsubConnection {
             connection: dialed.connection,
+            _relogin: dialed.relogin,
             timeout,
             batches: 0,
             heard,

@@ -12,6 +12,7 @@ use super::slots::{self, Before, View};
 use super::{Cluster, closed};
 use crate::backend::Fault;
 use crate::backend::redis::connection::dial;
+use crate::backend::redis::connection::refused::refused;
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
 use crate::values::backoff::jittered;
@@ -62,6 +63,7 @@ impl Cluster {
             failing = refreshed.is_err();
             self.table
                 .is_refused(refreshed.err().filter(|fault| !fault.is_passing()));
+            self.covered.note(self.table.homeless() == 0);
             let troubles = self.table.troubles();
             let found = Some((failing, troubles, self.table.version()));
             if std::mem::replace(&mut state, found) != found {
@@ -176,7 +178,7 @@ impl Cluster {
         let question = redis::cmd("CLUSTER").arg("SLOTS").take();
         let reply = match scripting::send(&mut connection, &question).await {
             Ok(reply) => reply,
-            Err(error) => return Err(of_refusal(faults::of_call(&error))),
+            Err(error) => return Err(of_refusal(address, faults::of_call(&error))),
         };
         read(&reply, address)
     }
@@ -216,13 +218,15 @@ fn read(reply: &Value, address: &str) -> Result<View, Fault> {
 }
 
 /// A server that is in no cluster will not be in one by waiting.
-fn of_refusal(fault: Fault) -> Fault {
+fn of_refusal(address: &str, fault: Fault) -> Fault {
     match fault {
         Fault::NotDone(source) if source.to_string().contains("cluster support disabled") => {
-            Fault::Impossible("the server is no node of a cluster: use `redis://`".to_owned())
+            Fault::Impossible(format!(
+                "the server {address} is no node of a cluster: use `redis://`"
+            ))
         }
         Fault::Unknown(source) => Fault::NotDone(source),
-        fault => fault,
+        fault => refused(fault).at(address),
     }
 }
 

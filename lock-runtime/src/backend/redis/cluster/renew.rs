@@ -122,7 +122,7 @@ mod tests {
             renewal("{b}1", Kind::Mutex),
             renewal("{a}2", Kind::Write),
             renewal("{a}3", Kind::Read),
-            renewal("{a}4", Kind::Permits),
+            renewal("{a}4", Kind::Semaphore),
             renewal("{a}5", Kind::Fair),
         ];
         let mut parts = by_script(&batch, Key::slot);

@@ -12,6 +12,15 @@ use crate::values::key::SLOTS;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct View(Vec<(RangeInclusive<u16>, Address)>);
 
+impl View {
+    /// Whether one master has all slots that anybody has.
+    pub(in super::super) fn is_of_one_master(&self) -> bool {
+        let mut masters = self.0.iter().map(|(_, master)| master);
+        let first = masters.next();
+        masters.all(|master| Some(master) == first)
+    }
+}
+
 /// Reads an answer to CLUSTER SLOTS. `from` stands in for a node that does not know its own name.
 ///
 /// `None` if it is malformed, or names no master at all: a node that was just started or reset.

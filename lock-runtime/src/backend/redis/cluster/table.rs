@@ -171,6 +171,12 @@ impl Table {
         masters.into_values().cloned().collect()
     }
 
+    /// How many slots no node is known to have.
+    pub(super) fn homeless(&self) -> usize {
+        let known = self.known();
+        known.owners.iter().filter(|owner| owner.is_none()).count()
+    }
+
     /// Reasons to ask again soon: slots without a node, nodes that do not answer.
     pub(super) fn troubles(&self) -> usize {
         let known = self.known();

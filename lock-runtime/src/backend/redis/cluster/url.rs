@@ -1,11 +1,10 @@
 //! `redis-cluster://[user:password@]host[:port],…`.
 
-use redis::{
-    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
-};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 use super::super::sentinel::Address;
 use crate::backend::redis::connection::target::{invalid, tcp_settings};
+use crate::backend::redis::connection::url::{NO_FRAGMENT, host_and_port, login};
 use crate::values::error::LockError;
 
 const PORT: u16 = 6_379;
@@ -16,16 +15,14 @@ const EXAMPLE: &str = "the URL is malformed; it should look like \
 #[derive(Clone)]
 pub(crate) struct Seeds {
     pub(in super::super) hosts: Vec<Address>,
-    login: RedisConnectionInfo,
+    pub(in super::super) login: RedisConnectionInfo,
     pub(in super::super) tls: bool,
 }
 
 /// Reads what follows `redis-cluster://` or `rediss-cluster://`. The errors repeat no part that may be secret.
 pub(in super::super) fn parse(rest: &str, tls: bool) -> Result<Seeds, LockError> {
     if rest.contains('#') {
-        return Err(invalid(
-            "a URL takes no fragment; in particular, TLS certificates are always verified",
-        ));
+        return Err(invalid(NO_FRAGMENT));
     }
     if rest.contains('?') {
         return Err(invalid("the URL of a cluster takes no options"));
@@ -36,50 +33,30 @@ pub(in super::super) fn parse(rest: &str, tls: bool) -> Result<Seeds, LockError>
             "a cluster has only database 0: leave the database out of the URL",
         ));
     }
-    let (login, hosts) = match authority.rsplit_once('@') {
+    let (own_login, hosts) = match authority.rsplit_once('@') {
         // A login for each host would be read as a part of the first one's password.
         Some((login, _)) if login.contains('@') => {
             return Err(invalid(
                 "one login is for all nodes and stands before the first host; write an `@` in it as `%40`",
             ));
         }
-        Some((login, hosts)) => (format!("{login}@"), hosts),
-        None => (String::new(), authority),
+        Some((login, hosts)) => (Some(login), hosts),
+        None => (None, authority),
     };
     let mut seeds: Vec<Address> = Vec::new();
     for host in hosts.split(',') {
-        let address = host_and_port(host)?;
+        let (host, port) = host_and_port(host).ok_or_else(|| invalid(EXAMPLE))?;
+        let address = address(&host, port.unwrap_or(PORT));
         if !seeds.contains(&address) {
             seeds.push(address);
         }
     }
-    // The client's own parser decodes the login.
-    let node = redis::parse_redis_url(&format!("redis://{login}node/"))
-        .and_then(|url| url.into_connection_info().ok())
-        .ok_or_else(|| invalid(EXAMPLE))?;
-    let login = node
-        .redis_settings()
-        .clone()
-        .set_protocol(ProtocolVersion::RESP3)
-        .set_skip_set_lib_name();
+    let login = login(own_login, "").ok_or_else(|| invalid(EXAMPLE))?;
     Ok(Seeds {
         hosts: seeds,
         login,
         tls,
     })
-}
-
-fn host_and_port(text: &str) -> Result<Address, LockError> {
-    let url = redis::parse_redis_url(&format!("redis://{text}")).ok_or_else(|| invalid(EXAMPLE))?;
-    let port = url.port().unwrap_or(PORT);
-    let extra = !matches!(url.path(), "" | "/") || !url.username().is_empty();
-    match url.into_connection_info() {
-        Ok(info) if !extra && !text.is_empty() => match info.addr() {
-            ConnectionAddr::Tcp(host, _) => Ok(address(host, port)),
-            _ => Err(invalid(EXAMPLE)),
-        },
-        _ => Err(invalid(EXAMPLE)),
-    }
 }
 
 /// As nodes are named here, whatever names them.

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::kit::uptime::Uptime;
-use crate::backend::redis::cluster::Redirect;
+use crate::backend::redis::cluster::{Redirect, slots};
 use crate::backend::redis::connection::uptime;
 use crate::backend::redis::kinds::exclusive::{Acquire, HandOver, HandOverReply, Release, Renew};
 use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
@@ -20,7 +20,7 @@ use crate::backend::redis::scripting::{self, Manner, Script};
 use crate::backend::{Fault, Renewed};
 use crate::values::channels::ClusterChannels;
 use crate::values::clock;
-use crate::values::error::{LockError, StoreError};
+use crate::values::error::StoreError;
 use crate::values::fence::SPARE_TOKENS;
 use crate::values::holder::HolderIds;
 use crate::values::key::{self, Key};
@@ -46,30 +46,6 @@ pub(crate) struct Check {
     pub(crate) slot: Option<Box<dyn Fn() -> Option<u16> + Send + Sync>>,
 }
 
-/// Why a server may not keep locks, or not now.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    Config(String),
-    Fault(Fault),
-}
-
-impl Refusal {
-    /// For callers that come before the check could be made.
-    pub(crate) fn into_fault(self) -> Fault {
-        match self {
-            Refusal::Config(why) => Fault::Denied(StoreError::new(why)),
-            Refusal::Fault(fault) => fault,
-        }
-    }
-
-    pub(crate) fn into_error(self, server: &str) -> LockError {
-        match self {
-            Refusal::Config(why) => LockError::InvalidConfig { why },
-            Refusal::Fault(fault) => fault.into_error(server),
-        }
-    }
-}
-
 impl Check {
     /// On every new connection, before it is used.
     pub(crate) async fn look_at_birth(
@@ -86,7 +62,7 @@ impl Check {
         &self,
         connection: &MultiplexedConnection,
         clock: &ServerClock,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Fault> {
         let mut connection = connection.clone();
         self.ask_info(&mut connection).await?;
         let tag = match &self.slot {
@@ -99,12 +75,12 @@ impl Check {
         };
         match self.live_once(&mut connection, clock, tag).await {
             // The slot is just being moved: as above.
-            Err(Refusal::Fault(fault)) if Redirect::of(&fault).is_some() => Ok(()),
+            Err(fault) if self.slot.is_some() && Redirect::of(&fault).is_some() => Ok(()),
             checked => checked,
         }
     }
 
-    async fn ask_info(&self, connection: &mut MultiplexedConnection) -> Result<(), Refusal> {
+    async fn ask_info(&self, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
         let info = redis::cmd("INFO");
         let reply = match tokio::time::timeout(self.timeout, scripting::send(connection, &info))
             .await
@@ -120,35 +96,58 @@ impl Check {
                         );
                         Ok(())
                     }
-                    fault => Err(Refusal::Fault(fault)),
+                    fault => Err(fault),
                 };
             }
-            Err(_) => return Err(Refusal::Fault(self.no_answer("INFO"))),
+            Err(_) => return Err(self.no_answer("INFO")),
         };
         let text = match reply {
             Value::VerbatimString { text, .. } => text,
             Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            _ => return Err(Refusal::Fault(faults::malformed("INFO"))),
+            _ => return Err(faults::malformed("INFO")),
         };
-        self.judge(&InfoDict::new(&text))
+        let info = InfoDict::new(&text);
+        self.judge(&info)?;
+        if self.slot.is_none() && info.get::<u8>("cluster_enabled") == Some(1) {
+            self.is_whole_cluster(connection).await?;
+        }
+        Ok(())
     }
 
-    fn judge(&self, info: &InfoDict) -> Result<(), Refusal> {
+    /// Refuses a node of a cluster that has other masters, too, as if it were a server by itself: most keys are theirs.
+    async fn is_whole_cluster(&self, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
+        let question = redis::cmd("CLUSTER").arg("SLOTS").take();
+        let asked = tokio::time::timeout(self.timeout, scripting::send(connection, &question));
+        // Its address does not matter where all it can name is itself.
+        let view = match asked.await {
+            Ok(Ok(reply)) => slots::read(&reply, ":0"),
+            _ => None,
+        };
+        match view {
+            Some(view) if !view.is_of_one_master() => Err(Fault::Impossible(
+                "the server is a node of a Redis Cluster and has only a part of the keys: use `redis-cluster://`"
+                    .to_owned(),
+            )),
+            _ => {
+                tracing::warn!(
+                    "the lock store is a node of a Redis Cluster: only keys of its own slots can be locked; \
+                     use `redis-cluster://`"
+                );
+                Ok(())
+            }
+        }
+    }
+
+    fn judge(&self, info: &InfoDict) -> Result<(), Fault> {
         let version: String = info.get("redis_version").unwrap_or_default();
         let major = version
             .split('.')
             .next()
             .and_then(|major| major.parse::<u32>().ok());
         if major.is_some_and(|major| major < 7) {
-            return Err(Refusal::Config(format!(
+            return Err(Fault::Impossible(format!(
                 "the lock store is Redis {version}; 7.0 or newer is needed"
             )));
-        }
-        if self.slot.is_none() && info.get::<u8>("cluster_enabled") == Some(1) {
-            tracing::warn!(
-                "the lock store is a node of a Redis Cluster: only keys of its own slots can be locked; \
-                 use `redis-cluster://`"
-            );
         }
         let policy: String = info.get("maxmemory_policy").unwrap_or_default();
         if !policy.is_empty() && policy != "noeviction" {
@@ -157,7 +156,7 @@ impl Check {
                  and then two holders work at once; set it to `noeviction`"
             );
             if self.strict {
-                return Err(Refusal::Config(why));
+                return Err(Fault::Impossible(why));
             }
             tracing::warn!("{why}");
         }
@@ -170,11 +169,11 @@ impl Check {
         connection: &mut MultiplexedConnection,
         clock: &ServerClock,
         tag: u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Fault> {
         // A name of its own, in one slot for all: every check raises the same fence key.
         let name = LockName::from(format!("connect-check:{{{tag}}}:{}", Uuid::new_v4()));
         let key = Key::new(&self.namespace, &name, Kind::Mutex)
-            .map_err(|error| Refusal::Config(format!("the namespace cannot be used: {error}")))?;
+            .map_err(|error| Fault::Impossible(format!("the namespace cannot be used: {error}")))?;
         let (lock, fence) = (key.raw(), key.fence());
         let channel = crate::backend::redis::channel(&key);
         let ids = HolderIds::new();
@@ -197,7 +196,7 @@ impl Check {
             }
             AcquireReply::Stale { .. } => {
                 let why = "the lock store's clock jumped";
-                return Err(Refusal::Fault(Fault::NotDone(StoreError::new(why))));
+                return Err(Fault::NotDone(StoreError::new(why)));
             }
         }
         let renew = Renew {
@@ -254,7 +253,7 @@ impl Check {
         &self,
         connection: &mut MultiplexedConnection,
         script: &S,
-    ) -> Result<S::Reply, Refusal> {
+    ) -> Result<S::Reply, Fault> {
         let name = S::source().name;
         let manner = Manner {
             channels: self.channels,
@@ -266,10 +265,15 @@ impl Check {
             Ok(Err(Fault::Denied(source))) => {
                 Fault::Denied(StoreError::new(format!("the script `{name}`: {source}")))
             }
+            Ok(Err(fault)) if faults::is_demotion(&fault) => {
+                Fault::NotDone(StoreError::new(format!(
+                    "{fault} The server is a replica: connect to its master, or to its Sentinels (`redis-sentinel://`)"
+                )))
+            }
             Ok(Err(fault)) => fault,
             Err(_) => self.no_answer(name),
         };
-        Err(Refusal::Fault(fault))
+        Err(fault)
     }
 
     fn no_answer(&self, what: &str) -> Fault {
@@ -280,10 +284,10 @@ impl Check {
     }
 
     /// Nobody else knows the check's key.
-    fn senseless(&self, script: &str) -> Refusal {
-        Refusal::Fault(Fault::NotDone(StoreError::new(format!(
+    fn senseless(&self, script: &str) -> Fault {
+        Fault::NotDone(StoreError::new(format!(
             "the lock store did not keep a new lock until the script `{script}` asked for it"
-        ))))
+        )))
     }
 }
 
@@ -308,7 +312,7 @@ pub(crate) fn micros(reply: &Value) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn judged(strict: bool, info: &str) -> Result<(), Refusal> {
+    fn judged(strict: bool, info: &str) -> Result<(), Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
@@ -327,7 +331,7 @@ mod tests {
     #[test]
     fn versions_before_seven_are_refused_by_name() {
         let refused = judged(false, "redis_version:6.2.14\r\n");
-        assert!(matches!(refused, Err(Refusal::Config(why)) if why.contains("6.2.14")));
+        assert!(matches!(refused, Err(Fault::Impossible(why)) if why.contains("6.2.14")));
         assert!(judged(false, "redis_version:7.0.15\r\n").is_ok());
         assert!(judged(false, "redis_version:8.0.0\r\nvalkey_version:9.0.0\r\n").is_ok());
         assert!(judged(false, "").is_ok(), "a proxy that shows nothing");
@@ -339,7 +343,7 @@ mod tests {
             let info = format!("redis_version:7.2.0\r\nmaxmemory_policy:{policy}\r\n");
             assert!(judged(false, &info).is_ok());
             assert!(
-                matches!(judged(true, &info), Err(Refusal::Config(why)) if why.contains(policy))
+                matches!(judged(true, &info), Err(Fault::Impossible(why)) if why.contains(policy))
             );
         }
         assert!(judged(true, "maxmemory_policy:noeviction\r\n").is_ok());

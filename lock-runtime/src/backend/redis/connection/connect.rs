@@ -11,11 +11,10 @@ use super::check;
 use super::opened::Opened;
 use super::supervisor::Supervisor;
 use super::target::Target;
-use crate::backend::kit::GONE;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::kit::uptime::Uptime;
 use crate::backend::redis::cluster::{Cluster, Seeds, Subscriptions};
-use crate::backend::redis::pubsub::subscribe::Subscriber;
+use crate::backend::redis::pubsub::subscribe::{FirstTry, Subscriber};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::router::Nodes;
 use crate::backend::redis::{Inner, RedisBackend, sentinel};
@@ -24,6 +23,7 @@ use crate::values::channels::ClusterChannels;
 use crate::values::clock;
 use crate::values::error::{LockError, StoreError};
 use crate::values::options::Options;
+use crate::values::refusal::ShutdownCause;
 
 /// Connecting and checking, all in all.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);
@@ -110,12 +110,13 @@ impl RedisBackend {
             clock,
             suspicion: Arc::new(Notify::new()),
             answers: Arc::default(),
+            standing: Arc::default(),
             closed: closed.subscribe(),
             member: None,
         };
         let link = supervisor.start(first);
         let topics = Arc::new(Topics::default());
-        let (tried, mut first_try) = watch::channel(false);
+        let (tried, mut first_try) = watch::channel(FirstTry::UnderWay);
         let subscriber = Subscriber {
             target: target.clone(),
             topics: topics.clone(),
@@ -126,13 +127,19 @@ impl RedisBackend {
         };
         handle.spawn(subscriber.run());
         if let Some(sentinels) = target.sentinels() {
-            let (sentinels, timeout) = (sentinels.clone(), settings.call_timeout);
-            handle.spawn(sentinel::watch(sentinels, timeout, closed.subscribe()));
+            let (sentinels, options) = (sentinels.clone(), target.dial_options().clone());
+            let (timeout, closed) = (settings.call_timeout, closed.subscribe());
+            handle.spawn(sentinel::watch(sentinels, options, timeout, closed));
         }
         if !settings.lazy {
-            // So that a forced release right after the first acquire is heard. Not needed to hold locks.
-            let tried = first_try.wait_for(|tried| *tried);
-            let _ = tokio::time::timeout(settings.call_timeout, tried).await;
+            // So that a forced release right after the first acquire is heard. A connection and SUBSCRIBE, each in its
+            // own time. Not needed to hold locks: only what would fail again and again is refused.
+            let tried = first_try.wait_for(|tried| !matches!(tried, FirstTry::UnderWay));
+            if let Ok(Ok(tried)) = tokio::time::timeout(settings.call_timeout * 2, tried).await
+                && let FirstTry::NoPubSub(fault) = &*tried
+            {
+                return Err(fault.clone().into_error(target.shown()));
+            }
         }
         let inner = Arc::new(Inner {
             target,
@@ -155,13 +162,7 @@ impl RedisBackend {
     ) -> Result<Arc<RedisBackend>, LockError> {
         let closed = watch::Sender::new(false);
         let (call_timeout, lazy) = (settings.call_timeout, settings.lazy);
-        let cluster = Cluster::new(
-            seeds,
-            target.shown(),
-            settings,
-            handle.clone(),
-            closed.subscribe(),
-        );
+        let cluster = Cluster::new(seeds, &target, settings, handle.clone(), closed.subscribe());
         if !lazy {
             // On the runtime of the handle, as above.
             let until = clock::now() + CONNECT.mul_f64(0.9);
@@ -204,7 +205,7 @@ async fn in_time<T>(
     let stop = opening.abort_handle();
     match tokio::time::timeout(CONNECT, opening).await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(_)) => Err(Fault::Closed(GONE).into_error(server)),
+        Ok(Err(_)) => Err(Fault::Closed(ShutdownCause::RuntimeEnded).into_error(server)),
         Err(_) => {
             stop.abort();
             let fault = Fault::NotDone(StoreError::new(format!("no answer in {CONNECT:?}")));

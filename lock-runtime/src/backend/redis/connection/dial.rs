@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, PushInfo, Value};
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, PushInfo, Value};
 
+use super::dial_options::{self, DialOptions};
+use super::refused::Attempt;
+use super::relogin::Relogin;
 use super::target::{Place, Target};
 use crate::backend::Fault;
 use crate::backend::redis::scripting;
@@ -28,6 +31,8 @@ pub(crate) struct Dialed {
     pub(crate) connection: MultiplexedConnection,
     /// The master that the sentinels named; `None` where the URL names the server itself.
     pub(crate) master: Option<Address>,
+    /// To be kept as long as the connection, and no longer.
+    pub(crate) relogin: Option<Relogin>,
 }
 
 /// Connects and logs in, each step within `timeout`. Must run on the runtime that drives the connection.
@@ -40,28 +45,66 @@ pub(crate) async fn open(
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<Dialed, Fault> {
     match target.place() {
-        Place::Fixed(info) => Ok(Dialed {
-            connection: connect(ConnectionInfo::clone(info), timeout, on_push).await?,
-            master: None,
-        }),
+        Place::Fixed(info) => {
+            let info = ConnectionInfo::clone(info);
+            let opened = log_in(target, info, timeout, on_push).await;
+            let (connection, relogin) = opened.map_err(|fault| fault.at(target.shown()))?;
+            Ok(Dialed {
+                connection,
+                master: None,
+                relogin,
+            })
+        }
         Place::Cluster(_) | Place::Nowhere => Err(Fault::NotDone(StoreError::new(
             "the cluster names no such node",
         ))),
         Place::Sentinel(sentinels) => {
-            let named = sentinels.resolve(timeout).await?;
+            let named = sentinels.resolve(target.dial_options(), timeout).await?;
             let opened = async {
-                let mut connection = connect(named.info.clone(), timeout, on_push).await?;
+                let (mut connection, relogin) =
+                    log_in(target, named.info.clone(), timeout, on_push).await?;
                 ask_role(&mut connection, timeout).await?;
-                Ok(connection)
+                Ok((connection, relogin))
             };
-            let connection = opened
+            let (connection, relogin) = opened
                 .await
                 .map_err(|fault| of_master(fault, sentinels, &named))?;
             sentinels.confirmed(&named);
             let master = Some(named.address);
-            Ok(Dialed { connection, master })
+            Ok(Dialed {
+                connection,
+                master,
+                relogin,
+            })
         }
     }
+}
+
+/// Connects with a login that the credentials give, if there are any; else with that of the URL.
+async fn log_in(
+    target: &Target,
+    info: ConnectionInfo,
+    timeout: Duration,
+    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+) -> Result<(MultiplexedConnection, Option<Relogin>), Fault> {
+    let options = target.dial_options();
+    let Some(credentials) = &options.credentials else {
+        return Ok((connect(info, options, timeout, on_push).await?, None));
+    };
+    let login = dial_options::ask(credentials, timeout).await?;
+    let info = dial_options::log_in_as(info, &login);
+    let connection = connect(info, options, timeout, on_push).await?;
+    let relogin = login.valid_for.map(|valid_for| {
+        let server = target.shown().to_owned();
+        Relogin::start(
+            connection.clone(),
+            credentials.clone(),
+            valid_for,
+            timeout,
+            server,
+        )
+    });
+    Ok((connection, relogin))
 }
 
 /// Says which node it was, and who named it.
@@ -75,6 +118,7 @@ fn of_master(fault: Fault, sentinels: &Sentinels, named: &Named) -> Fault {
     match fault {
         Fault::NotDone(source) | Fault::Unknown(source) => Fault::NotDone(explained(source)),
         Fault::Denied(source) => Fault::Denied(explained(source)),
+        Fault::Impossible(why) => Fault::Impossible(explained(StoreError::new(why)).to_string()),
         fault => fault,
     }
 }
@@ -134,12 +178,12 @@ pub(crate) fn silent() -> Fault {
 /// Connects to one server.
 pub(crate) async fn connect(
     info: ConnectionInfo,
+    options: &DialOptions,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<MultiplexedConnection, Fault> {
-    let tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-    let fault = |error: &redis::RedisError| faults::of_connecting(error, tls);
-    let client = Client::open(info).map_err(|error| fault(&error))?;
+    let attempt = Attempt::of(&info);
+    let client = Client::open(options.certify(info)).map_err(|error| attempt.fault(&error))?;
     // Every call has its own timeout, so the connection needs none.
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -156,10 +200,8 @@ pub(crate) async fn connect(
     .await
     {
         Ok(Ok(connection)) => Ok(connection),
-        Ok(Err(error)) => Err(fault(&error)),
-        Err(_) => Err(Fault::NotDone(StoreError::new(format!(
-            "no connection within {timeout:?}"
-        )))),
+        Ok(Err(error)) => Err(attempt.fault(&error)),
+        Err(_) => Err(attempt.silent(timeout)),
     }
 }
 

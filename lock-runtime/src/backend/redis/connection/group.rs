@@ -13,11 +13,11 @@ use tokio::sync::oneshot;
 
 use super::link::Live;
 use crate::backend::Fault;
-use crate::backend::kit::GONE;
 use crate::backend::redis::kinds::grouped::{Each, OneAcquire, OneRelease};
 use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::Script;
 use crate::values::clock::{self, Moment};
+use crate::values::refusal::ShutdownCause;
 
 /// Beside fewer requests than this, one goes out by itself and at once: too few would share its script to make up for the
 /// task that sends it. Measured on two cores: beside eight others, a request alone is a third faster; beside thirty, it is
@@ -153,7 +153,7 @@ impl<'a> UnderWay<'a> {
         match tokio::time::timeout_at(deadline.tick(), answered).await {
             Ok(Ok(answer)) => answer,
             // The task was dropped with its runtime.
-            Ok(Err(_)) => Some(Err(Fault::Closed(GONE))),
+            Ok(Err(_)) => Some(Err(Fault::Closed(ShutdownCause::RuntimeEnded))),
             Err(_) => Some(Err(self.live.unanswered())),
         }
     }

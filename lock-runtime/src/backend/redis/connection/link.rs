@@ -16,13 +16,15 @@ use super::group::{Group, UnderWay};
 use super::opened::Opened;
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::kit::{CLOSED, GONE};
+use crate::backend::kit::standing::Standing;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::scripting::{self, Manner, Script};
 use crate::backend::redis::sentinel::Address;
 use crate::values::channels::ClusterChannels;
 use crate::values::clock::{self, Moment};
 use crate::values::error::StoreError;
+use crate::values::health::NodeHealth;
+use crate::values::refusal::ShutdownCause;
 
 /// One call in so many measures its round trip; the first one does.
 const SAMPLED: u64 = 16;
@@ -38,6 +40,7 @@ pub(crate) struct Link {
     /// How many of them were answered: a connection that answers is alive.
     pub(super) answers: Arc<AtomicU64>,
     pub(super) clock: Arc<ServerClock>,
+    pub(super) standing: Arc<Standing>,
     /// What the scripts publish by and count.
     pub(super) channels: ClusterChannels,
     /// The node of a cluster that it leads to.
@@ -122,7 +125,7 @@ impl Link {
                 State::Live(wire) => Ok(self.on(wire)),
                 State::Down(fault) => Err(fault.clone()),
                 State::Dismissed => Err(dismissed()),
-                State::Closed => Err(Fault::Closed(CLOSED)),
+                State::Closed => Err(Fault::Closed(ShutdownCause::Shutdown)),
             },
             Ok(Err(_)) => Err(self.ended()),
             Err(_) => Err(match &*self.state.borrow() {
@@ -186,9 +189,30 @@ impl Link {
                 if sampled {
                     self.learn_round_trip(now.elapsed());
                 }
-                answer
+                // Those who share a script ask again by themselves.
+                match once {
+                    true => answer,
+                    false => answer.map_err(|fault| self.elsewhere(fault)),
+                }
             }
             Err(_) => Err(self.unanswered()),
+        }
+    }
+
+    /// What a server by itself cannot have said: it is a node of a cluster, and another one has the key, or the keys are
+    /// of several slots. A cluster's own links follow.
+    fn elsewhere(&self, fault: Fault) -> Fault {
+        match &fault {
+            Fault::NotDone(source) if self.address.is_none() => {
+                let text = source.to_string();
+                match text.split(' ').next() {
+                    Some("MOVED" | "CROSSSLOT") => Fault::Impossible(format!(
+                        "the server is a node of a Redis Cluster and cannot serve this: use `redis-cluster://` ({text})"
+                    )),
+                    _ => fault,
+                }
+            }
+            _ => fault,
         }
     }
 
@@ -200,9 +224,9 @@ impl Link {
     /// Why there is no supervisor any more.
     fn ended(&self) -> Fault {
         match &*self.state.borrow() {
-            State::Closed => Fault::Closed(CLOSED),
+            State::Closed => Fault::Closed(ShutdownCause::Shutdown),
             State::Dismissed => dismissed(),
-            _ => Fault::Closed(GONE),
+            _ => Fault::Closed(ShutdownCause::RuntimeEnded),
         }
     }
 
@@ -226,6 +250,44 @@ impl Link {
     /// Makes the supervisor look whether the connection is still good.
     pub(crate) fn suspect(&self) {
         self.suspicion.notify_one();
+    }
+
+    /// Whether the server answers. A connection that is down is not waited for: it is known not to.
+    pub(crate) async fn health(self: &Arc<Link>, node: &str, deadline: Moment) -> NodeHealth {
+        let there = match &*self.state.borrow() {
+            State::Live(wire) => Ok(self.on(wire)),
+            State::Down(fault) => Err(fault.clone()),
+            State::Dismissed => Err(dismissed()),
+            State::Closed => Err(Fault::Closed(ShutdownCause::Shutdown)),
+        };
+        let answer = match there {
+            Ok(live) => self.ping(&live, deadline).await,
+            Err(fault) => Err(fault),
+        };
+        let since = self.standing.note(answer.is_ok()).wall();
+        NodeHealth::new(node, since, answer.map_err(|fault| fault.to_string()))
+    }
+
+    /// How long the server takes to answer. One that is loading its data, or may not write to its disk, says so.
+    async fn ping(&self, live: &Live, deadline: Moment) -> Result<Duration, Fault> {
+        let (mut connection, asked_at) = (live.connection(), clock::now());
+        let ping = redis::cmd("PING");
+        let asked = scripting::send(&mut connection, &ping);
+        let answer = match tokio::time::timeout_at(deadline.tick(), asked).await {
+            Ok(answer) => answer.map_err(|error| (faults::is_no_right(&error), error)),
+            Err(_) => return Err(self.unanswered()),
+        };
+        match answer {
+            // The right is one that can be left out: that this was refused is an answer.
+            Ok(_) | Err((true, _)) => {
+                self.answers.fetch_add(1, Ordering::Relaxed);
+                Ok(asked_at.elapsed())
+            }
+            Err((false, error)) => {
+                self.suspicion.notify_one();
+                Err(faults::of_call(&error))
+            }
+        }
     }
 
     #[cfg(test)]

@@ -7,6 +7,8 @@ use redis::PushKind;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
 
+use super::refused::refused;
+use super::relogin::Relogin;
 use super::target::Target;
 use super::{check, dial};
 use crate::backend::Fault;
@@ -22,6 +24,7 @@ pub(crate) struct Opened {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) cut: Arc<Notify>,
     pub(crate) master: Option<Address>,
+    _relogin: Option<Relogin>,
 }
 
 impl Opened {
@@ -34,17 +37,13 @@ impl Opened {
         let looked = async {
             let opened = Opened::open(target, check.timeout, clock).await?;
             check.look_at_birth(&opened.connection).await?;
+            let checked = check.run(&opened.connection, clock).await;
+            checked.map_err(|fault| fault.at(target.shown()))?;
             Ok(opened)
         };
-        let refused = |refusal: check::Refusal| refusal.into_error(target.shown());
-        let opened = looked
+        looked
             .await
-            .map_err(|fault| refused(check::Refusal::Fault(fault)))?;
-        check
-            .run(&opened.connection, clock)
-            .await
-            .map_err(refused)?;
-        Ok(opened)
+            .map_err(|fault: Fault| fault.into_error(target.shown()))
     }
 
     /// Connects and reads the server's clock.
@@ -67,7 +66,10 @@ impl Opened {
         let asked = tokio::time::timeout(timeout, scripting::send(&mut connection, &time)).await;
         let micros = match asked {
             Ok(Ok(reply)) => check::micros(&reply).ok_or_else(|| faults::malformed("TIME")),
-            Ok(Err(error)) => Err(faults::of_connecting(&error, target.is_tls())),
+            Ok(Err(error)) => {
+                let fault = faults::of_question(&error, target.is_tls());
+                Err(refused(fault).at(target.shown()))
+            }
             Err(_) => Err(Fault::NotDone(StoreError::new(format!(
                 "no answer within {timeout:?}"
             )))),
@@ -77,6 +79,7 @@ impl Opened {
             connection,
             cut,
             master,
+            _relogin: dialed.relogin,
         })
     }
 }

@@ -18,6 +18,7 @@ use super::target::Target;
 use crate::backend::Fault;
 use crate::backend::kit::outage::Outage;
 use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::kit::standing::Standing;
 use crate::backend::redis::sentinel::Address;
 use crate::observe::metrics;
 use crate::values::clock;
@@ -38,6 +39,7 @@ pub(crate) struct Supervisor {
     pub(crate) suspicion: Arc<Notify>,
     /// Calls that were answered.
     pub(crate) answers: Arc<AtomicU64>,
+    pub(crate) standing: Arc<Standing>,
     pub(crate) closed: watch::Receiver<bool>,
     /// Of a cluster.
     pub(crate) member: Option<Member>,
@@ -77,6 +79,7 @@ impl Supervisor {
             calls: AtomicU64::new(0),
             answers: self.answers.clone(),
             clock: self.clock.clone(),
+            standing: self.standing.clone(),
             channels: self.check.channels,
             address: self.member.as_ref().map(|node| node.address.clone()),
             handle: self.check.handle.clone(),
@@ -103,6 +106,7 @@ impl Supervisor {
     /// What a cluster does about a node that is away, it has to be asked.
     fn is_down(&self, state: &watch::Sender<State>, fault: Fault) {
         State::replace(state, State::Down(fault));
+        self.standing.note(false);
         if let Some(node) = &self.member {
             node.alarm.notify_one();
         }
@@ -139,6 +143,7 @@ impl Supervisor {
             outage.is_over(self.target.shown());
             let since = clock::now();
             State::replace(state, State::Live(Wire::new(&opened, generation)));
+            self.standing.note(true);
             let up = metrics::Connection::is_up(generation > 0);
             let fault;
             (fault, silent) = self.watch(opened).await;
@@ -155,21 +160,25 @@ impl Supervisor {
     }
 
     async fn attempt(&mut self) -> Result<Opened, Fault> {
-        let opened = async {
-            let opened = Opened::open(&self.target, self.check.timeout, &self.clock).await?;
-            self.check.look_at_birth(&opened.connection).await?;
-            Ok(opened)
-        };
-        let opened = opened.await.map_err(|fault| match fault {
-            // The sentinels may be being set up anew, a name may lead to another server soon.
+        let is_first = self.checked.is_none() && self.member.is_none();
+        // The sentinels may be being set up anew, a name may lead to another server soon.
+        let passing = |fault| match fault {
             Fault::Impossible(why) => Fault::NotDone(StoreError::new(why)),
             fault => fault,
+        };
+        let opened = Opened::open(&self.target, self.check.timeout, &self.clock).await;
+        let opened = opened.map_err(|fault| match is_first {
+            // A server that was never of use: it is told as `connect` tells it.
+            true => fault,
+            false => passing(fault),
         })?;
+        let looked = self.check.look_at_birth(&opened.connection).await;
+        looked.map_err(passing)?;
         if self.checked.as_ref() != Some(&opened.master) {
             self.check
                 .run(&opened.connection, &self.clock)
                 .await
-                .map_err(check::Refusal::into_fault)?;
+                .map_err(|fault| fault.at(self.target.shown()))?;
             self.checked = Some(opened.master.clone());
         }
         Ok(opened)

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
+use super::dial_options::DialOptions;
+use super::url::{self, NO_FRAGMENT};
 use crate::backend::redis::cluster::{self, Seeds};
 use crate::backend::redis::sentinel::{self, Sentinels};
 use crate::values::error::LockError;
@@ -19,6 +21,7 @@ const SCHEMES: &str = "`redis://`, `rediss://`, `redis+unix://` (or `unix://`), 
 pub(crate) struct Target {
     place: Place,
     shown: String,
+    dial_options: Arc<DialOptions>,
 }
 
 /// Where the server is.
@@ -38,33 +41,42 @@ impl Target {
     pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err(invalid(format!(
-                "the URL has no scheme; there are {SCHEMES}"
+                "the URL does not begin with a scheme and `://`; there are {SCHEMES}"
             )));
         };
         let scheme = scheme.to_ascii_lowercase();
-        match scheme.as_str() {
+        match Target::of_scheme(&scheme, url, rest) {
+            Err(refused) if SCHEMES.contains(&format!("`{scheme}://`")) => {
+                Err(url::unescaped(rest).unwrap_or(refused))
+            }
+            target => target,
+        }
+    }
+
+    fn of_scheme(scheme: &str, url: &str, rest: &str) -> Result<Target, LockError> {
+        match scheme {
             "redis" | "redis+unix" | "unix" => {}
-            "redis-sentinel" => return Target::behind_sentinels(rest, &scheme, false),
+            "redis-sentinel" => return Target::behind_sentinels(rest, scheme, false),
             "rediss" if cfg!(feature = "tls-rustls") => {}
             "rediss-sentinel" if cfg!(feature = "tls-rustls") => {
-                return Target::behind_sentinels(rest, &scheme, true);
+                return Target::behind_sentinels(rest, scheme, true);
             }
             "rediss-cluster" if cfg!(feature = "tls-rustls") => {
-                return Target::of_cluster(rest, &scheme, true);
+                return Target::of_cluster(rest, scheme, true);
             }
             "rediss" | "rediss-sentinel" | "rediss-cluster" => {
                 return Err(invalid(format!(
                     "`{scheme}://` needs the cargo feature `tls-rustls` of `lock-runtime`"
                 )));
             }
-            "redis-cluster" => return Target::of_cluster(rest, &scheme, false),
+            "redis-cluster" => return Target::of_cluster(rest, scheme, false),
             _ => {
                 return Err(invalid(format!(
                     "an unknown URL scheme; there are {SCHEMES}"
                 )));
             }
         }
-        let unix = matches!(scheme.as_str(), "redis+unix" | "unix");
+        let unix = matches!(scheme, "redis+unix" | "unix");
         let Some(parsed) = redis::parse_redis_url(url) else {
             return Err(invalid(format!(
                 "the URL is malformed; it should look like `{}`",
@@ -72,9 +84,7 @@ impl Target {
             )));
         };
         if parsed.fragment().is_some() {
-            return Err(invalid(
-                "a URL takes no fragment; in particular, TLS certificates are always verified",
-            ));
+            return Err(invalid(NO_FRAGMENT));
         }
         let known: &[&str] = if unix {
             &["db", "user", "pass", "protocol"]
@@ -100,7 +110,51 @@ impl Target {
                 example(unix)
             ))
         })?;
-        Target::new(info, &scheme)
+        Target::new(info, scheme)
+    }
+
+    /// A server as another part of the program knows it. Its protocol and its settings of TCP are not taken over.
+    pub(crate) fn of(info: ConnectionInfo) -> Result<Target, LockError> {
+        let scheme = match info.addr() {
+            ConnectionAddr::Tcp(..) => "redis",
+            ConnectionAddr::Unix(_) => "unix",
+            ConnectionAddr::TcpTls { insecure: true, .. } => {
+                return Err(invalid(
+                    "the connection info leaves TLS certificates unverified; they are always verified",
+                ));
+            }
+            ConnectionAddr::TcpTls { .. } if cfg!(feature = "tls-rustls") => "rediss",
+            ConnectionAddr::TcpTls { .. } => {
+                return Err(invalid(
+                    "a server by TLS needs the cargo feature `tls-rustls` of `lock-runtime`",
+                ));
+            }
+            _ => {
+                return Err(invalid(
+                    "the connection info has an unknown sort of address",
+                ));
+            }
+        };
+        Target::new(info, scheme)
+    }
+
+    /// The same, dialled in another way.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] if that does not fit the URL.
+    pub(crate) fn with(mut self, options: DialOptions) -> Result<Target, LockError> {
+        if options.credentials.is_some() && self.has_login() {
+            return Err(invalid(
+                "there are `credentials`, and a login in the URL: leave one of them out",
+            ));
+        }
+        if options.has_certificates() && !self.is_tls() {
+            return Err(invalid(
+                "there are certificates, and a URL without TLS: it should begin with `rediss`",
+            ));
+        }
+        self.dial_options = Arc::new(options);
+        Ok(self)
     }
 
     fn new(info: ConnectionInfo, scheme: &str) -> Result<Target, LockError> {
@@ -112,16 +166,12 @@ impl Target {
             ConnectionAddr::Unix(path) => format!("{scheme}://{}?db={db}", path.display()),
             address => format!("{scheme}://{address}/{db}"),
         };
-        let redis = info
-            .redis_settings()
-            .clone()
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_skip_set_lib_name();
+        let redis = url::as_spoken(info.redis_settings().clone());
         let info = info
             .set_redis_settings(redis)
             .set_tcp_settings(tcp_settings());
         let place = Place::Fixed(Box::new(info));
-        Ok(Target { place, shown })
+        Ok(Target::at(place, shown))
     }
 
     fn behind_sentinels(rest: &str, scheme: &str, tls: bool) -> Result<Target, LockError> {
@@ -136,22 +186,36 @@ impl Target {
             sentinels.login.db()
         );
         let place = Place::Sentinel(Arc::new(sentinels));
-        Ok(Target { place, shown })
+        Ok(Target::at(place, shown))
     }
 
     fn of_cluster(rest: &str, scheme: &str, tls: bool) -> Result<Target, LockError> {
         let seeds = cluster::parse(rest, tls)?;
         let shown = format!("{scheme}://{}", seeds.hosts.join(","));
         let place = Place::Cluster(Arc::new(seeds));
-        Ok(Target { place, shown })
+        Ok(Target::at(place, shown))
+    }
+
+    fn at(place: Place, shown: String) -> Target {
+        Target {
+            place,
+            shown,
+            dial_options: Arc::default(),
+        }
     }
 
     /// One node of a cluster.
-    pub(crate) fn node(info: Option<ConnectionInfo>, address: &str, tls: bool) -> Target {
+    pub(crate) fn node(
+        info: Option<ConnectionInfo>,
+        address: &str,
+        tls: bool,
+        dial_options: Arc<DialOptions>,
+    ) -> Target {
         let scheme = if tls { "rediss" } else { "redis" };
         Target {
             place: info.map_or(Place::Nowhere, |info| Place::Fixed(Box::new(info))),
             shown: format!("{scheme}://{address}"),
+            dial_options,
         }
     }
 
@@ -164,6 +228,21 @@ impl Target {
 
     pub(crate) fn place(&self) -> &Place {
         &self.place
+    }
+
+    pub(crate) fn dial_options(&self) -> &Arc<DialOptions> {
+        &self.dial_options
+    }
+
+    fn has_login(&self) -> bool {
+        let has_login =
+            |login: &RedisConnectionInfo| login.username().is_some() || login.password().is_some();
+        match &self.place {
+            Place::Fixed(info) => has_login(info.redis_settings()),
+            Place::Sentinel(sentinels) => has_login(&sentinels.login),
+            Place::Cluster(seeds) => has_login(&seeds.login),
+            Place::Nowhere => false,
+        }
     }
 
     /// Resolves when the sentinels name another master than this one.

@@ -9,7 +9,7 @@ use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::router::AcquireRoute;
 use crate::backend::redis::scripting::Script;
 use crate::backend::redis::{GaveBack, Inner};
-use crate::backend::{AcquireRequest, Acquired, Fault, Granted, HoldRef};
+use crate::backend::{AcquireRequest, Acquired, Asked, Fault, Granted, HoldRef};
 use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
 use crate::values::count::Counted;
@@ -39,7 +39,11 @@ pub(crate) async fn acquire(
             continue;
         }
         let AcquireRoute { live, sent_at, .. } = &mut at;
-        match reply? {
+        let reply = match reply {
+            Err(fault) => return Err(inner.named(fault, key, Asked::Lock(key.kind())).await),
+            Ok(reply) => reply,
+        };
+        match reply {
             AcquireReply::Granted { token, time } => {
                 live.clock().saw(time, *sent_at);
                 let sent_at = *sent_at;
@@ -149,7 +153,7 @@ impl Sending<'_> {
     async fn ask(self) -> Result<AcquireReply, Fault> {
         match self.request.hold_ref.key.kind() {
             Kind::Mutex | Kind::Fenced => exclusive::acquire(self).await,
-            Kind::Permits => permits::acquire(self).await,
+            Kind::Semaphore => permits::acquire(self).await,
             Kind::Fair => fair::acquire(self).await,
             Kind::Read | Kind::Write => read_write::acquire(self).await,
         }

@@ -10,7 +10,7 @@ use crate::backend::redis::scripting::reply::{Items, foreign};
 use crate::backend::redis::scripting::table::{lua, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{Inner, Nodes};
-use crate::backend::{AcquireRequest, AcquiredAll, Fault, Granted};
+use crate::backend::{AcquireRequest, AcquiredAll, Asked, Fault, Granted};
 use crate::values::clock::{self, Moment};
 use crate::values::error::StoreError;
 use crate::values::fence::FencingToken;
@@ -33,11 +33,31 @@ pub(crate) async fn acquire_all(
     loop {
         let reply = attempt(inner, &at, requests, deadline).await;
         match inner.redirect(&reply) {
-            None => return reply,
+            None => {
+                return match reply {
+                    Err(fault) => Err(named(inner, fault, requests).await),
+                    reply => reply,
+                };
+            }
             // While the slot moves, its keys are not all in one place.
             Some(redirect) if redirect.may_split() => return Ok(AcquiredAll::Apart),
             Some(redirect) => at = inner.follow_acquire(redirect, at, key, deadline).await?,
         }
+    }
+}
+
+/// Of the lock that it is about.
+async fn named(inner: &Inner, fault: Fault, requests: &[AcquireRequest<'_>]) -> Fault {
+    let refused = match &fault {
+        Fault::Foreign { key, .. } => requests
+            .iter()
+            .map(|request| request.hold_ref.key)
+            .find(|asked| asked.raw() == key),
+        _ => None,
+    };
+    match refused {
+        Some(key) => inner.named(fault, key, Asked::Lock(key.kind())).await,
+        None => fault,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::backend::redis::scripting::reply::{Items, foreign};
 use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{Inner, RedisBackend};
-use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot};
+use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot};
 use crate::values::clock;
 use crate::values::error::StoreError;
 use crate::values::key::Key;
@@ -168,6 +168,21 @@ impl Inner {
     }
 }
 
+impl RedisBackend {
+    /// Names what stands at the key if it is no such counter.
+    async fn asked<T>(
+        &self,
+        key: &Key,
+        kind: CounterKind,
+        answer: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        match answer.await {
+            Err(fault) => Err(self.inner.named(fault, key, Asked::Counter(kind)).await),
+            answer => answer,
+        }
+    }
+}
+
 impl Counters for RedisBackend {
     fn set<'a>(
         &'a self,
@@ -175,31 +190,51 @@ impl Counters for RedisBackend {
         value: u64,
         timeout: Duration,
     ) -> Reply<'a, bool> {
-        Box::pin(self.inner.set(counter, value, false, timeout))
+        Box::pin(self.asked(
+            counter.key,
+            counter.kind,
+            self.inner.set(counter, value, false, timeout),
+        ))
     }
 
     fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()> {
-        Box::pin(self.inner.limit(key, permits, timeout))
+        Box::pin(self.asked(
+            key,
+            CounterKind::Semaphore,
+            self.inner.limit(key, permits, timeout),
+        ))
     }
 
     fn read<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, Option<i64>> {
-        Box::pin(self.inner.read(counter, timeout))
+        Box::pin(self.asked(counter.key, counter.kind, self.inner.read(counter, timeout)))
     }
 
     fn add<'a>(&'a self, key: &'a Key, permits: i64, timeout: Duration) -> Reply<'a, ()> {
-        Box::pin(self.inner.add(key, permits, timeout))
+        Box::pin(self.asked(
+            key,
+            CounterKind::Semaphore,
+            self.inner.add(key, permits, timeout),
+        ))
     }
 
     fn take<'a>(&'a self, key: &'a Key, permits: u32, timeout: Duration) -> Reply<'a, bool> {
-        Box::pin(self.inner.take(key, permits, timeout))
+        Box::pin(self.asked(
+            key,
+            CounterKind::Semaphore,
+            self.inner.take(key, permits, timeout),
+        ))
     }
 
     fn count_down<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, u64> {
-        Box::pin(self.inner.count_down(key, timeout))
+        Box::pin(self.asked(key, CounterKind::Latch, self.inner.count_down(key, timeout)))
     }
 
     fn delete<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, bool> {
-        Box::pin(self.inner.delete(counter, timeout))
+        Box::pin(self.asked(
+            counter.key,
+            counter.kind,
+            self.inner.delete(counter, timeout),
+        ))
     }
 
     fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen> {
@@ -252,6 +287,7 @@ impl Reading {
             count: self.live,
             left: self.left,
             queued: 0,
+            first_waiters: Vec::new(),
             available: Some(self.free()),
             readers: 0,
         }

@@ -1,8 +1,10 @@
-//! What each kind of lock sends: keys, arguments, scripts, replies.
+//! What each kind of lock sends: keys, arguments, scripts, replies; and what is sent for all of them.
 
 pub(crate) mod acquire;
 pub(crate) mod acquire_all;
+pub(crate) mod clash;
 pub(crate) mod counters;
+pub(crate) mod directory;
 pub(crate) mod exclusive;
 pub(crate) mod fair;
 pub(crate) mod grouped;

@@ -1,4 +1,4 @@
-//! What operators ask: who has a lock, and to take it from them.
+//! What operators ask: who has a lock, to take it from them, whether the servers answer.
 
 use std::time::Duration;
 
@@ -6,11 +6,14 @@ use redis::Value;
 
 use super::replies::RELEASED;
 use super::{fair, permits};
+use crate::backend::redis::router::Nodes;
 use crate::backend::redis::scripting::reply::{Items, foreign};
 use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{CONTROL, Inner, channel};
-use crate::backend::{Fault, Snapshot};
+use crate::backend::{Asked, FIRST_WAITERS, Fault, Snapshot};
+use crate::values::clock;
+use crate::values::health::Checkup;
 use crate::values::key::Key;
 use crate::values::kind::{Kind, LockMode};
 
@@ -29,11 +32,27 @@ impl Inner {
             // No hash: it may be a counter.
             Err(Fault::Foreign { key: foreign, why }) => {
                 match permits::inspect(self, key, timeout).await {
-                    Err(Fault::Foreign { .. }) => Err(Fault::Foreign { key: foreign, why }),
+                    Err(Fault::Foreign { .. }) => {
+                        let fault = Fault::Foreign { key: foreign, why };
+                        Err(self.named(fault, key, Asked::Any).await)
+                    }
                     answer => answer,
                 }
             }
             answer => answer,
+        }
+    }
+
+    /// Whether the server answers, or each master of the cluster.
+    pub(crate) async fn health(&self, timeout: Duration) -> Checkup {
+        let deadline = clock::now() + timeout;
+        let nodes = match &self.nodes {
+            Nodes::One(link) => vec![link.health(self.target.shown(), deadline).await],
+            Nodes::Cluster(cluster) => cluster.health(deadline).await,
+        };
+        Checkup {
+            nodes,
+            majority: false,
         }
     }
 
@@ -50,7 +69,10 @@ impl Inner {
             // No hash: it may be a semaphore.
             Err(Fault::Foreign { key: foreign, why }) => {
                 return match permits::force_release(self, key, timeout).await {
-                    Err(Fault::Foreign { .. }) => Err(Fault::Foreign { key: foreign, why }),
+                    Err(Fault::Foreign { .. }) => {
+                        let fault = Fault::Foreign { key: foreign, why };
+                        Err(self.named(fault, key, Asked::Any).await)
+                    }
                     answer => answer,
                 };
             }
@@ -135,6 +157,13 @@ fn held(mut items: Items, lock: &str) -> Option<Result<Option<Snapshot>, Fault>>
     let left = items.expiry()?;
     let (mode, number) = (items.text()?, items.integer()?);
     let number = u64::try_from(number).ok()?;
+    let mut first_waiters = Vec::new();
+    while let Some(waiter) = items.words() {
+        first_waiters.push(waiter);
+    }
+    if first_waiters.len() > FIRST_WAITERS {
+        return None;
+    }
     let (mode, queued, readers) = match mode.as_str() {
         "exclusive" if number > 0 => (LockMode::Fair, number, 0),
         "exclusive" => (LockMode::Exclusive, 0, 0),
@@ -149,6 +178,7 @@ fn held(mut items: Items, lock: &str) -> Option<Result<Option<Snapshot>, Fault>>
         left,
         available: None,
         queued,
+        first_waiters,
         readers,
     })))
 }

@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn a_renewal_is_cut_so_that_no_script_is_long() {
         let ids = HolderIds::new();
-        let key = Key::new("", &LockName::from("k"), Kind::Permits).unwrap();
+        let key = Key::new("", &LockName::from("k"), Kind::Semaphore).unwrap();
         let key = Arc::new(key);
         let sizes = |permits: &[u32]| -> Vec<usize> {
             let batch: Vec<_> = permits

@@ -156,7 +156,7 @@ pub(crate) enum RenewalKind {
 impl RenewalKind {
     pub(crate) fn of(kind: Kind) -> RenewalKind {
         match kind {
-            Kind::Permits => RenewalKind::Permits,
+            Kind::Semaphore => RenewalKind::Permits,
             Kind::Read => RenewalKind::Reads,
             Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => RenewalKind::Others,
         }

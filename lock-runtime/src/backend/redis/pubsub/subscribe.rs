@@ -16,7 +16,8 @@ use tokio::sync::{Notify, watch};
 use super::topics::Topics;
 use crate::backend::kit::outage::Outage;
 use crate::backend::redis::CONTROL;
-use crate::backend::redis::connection::dial::{self, STABLE};
+use crate::backend::redis::connection::dial::{self, Dialed, STABLE};
+use crate::backend::redis::connection::relogin::Relogin;
 use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::Address;
@@ -38,10 +39,23 @@ pub(crate) struct Subscriber {
     pub(crate) events: EventSink,
     /// For each request.
     pub(crate) timeout: Duration,
-    /// Set true once the first attempt has ended, well or not.
-    pub(crate) tried: watch::Sender<bool>,
+    /// Set once it is known how the first attempt went.
+    pub(crate) tried: watch::Sender<FirstTry>,
     pub(crate) closed: watch::Receiver<bool>,
 }
+
+/// How the first attempt to subscribe went.
+#[derive(Clone, Debug)]
+pub(crate) enum FirstTry {
+    UnderWay,
+    /// Well; or not, as it happens to any connection.
+    Over,
+    /// Everything but SUBSCRIBE works.
+    NoPubSub(Fault),
+}
+
+/// So many connections that are opened and cut when SUBSCRIBE is sent are no accident.
+const CUTS: u32 = 3;
 
 impl Subscriber {
     pub(crate) async fn run(self) {
@@ -58,19 +72,22 @@ impl Subscriber {
         let mut outage = Outage::new("the subscription to the lock store is");
         let mut pauses = dial::pauses();
         let mut refusals = Refusals::default();
-        let mut renewed = false;
+        let (mut renewed, mut cuts) = (false, 0);
         loop {
+            let mut first_try = FirstTry::Over;
             let fault = match self.connect().await {
-                Ok((connection, master, cut)) => {
+                Ok((dialed, cut)) => {
                     let mut session = Session {
                         subscriber: self,
-                        connection,
-                        master,
+                        connection: dialed.connection,
+                        master: dialed.master,
+                        _relogin: dialed.relogin,
                         refusals: &mut refusals,
                     };
+                    let asked_at = clock::now();
                     match session.begin(renewed).await {
                         Ok(()) => {
-                            self.tried.send_replace(true);
+                            self.tried.send_replace(FirstTry::Over);
                             outage.is_over(self.target.shown());
                             let since = clock::now();
                             let fault = session.serve(&cut).await;
@@ -80,7 +97,11 @@ impl Subscriber {
                             }
                             fault
                         }
-                        Err(fault) => fault,
+                        Err(fault) => {
+                            cuts += 1;
+                            first_try = self.judge(&fault, asked_at.elapsed(), cuts);
+                            fault
+                        }
                     }
                 }
                 Err(fault) => fault,
@@ -88,15 +109,42 @@ impl Subscriber {
             // The listeners have been deaf, or will have been, when the next session begins.
             renewed = true;
             self.topics.unreachable();
-            self.tried.send_replace(true);
+            self.tried.send_if_modified(|tried| {
+                let is_first = matches!(tried, FirstTry::UnderWay);
+                if is_first {
+                    *tried = first_try;
+                }
+                is_first
+            });
             outage.is_on(self.target.shown(), &fault);
             dial::pause(&mut pauses, &self.target).await;
         }
     }
 
-    async fn connect(
-        &self,
-    ) -> Result<(MultiplexedConnection, Option<Address>, Arc<Notify>), Fault> {
+    /// What it says about the server that SUBSCRIBE failed on a connection that was just opened.
+    fn judge(&self, fault: &Fault, waited: Duration, cuts: u32) -> FirstTry {
+        let without = || {
+            format!(
+                "everything but SUBSCRIBE works there ({fault}): a proxy without pub/sub seems to be in between. \
+                 Connect to Redis directly"
+            )
+        };
+        let shown = self.target.shown();
+        match fault {
+            Fault::NotDone(said) if said.to_string().starts_with("ERR") => {
+                FirstTry::NoPubSub(Fault::Impossible(without()).at(shown))
+            }
+            // It may be a slow network.
+            Fault::Unknown(_) if waited >= self.timeout => {
+                FirstTry::NoPubSub(Fault::NotDone(StoreError::new(without())))
+            }
+            Fault::Unknown(_) if cuts < CUTS => FirstTry::UnderWay,
+            Fault::Unknown(_) => FirstTry::NoPubSub(Fault::Impossible(without()).at(shown)),
+            _ => FirstTry::Over,
+        }
+    }
+
+    async fn connect(&self) -> Result<(Dialed, Arc<Notify>), Fault> {
         let cut = Arc::new(Notify::new());
         let (signal, topics) = (cut.clone(), self.topics.clone());
         let events = self.events.clone();
@@ -106,7 +154,7 @@ impl Subscriber {
             _ => {}
         })
         .await?;
-        Ok((dialed.connection, dialed.master, cut))
+        Ok((dialed, cut))
     }
 }
 
@@ -183,6 +231,7 @@ struct Session<'a> {
     connection: MultiplexedConnection,
     /// Only the master's messages are heard of in time.
     master: Option<Address>,
+    _relogin: Option<Relogin>,
     refusals: &'a mut Refusals,
 }
 

@@ -40,15 +40,17 @@ use super::{RedisBackend, Settings, Target};
 pub(super) use crate::backend::redis::replicas::wait_connection::Common;
 pub(super) use crate::backend::redis::replicas::wait_queue::WaitQueue;
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, EventSink, Fault, HandOff,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, EventSink, Fault, HandOff,
     HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, StoreError};
+use crate::values::health::Checkup;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::replicas::Replicas;
+use crate::values::store::StoreKind;
 
 /// A wait that is nearly over leaves the replicas this much all the same.
 const LEAST: Duration = Duration::from_millis(10);
@@ -252,8 +254,8 @@ impl Backend for Replicated {
         self.backend.inspect(key, timeout)
     }
 
-    fn name(&self) -> &'static str {
-        self.backend.name()
+    fn store(&self) -> StoreKind {
+        self.backend.store()
     }
 
     fn kinds(&self) -> &'static [Kind] {
@@ -275,6 +277,16 @@ impl Backend for Replicated {
     /// Counters name no holder: nothing of theirs could be given back.
     fn counters(&self) -> Option<&dyn Counters> {
         self.backend.counters()
+    }
+
+    /// Nobody's lock depends on who its holder is.
+    fn directory(&self) -> Option<&dyn Directory> {
+        self.backend.directory()
+    }
+
+    /// Of the masters alone.
+    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+        self.backend.health(timeout)
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::super::sentinel::Address;
 use crate::backend::redis::connection::dial;
+use crate::backend::redis::connection::relogin::Relogin;
 use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::replicas::touch::{Touch, touch};
 use crate::backend::redis::replicas::wait_queue::Request;
@@ -71,6 +72,7 @@ struct Open {
     connection: MultiplexedConnection,
     cut: Arc<Notify>,
     master: Option<Address>,
+    _relogin: Option<Relogin>,
 }
 
 impl WaitSettings {
@@ -111,6 +113,7 @@ impl WaitSettings {
             connection: dialed.connection,
             cut,
             master: dialed.master,
+            _relogin: dialed.relogin,
         };
         let asked = async {
             self.count(&open.connection).await?;

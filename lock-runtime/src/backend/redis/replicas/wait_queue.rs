@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
-use crate::backend::kit::{CLOSED, GONE};
 use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::replicas::wait_connection::{Common, WaitConnection, WaitSettings};
 use crate::backend::{Fault, Renewal};
 use crate::values::clock::Moment;
+use crate::values::refusal::ShutdownCause;
 
 /// One is on its way while another fills; more would only wait for the same replicas.
 const CONNECTIONS: usize = 2;
@@ -83,7 +83,11 @@ impl WaitQueue {
     }
 
     fn ended(&self) -> Fault {
-        Fault::Closed(if *self.closed.borrow() { CLOSED } else { GONE })
+        Fault::Closed(if *self.closed.borrow() {
+            ShutdownCause::Shutdown
+        } else {
+            ShutdownCause::RuntimeEnded
+        })
     }
 }
 

@@ -25,24 +25,14 @@ pub(crate) fn of_call(error: &RedisError) -> Fault {
     }
 }
 
-/// The error of an attempt to connect: whatever it was, no request has been sent.
-pub(crate) fn of_connecting(error: &RedisError, tls: bool) -> Fault {
-    let text = error.to_string();
-    match error.kind() {
-        ErrorKind::AuthenticationFailed if is_temporary_refusal(&text) => {
-            Fault::NotDone(shortened(&text))
-        }
-        ErrorKind::AuthenticationFailed => Fault::Denied(shortened(&text)),
-        ErrorKind::RESP3NotSupported => Fault::Denied(StoreError::new(
-            "the server does not speak RESP3: Redis 7.0 or newer is needed",
-        )),
-        ErrorKind::Io if tls && is_tls_failure(error) => {
-            Fault::Denied(shortened(&format!("TLS: {text}")))
-        }
-        _ => match of_call(error) {
-            Fault::Unknown(source) => Fault::NotDone(source),
-            fault => fault,
-        },
+/// The error of a question that changes nothing: it can be asked again.
+pub(crate) fn of_question(error: &RedisError, tls: bool) -> Fault {
+    if tls && io_kind(error) == Some(io::ErrorKind::InvalidData) {
+        return Fault::Denied(shortened(&format!("TLS: {error}")));
+    }
+    match of_call(error) {
+        Fault::Unknown(source) => Fault::NotDone(source),
+        fault => fault,
     }
 }
 
@@ -51,13 +41,19 @@ pub(crate) fn of_connecting(error: &RedisError, tls: bool) -> Fault {
 /// A server error is a definite no-op: the scripts check everything before their first write. One exception: in a slot that
 /// leaves its node, what a script has just deleted, or what has left already, is an error to look at.
 pub(crate) fn of_reply(code: &str, detail: &str) -> Fault {
-    let source = shortened(&format!("{code} {}", without_arguments(detail)));
+    let mut text = format!("{code} {}", without_arguments(detail));
+    if let Some(command) = not_allowed(detail) {
+        text = format!("{text}; missing rights: +{command}");
+    }
+    let source = shortened(&text);
     if code == "ERR" && detail.contains("attempted to access a non local key") {
         return Fault::Unknown(source);
     }
     let denied = match code {
-        "NOAUTH" | "WRONGPASS" | "NOPERM" => true,
+        "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" => true,
         "ERR" => [
+            // The client reports what refuses SELECT without its code.
+            "has no permissions to",
             // Redis 7.0, then 7.2 and later and its forks.
             "The user executing the script",
             "ACL failure in script",
@@ -120,20 +116,23 @@ fn server_code(error: &RedisError) -> Option<&str> {
     }
 }
 
-/// A server error that answers HELLO is reported as a failed login, this one included.
-fn is_temporary_refusal(text: &str) -> bool {
-    ["LOADING", "max number of clients", "MASTERDOWN"]
-        .iter()
-        .any(|reason| text.contains(reason))
+/// What became of the connection: rustls reports a bad certificate as invalid data. The client hands the cause on as it
+/// is, or inside an `Arc`.
+pub(crate) fn io_kind(error: &RedisError) -> Option<io::ErrorKind> {
+    let source = error.source()?;
+    let shared = source.downcast_ref::<Arc<dyn Error + Send + Sync>>();
+    let cause = match shared {
+        Some(shared) => shared.downcast_ref::<io::Error>(),
+        None => source.downcast_ref::<io::Error>(),
+    };
+    Some(cause?.kind())
 }
 
-/// rustls reports a bad certificate as invalid data. The client hands its cause on inside an `Arc`.
-fn is_tls_failure(error: &RedisError) -> bool {
-    let source = error.source();
-    let cause = source.and_then(|source| source.downcast_ref::<Arc<dyn Error + Send + Sync>>());
-    cause
-        .and_then(|cause| cause.downcast_ref::<io::Error>())
-        .is_some_and(|cause| cause.kind() == io::ErrorKind::InvalidData)
+/// The command that a user may not send, as rights are written. A script's is told by `rights.rs`.
+fn not_allowed(detail: &str) -> Option<String> {
+    let (_, rest) = detail.split_once("has no permissions to run the '")?;
+    let (command, _) = rest.split_once('\'')?;
+    Some(command.to_ascii_lowercase())
 }
 
 /// The server repeats a refused command's arguments, and ours hold the holder's id.
@@ -143,7 +142,7 @@ fn without_arguments(detail: &str) -> &str {
         .map_or(detail, |end| &detail[..end])
 }
 
-fn shortened(text: &str) -> StoreError {
+pub(crate) fn shortened(text: &str) -> StoreError {
     let clean: String = text
         .chars()
         .filter(|character| !character.is_control())
@@ -190,6 +189,8 @@ mod tests {
             "NOAUTH Authentication required.",
             "WRONGPASS invalid username-password pair or user is disabled.",
             "NOPERM this user has no permissions to access one of the keys used as arguments",
+            "ERR this user has no permissions to run the 'select' command",
+            "DENIED Redis is running in protected mode because protected mode is enabled",
             "ERR The user executing the script can't run this command or subcommand script: 1f",
             "ERR ACL failure in script: User app has no permissions to run the 'hset' command",
             "ERR unknown command 'EVALSHA', with args beginning with: 'abc' ",
@@ -199,10 +200,23 @@ mod tests {
     }
 
     #[test]
-    fn cut_connections_and_timeouts_are_unknown_but_not_while_connecting() {
+    fn a_command_that_a_user_may_not_send_is_named_as_a_right() {
+        for text in [
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+            "NOPERM User app has no permissions to run the 'evalsha' command or its subcommand",
+        ] {
+            let said = of_text(text).to_string();
+            assert!(said.ends_with("; missing rights: +evalsha"), "{said}");
+        }
+        let key = "NOPERM this user has no permissions to access one of the keys used as arguments";
+        assert_eq!(of_text(key).to_string(), key);
+    }
+
+    #[test]
+    fn cut_connections_and_timeouts_are_unknown_unless_the_request_was_a_question() {
         let cut = RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert!(matches!(of_call(&cut), Fault::Unknown(_)));
-        assert!(matches!(of_connecting(&cut, false), Fault::NotDone(_)));
+        assert!(matches!(of_question(&cut, false), Fault::NotDone(_)));
         let parse = RedisError::from((ErrorKind::Parse, "garbage"));
         assert!(matches!(of_call(&parse), Fault::Unknown(_)));
     }
@@ -210,8 +224,8 @@ mod tests {
     #[test]
     fn only_a_bad_certificate_is_refused_for_good() {
         let bad = || RedisError::from(io::Error::from(io::ErrorKind::InvalidData));
-        assert!(matches!(of_connecting(&bad(), true), Fault::Denied(_)));
-        assert!(matches!(of_connecting(&bad(), false), Fault::NotDone(_)));
+        assert!(matches!(of_question(&bad(), true), Fault::Denied(_)));
+        assert!(matches!(of_question(&bad(), false), Fault::NotDone(_)));
     }
 
     #[test]

@@ -98,7 +98,9 @@ impl Answers {
             .failed
             .iter()
             .any(|(_, fault)| matches!(fault, Fault::Denied(_)));
-        let all_are_strangers = self.strangers.len() == self.asked;
+        let no_sentinel = |(_, fault): &&(String, Fault)| matches!(fault, Fault::Impossible(_));
+        let no_sentinels = self.failed.iter().filter(no_sentinel).count();
+        let all_are_strangers = self.strangers.len() + no_sentinels == self.asked;
         let mut parts: Vec<String> = self
             .strangers
             .iter()

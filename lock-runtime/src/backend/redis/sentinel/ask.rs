@@ -9,6 +9,7 @@ use redis::{PushInfo, RedisError};
 use super::{Address, Sentinels};
 use crate::backend::Fault;
 use crate::backend::redis::connection::dial;
+use crate::backend::redis::connection::dial_options::DialOptions;
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
 use crate::values::error::StoreError;
@@ -26,21 +27,23 @@ pub(super) struct Answer {
 pub(super) async fn once(
     sentinels: &Sentinels,
     index: usize,
+    options: &DialOptions,
     timeout: Duration,
 ) -> Result<Answer, Fault> {
-    let mut connection = connect(sentinels, index, timeout, |_| {}).await?;
+    let mut connection = connect(sentinels, index, options, timeout, |_| {}).await?;
     again(sentinels, &mut connection, timeout).await
 }
 
 pub(super) async fn connect(
     sentinels: &Sentinels,
     index: usize,
+    options: &DialOptions,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<MultiplexedConnection, Fault> {
     let info = sentinels.hosts.get(index).cloned();
     let info = info.ok_or_else(|| Fault::NotDone(StoreError::new("no such sentinel")))?;
-    dial::connect(info, timeout, on_push).await
+    dial::connect(info, options, timeout, on_push).await
 }
 
 /// Asks on a connection that is there.
@@ -71,10 +74,22 @@ pub(super) async fn again(
     };
     match tokio::time::timeout(timeout, question).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(faults::of_connecting(&error, sentinels.tls)),
+        Ok(Err(error)) => Err(of_refusal(faults::of_question(&error, sentinels.tls))),
         Err(_) => Err(Fault::NotDone(StoreError::new(format!(
             "no answer within {timeout:?}"
         )))),
+    }
+}
+
+/// A server that is no Sentinel will not become one by waiting.
+fn of_refusal(fault: Fault) -> Fault {
+    match fault {
+        Fault::Denied(source) if source.to_string().contains("unknown command") => {
+            Fault::Impossible(
+                "it is no Sentinel: if it is a Redis server, use `redis://`".to_owned(),
+            )
+        }
+        fault => fault,
     }
 }
 

@@ -29,6 +29,7 @@ pub(super) use self::watch::watch;
 
 use self::answers::{Answers, KnownMaster, NEWS};
 use crate::backend::Fault;
+use crate::backend::redis::connection::dial_options::DialOptions;
 use crate::backend::redis::connection::target::tcp_settings;
 use crate::values::clock;
 use crate::values::error::StoreError;
@@ -77,12 +78,16 @@ impl Sentinels {
     }
 
     /// Asks all sentinels at once. Those that are slow are not waited for when others have answered.
-    pub(super) async fn resolve(self: &Arc<Self>, timeout: Duration) -> Result<Named, Fault> {
+    pub(super) async fn resolve(
+        self: &Arc<Self>,
+        options: &Arc<DialOptions>,
+        timeout: Duration,
+    ) -> Result<Named, Fault> {
         let mut questions = JoinSet::new();
         for index in 0..self.hosts.len() {
-            let sentinels = self.clone();
+            let (sentinels, options) = (self.clone(), options.clone());
             questions.spawn(async move {
-                let answer = ask::once(&sentinels, index, timeout).await;
+                let answer = ask::once(&sentinels, index, &options, timeout).await;
                 (sentinels.host(index), answer)
             });
         }

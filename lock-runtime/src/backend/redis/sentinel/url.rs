@@ -1,9 +1,10 @@
 //! `redis-sentinel://[user:password@]host[:port],…/service[/database][?sentinel_user=…&sentinel_pass=…]`.
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use super::Sentinels;
 use crate::backend::redis::connection::target::{invalid, tcp_settings};
+use crate::backend::redis::connection::url::{NO_FRAGMENT, as_spoken, host_and_port, login};
 use crate::values::error::LockError;
 
 const PORT: u16 = 26_379;
@@ -19,7 +20,7 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
     let (authority, path) = rest.split_once('/').ok_or_else(|| {
         invalid("the URL names no service; it should end like `/service` or `/service/0`")
     })?;
-    let (login, hosts) = match authority.rsplit_once('@') {
+    let (own_login, hosts) = match authority.rsplit_once('@') {
         Some((login, hosts)) => (Some(login), hosts),
         None => (None, authority),
     };
@@ -41,18 +42,15 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
     let sentinel_login = sentinel_login(query)?;
     let mut addresses: Vec<ConnectionInfo> = Vec::new();
     for host in hosts.split(',') {
-        let address = host_and_port(host, tls)?;
+        let (host, port) = host_and_port(host).ok_or_else(|| invalid(EXAMPLE))?;
+        let address = address(host, port.unwrap_or(PORT), tls);
         if addresses.iter().any(|known| *known.addr() == address) {
             return Err(invalid("the URL names a sentinel twice"));
         }
         let info = address
             .into_connection_info()
             .map_err(|_| invalid(EXAMPLE))?;
-        let mut settings = info
-            .redis_settings()
-            .clone()
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_skip_set_lib_name();
+        let mut settings = as_spoken(info.redis_settings().clone());
         if let Some(user) = &sentinel_login.user {
             settings = settings.set_username(user);
         }
@@ -65,19 +63,10 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
         );
     }
 
-    // The client's own parser decodes the login and reads the database.
-    let login = login.map_or(String::new(), |login| format!("{login}@"));
-    let master = redis::parse_redis_url(&format!("redis://{login}master/{db}"))
-        .and_then(|url| url.into_connection_info().ok())
-        .ok_or_else(|| invalid(EXAMPLE))?;
-    let settings = master.redis_settings();
-    if !(0..=i64::from(i32::MAX)).contains(&settings.db()) {
+    let login = login(own_login, db).ok_or_else(|| invalid(EXAMPLE))?;
+    if !(0..=i64::from(i32::MAX)).contains(&login.db()) {
         return Err(invalid("the database number is negative or too large"));
     }
-    let login = settings
-        .clone()
-        .set_protocol(ProtocolVersion::RESP3)
-        .set_skip_set_lib_name();
     Ok(Sentinels::new(addresses, service.to_owned(), login, tls))
 }
 
@@ -94,19 +83,6 @@ pub(super) fn address(host: String, port: u16, tls: bool) -> ConnectionAddr {
     }
 }
 
-fn host_and_port(text: &str, tls: bool) -> Result<ConnectionAddr, LockError> {
-    let url = redis::parse_redis_url(&format!("redis://{text}")).ok_or_else(|| invalid(EXAMPLE))?;
-    let port = url.port().unwrap_or(PORT);
-    let extra = !matches!(url.path(), "" | "/") || !url.username().is_empty();
-    match url.into_connection_info() {
-        Ok(info) if !extra && !text.is_empty() => match info.addr() {
-            ConnectionAddr::Tcp(host, _) => Ok(address(host.clone(), port, tls)),
-            _ => Err(invalid(EXAMPLE)),
-        },
-        _ => Err(invalid(EXAMPLE)),
-    }
-}
-
 #[derive(Default)]
 struct Login {
     user: Option<String>,
@@ -119,9 +95,7 @@ fn sentinel_login(query: Option<&str>) -> Result<Login, LockError> {
     let url = redis::parse_redis_url(&format!("redis://host/?{query}"))
         .ok_or_else(|| invalid(EXAMPLE))?;
     if url.fragment().is_some() {
-        return Err(invalid(
-            "a URL takes no fragment; in particular, TLS certificates are always verified",
-        ));
+        return Err(invalid(NO_FRAGMENT));
     }
     for (option, value) in url.query_pairs() {
         match option.as_ref() {

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use super::{Sentinels, ask};
 use crate::backend::Fault;
 use crate::backend::redis::connection::dial;
+use crate::backend::redis::connection::dial_options::DialOptions;
 use crate::backend::redis::scripting::faults;
 use crate::values::backoff::Backoff;
 use crate::values::clock;
@@ -24,16 +25,17 @@ const ASK_EVERY: Duration = Duration::from_secs(10);
 /// Listens until `closed` becomes true or its sender is gone.
 pub(in super::super) async fn watch(
     sentinels: Arc<Sentinels>,
+    options: Arc<DialOptions>,
     timeout: Duration,
     mut closed: watch::Receiver<bool>,
 ) {
     let mut listeners = JoinSet::new();
     for index in 0..sentinels.hosts.len() {
-        let sentinels = sentinels.clone();
+        let (sentinels, options) = (sentinels.clone(), options.clone());
         listeners.spawn(async move {
             let mut pauses = dial::pauses();
             loop {
-                let fault = match listen(&sentinels, index, timeout, &mut pauses).await {
+                let fault = match listen(&sentinels, index, &options, timeout, &mut pauses).await {
                     Ok(never) => match never {},
                     Err(fault) => fault,
                 };
@@ -49,6 +51,7 @@ pub(in super::super) async fn watch(
 async fn listen(
     sentinels: &Arc<Sentinels>,
     index: usize,
+    options: &DialOptions,
     timeout: Duration,
     pauses: &mut Backoff,
 ) -> Result<std::convert::Infallible, Fault> {
@@ -60,12 +63,12 @@ async fn listen(
         PushKind::Message if is_switch(&push, &about.service) => told.notify_one(),
         _ => {}
     };
-    let mut connection = ask::connect(sentinels, index, timeout, on_push).await?;
+    let mut connection = ask::connect(sentinels, index, options, timeout, on_push).await?;
     match tokio::time::timeout(timeout, connection.subscribe(SWITCH)).await {
         Ok(Ok(())) => {}
         // It may still be asked now and then.
         Ok(Err(error)) if faults::is_from_server(&error) => {}
-        Ok(Err(error)) => return Err(faults::of_connecting(&error, sentinels.tls)),
+        Ok(Err(error)) => return Err(faults::of_question(&error, sentinels.tls)),
         Err(_) => return Err(Fault::NotDone(StoreError::new("no answer to SUBSCRIBE"))),
     }
     let mut certain = false;

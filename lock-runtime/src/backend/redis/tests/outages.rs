@@ -9,6 +9,7 @@ use crate::backend::redis::kinds::replies::AcquireReply;
 use crate::backend::{Backend, Fault, Released, Renewal, Renewed};
 use crate::values::clock;
 use crate::values::holder::HolderIds;
+use crate::values::refusal::ShutdownCause;
 
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -353,7 +354,7 @@ fn a_backend_whose_runtime_is_gone_says_so() {
         let (ids, key) = (HolderIds::new(), key("k"));
         let answer = backend.acquire(request(&key, ids.fresh(), 60_000)).await;
         assert!(
-            matches!(answer, Err(Fault::Closed(why)) if why.contains("runtime")),
+            matches!(answer, Err(Fault::Closed(ShutdownCause::RuntimeEnded))),
             "{answer:?}"
         );
         drained(&backend).await;

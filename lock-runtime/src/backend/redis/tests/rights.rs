@@ -186,7 +186,7 @@ async fn an_evicting_server_is_refused_when_strict() {
     .unwrap();
     let (ids, key) = (HolderIds::new(), key("k"));
     let answer = backend.acquire(request(&key, ids.fresh(), 5_000)).await;
-    assert!(matches!(answer, Err(Fault::Denied(why)) if why.to_string().contains("volatile-ttl")));
+    assert!(matches!(answer, Err(Fault::Impossible(why)) if why.contains("volatile-ttl")));
 }
 
 #[tokio::test]

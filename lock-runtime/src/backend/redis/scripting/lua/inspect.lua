@@ -5,10 +5,10 @@
 -- Keys: lock, queue
 -- Args:
 -- Returns: {'FREE'} | {'HELD', holder, count, pttl_ms, 'read', readers} | {'HELD', holder, count, pttl_ms, 'write', 0}
---          | {'HELD', holder, count, pttl_ms, 'exclusive', queued} | {'FOREIGN', 'lock', why}
+--          | {'HELD', holder, count, pttl_ms, 'exclusive', queued, waiter, ...} | {'FOREIGN', 'lock', why}
 -- Why: One answer from one moment; no-writes, so that it also runs on a replica or a full disk. Readers without a
 --      timeout key are dead and not counted; a lock that only these have is free. Readers that one script cannot look
---      at count as living.
+--      at count as living. Of those who wait, 16 are named, each by what an id of ours may be long.
 
 local lock = KEYS[1]
 local fields = redis.pcall('HLEN', lock)
@@ -27,7 +27,12 @@ if fields == 1 then
   end
   local queued = redis.pcall('LLEN', KEYS[2])
   queued = type(queued) == 'number' and queued or 0
-  return {'HELD', holder, count, redis.call('PTTL', lock), 'exclusive', queued}
+  local held = {'HELD', holder, count, redis.call('PTTL', lock), 'exclusive', queued}
+  local waiters = queued > 0 and redis.pcall('LRANGE', KEYS[2], 0, 15) or {}
+  for _, waiter in ipairs(waiters) do
+    held[#held + 1] = string.sub(waiter, 1, 64)
+  end
+  return held
 end
 
 local mode, foreign = mode_of(lock)

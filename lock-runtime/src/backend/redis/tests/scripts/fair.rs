@@ -265,6 +265,23 @@ async fn a_question_that_removes_a_dead_head_wakes_the_next() {
 }
 
 #[tokio::test]
+async fn an_inspection_names_the_first_of_those_who_wait() {
+    let bench = Bench::new().await;
+    bench.run(&format!("HSET {LOCK} a:1 1")).await;
+    let seen = async || bench.call(inspect()).await.unwrap().unwrap();
+    assert!(seen().await.first_waiters.is_empty());
+    let long = "x".repeat(10_000);
+    bench.run(&format!("RPUSH {QUEUE} b:1 {long}")).await;
+    for waiter in 0..30 {
+        bench.run(&format!("RPUSH {QUEUE} c:{waiter}")).await;
+    }
+    let seen = seen().await;
+    assert_eq!((seen.queued, seen.first_waiters.len()), (32, FIRST_WAITERS));
+    let cut = &long[..64];
+    assert_eq!(seen.first_waiters[..3], ["b:1", cut, "c:0"]);
+}
+
+#[tokio::test]
 async fn half_a_queue_is_mended() {
     let bench = Bench::new().await;
     let [_, b, c, d] = OURS;

@@ -4,6 +4,7 @@ mod acquire;
 mod acquire_all;
 mod budgets;
 mod counts;
+mod directory;
 mod each;
 mod fair;
 mod holding;
@@ -31,7 +32,7 @@ use crate::backend::redis::kinds::renewals::{LOOK, MARK};
 use crate::backend::redis::kinds::replies::*;
 use crate::backend::redis::scripting::reply;
 use crate::backend::redis::scripting::{Script, Source};
-use crate::backend::{Fault, Renewed};
+use crate::backend::{FIRST_WAITERS, Fault, Renewed};
 
 /// What the tests lock.
 pub(super) const LOCK: &str = "lock:k";

@@ -1,8 +1,10 @@
 //! The script table against the script files, and against replies that make no sense.
 
+use super::directory::{introduce, who, withdraw};
 use super::fair::{fair_acquire, fair_release};
 use super::*;
 use crate::backend::redis::kinds::acquire_all::{AcquireAll, AcquireAllReply};
+use crate::backend::redis::kinds::clash::KindOf;
 use crate::backend::redis::kinds::counters::TakePermitsReply;
 use crate::backend::redis::kinds::permits::RenewPermits;
 use crate::backend::redis::scripting::rights::{KEYED, Rights};
@@ -146,7 +148,12 @@ fn every_header_names_what_its_caller_sends() {
     check(&fair_acquire("a"), 1);
     check(&fair_release("a"), 1);
     check(&inspect(), 1);
+    check(&introduce("a"), 1);
+    check(&withdraw(), 1);
+    check(&who(), 1);
     check(&Rights::of(&release("a")), 1);
+    let leases = "leases";
+    check(&KindOf { key: LOCK, leases }, 1);
     check(&permits::lease(&[1; 16]), 1);
     check(&permits::give(&[1; 16]), 1);
     let sets = [
@@ -383,6 +390,10 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
         assert!(!matches!(downgraded, Some(Ok(_))), "{said}");
         let counted = permits::count_down().read(reply.clone());
         assert!(!matches!(counted, Some(Ok(_))), "{said}");
+        let known = who().read(reply.clone());
+        assert!(!matches!(known, Some(Ok(Some(_)))), "{said}");
+        let introduced = introduce("a").read(reply.clone());
+        assert!(!matches!(introduced, Some(Ok(()))), "{said}");
         let taken = permits::take(1).read(reply.clone());
         assert!(
             !matches!(taken, Some(Ok(TakePermitsReply::Taken { .. }))),

@@ -1,0 +1,159 @@
+//! The guard that a thread gets.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::runtime::Runtime;
+use crate::api::lease::{Lease, Lost, MemberLock};
+use crate::observe;
+use crate::values::error::{LockError, LostReason};
+use crate::values::fence::FencingToken;
+
+/// A held lock: the [`LockGuard`](crate::LockGuard) of threads.
+///
+/// The hold is renewed in the background until the guard ends. Dropping the guard releases, and waits for the answer for
+/// the call timeout at most; what went wrong is logged. A guard may be dropped on another thread. Inside an async runtime,
+/// and while its thread ends, it is released in the background.
+///
+/// ```
+/// # fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = lock_runtime::blocking::LockManager::in_memory()?;
+/// let guard = locks.mutex("order:17").acquire()?;
+/// assert!(guard.is_held());
+/// drop(guard); // or: guard.release()?
+/// locks.mutex("order:17").try_acquire()?.expect("it is free").release()?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a guard that is dropped at once protects nothing"]
+pub struct LockGuard {
+    /// Taken by the release, and by nothing else.
+    guard: Option<crate::LockGuard>,
+    lease: Lease,
+    runtime: Arc<Runtime>,
+}
+
+impl LockGuard {
+    pub(super) fn new(runtime: Arc<Runtime>, guard: crate::LockGuard) -> LockGuard {
+        LockGuard {
+            lease: guard.lease(),
+            guard: Some(guard),
+            runtime,
+        }
+    }
+
+    /// The lock's name, without the namespace. Of several locks that are held as one: all names.
+    pub fn name(&self) -> &str {
+        self.lease.name()
+    }
+
+    /// As [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.lease.fencing_token()
+    }
+
+    /// As [`LockGuard::members`](crate::LockGuard::members).
+    pub fn members(&self) -> impl Iterator<Item = MemberLock<'_>> {
+        self.lease.members()
+    }
+
+    /// As [`LockGuard::is_held`](crate::LockGuard::is_held): no I/O.
+    pub fn is_held(&self) -> bool {
+        self.lease.is_held()
+    }
+
+    /// How long the hold lasts if no further renewal is confirmed. Zero once it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.lease.remaining()
+    }
+
+    /// A view of the hold to hand around, to other threads, too. It does not keep the lock.
+    pub fn lease(&self) -> Lease {
+        self.lease.clone()
+    }
+
+    /// The loss of the hold, as a signal: ask [`is_lost`](Lost::is_lost), or use [`wait_lost`](LockGuard::wait_lost).
+    pub fn lost(&self) -> Lost {
+        self.lease.lost()
+    }
+
+    /// Blocks the thread until the hold is lost, for `wait` at most. `None` if it was not lost by then.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] inside an async runtime.
+    pub fn wait_lost(&self, wait: Duration) -> Result<Option<LostReason>, LockError> {
+        let lost = self.lost();
+        let waited = async { tokio::time::timeout(wait, lost.wait()).await.ok() };
+        self.runtime.block_on(waited)
+    }
+
+    /// As [`LockGuard::renew`](crate::LockGuard::renew).
+    ///
+    /// # Errors
+    /// As there; [`LockError::InvalidConfig`] inside an async runtime.
+    pub fn renew(&self, lease: Duration) -> Result<(), LockError> {
+        match &self.guard {
+            Some(guard) => self.runtime.block_on(guard.renew(lease))?,
+            None => Ok(()),
+        }
+    }
+
+    /// As [`LockGuard::downgrade`](crate::LockGuard::downgrade).
+    ///
+    /// # Errors
+    /// As there; [`LockError::InvalidConfig`] inside an async runtime, and the guard is then left as it is.
+    pub fn downgrade(&mut self) -> Result<(), LockError> {
+        match &mut self.guard {
+            Some(guard) => self.runtime.block_on(async { guard.downgrade().await })?,
+            None => Ok(()),
+        }
+    }
+
+    /// Runs `body` under this hold, on this thread: a request for the same lock inside it re-enters. It does not watch for
+    /// loss.
+    pub fn scope<T>(&self, body: impl FnOnce() -> T) -> T {
+        self.lease.enter(body)
+    }
+
+    /// Gives the lock back, wakes the next waiter, and waits for the answer, for the call timeout at most.
+    ///
+    /// # Errors
+    /// As [`LockGuard::release`](crate::LockGuard::release); [`LockError::InvalidConfig`] inside an async runtime: the lock
+    /// is then released in the background.
+    pub fn release(mut self) -> Result<(), LockError> {
+        self.give_back()
+    }
+
+    pub(super) fn loss(&self) -> Option<LockError> {
+        self.guard.as_ref()?.loss()
+    }
+
+    fn give_back(&mut self) -> Result<(), LockError> {
+        match self.guard.take() {
+            // Dropped unpolled where blocking is refused: the guard is then released in the background.
+            Some(guard) => self.runtime.block_on(async { guard.release().await })?,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        match self.give_back() {
+            // A loss has been told where it was found.
+            Ok(()) | Err(LockError::Lost { .. }) => {}
+            Err(error) => observe::release_failed("(dropped guard)", &error),
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("name", &self.name())
+            .field("fencing_token", &self.fencing_token())
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}

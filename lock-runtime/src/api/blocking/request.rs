@@ -1,0 +1,172 @@
+//! Requests that block the calling thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::guard::LockGuard;
+use super::runtime::Runtime;
+use crate::acquire::try_acquire::TryAcquire;
+use crate::api::lease::Lease;
+use crate::protect::Outcome;
+use crate::protect::driver::late_loss;
+use crate::values::error::LockError;
+
+/// A request for one lock, or for permits of a semaphore.
+pub type LockRequest = Request<crate::LockRequest>;
+
+/// A request for several locks as one.
+pub type MultiRequest = Request<crate::MultiRequest>;
+
+/// A [`LockRequest`](crate::LockRequest) or a [`MultiRequest`](crate::MultiRequest) that blocks the calling thread. Made by
+/// the methods of [`LockManager`](super::LockManager).
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is acquired or run"]
+pub struct Request<R> {
+    runtime: Arc<Runtime>,
+    request: R,
+}
+
+/// What requests of both sorts have in common. Not nameable outside.
+pub trait Ask: Sized {
+    /// Sets how long to wait: `None` for as long as it takes.
+    fn waiting(self, wait: Option<Duration>) -> Self;
+    /// Acquires within the wait.
+    fn ask(self) -> impl Future<Output = Result<crate::LockGuard, LockError>>;
+    /// Acquires what is free now.
+    fn try_ask(self) -> impl Future<Output = Result<TryAcquire, LockError>>;
+}
+
+macro_rules! ask {
+    ($($request:ty),*) => {$(
+        impl Ask for $request {
+            fn waiting(self, wait: Option<Duration>) -> Self {
+                match wait {
+                    Some(wait) => self.wait(wait),
+                    None => self.wait_forever(),
+                }
+            }
+
+            fn ask(self) -> impl Future<Output = Result<crate::LockGuard, LockError>> {
+                self.acquire()
+            }
+
+            fn try_ask(self) -> impl Future<Output = Result<TryAcquire, LockError>> {
+                self.try_acquire()
+            }
+        }
+    )*};
+}
+
+ask!(crate::LockRequest, crate::MultiRequest);
+
+impl<R> Request<R> {
+    pub(super) fn new(runtime: Arc<Runtime>, request: R) -> Request<R> {
+        Request { runtime, request }
+    }
+
+    pub(super) fn into_async(self) -> R {
+        self.request
+    }
+
+    fn set(self, set: impl FnOnce(R) -> R) -> Request<R> {
+        Request::new(self.runtime, set(self.request))
+    }
+}
+
+impl Request<crate::LockRequest> {
+    /// As [`LockRequest::lease`](crate::LockRequest::lease).
+    pub fn lease(self, lease: Duration) -> Self {
+        self.set(|request| request.lease(lease))
+    }
+
+    /// As [`LockRequest::auto_renew`](crate::LockRequest::auto_renew).
+    pub fn auto_renew(self, on: bool) -> Self {
+        self.set(|request| request.auto_renew(on))
+    }
+
+    /// As [`LockRequest::max_hold`](crate::LockRequest::max_hold).
+    pub fn max_hold(self, longest: Duration) -> Self {
+        self.set(|request| request.max_hold(longest))
+    }
+
+    /// As [`LockRequest::reentrant`](crate::LockRequest::reentrant).
+    pub fn reentrant(self, on: bool) -> Self {
+        self.set(|request| request.reentrant(on))
+    }
+
+    /// As [`LockRequest::label`](crate::LockRequest::label).
+    pub fn label(self, label: &'static str) -> Self {
+        self.set(|request| request.label(label))
+    }
+}
+
+impl<R: Ask> Request<R> {
+    /// Waits up to `wait`; zero tries once. Default: the manager's, 10 s; of several locks, the longest of theirs. One
+    /// year at most.
+    pub fn wait(self, wait: Duration) -> Self {
+        self.set(|request| request.waiting(Some(wait)))
+    }
+
+    /// Waits for as long as it takes.
+    pub fn wait_forever(self) -> Self {
+        self.set(|request| request.waiting(None))
+    }
+
+    /// Blocks the thread until the lock is had, or the wait is over.
+    ///
+    /// # Errors
+    /// As [`LockRequest::acquire`](crate::LockRequest::acquire); [`LockError::InvalidConfig`] inside an async runtime.
+    pub fn acquire(self) -> Result<LockGuard, LockError> {
+        let guard = self.runtime.block_on(self.request.ask())??;
+        Ok(LockGuard::new(self.runtime, guard))
+    }
+
+    /// Acquires the lock if it is free now: blocks for one call to the store at most, as
+    /// [`LockRequest::try_acquire`](crate::LockRequest::try_acquire).
+    ///
+    /// # Errors
+    /// As [`acquire`](Request::acquire), but a lock that is held is [`TryAcquire::Busy`].
+    pub fn try_acquire(self) -> Result<TryAcquire<LockGuard>, LockError> {
+        let guard = self.runtime.block_on(self.request.try_ask())??;
+        Ok(guard.map(|guard| LockGuard::new(self.runtime, guard)))
+    }
+
+    /// Acquires the lock, runs `body` under it on this thread, and releases. If the body panics, the lock is released, too.
+    ///
+    /// **A body that runs is not stopped when the lock is lost**: nothing can stop a thread. It goes on to its end, its
+    /// value counts, and the loss is logged. Let long work ask [`Lease::is_held`] between its steps. What the body requests
+    /// on its thread is nested in the hold, and re-enters.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), lock_runtime::LockError> {
+    /// # let locks = lock_runtime::blocking::LockManager::in_memory()?;
+    /// let pages = ["one", "two"];
+    /// let written = locks.mutex("index").run(|lease| {
+    ///     pages.iter().take_while(|_page| lease.is_held()).count() // writes a page
+    /// })?;
+    /// assert_eq!(written, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Request::acquire), and [`LockError::Lost`] if the lock was lost before the body began.
+    pub fn run<T>(self, body: impl FnOnce(Lease) -> T) -> Result<T, LockError> {
+        self.run_outcome(body)?.into_result()
+    }
+
+    /// As [`run`](Request::run), and tells both the value and the loss.
+    ///
+    /// # Errors
+    /// As [`acquire`](Request::acquire). A loss is in the [`Outcome`]: `Completed` with it if the body ran, `Cancelled` if
+    /// the lock was lost before the body began.
+    pub fn run_outcome<T>(self, body: impl FnOnce(Lease) -> T) -> Result<Outcome<T>, LockError> {
+        let guard = self.acquire()?;
+        if let Some(loss) = guard.loss() {
+            return Ok(Outcome::Cancelled { loss });
+        }
+        let value = guard.scope(|| body(guard.lease()));
+        let loss = guard.release().err().and_then(late_loss);
+        Ok(Outcome::Completed { value, loss })
+    }
+}

@@ -1,0 +1,80 @@
+//! Semaphores for threads.
+
+use std::sync::Arc;
+
+use super::request::{LockRequest, Request};
+use super::runtime::Runtime;
+use crate::values::error::LockError;
+
+/// A semaphore by its name, for threads: the [`Semaphore`](crate::Semaphore) whose calls block.
+///
+/// ```
+/// # fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = lock_runtime::blocking::LockManager::in_memory()?;
+/// let uploads = locks.semaphore("uploads");
+/// uploads.try_set_permits(10)?;
+/// let two = uploads.permits(2).acquire()?;
+/// assert_eq!(uploads.available()?, 8);
+/// # drop(two);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Errors are those of the async methods, and [`LockError::InvalidConfig`] inside an async runtime.
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    runtime: Arc<Runtime>,
+    semaphore: crate::Semaphore,
+}
+
+impl Semaphore {
+    pub(super) fn new(runtime: Arc<Runtime>, semaphore: crate::Semaphore) -> Semaphore {
+        Semaphore { runtime, semaphore }
+    }
+
+    /// As [`Semaphore::permits`](crate::Semaphore::permits).
+    pub fn permits(&self, permits: u32) -> LockRequest {
+        Request::new(self.runtime.clone(), self.semaphore.permits(permits))
+    }
+
+    /// As [`Semaphore::try_set_permits`](crate::Semaphore::try_set_permits).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_set_permits(&self, permits: u64) -> Result<bool, LockError> {
+        let set = self.semaphore.try_set_permits(permits);
+        self.runtime.block_on(set)?
+    }
+
+    /// As [`Semaphore::set_permits`](crate::Semaphore::set_permits).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_permits(&self, permits: u64) -> Result<(), LockError> {
+        self.runtime.block_on(self.semaphore.set_permits(permits))?
+    }
+
+    /// As [`Semaphore::add_permits`](crate::Semaphore::add_permits).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_permits(&self, permits: i64) -> Result<(), LockError> {
+        self.runtime.block_on(self.semaphore.add_permits(permits))?
+    }
+
+    /// As [`Semaphore::available`](crate::Semaphore::available).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn available(&self) -> Result<i64, LockError> {
+        self.runtime.block_on(self.semaphore.available())?
+    }
+
+    /// As [`Semaphore::delete`](crate::Semaphore::delete).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete(&self) -> Result<bool, LockError> {
+        self.runtime.block_on(self.semaphore.delete())?
+    }
+}

@@ -1,0 +1,58 @@
+//! Who the holders and waiters are that an inspection has seen.
+
+use std::collections::HashMap;
+
+use tokio::task::JoinSet;
+
+use crate::api::info::HolderInfo;
+use crate::backend::{KnownClient, Snapshot};
+use crate::hold::core::Core;
+use crate::values::clock::Moment;
+use crate::values::holder::{Alias, client_alias};
+use crate::values::key::Key;
+
+/// Records of clients.
+#[derive(Debug, Default)]
+pub(crate) struct Clients(HashMap<Alias, KnownClient>);
+
+impl Clients {
+    /// Asks the store about all clients that were seen, at once. One of which it does not tell until `deadline` stays
+    /// unknown.
+    pub(crate) async fn of(core: &Core, seen: Option<&Snapshot>, deadline: Moment) -> Clients {
+        let mut known = HashMap::new();
+        let mut asking = JoinSet::new();
+        let own = core.ids.client_alias();
+        let mut aliases: Vec<_> = seen
+            .into_iter()
+            .flat_map(|seen| seen.holder.iter().chain(&seen.first_waiters))
+            .filter_map(|id| client_alias(id))
+            .collect();
+        aliases.sort_unstable();
+        aliases.dedup();
+        for alias in aliases {
+            if alias == own {
+                known.insert(alias, core.presence.known());
+                continue;
+            }
+            let key = Key::of_client(&core.options.namespace, alias);
+            let (backend, left) = (core.backend.clone(), deadline.remaining());
+            asking.spawn(async move {
+                let who = backend.directory()?.who(&key, left).await;
+                Some((alias, who.ok()??))
+            });
+        }
+        let asked = async {
+            while let Some(who) = asking.join_next().await {
+                known.extend(who.ok().flatten());
+            }
+        };
+        let _ = tokio::time::timeout_at(deadline.tick(), asked).await;
+        Clients(known)
+    }
+
+    /// What may be told of a holder.
+    pub(crate) fn holder(&self, id: &str) -> HolderInfo {
+        let known = client_alias(id).and_then(|alias| self.0.get(&alias));
+        HolderInfo::new(id, known.cloned())
+    }
+}

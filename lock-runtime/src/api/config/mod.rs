@@ -1,0 +1,272 @@
+//! A manager's options as a file or the environment holds them.
+
+mod env;
+#[cfg(feature = "serde")]
+mod file;
+mod setting;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use self::setting::Setting;
+use crate::api::builder::LockManagerBuilder;
+use crate::api::manager::LockManager;
+use crate::values::channels::ClusterChannels;
+use crate::values::error::{LockError, config};
+use crate::values::options::Options;
+use crate::values::replicas::Replicas;
+
+/// Settings that may hold passwords: they are not shown.
+const SECRET: [&str; 2] = ["url", "quorum"];
+
+macro_rules! settings {
+    ($($(#[$about:meta])* $name:ident: $type:ty,)*) => {
+        /// The options of a [`LockManagerBuilder`], and the store, as a file or the environment holds them.
+        ///
+        /// [Running on Redis](crate::_documentation::redis#configuration) has a table of all settings: how each is written,
+        /// and its default. A setting that is `None` is left at the builder's default.
+        ///
+        /// ```
+        /// use lock_runtime::LockConfig;
+        ///
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() -> Result<(), lock_runtime::LockError> {
+        /// let mut config = LockConfig::from_env()?; // LOCK_URL, LOCK_NAMESPACE, LOCK_LEASE …
+        /// config.url.get_or_insert("memory://".to_owned());
+        /// let locks = config.connect().await?;
+        /// # drop(locks);
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
+        /// With the feature `serde` it can be deserialized, from any format: unknown fields are refused by name, durations
+        /// are texts such as `"30s"`, as in the attribute, and every value may also be written as a text.
+        ///
+        /// `Debug` shows no password.
+        #[derive(Clone, Default)]
+        #[non_exhaustive]
+        pub struct LockConfig {
+            $($(#[$about])* pub $name: Option<$type>,)*
+        }
+
+        impl LockConfig {
+            /// Every setting, in the order of the documentation.
+            const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+            /// Sets one by its name.
+            fn set(&mut self, name: &str, text: &str) -> Result<(), String> {
+                match name {
+                    $(stringify!($name) => self.$name = Some(Setting::read(text)?),)*
+                    _ => return Err("there is no such setting".to_owned()),
+                }
+                Ok(())
+            }
+        }
+
+        impl fmt::Debug for LockConfig {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut shown = f.debug_struct("LockConfig");
+                $(match &self.$name {
+                    Some(_) if SECRET.contains(&stringify!($name)) => {
+                        shown.field(stringify!($name), &"(set)");
+                    }
+                    Some(value) => _ = shown.field(stringify!($name), value),
+                    None => {}
+                })*
+                shown.finish()
+            }
+        }
+
+        #[cfg(test)]
+        const FORMS: &[(&str, &str)] = &[$((stringify!($name), <$type as Setting>::FORM)),*];
+    };
+}
+
+settings! {
+    /// The store: a URL as in [`LockManagerBuilder::connect`].
+    url: String,
+    /// The stores of a quorum, in place of `url`: see [`LockManagerBuilder::quorum`].
+    quorum: Vec<String>,
+    /// [`LockManagerBuilder::namespace`].
+    namespace: String,
+    /// [`LockManagerBuilder::app`].
+    app: String,
+    /// [`LockManagerBuilder::lease`].
+    lease: Duration,
+    /// [`LockManagerBuilder::longest_lease`].
+    longest_lease: Duration,
+    /// [`LockManagerBuilder::wait`].
+    wait: Duration,
+    /// [`LockManagerBuilder::fencing`].
+    fencing: bool,
+    /// [`LockManagerBuilder::call_timeout`].
+    call_timeout: Duration,
+    /// [`LockManagerBuilder::max_waiters`].
+    max_waiters: usize,
+    /// [`LockManagerBuilder::max_waiters_per_key`].
+    max_waiters_per_key: usize,
+    /// [`LockManagerBuilder::shutdown_grace`].
+    shutdown_grace: Duration,
+    /// [`LockManagerBuilder::replicas`].
+    replicas: Replicas,
+    /// [`Replicas::within`].
+    replicas_within: Duration,
+    /// [`Replicas::renewals`].
+    replicas_renewals: bool,
+    /// [`LockManagerBuilder::strict`].
+    strict: bool,
+    /// [`LockManagerBuilder::lazy`].
+    lazy: bool,
+    /// [`LockManagerBuilder::cluster_channels`].
+    cluster_channels: ClusterChannels,
+    /// [`LockManagerBuilder::ensure_schema`].
+    ensure_schema: bool,
+    /// The PEM file with the client's certificate and its chain: `LockManagerBuilder::client_certificate`. Needs
+    /// `client_key`, and the feature `tls-rustls`.
+    client_certificate: PathBuf,
+    /// The PEM file with the private key of `client_certificate`.
+    client_key: PathBuf,
+    /// The PEM file with the authorities to trust: `LockManagerBuilder::root_certificate`. Needs the feature `tls-rustls`.
+    root_certificate: PathBuf,
+}
+
+impl LockConfig {
+    /// Sets one setting by its name, and checks its bounds.
+    fn set_checked(&mut self, name: &str, text: &str) -> Result<(), String> {
+        // Alone, so that whatever is found is about this one.
+        let mut alone = LockConfig::default();
+        alone.set(name, text)?;
+        let mut options = Options::default();
+        alone.apply(&mut options);
+        options.check().map_err(|error| error.to_string())?;
+        self.set(name, text)
+    }
+
+    /// All but the store and what is in other files.
+    fn apply(&self, options: &mut Options) {
+        // Every setting is named: a new one is not forgotten.
+        let LockConfig {
+            url: _,
+            quorum: _,
+            namespace,
+            app,
+            lease,
+            longest_lease,
+            wait,
+            fencing,
+            call_timeout,
+            max_waiters,
+            max_waiters_per_key,
+            shutdown_grace,
+            replicas,
+            replicas_within,
+            replicas_renewals,
+            strict,
+            lazy,
+            cluster_channels,
+            ensure_schema,
+            client_certificate: _,
+            client_key: _,
+            root_certificate: _,
+        } = self;
+        fn set<T: Copy>(option: &mut T, setting: &Option<T>) {
+            if let Some(value) = setting {
+                *option = *value;
+            }
+        }
+        if let Some(namespace) = namespace {
+            options.namespace = namespace.as_str().into();
+        }
+        if let Some(app) = app {
+            options.app = Some(app.as_str().into());
+        }
+        set(&mut options.lease, lease);
+        options.longest_lease = longest_lease.or(options.longest_lease);
+        options.wait = wait.or(options.wait);
+        set(&mut options.fencing, fencing);
+        set(&mut options.call_timeout, call_timeout);
+        set(&mut options.max_waiters, max_waiters);
+        set(&mut options.max_waiters_per_key, max_waiters_per_key);
+        set(&mut options.shutdown_grace, shutdown_grace);
+        set(&mut options.replicas, replicas);
+        if let Some(within) = replicas_within {
+            options.replicas = options.replicas.within(*within);
+        }
+        if let Some(renewals) = replicas_renewals {
+            options.replicas = options.replicas.renewals(*renewals);
+        }
+        set(&mut options.strict, strict);
+        set(&mut options.lazy, lazy);
+        set(&mut options.channels, cluster_channels);
+        set(&mut options.ensure_schema, ensure_schema);
+    }
+
+    /// A builder with these options: for what a file cannot hold, such as
+    /// [`credentials`](LockManagerBuilder::credentials). The store is named to the builder again.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock_runtime::LockError> {
+    /// # use lock_runtime::LockConfig;
+    /// let config = LockConfig::from_env()?;
+    /// let locks = config.builder()?.strict(true).connect("memory://").await?;
+    /// # drop(locks);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] if a certificate's file cannot be read, or a certificate has no key.
+    pub fn builder(&self) -> Result<LockManagerBuilder, LockError> {
+        let mut builder = LockManager::builder();
+        self.apply(&mut builder.options);
+        let certificates = &mut builder.options.handshake.certificates;
+        certificates.client = match (&self.client_certificate, &self.client_key) {
+            (Some(chain), Some(key)) => {
+                Some((read("client_certificate", chain)?, read("client_key", key)?))
+            }
+            (None, None) => None,
+            _ => {
+                return Err(config(
+                    "`client_certificate` and `client_key` belong together: one of them is missing",
+                ));
+            }
+        };
+        if let Some(root) = &self.root_certificate {
+            certificates.root = Some(read("root_certificate", root)?);
+        }
+        Ok(builder)
+    }
+
+    /// Connects to `url`, or to the `quorum`.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] if there is neither, or both; else as [`builder`](LockConfig::builder) and
+    /// [`LockManagerBuilder::connect`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(&self) -> Result<LockManager, LockError> {
+        match (&self.url, &self.quorum) {
+            (Some(url), None) => self.builder()?.connect(url).await,
+            (None, Some(nodes)) => self.builder()?.quorum(nodes).await,
+            (None, None) => Err(config(
+                "the configuration names no store: set `url` (in the environment `LOCK_URL`), or `quorum`",
+            )),
+            (Some(_), Some(_)) => Err(config(
+                "the configuration has a `url` and a `quorum`: leave one of them out",
+            )),
+        }
+    }
+}
+
+fn read(setting: &str, path: &Path) -> Result<Vec<u8>, LockError> {
+    std::fs::read(path).map_err(|error| {
+        let path = path.display();
+        config(format!("`{setting}`: {path} cannot be read: {error}"))
+    })
+}
+
+#[cfg(test)]
+mod tests;

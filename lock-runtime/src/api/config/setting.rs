@@ -1,0 +1,103 @@
+//! How settings are written: the same in the environment and in files.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::values::channels::ClusterChannels;
+use crate::values::duration;
+use crate::values::replicas::Replicas;
+
+/// A value that is written as a text. The errors name no value that may be secret.
+pub(super) trait Setting: Sized {
+    /// How it is written, for the documentation.
+    #[cfg_attr(
+        not(test),
+        allow(dead_code, reason = "a test compares the page with it")
+    )]
+    const FORM: &str;
+
+    fn read(text: &str) -> Result<Self, String>;
+}
+
+impl Setting for String {
+    const FORM: &str = "text";
+
+    fn read(text: &str) -> Result<String, String> {
+        Ok(text.to_owned())
+    }
+}
+
+impl Setting for Vec<String> {
+    const FORM: &str = "texts, with spaces between";
+
+    fn read(text: &str) -> Result<Vec<String>, String> {
+        Ok(text.split_whitespace().map(str::to_owned).collect())
+    }
+}
+
+impl Setting for PathBuf {
+    const FORM: &str = "path";
+
+    fn read(text: &str) -> Result<PathBuf, String> {
+        match text {
+            "" => Err("it names no file".to_owned()),
+            path => Ok(path.into()),
+        }
+    }
+}
+
+impl Setting for Duration {
+    const FORM: &str = "duration";
+
+    fn read(text: &str) -> Result<Duration, String> {
+        duration::parse(text)
+    }
+}
+
+impl Setting for bool {
+    const FORM: &str = "`true`, `false`";
+
+    fn read(text: &str) -> Result<bool, String> {
+        text.parse()
+            .map_err(|_| format!("`{text}` is neither `true` nor `false`"))
+    }
+}
+
+impl Setting for usize {
+    const FORM: &str = "number";
+
+    fn read(text: &str) -> Result<usize, String> {
+        text.parse()
+            .map_err(|_| format!("`{text}` is no whole number, or too large"))
+    }
+}
+
+impl Setting for Replicas {
+    const FORM: &str = "`off`, `majority`, number";
+
+    fn read(text: &str) -> Result<Replicas, String> {
+        match (text, text.parse()) {
+            ("off", _) => Ok(Replicas::off()),
+            ("majority", _) => Ok(Replicas::majority()),
+            (_, Ok(replicas)) => Ok(Replicas::at_least(replicas)),
+            _ => Err(format!(
+                "`{text}` is none of `off`, `majority` and a number"
+            )),
+        }
+    }
+}
+
+impl Setting for ClusterChannels {
+    const FORM: &str = "`sharded`, `classic`, `both`";
+
+    fn read(text: &str) -> Result<ClusterChannels, String> {
+        match text {
+            "sharded" => Ok(ClusterChannels::Sharded),
+            "classic" => Ok(ClusterChannels::Classic),
+            "both" => Ok(ClusterChannels::Both),
+            _ => Err(format!(
+                "`{text}` is none of `sharded`, `classic` and `both`"
+            )),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Leader election: whoever holds a mutex leads.
+
+use std::time::Duration;
+
+use crate::api::guard::LockGuard;
+use crate::api::lease::{Lease, Lost};
+use crate::api::manager::LockManager;
+use crate::api::observer::LeaderObserver;
+use crate::api::request::LockRequest;
+use crate::protect::Outcome;
+use crate::values::backoff::Backoff;
+use crate::values::clock;
+use crate::values::error::LockError;
+use crate::values::fence::FencingToken;
+use crate::values::name::{IntoLockName, LockName};
+
+/// The pauses between campaigns that did not lead to a long term.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+fn pauses() -> Backoff {
+    Backoff::new(FIRST_PAUSE, LONGEST_PAUSE)
+}
+
+impl LockManager {
+    /// The leader election of that name. Each process that may lead makes one and [campaigns](Election::campaign), or
+    /// hands its work to [`lead`](Election::lead). It is decided by the [`mutex`](LockManager::mutex) of the same name:
+    /// whoever holds that leads, also a Java service that locks Redisson's `RLock`.
+    pub fn elect(&self, name: impl IntoLockName) -> Election {
+        Election::new(self.clone(), name.into_lock_name())
+    }
+}
+
+/// A leader election by its name. Made by [`LockManager::elect`]; cheap to clone; holds nothing itself.
+///
+/// The leader holds a lease, which is renewed while it lives. If its process dies, another one leads once the lease is
+/// over; if it [resigns](Leader::resign) or shuts down, at once. While a leader says
+/// [`is_leader`](Leader::is_leader), nobody else was elected: that is the promise of a mutex, with the same limits. What
+/// a former leader has sent can still arrive: give what it writes its [fencing token](Leader::fencing_token).
+/// [The guide](crate::_documentation::guide#leader-election) says more.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use lock_runtime::{LockError, LockManager};
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), LockError> {
+/// # let locks = LockManager::in_memory();
+/// # let manager = locks.clone();
+/// # tokio::spawn(async move {
+/// #     tokio::time::sleep(Duration::from_secs(3)).await;
+/// #     manager.shutdown().await;
+/// # });
+/// let election = locks.elect("scheduler");
+/// // Waits to be elected, and runs the body for as long as it leads; again after every loss.
+/// election
+///     .lead(async |lease| {
+///         let mut every = tokio::time::interval(Duration::from_secs(1));
+///         loop {
+///             tokio::select! {
+///                 () = lease.closing() => return, // a shutdown begins: end in good order
+///                 _ = every.tick() => println!("work, with token {:?}", lease.fencing_token()),
+///             }
+///         }
+///     })
+///     .await
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "an election does nothing until somebody campaigns, leads or observes"]
+pub struct Election {
+    locks: LockManager,
+    name: LockName,
+    request: LockRequest,
+}
+
+impl Election {
+    fn new(locks: LockManager, name: LockName) -> Election {
+        let request = locks.mutex(name.clone()).wait_forever();
+        Election {
+            locks,
+            name,
+            request,
+        }
+    }
+
+    /// The lease of a leader, from 1 s up: for how long nobody leads after a leader's process has died. Default: the
+    /// manager's, 30 s. A short one is lost more easily: a leader that cannot renew it, because the store or its own
+    /// process stood still for so long, leads no more.
+    pub fn lease(mut self, lease: Duration) -> Election {
+        self.request = self.request.lease(lease);
+        self
+    }
+
+    /// What logs and metrics call the leader's lock. Default: the template of a `key!` name.
+    pub fn label(mut self, label: &'static str) -> Election {
+        self.request = self.request.label(label);
+        self
+    }
+
+    /// Waits until it is elected, however long that takes. While the store is away, it goes on asking; with too many
+    /// waiters in this process, it comes back after a pause. Put `tokio::time::timeout` around it for an end.
+    ///
+    /// A campaign inside the body of a leader re-enters, as with every mutex: it is elected at once, and shares that
+    /// leadership.
+    ///
+    /// # Errors
+    /// Only what a retry cannot help: [`LockError::ShuttingDown`], [`LockError::Denied`], [`LockError::ForeignKey`],
+    /// [`LockError::InvalidName`], [`LockError::InvalidLease`], [`LockError::InvalidConfig`]. [`LockError::Lost`] inside
+    /// the body of a leader that was lost.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the campaign, and resigns should it have been elected meanwhile.
+    ///
+    /// ```
+    /// # use lock_runtime::{LockError, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// let leader = locks.elect("scheduler").campaign().await?;
+    /// tokio::select! {
+    ///     reason = leader.lost() => println!("deposed: {reason}"),
+    ///     () = leader.closing() => println!("the process is about to end"),
+    ///     () = std::future::ready(()) => println!("the work is done"),
+    /// }
+    /// leader.resign().await
+    /// # }
+    /// ```
+    pub fn campaign(
+        &self,
+    ) -> impl Future<Output = Result<Leader, LockError>> + Send + 'static + use<> {
+        let election = self.clone();
+        async move {
+            let mut pauses = pauses();
+            loop {
+                match election.request.clone().acquire().await {
+                    Ok(guard) => return Ok(Leader { guard }),
+                    Err(error) => election.pause_after(error, &mut pauses).await?,
+                }
+            }
+        }
+    }
+
+    /// Campaigns, and runs `body` while it leads. When the leadership is lost, the body is dropped at its current
+    /// `.await`, as in [`run`](LockRequest::run), and the campaign begins again after a pause: about 0.1 s, twice as much
+    /// after each term of less than 10 s, and about 10 s at most. Candidates that wait are elected meanwhile. When the
+    /// body ends, the leader resigns, and the body's value is the answer: a body that is to run for ever loops.
+    ///
+    /// The body is made anew for each term. As an `async` closure it can borrow what is around it, but neither own nor
+    /// change that: `tokio::spawn(async move { election.lead(async |lease| work(&database, lease).await).await })`.
+    ///
+    /// A [shutdown](LockManager::shutdown) of the manager waits for a body that leads, for 10 s by default. A body that
+    /// ends on [`closing`](Lease::closing) returns its value; one that does not is dropped, and the answer is
+    /// [`LockError::ShuttingDown`]. That is also the answer to those who did not lead.
+    ///
+    /// # Errors
+    /// As [`campaign`](Election::campaign).
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body first and then resigns in the background.
+    pub fn lead<F, Fut>(
+        &self,
+        mut body: F,
+    ) -> impl Future<Output = Result<Fut::Output, LockError>> + use<F, Fut>
+    where
+        F: FnMut(Lease) -> Fut,
+        Fut: Future,
+    {
+        let election = self.clone();
+        async move {
+            let mut pauses = pauses();
+            loop {
+                let term = election.request.clone();
+                match term.run_outcome(&mut body).await {
+                    Ok(Outcome::Cancelled { loss }) => {
+                        if was_long(&loss) {
+                            pauses.reset();
+                        }
+                        election.pause(&mut pauses).await;
+                    }
+                    Ok(completed) => return completed.into_result(),
+                    Err(error) => election.pause_after(error, &mut pauses).await?,
+                }
+            }
+        }
+    }
+
+    /// Watches who leads, without campaigning: see [`LeaderObserver`].
+    pub fn observe(&self) -> LeaderObserver {
+        LeaderObserver::new(self.locks.clone(), self.name.clone())
+    }
+
+    /// Pauses if another campaign can help.
+    ///
+    /// # Errors
+    /// The same one, if it cannot.
+    async fn pause_after(&self, error: LockError, pauses: &mut Backoff) -> Result<(), LockError> {
+        // Lost is the hold of an ancestor: its body is to end, not to wait.
+        if !error.is_retryable() || matches!(error, LockError::Lost { .. }) {
+            return Err(error);
+        }
+        self.pause(pauses).await;
+        Ok(())
+    }
+
+    /// A shutdown ends the pause: the next request is told of it.
+    async fn pause(&self, pauses: &mut Backoff) {
+        tokio::select! {
+            () = clock::sleep(pauses.pause()) => {}
+            () = self.locks.core().life.closing() => {}
+        }
+    }
+}
+
+/// Whether somebody led for so long that what ended it has nothing to do with the losses before.
+fn was_long(loss: &LockError) -> bool {
+    matches!(loss, LockError::Lost { held_for, .. } if *held_for >= LONGEST_PAUSE)
+}
+
+/// A leader: what [`Election::campaign`] gives. It leads until it resigns, is dropped, or is lost.
+///
+/// Its lease is renewed in the background. Check [`is_leader`](Leader::is_leader) or wait for [`lost`](Leader::lost): a
+/// leader by hand is told of a loss and not stopped. [`Election::lead`] stops its body.
+#[derive(Debug)]
+#[must_use = "a leader that is dropped has resigned"]
+pub struct Leader {
+    guard: LockGuard,
+}
+
+impl Leader {
+    /// The election's name, without the namespace.
+    pub fn name(&self) -> &str {
+        self.guard.name()
+    }
+
+    /// True until the local deadline, or until a loss is known: nobody else was elected before, as long as the store
+    /// kept the key and its clock did not step. No I/O.
+    pub fn is_leader(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    /// The fencing token of this term, larger than that of every term before. `None` on a quorum, and with
+    /// [`fencing(false)`](crate::LockManagerBuilder::fencing).
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.guard.fencing_token()
+    }
+
+    /// A view of the leadership to hand around. It does not keep it.
+    pub fn lease(&self) -> Lease {
+        self.guard.lease()
+    }
+
+    /// Resolves when the leadership is lost; never after it was resigned.
+    pub fn lost(&self) -> Lost {
+        self.guard.lost()
+    }
+
+    /// Resolves when the manager begins to shut down, which ends the leadership after a grace period: see
+    /// [`Lease::closing`].
+    pub fn closing(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.guard.closing()
+    }
+
+    /// Gives up the leadership, so that another one is elected at once. Dropping the leader does so in the background.
+    ///
+    /// # Errors
+    /// As [`LockGuard::release`]: [`LockError::Lost`] if the leadership was lost before, so somebody else may have led
+    /// while this leader lived.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not stop the resignation.
+    pub fn resign(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
+        self.guard.release()
+    }
+}

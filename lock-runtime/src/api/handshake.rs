@@ -1,0 +1,74 @@
+//! How a manager shows who it is: logins that change, and certificates.
+
+use std::sync::Arc;
+
+use crate::api::builder::LockManagerBuilder;
+use crate::values::handshake::Credentials;
+
+impl LockManagerBuilder {
+    /// Asks `credentials` for a login whenever a connection to a Redis server is opened, for tokens that expire: of
+    /// Amazon ElastiCache (IAM), of Entra ID. A login that is [valid for some time](crate::Login::valid_for) is renewed
+    /// on open connections, too. Default: the login that the URL holds, for ever.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use lock_runtime::{LockManager, Login};
+    ///
+    /// # async fn fetch_token() -> std::io::Result<String> { Ok(String::new()) }
+    /// # async fn connect() -> Result<(), lock_runtime::LockError> {
+    /// let builder = LockManager::builder().credentials(async || {
+    ///     let token = fetch_token().await?;
+    ///     Ok::<_, std::io::Error>(Login::new("locks", token).valid_for(Duration::from_secs(900)))
+    /// });
+    /// let locks = builder.connect("rediss://cache.example.com/").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// They are asked for each connection: for commands, for messages, for replicas, to each node of a cluster and of a
+    /// [`quorum`](Self::quorum), and to the master behind Sentinels. The sentinels themselves keep the login of the URL
+    /// (`sentinel_user`, `sentinel_pass`).
+    ///
+    /// An answer may take the [call timeout](Self::call_timeout). No answer, an error and a panic are
+    /// [`LockError::Unavailable`](crate::LockError::Unavailable), and are tried again while locks are asked for; a login that
+    /// the server refuses is [`LockError::Denied`](crate::LockError::Denied), and the credentials are asked again in the
+    /// background.
+    ///
+    /// Refused, as [`LockError::InvalidConfig`](crate::LockError::InvalidConfig), beside a login in the URL and for memory
+    /// stores.
+    pub fn credentials(mut self, credentials: impl Credentials) -> Self {
+        self.options.handshake.credentials = Some(Arc::new(credentials));
+        self
+    }
+
+    /// Shows the server a certificate (mutual TLS): the chain in PEM form, the client's own first, and its private key,
+    /// which is not encrypted. Default: none. Needs a URL with TLS, and the feature `tls-rustls`.
+    ///
+    /// ```no_run
+    /// # use lock_runtime::LockManager;
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let builder = LockManager::builder()
+    ///     .client_certificate(std::fs::read("client.pem")?, std::fs::read("client.key")?)
+    ///     .root_certificate(std::fs::read("authority.pem")?);
+    /// let locks = builder.connect("rediss://cache.example.com/").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// It is checked before any I/O. A server that wants a certificate, and gets none or one of an authority that it does
+    /// not trust, is [`LockError::Denied`](crate::LockError::Denied). Sentinels are shown it, too.
+    #[cfg(feature = "tls-rustls")]
+    pub fn client_certificate(mut self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
+        let (chain, key) = (chain.as_ref().to_vec(), key.as_ref().to_vec());
+        self.options.handshake.certificates.client = Some((chain, key));
+        self
+    }
+
+    /// Trusts servers whose certificates these authorities vouch for, one or more in PEM form, and no others. Default:
+    /// what the operating system trusts. Needs a URL with TLS, and the feature `tls-rustls`.
+    #[cfg(feature = "tls-rustls")]
+    pub fn root_certificate(mut self, authorities: impl AsRef<[u8]>) -> Self {
+        self.options.handshake.certificates.root = Some(authorities.as_ref().to_vec());
+        self
+    }
+}

@@ -1,0 +1,45 @@
+//! Whether the store answers, for readiness probes and operators.
+
+use tokio::task::coop;
+
+use crate::api::manager::LockManager;
+use crate::values::clock;
+use crate::values::health::Health;
+
+impl LockManager {
+    /// Whether locks can be had now, and since when that is so.
+    ///
+    /// It asks each server of the store a question that costs it nothing (`PING`), all of them at once, and waits for the
+    /// answers within the call timeout. A server whose connection is down is not waited for. An outage is what it tells,
+    /// and no error: see [`Health::is_ok`]. Rights, replicas and single keys are not looked at.
+    ///
+    /// ```
+    /// # use lock_runtime::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let locks = LockManager::in_memory();
+    /// let health = locks.health().await;
+    /// assert!(health.is_ok(), "{:?} since {:?}", health.error, health.since);
+    /// locks.shutdown().await;
+    /// assert!(!locks.health().await.is_ok());
+    /// # }
+    /// ```
+    ///
+    /// The feature `serde` makes the answer serializable.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn health(&self) -> Health {
+        coop::consume_budget().await;
+        let core = self.core();
+        let store = core.backend.store();
+        if let Err(error) = core.start_here() {
+            return Health::down(store, clock::now().wall(), error.to_string());
+        }
+        if let Some((why, since)) = core.life.closed_since() {
+            return Health::down(store, since.wall(), why.to_string());
+        }
+        let checkup = core.backend.health(core.options.call_timeout).await;
+        Health::of(store, checkup, core.presence.began.wall())
+    }
+}

@@ -1,0 +1,171 @@
+//! Who leads, for those who do not campaign.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::contend::nap;
+use crate::api::info::HolderInfo;
+use crate::api::manager::LockManager;
+use crate::backend::Listen;
+use crate::values::backoff::Backoff;
+use crate::values::clock::{self, Moment};
+use crate::values::error::LockError;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::name::LockName;
+
+/// The pauses between two looks while nobody leads, or the store fails.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Watches who leads, one change after the other. Made by [`Election::observe`](crate::Election::observe).
+///
+/// It asks the store when it hears of a resignation or a forced release, when the leader's lease would be over, and
+/// about once a second, because the store tells nobody of an election. So a new leader is seen within a second or so.
+/// One who led in between can be missed, and so can one who took over inside the same process.
+///
+/// ```
+/// # use lock_runtime::{LockError, LockManager};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), LockError> {
+/// # let locks = LockManager::in_memory();
+/// let election = locks.elect("scheduler");
+/// let mut observer = election.observe();
+/// assert_eq!(observer.changed().await?, None);
+///
+/// let leader = election.campaign().await?;
+/// if let Some(leader) = observer.changed().await? {
+///     println!("{leader} leads");
+///     assert_eq!(leader.manager_id(), locks.id());
+/// }
+/// # leader.resign().await
+/// # }
+/// ```
+#[must_use = "an observer asks the store only in `changed`"]
+pub struct LeaderObserver {
+    locks: LockManager,
+    name: LockName,
+    listening: Option<Listening>,
+    /// What the caller knows; `None` if nothing, or not for certain since an error.
+    told: Option<Option<HolderInfo>>,
+    /// When to ask the store next, if no message comes before. `None`: now.
+    next_look: Option<Moment>,
+    /// While nobody leads, or the store fails.
+    pauses: Backoff,
+}
+
+struct Listening {
+    listener: Box<dyn Listen>,
+    is_ready: bool,
+}
+
+impl Listening {
+    /// Resolves when it is worth while to look: after a message, and once messages are heard.
+    async fn heard(&mut self) {
+        if self.is_ready {
+            self.listener.heard().await;
+        } else {
+            self.listener.ready().await;
+            self.is_ready = true;
+        }
+    }
+}
+
+impl LeaderObserver {
+    pub(crate) fn new(locks: LockManager, name: LockName) -> LeaderObserver {
+        LeaderObserver {
+            locks,
+            name,
+            listening: None,
+            told: None,
+            next_look: None,
+            pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+        }
+    }
+
+    /// Who leads now, if that differs from the last answer; else waits until it does. The first answer comes at once,
+    /// and so does the one after an error. `None`: nobody leads.
+    ///
+    /// # Errors
+    /// As [`LockManager::inspect`]. The observation goes on: the next call asks again, after a pause of about a second
+    /// at most. [`LockError::is_retryable`] says whether that can help.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time: the next call tells what this one would have told.
+    pub async fn changed(&mut self) -> Result<Option<HolderInfo>, LockError> {
+        loop {
+            self.until_next_look().await;
+            let leader = self.look().await?;
+            if self.told.as_ref() != Some(&leader) {
+                self.told = Some(leader.clone());
+                return Ok(leader);
+            }
+        }
+    }
+
+    /// Waits for a message, or the time to look without one.
+    async fn until_next_look(&mut self) {
+        let Some(next_look) = self.next_look else {
+            return;
+        };
+        let heard = async {
+            match &mut self.listening {
+                Some(listening) => listening.heard().await,
+                None => std::future::pending().await,
+            }
+        };
+        let life = &self.locks.core().life;
+        tokio::select! {
+            () = heard => self.pauses.reset(),
+            () = clock::sleep_until(next_look) => {}
+            () = life.closing(), if life.is_open() => {}
+        }
+        // Before the question: should that be dropped, the next call asks it.
+        self.next_look = None;
+    }
+
+    /// Asks the store, and says when to ask it next.
+    async fn look(&mut self) -> Result<Option<HolderInfo>, LockError> {
+        let seen = self.locks.inspect(self.name.clone()).await;
+        let seen = seen.and_then(|seen| {
+            self.listen()?;
+            Ok(seen)
+        });
+        let pause = match &seen {
+            Ok(seen) if seen.held => {
+                self.pauses.reset();
+                nap(seen.ttl)
+            }
+            Ok(_) => self.pauses.pause(),
+            Err(_) => {
+                // A message may be heard again and again while the store fails.
+                (self.told, self.listening) = (None, None);
+                self.pauses.pause()
+            }
+        };
+        self.next_look = Some(clock::now() + pause);
+        seen.map(|seen| seen.holder)
+    }
+
+    fn listen(&mut self) -> Result<(), LockError> {
+        if self.listening.is_none() {
+            let core = self.locks.core();
+            let key: Arc<Key> = Arc::new(core.key(&self.name, Kind::Mutex)?);
+            self.listening = Some(Listening {
+                listener: core.backend.listen(&key),
+                is_ready: false,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for LeaderObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderObserver")
+            .field("name", &self.name)
+            .field("told", &self.told)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,87 @@
+//! A server as the `redis` crate knows it: the one place where types of that crate are part of the public API.
+
+use std::fmt;
+
+use redis::{Client, ConnectionInfo};
+
+use crate::api::builder::LockManagerBuilder;
+use crate::api::manager::LockManager;
+use crate::backend::connect::Location;
+use crate::backend::redis::Target;
+use crate::values::error::LockError;
+
+/// A Redis server that the program knows already, as a [`redis::Client`] or as a [`redis::ConnectionInfo`]: for
+/// [`LockManagerBuilder::connect_redis`], and as a [`QuorumNode`](crate::QuorumNode).
+///
+/// The address, the database, user and password, and the certificates of TLS are taken over. The protocol (RESP3), the
+/// settings of TCP and all timeouts are this library's own; connections are not shared with the client.
+///
+/// It follows the major version of the `redis` crate: [`lock_runtime::redis`](crate::redis) is the one that fits.
+///
+/// `Debug` shows no password.
+#[derive(Clone)]
+pub struct RedisServer(ConnectionInfo);
+
+impl RedisServer {
+    pub(super) fn location(self) -> Result<Location, LockError> {
+        Ok(Location::Redis(Box::new(Target::of(self.0)?)))
+    }
+}
+
+impl From<ConnectionInfo> for RedisServer {
+    fn from(info: ConnectionInfo) -> RedisServer {
+        RedisServer(info)
+    }
+}
+
+impl From<&ConnectionInfo> for RedisServer {
+    fn from(info: &ConnectionInfo) -> RedisServer {
+        RedisServer(info.clone())
+    }
+}
+
+impl From<Client> for RedisServer {
+    fn from(client: Client) -> RedisServer {
+        RedisServer::from(&client)
+    }
+}
+
+impl From<&Client> for RedisServer {
+    fn from(client: &Client) -> RedisServer {
+        RedisServer::from(client.get_connection_info())
+    }
+}
+
+impl fmt::Debug for RedisServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RedisServer").field(self.0.addr()).finish()
+    }
+}
+
+impl LockManagerBuilder {
+    /// Connects to the server of a `redis` client, or of its connection info: for programs that have one already.
+    ///
+    /// ```no_run
+    /// use lock_runtime::{LockManager, redis};
+    ///
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = redis::Client::open("redis://127.0.0.1/2")?;
+    /// let locks = LockManager::builder().connect_redis(&client).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// It is a single server: clusters and Sentinels are named by [URLs](Self::connect).
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); also [`LockError::InvalidConfig`] for a client that does not verify certificates.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect_redis(
+        self,
+        server: impl Into<RedisServer>,
+    ) -> Result<LockManager, LockError> {
+        self.connect_to(server.into().location()?).await
+    }
+}

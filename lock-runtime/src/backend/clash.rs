@@ -1,0 +1,85 @@
+//! One key, two kinds: what stands there, and what was asked for. All stores say it in the same words.
+
+use super::{CounterKind, Fault};
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+
+/// What stands at a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A mutex, a fenced or a fair lock: they look the same, and serve each other.
+    Exclusive,
+    ReadWrite,
+    /// Leased permits.
+    Semaphore,
+    /// A number: a semaphore of which no permit is leased, or a latch.
+    Counter,
+    /// Nobody's lock.
+    #[cfg(feature = "redis")]
+    Other(&'static str),
+}
+
+impl Found {
+    fn name(self) -> &'static str {
+        match self {
+            Found::Exclusive => "a mutex, or a fenced or fair lock",
+            Found::ReadWrite => "a read/write lock",
+            Found::Semaphore => "a semaphore",
+            Found::Counter => "a semaphore or a latch",
+            #[cfg(feature = "redis")]
+            Found::Other(name) => name,
+        }
+    }
+
+    /// Whether it is what was asked for.
+    #[cfg(feature = "redis")]
+    pub(crate) fn serves(self, asked: Asked) -> bool {
+        match asked {
+            Asked::Lock(Kind::Mutex | Kind::Fenced | Kind::Fair) => self == Found::Exclusive,
+            Asked::Lock(Kind::Read | Kind::Write) => self == Found::ReadWrite,
+            Asked::Lock(Kind::Semaphore) | Asked::Counter(_) => {
+                matches!(self, Found::Semaphore | Found::Counter)
+            }
+            Asked::Any => !matches!(self, Found::Other(_)),
+        }
+    }
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asked {
+    Lock(Kind),
+    Counter(CounterKind),
+    /// To look at whatever there is, or to release it.
+    #[cfg(feature = "redis")]
+    Any,
+}
+
+impl Asked {
+    fn name(self) -> &'static str {
+        match self {
+            Asked::Lock(Kind::Mutex) => "a mutex",
+            Asked::Lock(Kind::Fenced) => "a fenced lock",
+            Asked::Lock(Kind::Fair) => "a fair lock",
+            Asked::Lock(Kind::Read | Kind::Write) => "a read/write lock",
+            Asked::Lock(Kind::Semaphore) | Asked::Counter(CounterKind::Semaphore) => "a semaphore",
+            Asked::Counter(CounterKind::Latch) => "a latch",
+            #[cfg(feature = "redis")]
+            Asked::Any => "a lock",
+        }
+    }
+}
+
+/// The fault of a key that is something else.
+pub(crate) fn clash(key: &Key, found: Found, asked: Asked) -> Fault {
+    Fault::Foreign {
+        key: key.raw().to_owned(),
+        why: format!("it is {}; you asked for {}", found.name(), asked.name()),
+    }
+}
+
+/// What else is wrong with a key, by its own reason.
+#[cfg(feature = "redis")]
+pub(crate) fn not_as_asked(why: &str, asked: Asked) -> String {
+    format!("{why}; you asked for {}", asked.name())
+}

@@ -1,0 +1,44 @@
+//! What a store must be able to do to say who its clients are. For operators: nothing depends on it.
+
+use std::time::{Duration, SystemTime};
+
+use super::Reply;
+use crate::values::client::ClientRecord;
+use crate::values::clock::Moment;
+use crate::values::key::Key;
+
+/// Records of clients, each under a key of its own ([`Key::of_client`]).
+pub(crate) trait Directory: Send + Sync {
+    /// Keeps the client's record for `ttl`, in the place of an earlier one.
+    fn introduce<'a>(
+        &'a self,
+        key: &'a Key,
+        client: Introduction<'a>,
+        ttl: Duration,
+        timeout: Duration,
+    ) -> Reply<'a, ()>;
+
+    /// Deletes the record.
+    fn withdraw<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, ()>;
+
+    /// The record; `None` if there is none.
+    fn who<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<KnownClient>>;
+}
+
+/// What a client says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Introduction<'a> {
+    pub(crate) record: &'a ClientRecord,
+    /// What others may see of its id: see [`HolderIds::short`](crate::values::holder::HolderIds::short).
+    pub(crate) short_id: &'a str,
+    /// Since when it has been there.
+    pub(crate) began: Moment,
+}
+
+/// What a store tells of a client.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownClient {
+    pub(crate) record: ClientRecord,
+    /// Since when it has been there, by the store's clock.
+    pub(crate) since: SystemTime,
+}

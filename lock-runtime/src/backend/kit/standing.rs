@@ -1,0 +1,48 @@
+//! Since when a server has answered, or has not.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::values::clock::{self, Moment};
+
+/// Written by whoever learns that a server answers or does not: the task that keeps its connection, and questions after
+/// its health.
+#[derive(Debug)]
+pub(crate) struct Standing(Mutex<(bool, Moment)>);
+
+impl Default for Standing {
+    /// Of a server that was not reached yet.
+    fn default() -> Standing {
+        Standing(Mutex::new((false, clock::now())))
+    }
+}
+
+impl Standing {
+    /// Takes note of what was learned now. Since when it has been so.
+    pub(crate) fn note(&self, answers: bool) -> Moment {
+        // A copied value: nothing can be half done.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.0 != answers {
+            *known = (answers, clock::now());
+        }
+        known.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_time_that_it_was_seen_so_counts() {
+        let second = Duration::from_secs(1);
+        let standing = Standing::default();
+        tokio::time::advance(5 * second).await;
+        assert!(standing.note(false).elapsed() >= 5 * second);
+        assert!(standing.note(true).elapsed() < second);
+        tokio::time::advance(3 * second).await;
+        assert!(standing.note(true).elapsed() >= 3 * second);
+        assert!(standing.note(false).elapsed() < second);
+    }
+}

@@ -1,0 +1,55 @@
+//! Who the clients are, for as long as they say so.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::MemoryBackend;
+use crate::backend::{Directory, Introduction, KnownClient, Reply};
+use crate::values::clock;
+use crate::values::key::Key;
+
+/// What is known of a client until then.
+pub(super) struct Client {
+    known: KnownClient,
+    expires: Instant,
+}
+
+impl Directory for MemoryBackend {
+    fn introduce<'a>(
+        &'a self,
+        key: &'a Key,
+        client: Introduction<'a>,
+        ttl: Duration,
+        _: Duration,
+    ) -> Reply<'a, ()> {
+        self.op(move |state| {
+            let now = clock::tick();
+            state.clients.retain(|_, client| client.expires > now);
+            let client = Client {
+                known: KnownClient {
+                    record: client.record.clone(),
+                    since: client.began.wall(),
+                },
+                expires: now + ttl,
+            };
+            state.clients.insert(key.raw().into(), client);
+            Ok(())
+        })
+    }
+
+    fn withdraw<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, ()> {
+        self.op(move |state| {
+            state.clients.remove(key.raw());
+            Ok(())
+        })
+    }
+
+    fn who<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, Option<KnownClient>> {
+        self.op(move |state| {
+            let client = state.clients.get(key.raw());
+            let living = client.filter(|client| client.expires > clock::tick());
+            Ok(living.map(|client| client.known.clone()))
+        })
+    }
+}

@@ -1,0 +1,46 @@
+//! Which nodes of a quorum answer, and count.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::Inner;
+use crate::values::clock;
+use crate::values::health::{Checkup, NodeHealth};
+use crate::values::refusal::ShutdownCause;
+
+/// Asks every node at once. One that restarted a short while ago counts as down although it answers.
+pub(super) async fn ask(inner: &Arc<Inner>, timeout: Duration) -> Checkup {
+    let mut asking = JoinSet::new();
+    for index in 0..inner.nodes.len() {
+        let shared = inner.clone();
+        let asked = async move {
+            let node = shared.nodes.get(index)?;
+            // It is one server, or a store of this process.
+            let server = node.backend.health(timeout).await.nodes.pop();
+            let mut seen = server
+                .unwrap_or_else(|| NodeHealth::new("", node.began.wall(), Ok(Duration::ZERO)));
+            seen.node.clone_from(&node.shown);
+            let down = node.is_down(shared.longest);
+            seen.error = seen.error.or_else(|| Some(down?.to_string()));
+            Some(seen)
+        };
+        asking.spawn_on(asked, &inner.handle);
+    }
+    let mut nodes = Vec::with_capacity(asking.len());
+    while let Some(asked) = asking.join_next().await {
+        let gone = || {
+            NodeHealth::new(
+                "a node",
+                clock::now().wall(),
+                Err(ShutdownCause::RuntimeEnded.to_string()),
+            )
+        };
+        nodes.push(asked.ok().flatten().unwrap_or_else(gone));
+    }
+    Checkup {
+        nodes,
+        majority: true,
+    }
+}

@@ -1,0 +1,208 @@
+//! Why a connection could not be opened: whether that can pass, and what to do about it.
+
+use std::io;
+use std::time::Duration;
+
+use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
+
+use crate::backend::Fault;
+use crate::backend::redis::scripting::faults::{io_kind, of_call, shortened};
+use crate::values::error::StoreError;
+
+/// What there was to connect to.
+#[derive(Clone, Copy)]
+pub(crate) struct Attempt {
+    database: i64,
+    way: Way,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Tcp,
+    Tls,
+    Unix,
+}
+
+impl Attempt {
+    pub(crate) fn of(info: &ConnectionInfo) -> Attempt {
+        Attempt {
+            database: info.redis_settings().db(),
+            way: match info.addr() {
+                ConnectionAddr::TcpTls { .. } => Way::Tls,
+                ConnectionAddr::Unix(_) => Way::Unix,
+                _ => Way::Tcp,
+            },
+        }
+    }
+
+    /// Whatever it was, no request has been sent.
+    pub(crate) fn fault(self, error: &RedisError) -> Fault {
+        match error.kind() {
+            ErrorKind::RESP3NotSupported => Fault::Denied(StoreError::new(
+                "the server does not speak RESP3: Redis 7.0 or later is needed, and no proxy that leaves out HELLO",
+            )),
+            ErrorKind::Parse => Fault::Impossible(
+                "what answers there does not speak Redis's protocol: it may be an HTTP server, another service, or a \
+                 TLS port (`rediss://`). Check host and port"
+                    .to_owned(),
+            ),
+            ErrorKind::Io => self.of_io(error),
+            _ => match of_call(error) {
+                Fault::Unknown(source) => Fault::NotDone(source),
+                Fault::NotDone(source) => self.passing(source),
+                fault => refused(fault),
+            },
+        }
+    }
+
+    /// What may pass by what the server says, and yet does not all.
+    fn passing(self, said: StoreError) -> Fault {
+        let text = said.to_string();
+        let database = self.database;
+        if text.contains("DB index is out of range") {
+            return Fault::Impossible(format!(
+                "the server has no database {database}: it has fewer. Name a lower one, or raise `databases` in the \
+                 server's configuration"
+            ));
+        }
+        if text.contains("SELECT is not allowed in cluster mode") {
+            return Fault::Impossible(format!(
+                "the server is a node of a Redis Cluster, which has no database {database}: use `redis-cluster://`, \
+                 without a database"
+            ));
+        }
+        if text.contains("max number of clients") {
+            let more = "close connections, or raise `maxclients` in the server's configuration";
+            return Fault::NotDone(StoreError::new(format!("{said}: {more}")));
+        }
+        Fault::NotDone(said)
+    }
+
+    fn of_io(self, error: &RedisError) -> Fault {
+        let text = error.to_string();
+        let advised = |advice: &str| StoreError::new(format!("{}: {advice}", shortened(&text)));
+        match io_kind(error) {
+            Some(io::ErrorKind::ConnectionRefused) => Fault::NotDone(advised(match self.way {
+                Way::Unix => {
+                    "no server listens at that socket. Check its path, and that the server runs"
+                }
+                _ => "nothing listens there. Check host and port, and that the server runs",
+            })),
+            Some(io::ErrorKind::NotFound) if self.way == Way::Unix => {
+                Fault::NotDone(advised("check the socket's path, and that the server runs"))
+            }
+            Some(io::ErrorKind::PermissionDenied) => Fault::Denied(advised(match self.way {
+                Way::Unix => "this process needs the right to write to the socket",
+                _ => "this process may not connect there",
+            })),
+            Some(io::ErrorKind::InvalidInput) => {
+                Fault::Impossible(advised("check the address").to_string())
+            }
+            Some(io::ErrorKind::InvalidData) if self.way == Way::Tls => of_tls(&text),
+            Some(
+                io::ErrorKind::ConnectionReset
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::UnexpectedEof,
+            ) => Fault::NotDone(advised(match self.way {
+                Way::Tcp => {
+                    "the connection was closed without an answer. If it is a TLS port, use `rediss://`; if a proxy \
+                     that does not know HELLO is in between, connect to Redis directly"
+                }
+                Way::Tls => {
+                    "the connection was closed without an answer. If it is no TLS port, use `redis://`"
+                }
+                Way::Unix => "the connection was closed without an answer",
+            })),
+            _ if text.contains("lookup address") => {
+                Fault::NotDone(advised("check the host's name, and the name service"))
+            }
+            _ => Fault::NotDone(shortened(&text)),
+        }
+    }
+
+    /// There was no answer in time, not even to a handshake. It may be slow, so it may pass.
+    pub(crate) fn silent(self, timeout: Duration) -> Fault {
+        let advice = match self.way {
+            Way::Tcp => ". Check host and port, and that no firewall is in between",
+            Way::Tls => ". If it is no TLS port, use `redis://`",
+            Way::Unix => "",
+        };
+        Fault::NotDone(StoreError::new(format!(
+            "no connection within {timeout:?}{advice}"
+        )))
+    }
+}
+
+/// What a server refuses for good while a connection is opened, with what to do about it.
+pub(crate) fn refused(fault: Fault) -> Fault {
+    let Fault::Denied(said) = fault else {
+        return fault;
+    };
+    let text = said.to_string();
+    let advised = |advice: &str| Fault::Denied(StoreError::new(format!("{text} {advice}")));
+    match text.split(' ').next().unwrap_or_default() {
+        "NOAUTH" => Fault::Denied(StoreError::new(
+            "NOAUTH the server wants a password, and the URL gives it none: write `:password@` or `user:password@` before \
+             the host (a name without a colon is a user and no password); for Sentinels, `?sentinel_pass=password`",
+        )),
+        "WRONGPASS" => {
+            advised("Check user and password. In a URL, a `%` of the password is written `%25`")
+        }
+        "DENIED" => Fault::Denied(StoreError::new(
+            "DENIED the server is in protected mode and serves its own machine only: set a password (`requirepass`, or \
+             users), or `protected-mode no`",
+        )),
+        "ERR" if text.contains("unknown command") => Fault::Impossible(format!(
+            "{text}: a Sentinel answers so (use `redis-sentinel://host:26379/service`), or a proxy that leaves \
+             commands out (connect to Redis directly)"
+        )),
+        _ => Fault::Denied(said),
+    }
+}
+
+/// rustls reports what it refuses as invalid data.
+fn of_tls(text: &str) -> Fault {
+    let said = shortened(&format!("TLS: {text}"));
+    if text.contains("InvalidContentType") {
+        return Fault::Impossible(format!(
+            "{said}: what answers there does not speak TLS. If it is a plain port of Redis, use `redis://`"
+        ));
+    }
+    if text.contains("UnknownIssuer") {
+        return Fault::Denied(StoreError::new(format!(
+            "{said}: have the operating system trust its authority, or name the authority's file in SSL_CERT_FILE"
+        )));
+    }
+    Fault::Denied(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(way: Way, kind: io::ErrorKind) -> Fault {
+        let attempt = Attempt { database: 0, way };
+        attempt.fault(&RedisError::from(io::Error::from(kind)))
+    }
+
+    #[test]
+    fn cut_connections_pass_and_say_what_may_be_wrong() {
+        for (way, named) in [(Way::Tcp, "`rediss://`"), (Way::Tls, "`redis://`")] {
+            let cut = fault(way, io::ErrorKind::BrokenPipe);
+            assert!(matches!(&cut, Fault::NotDone(_)), "{cut}");
+            assert!(cut.to_string().contains(named), "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_socket_without_rights_and_a_bad_certificate_are_refused_for_good() {
+        let denied = fault(Way::Unix, io::ErrorKind::PermissionDenied);
+        assert!(matches!(&denied, Fault::Denied(_)), "{denied}");
+        assert!(denied.to_string().contains("right to write"), "{denied}");
+        let bad = fault(Way::Tls, io::ErrorKind::InvalidData);
+        assert!(matches!(&bad, Fault::Denied(_)), "{bad}");
+        let plain = fault(Way::Tcp, io::ErrorKind::InvalidData);
+        assert!(matches!(&plain, Fault::NotDone(_)), "{plain}");
+    }
+}

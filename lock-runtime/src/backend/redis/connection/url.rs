@@ -1,0 +1,96 @@
+//! What the URLs of all schemes have in common: a login, hosts, and passwords that were not encoded.
+
+use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+
+use super::target::invalid;
+use crate::values::error::LockError;
+
+/// Why a `#` is refused.
+pub(crate) const NO_FRAGMENT: &str =
+    "a URL takes no fragment; in particular, TLS certificates are always verified";
+
+/// Host and port of one server. The client's own parser reads it: it knows IPv6, and refuses wildcards.
+pub(crate) fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
+    let url = redis::parse_redis_url(&format!("redis://{text}"))?;
+    let port = url.port();
+    let extra = !matches!(url.path(), "" | "/") || !url.username().is_empty();
+    if extra || text.is_empty() {
+        return None;
+    }
+    match url.into_connection_info().ok()?.addr() {
+        ConnectionAddr::Tcp(host, _) => Some((host.clone(), port)),
+        _ => None,
+    }
+}
+
+/// What stands before the `@` and what stands for a database. The client's own parser decodes the login.
+pub(crate) fn login(login: Option<&str>, database: &str) -> Option<RedisConnectionInfo> {
+    let login = login.map_or(String::new(), |login| format!("{login}@"));
+    let url = redis::parse_redis_url(&format!("redis://{login}host/{database}"))?;
+    let info = url.into_connection_info().ok()?;
+    Some(as_spoken(info.redis_settings().clone()))
+}
+
+/// RESP3, and nothing that needs a right of its own.
+pub(crate) fn as_spoken(settings: RedisConnectionInfo) -> RedisConnectionInfo {
+    settings
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_skip_set_lib_name()
+}
+
+/// Why a URL was refused, if it looks as if a password in it was not encoded: a character of it ended the login. Nothing
+/// else of the URL is repeated.
+///
+/// Only for a URL that was refused: in one that is well-formed, the same characters may be right.
+pub(crate) fn unescaped(rest: &str) -> Option<LockError> {
+    let is_end = |c: char| matches!(c, '/' | '?' | '#');
+    let in_login = rest
+        .split_once(is_end)
+        .filter(|(_, after)| after.contains('@'))
+        .and_then(|_| rest.chars().find(|c| is_end(*c)));
+    let in_option = || {
+        let (_, options) = rest.split_once('?')?;
+        let (_, password) = options.split_once("pass=")?;
+        password.chars().find(|c| matches!(c, '#' | '&'))
+    };
+    let found = in_login.or_else(in_option)?;
+    Some(invalid(format!(
+        "the URL cannot be read, and a `{found}` seems to be a part of its user or password: percent-encode it there, as \
+         `{}` (also `/` as `%2F`, `?` as `%3F`, `#` as `%23`, `@` as `%40`, `&` as `%26`, `%` as `%25`)",
+        encoded(found)
+    )))
+}
+
+fn encoded(c: char) -> String {
+    format!("%{:02X}", u32::from(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_character_that_ends_a_login_is_named_with_its_code() {
+        for (rest, names) in [
+            ("me:hunter2#x@host/", "as `%23` (also"),
+            (":hunter2/x@host", "as `%2F` (also"),
+            (":hunter2?x@host/0", "as `%3F` (also"),
+            ("me:hunter2@x/y@host", "as `%2F` (also"),
+            ("/run/redis.sock?pass=hunter2#x", "as `%23` (also"),
+            ("h/service?sentinel_pass=hunter2&x", "as `%26` (also"),
+        ] {
+            let said = unescaped(rest).expect(rest).to_string();
+            assert!(said.contains(names), "{rest}: {said}");
+            assert!(!said.contains("hunter2"), "{rest}: {said}");
+        }
+        for rest in [
+            "",
+            "host/x",
+            "host#x",
+            "me:hunter2@host/x",
+            "/run/redis.sock?user=a&db=1",
+        ] {
+            assert!(unescaped(rest).is_none(), "{rest}");
+        }
+    }
+}

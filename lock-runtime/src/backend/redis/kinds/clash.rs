@@ -1,0 +1,76 @@
+//! A key that is something else: the script that was refused says so, and another one says what it is.
+
+use std::time::Duration;
+
+use super::permits::leases;
+use crate::backend::redis::Inner;
+use crate::backend::redis::scripting::reply::Items;
+use crate::backend::redis::scripting::table::{lua, script, source};
+use crate::backend::redis::scripting::{Script, Source};
+use crate::backend::{Asked, Fault, Found, clash, not_as_asked};
+use crate::values::key::{FENCE_PREFIX, Key};
+
+/// The refusal is known already: its explanation may not take much of the caller's time.
+const LONGEST: Duration = Duration::from_millis(500);
+
+/// What the script fragment `refusal` says of a key of another type.
+const WRONG_TYPE: &str = "it holds no ";
+
+impl Inner {
+    /// Names what stands at the key, and what was asked for. Any other fault stays as it is.
+    pub(crate) async fn named(&self, fault: Fault, key: &Key, asked: Asked) -> Fault {
+        match fault {
+            Fault::Foreign { key: which, why } => {
+                // Boxed: it is rare, and the future of every call would have to hold it.
+                Box::pin(self.name(which, why, key, asked)).await
+            }
+            fault => fault,
+        }
+    }
+
+    async fn name(&self, which: String, why: String, key: &Key, asked: Asked) -> Fault {
+        let is_fence = which.starts_with(FENCE_PREFIX) || which == key.fence();
+        let why = if which == key.raw() {
+            let script = KindOf {
+                key: key.raw(),
+                leases: &leases(key),
+            };
+            match self.call(key, &script, LONGEST).await {
+                Ok(Some(found)) if !found.serves(asked) => return clash(key, found, asked),
+                // It has gone meanwhile, or is of the right kind and nobody can use it.
+                Ok(_) => why,
+                Err(_) => not_as_asked(&why, asked),
+            }
+        } else if why.starts_with(WRONG_TYPE) && !is_fence {
+            not_as_asked(&why, asked)
+        } else {
+            // It says by itself what to do.
+            why
+        };
+        Fault::Foreign { key: which, why }
+    }
+}
+
+script! {
+    "kind", "no-writes", ["holder"]
+    struct KindOf<'a> {
+        keys { key: &'a str }
+        args { leases: &'a str }
+    }
+    |_, mut items| -> Option<Found> {
+        let found = match items.text()?.as_str() {
+            "none" => None,
+            "exclusive" => Some(Found::Exclusive),
+            "read_write" => Some(Found::ReadWrite),
+            "semaphore" => Some(Found::Semaphore),
+            "counter" => Some(Found::Counter),
+            "hash" => Some(Found::Other("a hash that is no lock")),
+            "string" => Some(Found::Other("a string")),
+            "list" => Some(Found::Other("a list")),
+            "sorted set" => Some(Found::Other("a sorted set")),
+            "other" => Some(Found::Other("of another type")),
+            _ => return None,
+        };
+        items.end(Ok(found))
+    }
+}

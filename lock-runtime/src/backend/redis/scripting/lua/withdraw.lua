@@ -1,0 +1,10 @@
+-- Deletes the record of a client.
+--
+-- Flags: allow-oom
+-- Uses:
+-- Keys: client
+-- Args:
+-- Returns: 1 if there was one, else 0
+-- Why: allow-oom, for it makes room.
+
+return redis.call('DEL', KEYS[1])

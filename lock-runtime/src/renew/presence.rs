@@ -1,0 +1,298 @@
+//! Tells the store who this manager is, for as long as it holds locks or waits for fair ones: a record for operators,
+//! written beside everything else. No lock waits for it, fails by it, or costs a request more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+use super::Background;
+use crate::backend::{Directory, Fault, Introduction, KnownClient};
+use crate::values::client::{ClientRecord, RECORD_BEAT, RECORD_TTL};
+use crate::values::clock::{self, Moment};
+use crate::values::count::Count;
+use crate::values::key::Key;
+
+/// What others may know of a manager.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    pub(crate) record: ClientRecord,
+    pub(crate) began: Moment,
+    short_id: String,
+    /// Where the record is kept.
+    key: Key,
+    /// There was a hold, or a place in a queue, since the record was last written. Set by who has one; taken back by
+    /// the task that writes.
+    wanted: AtomicBool,
+    /// Raised after `wanted` was set.
+    wake: Notify,
+    /// The store may have the record.
+    was_written: AtomicBool,
+    /// Raised when the record is to be deleted for good.
+    leave: Notify,
+    /// The task that writes, until the record is deleted.
+    at_work: Arc<Count>,
+}
+
+impl Presence {
+    pub(crate) fn new(record: ClientRecord, short_id: String, key: Key) -> Presence {
+        Presence {
+            record,
+            began: clock::now(),
+            short_id,
+            key,
+            wanted: AtomicBool::new(false),
+            wake: Notify::new(),
+            was_written: AtomicBool::new(false),
+            leave: Notify::new(),
+            at_work: Arc::default(),
+        }
+    }
+
+    /// The store has something of this manager by which others may meet it.
+    pub(crate) fn is_wanted(&self) {
+        // Nearly always it is known already.
+        if !self.wanted.load(Ordering::Relaxed) {
+            self.wanted.store(true, Ordering::Relaxed);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Deletes the record, and writes no other. Resolves when that is done, or has failed.
+    pub(crate) async fn leave(&self) {
+        self.leave.notify_one();
+        self.at_work.zero().await;
+    }
+
+    /// As the store would tell it.
+    pub(crate) fn known(&self) -> KnownClient {
+        KnownClient {
+            record: self.record.clone(),
+            since: self.began.wall(),
+        }
+    }
+}
+
+/// Keeps the record until the manager ends, and deletes it then.
+pub(super) async fn keep(of: Background) {
+    let Some(directory) = of.backend.directory() else {
+        return;
+    };
+    let presence = &of.presence;
+    let _at_work = presence.at_work.enter();
+    tokio::select! {
+        () = of.life.stopped() => {}
+        () = presence.leave.notified() => {}
+        () = write(&of, directory) => return,
+    }
+    if presence.was_written.load(Ordering::Relaxed)
+        && let Err(fault) = directory.withdraw(&presence.key, of.timeout).await
+    {
+        tracing::debug!(reason = %fault, "the record of this lock manager stays in the store until its TTL is over");
+    }
+}
+
+/// Writes it again and again. Ends if the store refuses it for good.
+async fn write(of: &Background, directory: &dyn Directory) {
+    let presence = &of.presence;
+    loop {
+        // Without a reason to write it, the record ends by its TTL.
+        while !presence.wanted.load(Ordering::Relaxed) && of.watch.count() == 0 {
+            presence.wake.notified().await;
+        }
+        presence.wanted.store(false, Ordering::Relaxed);
+        let client = Introduction {
+            record: &presence.record,
+            short_id: &presence.short_id,
+            began: presence.began,
+        };
+        // Before the question: one that is dropped may arrive.
+        presence.was_written.store(true, Ordering::Relaxed);
+        let written = directory.introduce(&presence.key, client, RECORD_TTL, of.timeout);
+        match written.await {
+            Ok(()) => {}
+            Err(fault) if fault.is_passing() => {
+                tracing::debug!(reason = %fault, "the store did not take the record of this lock manager");
+            }
+            Err(Fault::Closed(_)) => return,
+            Err(fault) => {
+                tracing::info!(
+                    reason = %fault,
+                    "the store refuses the record of this lock manager: who inspects its locks sees an id, and neither \
+                     app nor host"
+                );
+                return;
+            }
+        }
+        clock::sleep(RECORD_BEAT.mul_f64(0.8 + fastrand::f64() * 0.2)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::api::manager::LockManager;
+    use crate::backend::Reply;
+    use crate::backend::memory::MemoryStore;
+    use crate::values::error::StoreError;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A manager, and one that looks at what it says in the store that both share.
+    fn pair() -> (LockManager, LockManager) {
+        let store = MemoryStore::new();
+        let manager = || LockManager::builder().memory_store(&store).in_memory();
+        (manager().unwrap(), manager().unwrap())
+    }
+
+    /// Whether a record of `locks` is there, some moments later.
+    async fn is_known(locks: &LockManager, other: &LockManager) -> bool {
+        clock::sleep(Duration::from_millis(10)).await;
+        let directory = other.core().backend.directory().unwrap();
+        let key = &locks.core().presence.key;
+        directory.who(key, SECOND).await.unwrap().is_some()
+    }
+
+    async fn cycle(locks: &LockManager) {
+        let guard = locks.mutex("cycle").acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_manager_says_who_it_is_with_its_first_hold_and_for_as_long_as_it_holds() {
+        let (locks, other) = pair();
+        locks.inspect("k").await.unwrap();
+        assert!(!is_known(&locks, &other).await);
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        for _ in 0..600 {
+            assert!(is_known(&locks, &other).await);
+            clock::sleep(SECOND).await;
+        }
+        guard.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_record_of_an_idle_manager_ends_and_comes_back_with_its_next_hold() {
+        let (locks, other) = pair();
+        for _ in 0..3 {
+            cycle(&locks).await;
+            assert!(is_known(&locks, &other).await);
+            clock::sleep(RECORD_TTL - RECORD_BEAT).await;
+            assert!(is_known(&locks, &other).await);
+            clock::sleep(RECORD_TTL + RECORD_BEAT).await;
+            assert!(!is_known(&locks, &other).await);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_manager_that_only_waits_says_who_it_is_for_as_long_as_it_waits() {
+        let (locks, other) = pair();
+        let guard = other.fair("k").acquire().await.unwrap();
+        let waiting = tokio::spawn(locks.fair("k").wait(600 * SECOND).acquire());
+        for _ in 0..300 {
+            assert!(is_known(&locks, &other).await);
+            clock::sleep(SECOND).await;
+        }
+        waiting.abort();
+        guard.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn short_holds_beside_each_other_keep_the_record_as_one_long_one_does() {
+        let (locks, other) = pair();
+        for _ in 0..600 {
+            cycle(&locks).await;
+            assert!(is_known(&locks, &other).await);
+            clock::sleep(SECOND).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_deletes_the_record_and_so_does_the_end_of_the_last_clone() {
+        let (locks, other) = pair();
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        assert!(is_known(&locks, &other).await);
+        guard.release().await.unwrap();
+        locks.shutdown().await;
+        assert!(!is_known(&locks, &other).await);
+
+        let (locks, other) = pair();
+        cycle(&locks).await;
+        assert!(is_known(&locks, &other).await);
+        let key = locks.core().presence.key.clone();
+        drop(locks);
+        clock::sleep(Duration::from_millis(10)).await;
+        let directory = other.core().backend.directory().unwrap();
+        assert!(directory.who(&key, SECOND).await.unwrap().is_none());
+    }
+
+    /// Counts what it refuses.
+    struct Refusing(Fault, AtomicUsize);
+
+    impl Directory for Refusing {
+        fn introduce<'a>(
+            &'a self,
+            _: &'a Key,
+            _: Introduction<'a>,
+            _: Duration,
+            _: Duration,
+        ) -> Reply<'a, ()> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Box::pin(std::future::ready(Err(self.0.clone())))
+        }
+
+        fn withdraw<'a>(&'a self, _: &'a Key, _: Duration) -> Reply<'a, ()> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn who<'a>(&'a self, _: &'a Key, _: Duration) -> Reply<'a, Option<KnownClient>> {
+            Box::pin(std::future::ready(Ok(None)))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_refuses_the_record_for_good_is_not_asked_again() {
+        let (locks, _other) = pair();
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let of = locks.core().background();
+        let why = || StoreError::new("no");
+        for (fault, asked) in [
+            (Fault::Denied(why()), 1..=1),
+            (Fault::NotDone(why()), 10..=15),
+            (Fault::Unknown(why()), 10..=15),
+        ] {
+            let directory = Refusing(fault, AtomicUsize::new(0));
+            let _ = tokio::time::timeout(300 * SECOND, write(&of, &directory)).await;
+            let times = directory.1.load(Ordering::Relaxed);
+            assert!(asked.contains(&times), "{:?}: {times}", directory.0);
+        }
+        guard.release().await.unwrap();
+    }
+
+    #[test]
+    fn the_record_goes_on_being_written_when_the_runtime_of_a_memory_manager_ends() {
+        let runtime = || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            builder.enable_all().start_paused(true).build().unwrap()
+        };
+        let (first, second) = (runtime(), runtime());
+        let (locks, other) = first.block_on(async { pair() });
+        let guard = first.block_on(async {
+            let guard = locks.mutex("k").acquire().await.unwrap();
+            assert!(is_known(&locks, &other).await);
+            guard
+        });
+        second.block_on(async { locks.inspect("k").await.unwrap() });
+        drop(first);
+        second.block_on(async {
+            for _ in 0..300 {
+                assert!(is_known(&locks, &other).await);
+                clock::sleep(SECOND).await;
+            }
+            guard.release().await.unwrap();
+        });
+    }
+}

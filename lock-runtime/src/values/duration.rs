@@ -1,0 +1,1 @@
+../../../lock-macros/src/duration.rs

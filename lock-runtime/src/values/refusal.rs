@@ -1,0 +1,42 @@
+//! Why a manager refuses a request without asking its store.
+
+use std::fmt;
+
+/// Which of a manager's caps on waiters was reached: see
+/// [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WaiterCap {
+    /// [`max_waiters_per_key`](crate::LockManagerBuilder::max_waiters_per_key).
+    PerKey,
+    /// [`max_waiters`](crate::LockManagerBuilder::max_waiters), for all keys together.
+    InAll,
+}
+
+impl fmt::Display for WaiterCap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WaiterCap::PerKey => "for this key",
+            WaiterCap::InAll => "in all",
+        })
+    }
+}
+
+/// Why a manager serves nobody any more: see [`LockError::ShuttingDown`](crate::LockError::ShuttingDown).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ShutdownCause {
+    /// Somebody called [`shutdown`](crate::LockManager::shutdown), which may be over.
+    Shutdown,
+    /// The tokio runtime that the manager belongs to has ended.
+    RuntimeEnded,
+}
+
+impl fmt::Display for ShutdownCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ShutdownCause::Shutdown => "the manager is shutting down",
+            ShutdownCause::RuntimeEnded => "the runtime that the manager belongs to is gone",
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! One name, two kinds: kinds of one form serve each other, and all others are refused by an error that names both.
+
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
+use tests::Store;
+
+/// What stands at a key, by which errors name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Exclusive,
+    ReadWrite,
+    Number,
+}
+
+/// What is asked for, with its form and the words that errors call it by.
+const KINDS: [(&str, Form, &str); 9] = [
+    ("mutex", Form::Exclusive, "a mutex"),
+    ("fenced", Form::Exclusive, "a fenced lock"),
+    ("fair", Form::Exclusive, "a fair lock"),
+    ("multi", Form::Exclusive, "a mutex"),
+    ("read", Form::ReadWrite, "a read/write lock"),
+    ("write", Form::ReadWrite, "a read/write lock"),
+    ("semaphore", Form::Number, "a semaphore"),
+    ("plain semaphore", Form::Number, "a semaphore"),
+    ("latch", Form::Number, "a latch"),
+];
+
+/// What stands at a key, its form, and its name.
+const FOUND: [(&str, Form, &str); 7] = [
+    (
+        "mutex",
+        Form::Exclusive,
+        "a mutex, or a fenced or fair lock",
+    ),
+    (
+        "fenced",
+        Form::Exclusive,
+        "a mutex, or a fenced or fair lock",
+    ),
+    ("fair", Form::Exclusive, "a mutex, or a fenced or fair lock"),
+    ("read", Form::ReadWrite, "a read/write lock"),
+    ("write", Form::ReadWrite, "a read/write lock"),
+    ("semaphore", Form::Number, "a semaphore"),
+    ("latch", Form::Number, "a semaphore or a latch"),
+];
+
+async fn stand(locks: &LockManager, kind: &str, name: &str) -> Option<LockGuard> {
+    let held = match kind {
+        "mutex" => locks.mutex(name).acquire().await,
+        "fenced" => locks.fenced(name).acquire().await,
+        "fair" => locks.fair(name).acquire().await,
+        "read" => locks.read(name).acquire().await,
+        "write" => locks.write(name).acquire().await,
+        "semaphore" => {
+            let semaphore = locks.semaphore(name);
+            semaphore.try_set_permits(9).await.unwrap();
+            semaphore.permits(1).acquire().await
+        }
+        _ => {
+            locks.latch(name).try_set_count(2).await.unwrap();
+            return None;
+        }
+    };
+    Some(held.unwrap())
+}
+
+/// Every operation of that kind that looks at the key.
+async fn ask(locks: &LockManager, kind: &str, name: &str) -> Vec<Result<(), LockError>> {
+    let one = |answer: Result<TryAcquire, LockError>| vec![answer.map(drop)];
+    match kind {
+        "mutex" => one(locks.mutex(name).try_acquire().await),
+        "fenced" => one(locks.fenced(name).try_acquire().await),
+        "fair" => one(locks.fair(name).try_acquire().await),
+        "read" => one(locks.read(name).try_acquire().await),
+        "write" => one(locks.write(name).try_acquire().await),
+        "multi" => {
+            let both = [locks.mutex(name), locks.mutex(format!("{{{name}}}:other"))];
+            vec![locks.multi(both).try_acquire().await.map(drop)]
+        }
+        "semaphore" => {
+            let semaphore = locks.semaphore(name);
+            vec![
+                semaphore.permits(1).try_acquire().await.map(drop),
+                semaphore.try_set_permits(2).await.map(drop),
+                semaphore.available().await.map(drop),
+            ]
+        }
+        "plain semaphore" => {
+            let plain = locks.plain_semaphore(name);
+            vec![
+                plain.permits(1).try_acquire().await.map(drop),
+                plain.release(1).await,
+                plain.available().await.map(drop),
+            ]
+        }
+        _ => {
+            let latch = locks.latch(name);
+            vec![
+                latch.count().await.map(drop),
+                latch.try_set_count(1).await.map(drop),
+                latch.count_down().await.map(drop),
+            ]
+        }
+    }
+}
+
+tests::suite! {
+    async fn every_pair_of_kinds_shares_a_form_or_is_refused_by_both_names(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        for (found, form, is) in FOUND {
+            for (kind, wanted, asked) in KINDS {
+                let name = format!("{found} and {kind}");
+                let guard = stand(&locks, found, &name).await;
+                let answers = ask(&other, kind, &name).await;
+                for answer in answers {
+                    if form == wanted {
+                        assert!(!matches!(answer, Err(LockError::ForeignKey { .. })), "{name}: {answer:?}");
+                        continue;
+                    }
+                    let error = answer.expect_err(&name);
+                    let LockError::ForeignKey { key, why, .. } = &error else {
+                        panic!("{name}: {error:?}");
+                    };
+                    assert!(key.ends_with(&name), "{key}");
+                    assert_eq!(*why, format!("it is {is}; you asked for {asked}"));
+                    assert!(!error.is_retryable(), "{error}");
+                }
+                if let Some(guard) = guard {
+                    assert!(guard.is_held() && guard.remaining() > Duration::ZERO, "{name}");
+                    guard.release().await.unwrap();
+                }
+                match form {
+                    Form::Number => drop(locks.semaphore(&name).delete().await.unwrap()),
+                    _ => store.assert_clean().await,
+                }
+            }
+        }
+    }
+}

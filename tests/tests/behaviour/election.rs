@@ -1,0 +1,191 @@
+//! Leader election: one leads at a time, others follow, observers see it, and a shutdown costs no time.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_runtime::{Election, LockError, LockManager, LostReason};
+use rustix::process::{Pid, Signal, kill_process};
+use tests::{History, RedisServer, Store, Worker};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, timeout};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// For what takes one or two seconds at most.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Leads for ever in a task, and says so at the beginning of each of its terms.
+fn candidate(
+    locks: &LockManager,
+    name: &'static str,
+    elected: &mpsc::UnboundedSender<&'static str>,
+) -> JoinHandle<Result<(), LockError>> {
+    let (election, elected) = (locks.elect("scheduler"), elected.clone());
+    tokio::spawn(async move {
+        let body = async |_| {
+            elected.send(name).unwrap();
+            pending::<()>().await
+        };
+        election.lead(body).await
+    })
+}
+
+tests::suite! {
+    also on a quorum:
+    async fn candidates_of_several_processes_lead_one_at_a_time(store: &mut Store) {
+        let history = Arc::new(History::new());
+        let mut candidates = JoinSet::new();
+        for candidate in 0..3 {
+            let (locks, history) = (store.manager().await, history.clone());
+            candidates.spawn(async move {
+                let election = locks.elect("scheduler");
+                for _ in 0..5 {
+                    let term = election.lead(async |lease| {
+                        let token = lease.fencing_token().map(|token| token.get());
+                        let mut hold = history.begin("scheduler", format_args!("{candidate}"), token);
+                        tokio::task::yield_now().await;
+                        assert!(hold.seen(|| lease.is_held()));
+                        hold.end();
+                    });
+                    term.await.unwrap();
+                }
+            });
+        }
+        while let Some(candidate) = candidates.join_next().await {
+            candidate.unwrap();
+        }
+        assert_eq!(history.len(), 3 * 5);
+        history.assert_exclusive();
+    }
+
+    async fn the_next_candidate_leads_as_soon_as_the_leader_resigns(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let leader = locks.elect("scheduler").label("scheduler").campaign().await.unwrap();
+        assert_eq!((leader.name(), leader.is_leader()), ("scheduler", true));
+        let token = leader.fencing_token();
+        let mut next = tokio::spawn(other.elect("scheduler").campaign());
+        // The other one asks, hears that somebody leads, and waits for longer than its own looks are apart.
+        assert!(timeout(SECOND * 3 / 2, &mut next).await.is_err());
+        let resigned = Instant::now();
+        leader.resign().await.unwrap();
+        let next = next.await.unwrap().unwrap();
+        assert!(resigned.elapsed() < SECOND, "{:?}", resigned.elapsed());
+        assert!(next.is_leader());
+        assert_eq!(next.fencing_token().is_none(), store.is_quorum());
+        assert!(store.is_quorum() || next.fencing_token() > token);
+        drop(next);
+    }
+
+    async fn a_deposed_leader_is_told_and_leads_again_after_the_next_one(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let operator = store.manager().await;
+        let leader = locks.elect("scheduler").campaign().await.unwrap();
+        let (elected, mut terms) = mpsc::unbounded_channel();
+        let ada = candidate(&other, "ada", &elected);
+        assert!(operator.force_release("scheduler").await.unwrap());
+        assert_eq!(leader.lost().wait().await, LostReason::ForceReleased);
+        assert!(!leader.is_leader());
+        assert_eq!(timeout(SOON, terms.recv()).await.unwrap(), Some("ada"));
+        assert!(matches!(leader.resign().await, Err(LockError::Lost { .. })));
+
+        let bob = candidate(&locks, "bob", &elected);
+        assert!(timeout(SECOND, terms.recv()).await.is_err());
+        let mut leads = "ada";
+        // She pauses after her loss, so he who waits is first, unless his task is not run for as long.
+        while leads != "bob" {
+            assert!(operator.force_release("scheduler").await.unwrap());
+            leads = timeout(SOON, terms.recv()).await.unwrap().unwrap();
+        }
+        bob.abort();
+        assert_eq!(timeout(SOON, terms.recv()).await.unwrap(), Some("ada"));
+        ada.abort();
+    }
+
+    async fn an_observer_sees_every_leader_that_stays(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let mut observer = store.manager().await.elect("scheduler").observe();
+        assert_eq!(observer.changed().await.unwrap(), None);
+        for locks in [&locks, &other, &locks] {
+            let election = locks.elect("scheduler").lease(3 * SECOND);
+            let leader = election.campaign().await.unwrap();
+            let seen = timeout(SOON, observer.changed()).await.unwrap().unwrap();
+            assert_eq!(seen.unwrap().manager_id(), locks.id());
+            // Renewals are no change.
+            assert!(timeout(SECOND * 3 / 2, observer.changed()).await.is_err());
+            let resigned = Instant::now();
+            leader.resign().await.unwrap();
+            let seen = timeout(SOON, observer.changed()).await.unwrap();
+            assert_eq!(seen.unwrap(), None);
+            assert!(resigned.elapsed() < 2 * SECOND, "{:?}", resigned.elapsed());
+        }
+    }
+
+    async fn a_leader_that_ends_on_closing_costs_a_shutdown_no_time(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let (elected, mut terms) = mpsc::unbounded_channel();
+        let election = locks.elect("scheduler");
+        let leading = tokio::spawn(async move {
+            let body = async |lease: lock_runtime::Lease| {
+                elected.send(()).unwrap();
+                lease.closing().await;
+                lease.is_held()
+            };
+            election.lead(body).await
+        });
+        terms.recv().await.unwrap();
+        let next = tokio::spawn(other.elect("scheduler").campaign());
+        let began = Instant::now();
+        locks.shutdown().await;
+        let next = timeout(SOON, next).await.unwrap().unwrap().unwrap();
+        assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+        assert!(leading.await.unwrap().unwrap(), "it led to its end");
+        next.resign().await.unwrap();
+    }
+}
+
+const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
+
+/// A process that leads, and the election as another one sees it.
+async fn leading_process(server: &RedisServer, lease: &str) -> (Worker, Election) {
+    let worker = Worker::start(HOLDER, &["lead", &server.url(), "scheduler", lease]);
+    worker.expect_line("leads");
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    (worker, locks.elect("scheduler"))
+}
+
+#[tokio::test]
+async fn sigterm_ends_a_process_that_leads_within_a_second_and_the_next_one_leads() {
+    let server = RedisServer::start();
+    let (mut worker, election) = leading_process(&server, "30000").await;
+    let next = tokio::spawn(election.campaign());
+    let began = Instant::now();
+    let pid = Pid::from_raw(worker.pid().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    worker.expect_line("ended Ok(\"in good order\")");
+    assert_eq!(worker.line(), None);
+    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+    let next = timeout(SECOND, next).await.unwrap().unwrap().unwrap();
+    next.resign().await.unwrap();
+    tests::eventually("it has ended", async || worker.has_ended()).await;
+}
+
+#[tokio::test]
+async fn another_process_leads_once_the_lease_of_a_killed_leader_is_over() {
+    let server = RedisServer::start();
+    let (mut worker, election) = leading_process(&server, "2000").await;
+    let mut observer = election.observe();
+    let seen = observer.changed().await.unwrap();
+    assert!(seen.is_some());
+    worker.kill9();
+    let killed = Instant::now();
+    assert_eq!(
+        timeout(SOON, observer.changed()).await.unwrap().unwrap(),
+        None
+    );
+    // The last renewal was at most a third of the lease before.
+    let took = killed.elapsed();
+    assert!(took > SECOND && took < 4 * SECOND, "{took:?}");
+    let next = timeout(SECOND, election.campaign()).await.unwrap();
+    next.unwrap().resign().await.unwrap();
+}

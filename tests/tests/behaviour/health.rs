@@ -1,0 +1,39 @@
+//! `LockManager::health` while nothing is wrong, and after a shutdown.
+
+use std::time::{Duration, SystemTime};
+
+use lock_runtime::HealthState;
+use tests::Store;
+
+tests::suite! {
+    also on a quorum:
+    async fn a_store_that_answers_is_healthy_since_it_has_been_used(store: &mut Store) {
+        let began = SystemTime::now() - Duration::from_millis(50);
+        let locks = store.manager().await;
+        let health = locks.health().await;
+        assert!(health.is_ok(), "{health:?}");
+        assert_eq!((health.state, &health.error), (HealthState::Ok, &None));
+        assert_eq!(health.store, locks.snapshot().store);
+        assert!(health.latency.unwrap() < Duration::from_secs(1), "{health:?}");
+        assert!(health.since >= began && health.since <= SystemTime::now(), "{health:?}");
+        for node in &health.nodes {
+            assert!(node.is_ok() && node.latency.is_some(), "{node:?}");
+        }
+        let later = locks.health().await;
+        assert!(later.is_ok(), "{later:?}");
+        // Read from two clocks.
+        let moved = later.since.max(health.since).duration_since(later.since.min(health.since));
+        assert!(moved.unwrap() < Duration::from_millis(20), "{health:?} {later:?}");
+    }
+
+    async fn a_manager_that_was_shut_down_is_not_healthy(store: &mut Store) {
+        let locks = store.manager().await;
+        locks.shutdown().await;
+        for _ in 0..2 {
+            let health = locks.health().await;
+            assert_eq!(health.state, HealthState::Down);
+            assert!(!health.is_ok() && health.latency.is_none());
+            assert!(health.error.as_ref().unwrap().contains("shutting down"), "{health:?}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Certificates that a builder is given: those that a client shows, and those that it trusts.
+
+use lock_runtime::{LockError, LockManager, LockManagerBuilder};
+use tests::{RedisCluster, RedisServer, SentinelGroup, TlsFiles};
+
+fn read(path: &std::path::Path) -> Vec<u8> {
+    std::fs::read(path).expect("a PEM file")
+}
+
+fn trusting(files: &TlsFiles) -> LockManagerBuilder {
+    LockManager::builder().root_certificate(read(&files.authority))
+}
+
+fn certified(files: &TlsFiles) -> LockManagerBuilder {
+    trusting(files).client_certificate(read(&files.client_certificate()), read(&files.client_key()))
+}
+
+async fn take_a_lock(locks: &LockManager) {
+    let guard = locks.mutex("k").acquire().await.expect("the lock");
+    guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn a_server_that_wants_a_certificate_is_shown_the_clients() {
+    let server = RedisServer::builder()
+        .tls()
+        .line("tls-auth-clients yes")
+        .start();
+    let files = server.tls_files();
+    let locks = certified(files).connect(&server.tls_url()).await.unwrap();
+    take_a_lock(&locks).await;
+    drop(locks);
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn without_a_certificate_a_server_that_wants_one_refuses_for_good() {
+    let server = RedisServer::builder()
+        .tls()
+        .line("tls-auth-clients yes")
+        .start();
+    let refused = trusting(server.tls_files())
+        .connect(&server.tls_url())
+        .await;
+    let error = refused.unwrap_err();
+    assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
+    assert!(!error.is_retryable());
+    let said = error.to_string().to_lowercase();
+    assert!(
+        said.contains("tls") && said.contains("certificate"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_certificate_of_an_authority_that_the_server_does_not_know_is_refused_for_good() {
+    let server = RedisServer::builder()
+        .tls()
+        .line("tls-auth-clients yes")
+        .start();
+    let stranger = RedisServer::builder().tls().start();
+    let (files, other) = (server.tls_files(), stranger.tls_files());
+    let builder = trusting(files)
+        .client_certificate(read(&other.client_certificate()), read(&other.client_key()));
+    let error = builder.connect(&server.tls_url()).await.unwrap_err();
+    assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn only_the_authorities_that_the_builder_names_are_trusted() {
+    let server = RedisServer::builder().tls().start();
+    let locks = trusting(server.tls_files())
+        .connect(&server.tls_url())
+        .await;
+    take_a_lock(&locks.unwrap()).await;
+    let stranger = RedisServer::builder().tls().start();
+    let refused = trusting(stranger.tls_files())
+        .connect(&server.tls_url())
+        .await;
+    let error = refused.unwrap_err();
+    assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn sentinels_and_their_master_are_shown_the_certificate() {
+    let group = SentinelGroup::builder(0, 1)
+        .client_certificates()
+        .start()
+        .await;
+    let files = group.servers[0].tls_files();
+    let locks = certified(files).connect(&group.tls_url()).await.unwrap();
+    take_a_lock(&locks).await;
+    let refused = trusting(files).connect(&group.tls_url()).await;
+    let error = refused.unwrap_err();
+    assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn nodes_of_a_cluster_are_shown_the_certificate() {
+    let dir = tempfile::Builder::new()
+        .prefix("lock-test")
+        .tempdir()
+        .expect("a directory");
+    let files = TlsFiles::write_to(dir.path());
+    let cluster = RedisCluster::builder().tls(files.clone()).start().await;
+    for node in &cluster.nodes {
+        let _: redis::Value = node.query(&["CONFIG", "SET", "tls-auth-clients", "yes"]);
+    }
+    let locks = certified(&files).connect(&cluster.tls_url()).await.unwrap();
+    for node in 0..3 {
+        let key = cluster.key_at(node, "lock:k");
+        let guard = locks.mutex(&key["lock:".len()..]).acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    let refused = trusting(&files).connect(&cluster.tls_url()).await;
+    let error = refused.unwrap_err();
+    assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn certificates_that_are_of_no_use_are_refused_before_any_io() {
+    let server = RedisServer::builder().tls().start();
+    let files = server.tls_files();
+    let (chain, key) = (read(&files.client_certificate()), read(&files.client_key()));
+    let another_key = read(&files.key);
+    let builder = LockManager::builder;
+    for (what, builder, url) in [
+        (
+            "fit each other",
+            builder().client_certificate(&chain, &another_key),
+            "rediss://nowhere.invalid/",
+        ),
+        (
+            "no certificate",
+            builder().client_certificate(&key, &key),
+            "rediss://nowhere.invalid/",
+        ),
+        (
+            "no private key",
+            builder().client_certificate(&chain, &chain),
+            "rediss://nowhere.invalid/",
+        ),
+        (
+            "no certificate",
+            builder().root_certificate("hello"),
+            "rediss-sentinel://nowhere.invalid/service",
+        ),
+        (
+            "without TLS",
+            builder().root_certificate(&chain),
+            "redis://nowhere.invalid/",
+        ),
+        (
+            "without TLS",
+            builder().client_certificate(&chain, &key),
+            "redis-cluster://nowhere.invalid",
+        ),
+        (
+            "memory store",
+            builder().root_certificate(&chain),
+            "memory://",
+        ),
+    ] {
+        match builder.connect(url).await {
+            Err(LockError::InvalidConfig { why, .. }) => assert!(why.contains(what), "{why}"),
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+}
