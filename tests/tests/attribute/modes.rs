@@ -166,6 +166,12 @@ async fn only_the_first_call_of_all_asks_the_store_for_more() {
     let connect = async || LockManager::connect(&server.url()).await.unwrap();
     let (locks, other) = (connect().await, connect().await);
     take_two_places(&locks, 1, 2).await.unwrap(); // loads the scripts
+    drop(other.mutex("warm").acquire().await.unwrap());
+    eventually("both managers have said who they are", async || {
+        let keys = server.keys();
+        keys.iter().filter(|key| key.contains("lock-manager:")).count() == 2 && !server.exists("lock:warm")
+    })
+    .await;
     let mut before = CommandStats::of(&server);
     let mut scripts = || {
         let now = CommandStats::of(&server);

@@ -390,8 +390,8 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
         assert!(!matches!(downgraded, Some(Ok(_))), "{said}");
         let counted = permits::count_down().read(reply.clone());
         assert!(!matches!(counted, Some(Ok(_))), "{said}");
-        let known = who().read(reply.clone());
-        assert!(!matches!(known, Some(Ok(Some(_)))), "{said}");
+        // Any five texts are a record: it is for people, and decides nothing.
+        let _ = who().read(reply.clone());
         let introduced = introduce("a").read(reply.clone());
         assert!(!matches!(introduced, Some(Ok(()))), "{said}");
         let taken = permits::take(1).read(reply.clone());
