@@ -152,7 +152,8 @@ impl PostgresServer {
         self.signal_all(Signal::CONT);
     }
 
-    fn log(&self) -> String {
+    /// What the server has logged so far.
+    pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 

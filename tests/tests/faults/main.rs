@@ -25,6 +25,7 @@ mod multi;
 mod network;
 mod outages;
 mod postgres;
+mod postgres_cost;
 mod processes;
 mod quorum;
 mod read_write;

@@ -36,8 +36,8 @@ use super::connect::Opening;
 use super::kit::server_clock::ServerClock;
 use super::kit::standing::Standing;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, HandOff, HandedOver, HoldRef, Listen,
-    Released, Renewal, Renewed, Reply, Shared, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, HandOff, HandedOver,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
 use crate::values::count::Count;
 use crate::values::error::LockError;
@@ -101,7 +101,7 @@ impl PostgresBackend {
             true => Hearing::Opening,
             false => Hearing::Off,
         };
-        let (tell, hearing) = watch::channel(begins);
+        let (tell, mut hearing) = watch::channel(begins);
         let subscriber = Subscriber {
             target: target.clone(),
             topics: topics.clone(),
@@ -111,6 +111,12 @@ impl PostgresBackend {
             closed: closed.subscribe(),
         };
         handle.spawn(subscriber.run());
+        if !options.lazy {
+            // A forced release of the first hold would be missed. The subscriber tells when it has tried.
+            let _ = hearing
+                .wait_for(|hearing| *hearing != Hearing::Opening)
+                .await;
+        }
         let inner = Inner {
             target,
             statements,
@@ -234,6 +240,10 @@ impl Backend for PostgresBackend {
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
         let (inner, topic) = (&self.inner, own_topic(key, holder));
         Box::new(Listener::new(&inner.topics, &inner.hearing, topic))
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        Some(self)
     }
 
     fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {

@@ -113,6 +113,9 @@ statements!(
     count_down,
     delete_counter,
     force_release,
+    introduce,
+    withdraw,
+    who,
 );
 
 /// One argument of a statement. Its type is sent with it, so that no statement has to be prepared by name: names do not

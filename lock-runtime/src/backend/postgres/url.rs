@@ -18,6 +18,9 @@ pub(super) struct Table {
     name: String,
 }
 
+/// PostgreSQL cuts names at 63 bytes; the second table's is longer by `_managers`.
+const LONGEST_NAME: usize = 63 - "_managers".len();
+
 impl Default for Table {
     fn default() -> Table {
         Table {
@@ -35,7 +38,7 @@ impl Table {
                 .is_some_and(|first| first.is_ascii_lowercase() || first == b'_')
                 && letters
                     .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-                && word.len() <= 63
+                && word.len() <= LONGEST_NAME
         };
         let words: Vec<&str> = name.split('.').collect();
         if words.len() > 2 || !words.into_iter().all(is_word) {

@@ -3,6 +3,7 @@
 pub(super) mod acquire;
 pub(super) mod acquire_all;
 pub(super) mod counters;
+pub(super) mod directory;
 pub(super) mod exclusive;
 pub(super) mod operators;
 pub(super) mod release;

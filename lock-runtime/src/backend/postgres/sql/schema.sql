@@ -29,3 +29,15 @@ CREATE TABLE IF NOT EXISTS {table} (
     -- A semaphore's permits, leased ones included, or a latch's count.
     permits      bigint
 ) WITH (fillfactor = 50);
+
+-- Who the managers are, for operators. Nothing depends on it.
+CREATE TABLE IF NOT EXISTS {table}_managers (
+    name       text COLLATE "C" PRIMARY KEY,
+    id         text NOT NULL,
+    app        text NOT NULL,
+    host       text NOT NULL,
+    process_id bigint NOT NULL,
+    version    text NOT NULL,
+    began_at   timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL
+);
