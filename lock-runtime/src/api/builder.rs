@@ -223,6 +223,7 @@ impl LockManagerBuilder {
     /// | `rediss-sentinel://…` | the same by TLS, to the sentinels and to the master |
     /// | `redis-cluster://[user:password@]host[:port],…` | the Redis Cluster that one of these nodes is of |
     /// | `rediss-cluster://…` | the same by TLS |
+    /// | `postgres://user:password@host[:port]/database`, `postgresql://…` | a table of a PostgreSQL database; needs the feature `postgres`, and has [parameters of its own](crate::_documentation::postgres#urls) |
     /// | `memory://` | a new memory store |
     /// | `memory://name` | the memory store of that name in this process |
     ///
