@@ -53,6 +53,40 @@ find_server() {
     fi
 }
 
+# The folder of PostgreSQL's programs; nothing when there is none. Debian keeps them out of the path.
+postgres_bin_dir() {
+    local dir
+    for dir in "${POSTGRES_BIN_DIR:-}" $(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -t/ -k5 -n -r); do
+        [ -n "$dir" ] && [ -x "$dir/initdb" ] && { echo "$dir"; return; }
+    done
+    ! command -v initdb >/dev/null || dirname "$(command -v initdb)"
+}
+
+install_postgres() {
+    say "No PostgreSQL server found: installing one."
+    if command -v apt-get >/dev/null && can_be_root; then
+        # Without a server of its own that runs all the time: the tests start theirs.
+        as_root mkdir -p /etc/postgresql-common
+        [ -e /etc/postgresql-common/createcluster.conf ] ||
+            echo "create_main_cluster = false" | as_root tee /etc/postgresql-common/createcluster.conf >/dev/null
+        install_with_apt postgresql >&2
+    elif command -v brew >/dev/null; then
+        brew install postgresql >&2
+    else
+        return 1
+    fi
+}
+
+find_postgres() {
+    [ -n "$(postgres_bin_dir)" ] || install_postgres
+    if [ -z "$(postgres_bin_dir)" ]; then
+        say "The tests need a PostgreSQL server and found no \`initdb\`."
+        say "Install one (apt-get install postgresql, dnf install postgresql-server, brew install postgresql)"
+        say "or name the folder of its programs: POSTGRES_BIN_DIR=/path/to/bin $0"
+        return 1
+    fi
+}
+
 # Passes on what `cargo test` says, and adds it up in a last line; takes the line's first words.
 summary() {
     awk -v title="$1" '

@@ -5,13 +5,14 @@
 //! 1. [The guide](guide): how to use the library by hand, by attribute and as a Tower layer.
 //! 2. [What is guaranteed, what is not, and what to do about it](guarantees).
 //! 3. [Running on Redis](redis): settings, rights, TLS, Sentinel, Cluster, replicas.
-//! 4. [Redisson's locks on the wire](redisson_compatibility): the format, for clients in other languages.
-//! 5. [Metrics and traces](metrics): what is counted, by which labels, which spans there are, and what to watch.
-//! 6. [Testing](testing): a store that a test controls, paused clocks, loss, outage; without a server and with one.
-//! 7. [Which lock?](comparison): other locks, and when not to use this library.
-//! 8. [Speed](speed): where the library is fast, and where it is slow.
-//! 9. [What was measured](measured): locks under torture, many holds, busy cores.
-//! 10. [Threat model](threat_model): who can do what, and what holds against them.
+//! 4. [Running on PostgreSQL](postgres): the table, URLs, rights, poolers, failover, what it costs the database.
+//! 5. [Redisson's locks on the wire](redisson_compatibility): the format, for clients in other languages.
+//! 6. [Metrics and traces](metrics): what is counted, by which labels, which spans there are, and what to watch.
+//! 7. [Testing](testing): a store that a test controls, paused clocks, loss, outage; without a server and with one.
+//! 8. [Which lock?](comparison): other locks, and when not to use this library.
+//! 9. [Speed](speed): where the library is fast, and where it is slow.
+//! 10. [What was measured](measured): locks under torture, many holds, busy cores.
+//! 11. [Threat model](threat_model): who can do what, and what holds against them.
 //!
 //! # In the repository
 //!
@@ -52,6 +53,9 @@ macro_rules! links {
 [health]: crate::LockManager::health
 [measured.md]: crate::_documentation::measured
 [metrics.md]: crate::_documentation::metrics
+[guide.md#without-a-runtime]: crate::_documentation::guide#without-a-runtime
+[postgres.md]: crate::_documentation::postgres
+[schema.sql]: crate::_documentation#in-the-repository
 [redis.md]: crate::_documentation::redis
 [redis.md#connecting]: crate::_documentation::redis#connecting
 [redis.md#least-privilege]: crate::_documentation::redis#least-privilege
@@ -115,6 +119,10 @@ pub mod guarantees {}
 #[doc = links!()]
 #[doc = include_str!("../docs/redis.md")]
 pub mod redis {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/postgres.md")]
+pub mod postgres {}
 
 #[doc = links!()]
 #[doc = include_str!("../docs/redisson-compatibility.md")]

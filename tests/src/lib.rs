@@ -3,9 +3,11 @@
 //! | module | what a test gets from it |
 //! | --- | --- |
 //! | [`server`] | a real Redis server of its own, that can be frozen, killed and restarted |
+//! | [`postgres`] | a real PostgreSQL server, of a test or shared by those of a process |
 //! | [`sentinel`] | a master with replicas and the sentinels that watch them |
 //! | [`cluster`] | the masters and replicas of a Redis Cluster, whose slots can be moved |
 //! | [`proxy`] | a TCP proxy that cuts, delays or swallows what passes, and counts it |
+//! | [`pipe`] | a TCP proxy for any protocol, which cuts and delays |
 //! | [`monitor`] | how many commands a server executed between two points |
 //! | [`history`] | recorded holds, checked for overlaps and for repeated tokens |
 //! | [`linear`](mod@linear) | whether one order of events explains all that clients were told of a lock |
@@ -37,12 +39,15 @@ pub mod leftovers;
 pub mod linear;
 pub mod monitor;
 pub mod page;
+pub mod pipe;
 pub mod ports;
+pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod quorum;
 pub mod rate;
 pub mod resp;
+mod running;
 pub mod sentinel;
 pub mod server;
 pub mod shared;
@@ -57,6 +62,8 @@ pub use history::{History, Hold};
 pub use java::JavaPeer;
 pub use monitor::CommandStats;
 pub use page::documented_rights;
+pub use pipe::Pipe;
+pub use postgres::{PostgresServer, PostgresTable};
 pub use process::Worker;
 pub use proxy::{Direction, FaultProxy, Then};
 pub use quorum::Quorum;

@@ -9,7 +9,8 @@ use tempfile::TempDir;
 use crate::conf::ServerConf;
 use crate::eventually::eventually;
 use crate::ports::free_port;
-use crate::server::{RedisServer, Running};
+use crate::running::Running;
+use crate::server::{RedisServer, start_redis};
 
 /// What the sentinels call the master.
 pub const SERVICE: &str = "mine";
@@ -277,7 +278,7 @@ impl Sentinel {
             .expect("a directory");
         let (port, tls_port) = (free_port(), free_port());
         let path = Self::write_conf(&dir, conf, [port, tls_port], master);
-        let process = Running::start(&path, &["--sentinel"]);
+        let process = start_redis(&path, &["--sentinel"]);
         let mut sentinel = Self {
             port,
             tls_port,

@@ -1,16 +1,17 @@
 //! A real Redis server that belongs to one test.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use redis::{Connection, FromRedisValue, RedisResult, Value};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::conf::ServerConf;
 use crate::ports::free_port;
+use crate::running::Running;
 use crate::tls::TlsFiles;
 
 /// The name under which the tests' own connection shows in `CLIENT LIST`.
@@ -242,7 +243,7 @@ impl RedisServer {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(pid_of(&self.running().child), signal).expect("signal the server");
+        self.running().signal(signal);
     }
 
     fn socket(&self) -> PathBuf {
@@ -277,7 +278,7 @@ impl RedisServer {
     /// Starts the process and waits for its answer; `Err` when it ended, e.g. by a lost bind race.
     fn spawn(&mut self) -> Result<(), String> {
         let conf = self.write_conf();
-        let mut running = Running::start(&conf, &[]);
+        let mut running = start_redis(&conf, &[]);
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             if let Ok(Some(status)) = running.child.try_wait() {
@@ -368,56 +369,11 @@ impl Helper {
     }
 }
 
-/// A server process, and the shell that ends it, and removes its directory, should this process end before its drops.
-#[derive(Debug)]
-pub(crate) struct Running {
-    pub(crate) child: Child,
-    reaper: Option<Child>,
-}
-
-impl Running {
-    pub(crate) fn start(conf: &Path, options: &[&str]) -> Self {
-        let binary = std::env::var_os("REDIS_SERVER_BIN").unwrap_or_else(|| "redis-server".into());
-        let child = Command::new(&binary)
-            .arg(conf)
-            .args(options)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{NO_BINARY} ({}: {error})", binary.display()));
-        // Reads a pipe that nobody writes to: it closes when this process ends, however it ends.
-        let reaper = Command::new("sh")
-            .args([
-                "-c",
-                "cat >/dev/null; kill -9 \"$0\"; rm -rf -- \"$1\"",
-                &child.id().to_string(),
-            ])
-            .arg(conf.parent().expect("a directory"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok();
-        Self { child, reaper }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // The reaper goes first: after the wait below, the server's id may belong to another.
-        if let Some(reaper) = &mut self.reaper {
-            let _ = reaper.kill();
-            let _ = reaper.wait();
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn pid_of(child: &Child) -> Pid {
-    i32::try_from(child.id())
-        .ok()
-        .and_then(Pid::from_raw)
-        .expect("a process id")
+/// Starts the binary of a server.
+pub(crate) fn start_redis(conf: &Path, options: &[&str]) -> Running {
+    let binary = std::env::var_os("REDIS_SERVER_BIN").unwrap_or_else(|| "redis-server".into());
+    let mut command = Command::new(&binary);
+    let dir = conf.parent().expect("a directory");
+    Running::start(command.arg(conf).args(options), dir, Signal::KILL)
+        .unwrap_or_else(|error| panic!("{NO_BINARY} ({}: {error})", binary.display()))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lock_runtime::{LockManager, LockManagerBuilder, MemoryStore};
 
 use crate::eventually::eventually;
+use crate::postgres::PostgresTable;
 use crate::quorum::Quorum;
 use crate::server::{Data, RedisServer};
 use crate::shared::{QUORUM_LEASE, Share, Topology};
@@ -20,6 +21,8 @@ pub enum Store {
     Quorum(Quorum),
     /// A part of servers that the tests of this process share.
     Shared(Share),
+    /// A table of the PostgreSQL server that the tests of this process share.
+    Postgres(PostgresTable),
 }
 
 impl Store {
@@ -41,6 +44,11 @@ impl Store {
     /// A part of the process's cluster.
     pub fn cluster(test: &str) -> Self {
         Self::Shared(Share::of(Topology::cluster(), test))
+    }
+
+    /// A table of the process's PostgreSQL server.
+    pub fn postgres() -> Self {
+        Self::Postgres(PostgresTable::new())
     }
 
     /// Three memory stores that keep locks together.
@@ -71,6 +79,11 @@ impl Store {
                 .expect("a manager on the Redis server"),
             Self::Quorum(quorum) => quorum.connect(builder).await,
             Self::Shared(share) => share.connect(builder).await,
+            Self::Postgres(table) => builder
+                .ensure_schema(true)
+                .connect(&table.url())
+                .await
+                .expect("a manager on the PostgreSQL server"),
         }
     }
 
@@ -96,7 +109,7 @@ impl Store {
         match self {
             Self::Quorum(_) => true,
             Self::Shared(share) => share.is_quorum(),
-            Self::Memory(_) | Self::Redis(_) => false,
+            Self::Memory(_) | Self::Redis(_) | Self::Postgres(_) => false,
         }
     }
 
@@ -107,6 +120,7 @@ impl Store {
             Self::Redis(server) => server.flushall(),
             Self::Quorum(quorum) => (0..3).for_each(|node| quorum.forget(node)),
             Self::Shared(share) => share.flush(),
+            Self::Postgres(table) => table.empty(),
         }
     }
 
@@ -115,7 +129,9 @@ impl Store {
         match self {
             Self::Memory(store) => store.clear(),
             Self::Redis(server) => server.restart(Data::Lost),
-            Self::Quorum(_) | Self::Shared(_) => panic!("such a store is not restarted"),
+            Self::Quorum(_) | Self::Shared(_) | Self::Postgres(_) => {
+                panic!("such a store is not restarted")
+            }
         }
     }
 
@@ -128,6 +144,7 @@ impl Store {
             Self::Redis(server) => server.assert_clean().await,
             Self::Quorum(quorum) => quorum.assert_clean().await,
             Self::Shared(share) => share.assert_clean().await,
+            Self::Postgres(table) => table.assert_clean().await,
         }
     }
 
@@ -143,6 +160,7 @@ impl Store {
                 server.assert_deserted().await;
             }
             Self::Shared(share) => share.assert_deserted().await,
+            Self::Postgres(table) => table.assert_deserted().await,
         }
         eventually("every task of the test's runtime has ended", async || {
             tokio::runtime::Handle::current()
@@ -194,6 +212,10 @@ macro_rules! suite {
 
         mod on_redis {
             $crate::suite!(@real |_name| $crate::Store::redis(); $($behaviour)+);
+        }
+
+        mod on_postgres {
+            $crate::suite!(@real |_name| $crate::Store::postgres(); $($behaviour)+);
         }
 
         mod on_sentinel {

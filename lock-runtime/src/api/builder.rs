@@ -146,6 +146,14 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Whether [`connect`](Self::connect) creates the table of the locks where a database has none. Default off: then a
+    /// database without it is refused. It needs the right to create tables; elsewhere than in an SQL database it has no
+    /// effect.
+    pub fn ensure_schema(mut self, on: bool) -> Self {
+        self.options.ensure_schema = on;
+        self
+    }
+
     /// By which channels waiters are woken in a Redis Cluster. Default [`ClusterChannels::Sharded`]; anywhere else it
     /// has no effect. All clients that share locks have to use the same ones.
     pub fn cluster_channels(mut self, channels: ClusterChannels) -> Self {
@@ -215,6 +223,7 @@ impl LockManagerBuilder {
     /// | `rediss-sentinel://…` | the same by TLS, to the sentinels and to the master |
     /// | `redis-cluster://[user:password@]host[:port],…` | the Redis Cluster that one of these nodes is of |
     /// | `rediss-cluster://…` | the same by TLS |
+    /// | `postgres://user:password@host[:port]/database`, `postgresql://…` | a table of a PostgreSQL database; needs the feature `postgres`, and has [parameters of its own](crate::_documentation::postgres#urls) |
     /// | `memory://` | a new memory store |
     /// | `memory://name` | the memory store of that name in this process |
     ///

@@ -6,6 +6,8 @@ use tokio::runtime::Handle;
 
 use crate::backend::kit::uptime::Uptime;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
+#[cfg(feature = "postgres")]
+use crate::backend::postgres::{self, PostgresBackend};
 #[cfg(feature = "redis")]
 use crate::backend::redis::{DialOptions, RedisBackend, Replicated, Settings, Target};
 use crate::backend::{Backend, EventSink};
@@ -26,6 +28,8 @@ pub(crate) enum Location {
     Memory(MemoryStore),
     #[cfg(feature = "redis")]
     Redis(Box<Target>),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<postgres::Target>),
 }
 
 /// What a store is opened with.
@@ -48,6 +52,10 @@ impl Location {
         match url.strip_prefix("memory://") {
             Some("") => Ok(Location::Memory(MemoryStore::new())),
             Some(name) => Ok(Location::Memory(MemoryStore::named(name))),
+            #[cfg(feature = "postgres")]
+            None if postgres::Target::is_named_by(url) => {
+                Ok(Location::Postgres(Box::new(postgres::Target::parse(url)?)))
+            }
             None => Location::of_server(url),
         }
     }
@@ -85,6 +93,11 @@ impl Location {
                 handshake.refuse(NO_LOGIN)?;
                 Ok(self)
             }
+            #[cfg(feature = "postgres")]
+            Location::Postgres(_) => {
+                handshake.refuse("on PostgreSQL, the login is in the URL")?;
+                Ok(self)
+            }
             #[cfg(feature = "redis")]
             Location::Redis(target) => {
                 let target = target.with(DialOptions::new(handshake)?)?;
@@ -99,6 +112,8 @@ impl Location {
             Location::Memory(_) => "memory",
             #[cfg(feature = "redis")]
             Location::Redis(target) => target.shown(),
+            #[cfg(feature = "postgres")]
+            Location::Postgres(target) => target.shown(),
         }
     }
 
@@ -108,6 +123,8 @@ impl Location {
             Location::Memory(_) => true,
             #[cfg(feature = "redis")]
             Location::Redis(target) => target.is_one_server(),
+            #[cfg(feature = "postgres")]
+            Location::Postgres(_) => true,
         };
         match is_one_store {
             true => Ok(()),
@@ -123,6 +140,10 @@ impl Location {
             Location::Redis(one) => {
                 matches!(other, Location::Redis(other) if one.is_of_one_server_with(other))
             }
+            #[cfg(feature = "postgres")]
+            Location::Postgres(one) => {
+                matches!(other, Location::Postgres(other) if one.is_one_with(other))
+            }
         }
     }
 
@@ -132,6 +153,8 @@ impl Location {
             Location::Memory(store) => Some(store),
             #[cfg(feature = "redis")]
             Location::Redis(_) => None,
+            #[cfg(feature = "postgres")]
+            Location::Postgres(_) => None,
         }
     }
 
@@ -144,6 +167,14 @@ impl Location {
             Location::Memory(store) => {
                 options.replicas.refuse("a memory store has none")?;
                 Ok(Arc::new(MemoryBackend::new(store, opening.events)))
+            }
+            #[cfg(feature = "postgres")]
+            Location::Postgres(target) => {
+                options
+                    .replicas
+                    .refuse("on PostgreSQL, `synchronous_standby_names` of the server does that")?;
+                let connected = PostgresBackend::connect(*target, opening).await;
+                connected.map(|backend| backend as _)
             }
             #[cfg(feature = "redis")]
             Location::Redis(target) => {

@@ -25,6 +25,8 @@ mod counters;
 mod directory;
 pub(crate) mod kit;
 pub(crate) mod memory;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod quorum;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;

@@ -58,6 +58,16 @@ impl HolderId {
         first_bytes(&self.text())
     }
 
+    /// The id that has this text.
+    #[cfg(any(feature = "postgres", test))]
+    pub(crate) fn parse(text: &str) -> Option<HolderId> {
+        let (client, number) = text.split_once(':')?;
+        Some(HolderId {
+            client: Uuid::try_parse(client).ok()?,
+            number: number.parse().ok()?,
+        })
+    }
+
     /// The id as the store knows it. Without the machinery of `fmt`: every call to a store needs one.
     pub(crate) fn text(self) -> String {
         let mut client = [0; Hyphenated::LENGTH];
@@ -136,6 +146,8 @@ mod tests {
         assert_eq!(client, client.to_lowercase());
         assert!(number.parse::<i64>().is_ok(), "a Java long");
         assert_eq!(&a[14..15], "8", "none of Redisson's");
+        assert_eq!(HolderId::parse(&a).map(HolderId::text), Some(a));
+        assert!(HolderId::parse("a:1").is_none() && HolderId::parse("").is_none());
     }
 
     #[test]

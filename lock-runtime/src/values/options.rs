@@ -38,6 +38,7 @@ pub(crate) struct Options {
     pub(crate) strict: bool,
     pub(crate) lazy: bool,
     pub(crate) channels: ClusterChannels,
+    pub(crate) ensure_schema: bool,
     pub(crate) handshake: Handshake,
 }
 
@@ -58,6 +59,7 @@ impl Default for Options {
             strict: false,
             lazy: false,
             channels: ClusterChannels::default(),
+            ensure_schema: false,
             handshake: Handshake::default(),
         }
     }

@@ -15,6 +15,8 @@ pub enum StoreKind {
     Redis,
     /// The memory of this process.
     Memory,
+    /// A table of a PostgreSQL database.
+    Postgres,
     /// A majority of several independent stores.
     Quorum,
 }
@@ -25,6 +27,7 @@ impl StoreKind {
         match self {
             StoreKind::Redis => "redis",
             StoreKind::Memory => "memory",
+            StoreKind::Postgres => "postgres",
             StoreKind::Quorum => "quorum",
         }
     }

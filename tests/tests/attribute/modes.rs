@@ -169,7 +169,11 @@ async fn only_the_first_call_of_all_asks_the_store_for_more() {
     drop(other.mutex("warm").acquire().await.unwrap());
     eventually("both managers have said who they are", async || {
         let keys = server.keys();
-        keys.iter().filter(|key| key.contains("lock-manager:")).count() == 2 && !server.exists("lock:warm")
+        keys.iter()
+            .filter(|key| key.contains("lock-manager:"))
+            .count()
+            == 2
+            && !server.exists("lock:warm")
     })
     .await;
     let mut before = CommandStats::of(&server);

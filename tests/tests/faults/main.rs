@@ -24,6 +24,8 @@ mod managed;
 mod multi;
 mod network;
 mod outages;
+mod postgres;
+mod postgres_cost;
 mod processes;
 mod quorum;
 mod read_write;

@@ -120,6 +120,8 @@ settings! {
     lazy: bool,
     /// [`LockManagerBuilder::cluster_channels`].
     cluster_channels: ClusterChannels,
+    /// [`LockManagerBuilder::ensure_schema`].
+    ensure_schema: bool,
     /// The PEM file with the client's certificate and its chain: `LockManagerBuilder::client_certificate`. Needs
     /// `client_key`, and the feature `tls-rustls`.
     client_certificate: PathBuf,
@@ -163,6 +165,7 @@ impl LockConfig {
             strict,
             lazy,
             cluster_channels,
+            ensure_schema,
             client_certificate: _,
             client_key: _,
             root_certificate: _,
@@ -196,6 +199,7 @@ impl LockConfig {
         set(&mut options.strict, strict);
         set(&mut options.lazy, lazy);
         set(&mut options.channels, cluster_channels);
+        set(&mut options.ensure_schema, ensure_schema);
     }
 
     /// A builder with these options: for what a file cannot hold, such as

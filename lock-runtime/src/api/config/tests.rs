@@ -19,7 +19,7 @@ fn refusal(variables: &[(&str, &str)]) -> String {
 }
 
 /// A value for each setting, none of them its default.
-const VALUES: [&str; 21] = [
+const VALUES: [&str; 22] = [
     "memory://shop",
     "memory://a memory://b memory://c",
     "shop:",
@@ -38,6 +38,7 @@ const VALUES: [&str; 21] = [
     "true",
     "true",
     "both",
+    "true",
     "/etc/locks/client.pem",
     "/etc/locks/client.key",
     "/etc/locks/ca.pem",
@@ -83,6 +84,7 @@ fn every_setting_is_read_and_reaches_the_builder() {
         strict,
         lazy,
         channels,
+        ensure_schema,
         handshake: _,
     } = options;
     assert_eq!(&*namespace, "shop:");
@@ -94,7 +96,7 @@ fn every_setting_is_read_and_reaches_the_builder() {
     assert_eq!((max_waiters, max_waiters_per_key), (7, 5));
     let expected = Replicas::majority().within(ms(2_000)).renewals(true);
     assert_eq!(replicas, expected);
-    assert!(!fencing && strict && lazy);
+    assert!(!fencing && strict && lazy && ensure_schema);
     assert_eq!(channels, ClusterChannels::Both);
     let files = [
         settings.client_certificate,
@@ -135,6 +137,7 @@ fn the_page_has_every_setting_with_its_form_and_default() {
             "strict" => format!("`{}`", options.strict),
             "lazy" => format!("`{}`", options.lazy),
             "cluster_channels" => format!("`{:?}`", options.channels).to_lowercase(),
+            "ensure_schema" => format!("`{}`", options.ensure_schema),
             _ => "–".to_owned(),
         };
         let variable = name.to_uppercase();

@@ -10,7 +10,6 @@ mod fair;
 mod permits;
 mod read_write;
 mod store;
-mod topic;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use std::time::Duration;
 
 pub use self::store::MemoryStore;
 use self::store::{At, Entry, State};
-use self::topic::Ear;
+use super::kit::topic::Ear;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, Event, EventSink, Fault,
     HandOff, HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,

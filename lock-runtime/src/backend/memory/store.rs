@@ -12,7 +12,7 @@ use super::exclusive::Exclusive;
 use super::fair;
 use super::permits::Permits;
 use super::read_write::ReadWrite;
-use super::topic::{Ear, Topic};
+use crate::backend::kit::topic::{Ear, Topic};
 use crate::backend::{AcquireRequest, Asked, EventSink, Fault, Found, Snapshot, Spare, clash};
 use crate::values::clock::{self, Moment};
 use crate::values::fence::{FencingToken, TokenRange};

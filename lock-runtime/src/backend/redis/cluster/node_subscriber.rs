@@ -9,8 +9,9 @@ use tokio::sync::mpsc;
 
 use super::super::sentinel::Address;
 use super::Redirect;
+use crate::backend::kit::outage::Outage;
 use crate::backend::redis::cluster::pubsub_connection::PubsubConnection;
-use crate::backend::redis::connection::dial::{self, Outage, STABLE};
+use crate::backend::redis::connection::dial::{self, STABLE};
 use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::pubsub::subscribe::{PING_EVERY, Refusals};
 use crate::backend::redis::pubsub::topics::Topics;
@@ -87,7 +88,7 @@ impl NodeSubscriber {
                     };
                     let fault = match talk.begin(&mut mine).await {
                         Ok(()) => {
-                            outage.is_over(&self.target);
+                            outage.is_over(self.target.shown());
                             self.note(Note::Up {
                                 address: self.address.clone(),
                             });
@@ -109,7 +110,7 @@ impl NodeSubscriber {
             self.note(Note::Down {
                 address: self.address.clone(),
             });
-            outage.is_on(&self.target, &fault);
+            outage.is_on(self.target.shown(), &fault);
             let pause = clock::now() + pauses.pause();
             while !pause.has_passed() {
                 tokio::select! {

@@ -218,29 +218,3 @@ pub(crate) async fn pause(pauses: &mut Backoff, target: &Target) {
         Some(sentinels) => sentinels.pause(pause).await,
     }
 }
-
-/// One outage: a warning at its beginning, a word at its end.
-#[derive(Debug)]
-pub(crate) struct Outage {
-    what: &'static str,
-    since: Option<tokio::time::Instant>,
-}
-
-impl Outage {
-    pub(crate) fn new(what: &'static str) -> Outage {
-        Outage { what, since: None }
-    }
-
-    pub(crate) fn is_on(&mut self, target: &Target, fault: &Fault) {
-        if self.since.is_none() {
-            self.since = Some(clock::tick());
-            tracing::warn!(server = target.shown(), reason = %fault, "{} lost; reconnecting", self.what);
-        }
-    }
-
-    pub(crate) fn is_over(&mut self, target: &Target) {
-        if let Some(since) = self.since.take() {
-            tracing::info!(server = target.shown(), after = ?since.elapsed(), "{} restored", self.what);
-        }
-    }
-}

@@ -11,11 +11,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 use super::check;
-use super::dial::{self, Outage, STABLE};
+use super::dial::{self, STABLE};
 use super::link::{Link, State, Wire};
 use super::opened::Opened;
 use super::target::Target;
 use crate::backend::Fault;
+use crate::backend::kit::outage::Outage;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::kit::standing::Standing;
 use crate::backend::redis::sentinel::Address;
@@ -128,7 +129,7 @@ impl Supervisor {
                 match attempt {
                     Ok(opened) => break opened,
                     Err(fault) => {
-                        outage.is_on(&self.target, &fault);
+                        outage.is_on(self.target.shown(), &fault);
                         self.is_down(state, fault);
                         tokio::select! {
                             biased;
@@ -139,7 +140,7 @@ impl Supervisor {
                 }
             };
             drop(silent.take());
-            outage.is_over(&self.target);
+            outage.is_over(self.target.shown());
             let since = clock::now();
             State::replace(state, State::Live(Wire::new(&opened, generation)));
             self.standing.note(true);
@@ -147,7 +148,7 @@ impl Supervisor {
             let fault;
             (fault, silent) = self.watch(opened).await;
             drop(up);
-            outage.is_on(&self.target, &fault);
+            outage.is_on(self.target.shown(), &fault);
             self.is_down(state, fault);
             // A server that accepts and cuts at once is not to be asked without a pause.
             if since.elapsed() > STABLE {

@@ -14,8 +14,9 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
 use super::topics::Topics;
+use crate::backend::kit::outage::Outage;
 use crate::backend::redis::CONTROL;
-use crate::backend::redis::connection::dial::{self, Dialed, Outage, STABLE};
+use crate::backend::redis::connection::dial::{self, Dialed, STABLE};
 use crate::backend::redis::connection::relogin::Relogin;
 use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::scripting::faults;
@@ -87,7 +88,7 @@ impl Subscriber {
                     match session.begin(renewed).await {
                         Ok(()) => {
                             self.tried.send_replace(FirstTry::Over);
-                            outage.is_over(&self.target);
+                            outage.is_over(self.target.shown());
                             let since = clock::now();
                             let fault = session.serve(&cut).await;
                             // A server that accepts and cuts at once is not to be asked without a pause.
@@ -115,7 +116,7 @@ impl Subscriber {
                 }
                 is_first
             });
-            outage.is_on(&self.target, &fault);
+            outage.is_on(self.target.shown(), &fault);
             dial::pause(&mut pauses, &self.target).await;
         }
     }

@@ -1,0 +1,30 @@
+//! What is logged of an outage.
+
+use crate::backend::Fault;
+use crate::values::clock;
+
+/// One outage: a warning at its beginning, a word at its end.
+#[derive(Debug)]
+pub(crate) struct Outage {
+    what: &'static str,
+    since: Option<tokio::time::Instant>,
+}
+
+impl Outage {
+    pub(crate) fn new(what: &'static str) -> Outage {
+        Outage { what, since: None }
+    }
+
+    pub(crate) fn is_on(&mut self, server: &str, fault: &Fault) {
+        if self.since.is_none() {
+            self.since = Some(clock::tick());
+            tracing::warn!(server, reason = %fault, "{} lost; reconnecting", self.what);
+        }
+    }
+
+    pub(crate) fn is_over(&mut self, server: &str) {
+        if let Some(since) = self.since.take() {
+            tracing::info!(server, after = ?since.elapsed(), "{} restored", self.what);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! One connection: how it is opened, and what a server is asked before it may keep locks.
+
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, NoTls, Row};
+
+use super::faults;
+use super::statements::Statements;
+use super::url::Target;
+use crate::backend::Fault;
+use crate::backend::kit::server_clock::ServerClock;
+use crate::values::clock;
+use crate::values::error::StoreError;
+use crate::values::refusal::ShutdownCause;
+
+/// The oldest version that runs the statements as they are meant.
+const OLDEST: i64 = 120_000;
+
+/// Opens a connection on the runtime of `handle`, and checks its server.
+pub(super) async fn open(
+    target: &Target,
+    statements: &Statements,
+    clock: &ServerClock,
+    timeout: Duration,
+    handle: &Handle,
+) -> Result<Client, Fault> {
+    let config = target.config.clone();
+    // Where the backend lives, and not where the caller does: its runtime may end before this connection.
+    let opening = handle.spawn(async move {
+        let (client, connection) = config.connect(NoTls).await?;
+        tokio::spawn(connection);
+        Ok::<_, tokio_postgres::Error>(client)
+    });
+    let client = match tokio::time::timeout(timeout, opening).await {
+        Ok(Ok(opened)) => opened.map_err(|error| faults::of_connecting(&error))?,
+        Ok(Err(_)) => return Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
+        Err(_) => {
+            return Err(Fault::NotDone(StoreError::new(format!(
+                "no connection within {timeout:?}"
+            ))));
+        }
+    };
+    let sent_at = clock::now();
+    let name = target.table.name();
+    let args: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
+    let asked = client.query_typed(&statements.fitness, &args);
+    let rows = match tokio::time::timeout(timeout, asked).await {
+        Ok(rows) => rows.map_err(|error| faults::of_connecting(&error))?,
+        Err(_) => {
+            return Err(Fault::NotDone(StoreError::new(
+                "the server does not answer",
+            )));
+        }
+    };
+    let [row] = rows.as_slice() else {
+        return Err(faults::malformed());
+    };
+    let time = judge(row, name).map_err(|refusal| match refusal {
+        Refusal::Read(error) => faults::of_statement(&error),
+        Refusal::Unfit(why) => Fault::Impossible(why),
+    })?;
+    clock.saw(time, sent_at);
+    Ok(client)
+}
+
+/// Runs a statement without arguments on a connection of its own.
+pub(super) async fn run(target: &Target, statement: &str, timeout: Duration) -> Result<(), Fault> {
+    let running = async {
+        let (client, connection) = target.config.connect(NoTls).await?;
+        let driving = tokio::spawn(connection);
+        let done = client.batch_execute(statement).await;
+        driving.abort();
+        done
+    };
+    match tokio::time::timeout(timeout, running).await {
+        Ok(done) => done.map_err(|error| faults::of_connecting(&error)),
+        Err(_) => Err(Fault::NotDone(StoreError::new(
+            "the server does not answer",
+        ))),
+    }
+}
+
+enum Refusal {
+    Read(tokio_postgres::Error),
+    Unfit(String),
+}
+
+impl From<tokio_postgres::Error> for Refusal {
+    fn from(error: tokio_postgres::Error) -> Refusal {
+        Refusal::Read(error)
+    }
+}
+
+/// The columns of the table of this version.
+const COLUMNS: [&str; 12] = [
+    "name",
+    "kind",
+    "holder",
+    "expires_at",
+    "token",
+    "last_token",
+    "counter",
+    "waited_until",
+    "shares",
+    "writer_until",
+    "queue",
+    "permits",
+];
+
+/// What time it is at the server, in µs, if it may keep locks.
+fn judge(row: &Row, table: &str) -> Result<u64, Refusal> {
+    let unfit = |why: String| Err(Refusal::Unfit(why));
+    let version: String = row.try_get(1)?;
+    if row.try_get::<_, i64>(0)? < OLDEST {
+        return unfit(format!(
+            "the lock store is PostgreSQL {version}; 12 or newer is needed"
+        ));
+    }
+    if row.try_get(2)? || row.try_get(3)? {
+        return unfit(
+            "the PostgreSQL server is a read-only standby, or the session is read-only: name the primary; with several \
+             hosts in the URL, `target_session_attrs=read-write` finds it"
+                .to_owned(),
+        );
+    }
+    let isolation: String = row.try_get(4)?;
+    if isolation != "read committed" {
+        return unfit(format!(
+            "the default isolation of transactions is `{isolation}`: locks need `read committed`; set it for the role, \
+             `ALTER ROLE … SET default_transaction_isolation = 'read committed'`"
+        ));
+    }
+    let commit: String = row.try_get(5)?;
+    if commit == "off" {
+        return unfit(
+            "`synchronous_commit` is off: a crash of the server would forget locks that it has granted; set it for the \
+             role, `ALTER ROLE … SET synchronous_commit = on`"
+                .to_owned(),
+        );
+    }
+    let encoding: String = row.try_get(6)?;
+    if encoding != "UTF8" {
+        return unfit(format!(
+            "the database's encoding is {encoding}: names of locks need UTF8"
+        ));
+    }
+    if row.try_get::<_, String>(7)? == "off" {
+        tracing::warn!(
+            "`fsync` is off at the PostgreSQL server: a crash of its machine may forget locks that are held"
+        );
+    }
+    if !row.try_get::<_, bool>(8)? {
+        return unfit(format!(
+            "there is no table `{table}`: create it with `ensure_schema(true)`, or by the statement of docs/postgres.md"
+        ));
+    }
+    if row.try_get::<_, Option<bool>>(9)? != Some(true) {
+        return Err(Refusal::Unfit(format!(
+            "the user may not read and write the table `{table}`: GRANT SELECT, INSERT, UPDATE ON {table} TO …"
+        )));
+    }
+    if row.try_get::<_, Option<bool>>(10)? != Some(true) {
+        return unfit(format!(
+            "the table `{table}` is not logged: a crash of the server would empty it and forget locks that are held"
+        ));
+    }
+    let columns: Vec<String> = row.try_get(11)?;
+    let missing = COLUMNS
+        .iter()
+        .find(|wanted| !columns.iter().any(|column| column == *wanted));
+    if let Some(missing) = missing {
+        return unfit(format!(
+            "the table `{table}` has no column `{missing}`: it is not the table of this version"
+        ));
+    }
+    Ok(u64::try_from(row.try_get::<_, i64>(12)?).unwrap_or(0))
+}

@@ -1,0 +1,96 @@
+//! What an error of PostgreSQL says about the outcome of a statement.
+
+use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::{Error, Row};
+
+use crate::backend::Fault;
+use crate::values::error::StoreError;
+
+/// Of a statement that was sent.
+///
+/// An error that the server reports has undone the statement. Without a report, it may have been committed.
+pub(super) fn of_statement(error: &Error) -> Fault {
+    match error.as_db_error() {
+        Some(error) => of_report(error),
+        None => Fault::Unknown(StoreError::new(cause(error))),
+    }
+}
+
+/// Of an attempt to connect: nothing was asked for yet.
+pub(super) fn of_connecting(error: &Error) -> Fault {
+    match error.as_db_error() {
+        Some(error) => of_report(error),
+        None => Fault::NotDone(StoreError::new(cause(error))),
+    }
+}
+
+/// Whether the connection is of no use after it: the server ends it, or is no longer one that can be written to.
+pub(super) fn ends_the_connection(error: &Error) -> bool {
+    let Some(error) = error.as_db_error() else {
+        return true;
+    };
+    let class = error.code().code().get(..2).unwrap_or_default();
+    matches!(class, "08" | "57" | "XX") && *error.code() != SqlState::QUERY_CANCELED
+        || *error.code() == SqlState::READ_ONLY_SQL_TRANSACTION
+}
+
+fn of_report(error: &DbError) -> Fault {
+    let (code, said) = (error.code(), StoreError::new(said(error)));
+    if [
+        SqlState::UNDEFINED_TABLE,
+        SqlState::UNDEFINED_COLUMN,
+        SqlState::INVALID_SCHEMA_NAME,
+    ]
+    .contains(code)
+    {
+        return Fault::Impossible(format!(
+            "{said}: the table of the locks is missing or of another version; create it with `ensure_schema(true)`"
+        ));
+    }
+    match code.code().get(..2).unwrap_or_default() {
+        // Login, and what exists for it.
+        "28" | "3D" => Fault::Denied(said),
+        "42" if *code == SqlState::INSUFFICIENT_PRIVILEGE => Fault::Denied(said),
+        // The statement or its arguments make no sense to this server.
+        "22" | "42" | "0A" => Fault::Impossible(said.to_string()),
+        // Deadlocks, serialization failures, too many connections, no disk space, a shutdown, a standby.
+        _ => Fault::NotDone(said),
+    }
+}
+
+/// An answer that no statement of ours has.
+pub(super) fn malformed() -> Fault {
+    Fault::Unknown(StoreError::new("the database's answer makes no sense"))
+}
+
+/// A column that is not what it should be.
+pub(super) fn unreadable(error: &Error) -> Fault {
+    Fault::Unknown(StoreError::new(format!(
+        "the database's answer makes no sense: {error}"
+    )))
+}
+
+/// A number of an answer: below zero, it is zero.
+pub(super) fn number(row: &Row, column: usize) -> Result<u64, Fault> {
+    let number: i64 = row.try_get(column).map_err(|error| unreadable(&error))?;
+    Ok(u64::try_from(number).unwrap_or(0))
+}
+
+/// Whether a statement took back what it had done, because it could not have all of it.
+pub(super) fn is_taken_back(fault: &Fault) -> bool {
+    let division_by_zero = SqlState::DIVISION_BY_ZERO;
+    matches!(fault, Fault::Impossible(why) if why.contains(division_by_zero.code()))
+}
+
+/// Without detail and context, which repeat names of locks.
+fn said(error: &DbError) -> String {
+    format!("{} ({})", error.message(), error.code().code())
+}
+
+/// What a client-side error is caused by: its own text says "error communicating with the server".
+fn cause(error: &Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

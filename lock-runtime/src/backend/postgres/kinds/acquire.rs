@@ -1,0 +1,244 @@
+//! Acquire: one statement takes what is free. If it was not, a look tells why, and what can be done about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::Row;
+
+use super::seen::{Blocked, READ_WRITE, Seen};
+use crate::backend::postgres::listen::own_topic;
+use crate::backend::postgres::pool::{Answer, Purpose};
+use crate::backend::postgres::statements::Arg;
+use crate::backend::postgres::undo::Undo;
+use crate::backend::postgres::{Inner, faults};
+use crate::backend::{
+    AcquireRequest, Acquired, Fault, Granted, HoldRef, QUEUE_LIFE, READERS_KEPT_OUT,
+};
+use crate::values::clock::{self, Moment};
+use crate::values::error::StoreError;
+use crate::values::fence::FencingToken;
+use crate::values::kind::Kind;
+
+/// How often a request is sent that finds the lock free after it was refused.
+const TRIES: usize = 4;
+
+pub(in crate::backend::postgres) async fn acquire(
+    inner: &Arc<Inner>,
+    request: AcquireRequest<'_>,
+) -> Result<Acquired, Fault> {
+    let deadline = request.asked_at + request.timeout;
+    let key = request.hold_ref.key;
+    let mut now = request.asked_at;
+    let mut thorough = false;
+    let mut left = Duration::ZERO;
+    for _ in 0..TRIES {
+        let not_after = inner.clock.not_after(now, deadline);
+        if let Some(granted) = take(inner, &request, now, not_after, deadline, thorough).await? {
+            return Ok(Acquired::Granted(granted));
+        }
+        let asked_at = clock::now();
+        let Some(seen) = inner.look(key, asked_at, deadline).await? else {
+            if key.kind() == Kind::Semaphore {
+                return Err(Fault::NotSet);
+            }
+            make_row(inner, &request, deadline).await?;
+            now = clock::now();
+            continue;
+        };
+        inner.clock.saw(seen.now, asked_at);
+        left = match seen.blocks(&request)? {
+            // It was given back meanwhile, or those who left it are dead, or the request was too late.
+            Blocked::No if key.kind() != Kind::Fair || seen.queued == 0 => {
+                thorough = true;
+                now = clock::now();
+                continue;
+            }
+            Blocked::No => Duration::ZERO,
+            Blocked::For(left) => {
+                wait_for(inner, &request, &seen, Duration::ZERO, deadline).await?;
+                left
+            }
+            Blocked::ByReaders(left) => {
+                wait_for(inner, &request, &seen, READERS_KEPT_OUT, deadline).await?;
+                left
+            }
+        };
+        if key.kind() == Kind::Fair && request.waits.is_some() {
+            return queue_up(inner, &request, deadline).await;
+        }
+        return Ok(Acquired::Busy { left: Some(left) });
+    }
+    match thorough {
+        // It changes hands all the time.
+        true => Ok(Acquired::Busy { left: Some(left) }),
+        false => Err(Fault::NotDone(StoreError::new(
+            "the request reached the lock store too late",
+        ))),
+    }
+}
+
+/// Takes what is free. `thorough`: also after others who are dead.
+async fn take(
+    inner: &Arc<Inner>,
+    request: &AcquireRequest<'_>,
+    now: Moment,
+    not_after: u64,
+    deadline: Moment,
+    thorough: bool,
+) -> Result<Option<Granted>, Fault> {
+    let HoldRef {
+        key,
+        holder,
+        permits,
+    } = request.hold_ref;
+    let (statements, holder) = (&inner.statements, holder.text());
+    let mut args = vec![
+        Arg::text(key.raw()),
+        Arg::text(&holder),
+        Arg::micros(request.ttl.duration()),
+        Arg::moment(not_after),
+    ];
+    let numbered = i64::from(key.kind() == Kind::Fenced);
+    let statement = match key.kind() {
+        Kind::Mutex | Kind::Fenced if !thorough => {
+            args.push(Arg::Number(numbered));
+            &statements.acquire
+        }
+        Kind::Mutex | Kind::Fenced => {
+            args.extend([Arg::Number(numbered), Arg::text("exclusive")]);
+            &statements.take_over
+        }
+        Kind::Write => {
+            args.extend([Arg::Number(0), Arg::text(READ_WRITE)]);
+            &statements.take_over
+        }
+        Kind::Read => &statements.read,
+        Kind::Fair => &statements.take_turn,
+        Kind::Semaphore => {
+            args.push(Arg::Number(permits.into()));
+            &statements.acquire_permits
+        }
+    };
+    // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates.
+    let undo = Undo::armed(inner, request, not_after, deadline);
+    let until = deadline.into();
+    let pool = &inner.pool;
+    let answer = pool
+        .call(Purpose::Acquire, statement, args, now, until)
+        .await;
+    // A fair waiter without an answer asks again as the same holder: only a drop ends that.
+    let asks_again = key.kind() == Kind::Fair;
+    if asks_again || !matches!(answer, Err(Fault::Unknown(_) | Fault::Closed(_))) {
+        undo.disarm();
+    }
+    let Answer { rows, sent_at } = answer?;
+    rows.first()
+        .map(|row| granted(inner, request, row, sent_at))
+        .transpose()
+}
+
+fn granted(
+    inner: &Inner,
+    request: &AcquireRequest<'_>,
+    row: &Row,
+    sent_at: Moment,
+) -> Result<Granted, Fault> {
+    let kind = request.hold_ref.key.kind();
+    let token = match kind {
+        Kind::Read | Kind::Semaphore => None,
+        Kind::Fenced => Some(faults::number(row, 1)?),
+        Kind::Mutex | Kind::Fair | Kind::Write => Some(faults::number(row, 0)?),
+    };
+    inner
+        .clock
+        .saw(faults::number(row, row.len() - 1)?, sent_at);
+    Ok(Granted {
+        token: token
+            .filter(|_| request.fenced)
+            .and_then(FencingToken::checked),
+        sent_at,
+    })
+}
+
+/// A lock that was never used, as free: the next request takes it.
+async fn make_row(
+    inner: &Arc<Inner>,
+    request: &AcquireRequest<'_>,
+    deadline: Moment,
+) -> Result<(), Fault> {
+    let key = request.hold_ref.key;
+    let kind = match key.kind() {
+        Kind::Read | Kind::Write => READ_WRITE,
+        _ => "exclusive",
+    };
+    let now = clock::now();
+    let args = vec![
+        Arg::text(key.raw()),
+        Arg::text(kind),
+        Arg::moment(inner.clock.not_after(now, deadline)),
+    ];
+    let insert = &inner.statements.insert;
+    let made = inner
+        .pool
+        .call(Purpose::Acquire, insert, args, now, deadline.into());
+    made.await.map(drop)
+}
+
+/// Makes sure that a caller who goes on waiting is told.
+async fn wait_for(
+    inner: &Arc<Inner>,
+    request: &AcquireRequest<'_>,
+    seen: &Seen,
+    keeping_out: Duration,
+    deadline: Moment,
+) -> Result<(), Fault> {
+    let Some(waits) = request.waits else {
+        return Ok(());
+    };
+    // Its own message tells a fair waiter.
+    let told = seen.waited || !inner.target.notify || request.hold_ref.key.kind() == Kind::Fair;
+    if told && keeping_out.is_zero() {
+        return Ok(());
+    }
+    let args = vec![
+        Arg::text(request.hold_ref.key.raw()),
+        Arg::micros(keeping_out.min(waits)),
+    ];
+    let (wait, now) = (&inner.statements.wait, clock::now());
+    let asked = inner
+        .pool
+        .call(Purpose::Other, wait, args, now, deadline.into());
+    match asked.await {
+        // The lock is busy all the same: a waiter who is not told asks again.
+        Ok(_) | Err(Fault::NotDone(_) | Fault::Unknown(_)) => Ok(()),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Takes a place in a fair lock's queue, or keeps it.
+async fn queue_up(
+    inner: &Arc<Inner>,
+    request: &AcquireRequest<'_>,
+    deadline: Moment,
+) -> Result<Acquired, Fault> {
+    let HoldRef { key, holder, .. } = request.hold_ref;
+    let (text, topic) = (holder.text(), own_topic(key, holder));
+    let args = vec![
+        Arg::text(key.raw()),
+        Arg::text(&text),
+        Arg::micros(QUEUE_LIFE),
+        Arg::text(&topic),
+    ];
+    let (statement, now) = (&inner.statements.queue_up, clock::now());
+    let asked = inner
+        .pool
+        .call(Purpose::Acquire, statement, args, now, deadline.into());
+    let Answer { rows, .. } = asked.await?;
+    let row = rows.first().ok_or_else(faults::malformed)?;
+    let first = row.try_get(0).map_err(|error| faults::unreadable(&error))?;
+    let left = faults::number(row, 1)?;
+    Ok(Acquired::Queued {
+        left: Some(Duration::from_micros(left)),
+        first,
+    })
+}

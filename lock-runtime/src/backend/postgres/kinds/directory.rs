@@ -1,0 +1,87 @@
+//! Who the managers are: a row for each, in a table of its own.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use tokio_postgres::Row;
+
+use crate::backend::postgres::pool::Purpose;
+use crate::backend::postgres::statements::Arg;
+use crate::backend::postgres::{PostgresBackend, faults};
+use crate::backend::{Directory, Fault, Introduction, KnownClient, Reply};
+use crate::values::client::{ClientRecord, presentable};
+use crate::values::clock;
+use crate::values::key::Key;
+
+impl PostgresBackend {
+    async fn ask(
+        &self,
+        statement: &std::sync::Arc<str>,
+        args: Vec<Arg>,
+        timeout: Duration,
+    ) -> Result<Vec<Row>, Fault> {
+        let now = clock::now();
+        let until = (now + timeout).into();
+        let pool = &self.inner.pool;
+        let answer = pool.call(Purpose::Other, statement, args, now, until);
+        Ok(answer.await?.rows)
+    }
+}
+
+impl Directory for PostgresBackend {
+    fn introduce<'a>(
+        &'a self,
+        key: &'a Key,
+        client: Introduction<'a>,
+        ttl: Duration,
+        timeout: Duration,
+    ) -> Reply<'a, ()> {
+        Box::pin(async move {
+            let record = client.record;
+            let args = vec![
+                Arg::text(key.raw()),
+                Arg::micros(ttl),
+                Arg::micros(client.began.elapsed()),
+                Arg::text(client.short_id),
+                Arg::text(&record.app),
+                Arg::text(&record.host),
+                Arg::Number(record.process_id.into()),
+                Arg::text(&record.version),
+            ];
+            let introduce = &self.inner.statements.introduce;
+            self.ask(introduce, args, timeout).await.map(drop)
+        })
+    }
+
+    fn withdraw<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, ()> {
+        Box::pin(async move {
+            let withdraw = &self.inner.statements.withdraw;
+            let args = vec![Arg::text(key.raw())];
+            self.ask(withdraw, args, timeout).await.map(drop)
+        })
+    }
+
+    fn who<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<KnownClient>> {
+        Box::pin(async move {
+            let args = vec![Arg::text(key.raw())];
+            let rows = self.ask(&self.inner.statements.who, args, timeout).await?;
+            rows.first().map(known).transpose()
+        })
+    }
+}
+
+fn known(row: &Row) -> Result<KnownClient, Fault> {
+    let text = |column| -> Result<String, Fault> {
+        let text: Result<String, _> = row.try_get(column);
+        text.map(|text| presentable(&text))
+            .map_err(|error| faults::unreadable(&error))
+    };
+    Ok(KnownClient {
+        record: ClientRecord {
+            app: text(0)?,
+            host: text(1)?,
+            process_id: u32::try_from(faults::number(row, 2)?).unwrap_or(0),
+            version: text(3)?,
+        },
+        since: UNIX_EPOCH + Duration::from_micros(faults::number(row, 4)?),
+    })
+}

@@ -1,0 +1,104 @@
+//! Release, and a write that becomes a read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::postgres::Inner;
+use crate::backend::postgres::listen::topic;
+use crate::backend::postgres::pool::Purpose;
+use crate::backend::postgres::statements::Arg;
+use crate::backend::{Fault, HoldRef, Released, WRITER_HAS_TO_COME};
+use crate::values::clock::{self, Moment};
+use crate::values::kind::Kind;
+
+pub(in crate::backend::postgres) async fn release(
+    inner: &Arc<Inner>,
+    hold_ref: HoldRef<'_>,
+    timeout: Duration,
+) -> Result<Released, Fault> {
+    let deadline = clock::now() + timeout;
+    match hold_ref.key.kind() {
+        Kind::Mutex | Kind::Fenced => alone(inner, hold_ref, deadline).await,
+        Kind::Fair => {
+            let (key, holder) = (hold_ref.key, hold_ref.holder.text());
+            let args = vec![Arg::text(key.raw()), Arg::text(&holder)];
+            is_done(inner, &inner.statements.leave_queue, args, deadline).await
+        }
+        Kind::Semaphore => shared(inner, hold_ref, deadline).await,
+        // A write may have become a read, and the news of it may be under way.
+        Kind::Write => match alone(inner, hold_ref, deadline).await? {
+            Released::Done => Ok(Released::Done),
+            Released::NotHeld => shared(inner, hold_ref, deadline).await,
+        },
+        Kind::Read => match shared(inner, hold_ref, deadline).await? {
+            Released::Done => Ok(Released::Done),
+            Released::NotHeld => alone(inner, hold_ref, deadline).await,
+        },
+    }
+}
+
+async fn alone(
+    inner: &Arc<Inner>,
+    hold_ref: HoldRef<'_>,
+    deadline: Moment,
+) -> Result<Released, Fault> {
+    let (holder, topic) = (hold_ref.holder.text(), topic(hold_ref.key));
+    let args = vec![
+        Arg::text(hold_ref.key.raw()),
+        Arg::text(&holder),
+        Arg::text(&topic),
+    ];
+    is_done(inner, &inner.statements.release, args, deadline).await
+}
+
+async fn shared(
+    inner: &Arc<Inner>,
+    hold_ref: HoldRef<'_>,
+    deadline: Moment,
+) -> Result<Released, Fault> {
+    let (holder, topic) = (hold_ref.holder.text(), topic(hold_ref.key));
+    let args = vec![
+        Arg::text(hold_ref.key.raw()),
+        Arg::text(&holder),
+        Arg::text(&topic),
+        Arg::micros(WRITER_HAS_TO_COME),
+    ];
+    is_done(inner, &inner.statements.release_share, args, deadline).await
+}
+
+pub(in crate::backend::postgres) async fn downgrade(
+    inner: &Arc<Inner>,
+    hold_ref: HoldRef<'_>,
+    timeout: Duration,
+) -> Result<Released, Fault> {
+    let deadline = clock::now() + timeout;
+    let (holder, topic) = (hold_ref.holder.text(), topic(hold_ref.key));
+    let (key, downgrade) = (hold_ref.key, &inner.statements.downgrade);
+    let args = vec![Arg::text(key.raw()), Arg::text(&holder), Arg::text(&topic)];
+    if is_done(inner, downgrade, args, deadline).await? == Released::Done {
+        return Ok(Released::Done);
+    }
+    // It may have been done already.
+    let args = vec![
+        Arg::Texts(vec![key.raw().to_owned()]),
+        Arg::Texts(vec![holder]),
+    ];
+    is_done(inner, &inner.statements.check, args, deadline).await
+}
+
+/// Whether the statement found what it is about.
+async fn is_done(
+    inner: &Arc<Inner>,
+    statement: &Arc<str>,
+    args: Vec<Arg>,
+    deadline: Moment,
+) -> Result<Released, Fault> {
+    let now = clock::now();
+    let answer = inner
+        .pool
+        .call(Purpose::Other, statement, args, now, deadline.into());
+    Ok(match answer.await?.rows.is_empty() {
+        true => Released::NotHeld,
+        false => Released::Done,
+    })
+}

@@ -1,0 +1,338 @@
+//! Connections that are lent to one statement at a time.
+//!
+//! Statements are not pipelined: one that waits for another transaction's row lock would hold up all that come after it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, NoTls, Row};
+
+use super::statements::{Arg, Statements};
+use super::url::Target;
+use super::{connection, faults};
+use crate::backend::Fault;
+use crate::backend::kit::outage::Outage;
+use crate::backend::kit::server_clock::ServerClock;
+use crate::values::clock::{self, Moment};
+use crate::values::error::StoreError;
+use crate::values::refusal::ShutdownCause;
+
+/// For how long a statement that nobody waits for any more may keep its connection.
+const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
+
+/// What a statement is for. Acquires leave some connections to the others: what is held has to be given back and kept
+/// first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Acquire,
+    Other,
+}
+
+/// What a statement answered, and when it was sent.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) rows: Vec<Row>,
+    pub(super) sent_at: Moment,
+}
+
+/// Until when a statement has to be sent, and answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Until {
+    pub(super) sent: Moment,
+    pub(super) answered: Moment,
+}
+
+impl From<Moment> for Until {
+    fn from(deadline: Moment) -> Until {
+        Until {
+            sent: deadline,
+            answered: deadline,
+        }
+    }
+}
+
+/// So many connections at the most.
+pub(super) struct Pool {
+    target: Arc<Target>,
+    statements: Arc<Statements>,
+    clock: Arc<ServerClock>,
+    handle: Handle,
+    /// For opening a connection.
+    timeout: Duration,
+    /// Connections that are open and lent to nobody.
+    idle: Mutex<Vec<Client>>,
+    /// One for each connection that may be lent.
+    places: Arc<Semaphore>,
+    /// One for each that may be lent to an acquire.
+    acquires: Arc<Semaphore>,
+    outage: Mutex<Outage>,
+    /// Whether the server was reached before.
+    reached: AtomicBool,
+    closed: AtomicBool,
+    /// µs, an exponentially weighted average.
+    round_trip: AtomicU64,
+}
+
+impl Pool {
+    pub(super) fn new(
+        target: &Arc<Target>,
+        statements: &Arc<Statements>,
+        clock: &Arc<ServerClock>,
+        handle: &Handle,
+        timeout: Duration,
+        size: usize,
+    ) -> Arc<Pool> {
+        Arc::new(Pool {
+            target: target.clone(),
+            statements: statements.clone(),
+            clock: clock.clone(),
+            handle: handle.clone(),
+            timeout,
+            idle: Mutex::default(),
+            places: Arc::new(Semaphore::new(size)),
+            acquires: Arc::new(Semaphore::new((size - size / 4).max(1))),
+            outage: Mutex::new(Outage::new("the connection to the lock store is")),
+            reached: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            round_trip: AtomicU64::new(0),
+        })
+    }
+
+    /// Runs one statement, in a task of its own: a caller that is not polled keeps its connection from nobody. When the
+    /// future is dropped, the statement is cancelled, or was never sent.
+    pub(super) async fn call(
+        self: &Arc<Pool>,
+        purpose: Purpose,
+        statement: &Arc<str>,
+        args: Vec<Arg>,
+        now: Moment,
+        until: Until,
+    ) -> Result<Answer, Fault> {
+        let (pool, statement) = (self.clone(), statement.clone());
+        let running = async move { pool.run(purpose, &statement, &args, now, until).await };
+        let mut task = Aborted(self.handle.spawn(running));
+        match (&mut task.0).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
+        }
+    }
+
+    async fn run(
+        self: Arc<Pool>,
+        purpose: Purpose,
+        statement: &str,
+        args: &[Arg],
+        now: Moment,
+        until: Until,
+    ) -> Result<Answer, Fault> {
+        let mut lent = self.lend(purpose, now, until.sent).await?;
+        let sent_at = lent.since;
+        let typed: Vec<_> = args.iter().map(Arg::typed).collect();
+        let asked = lent.client()?.query_typed(statement, &typed);
+        match tokio::time::timeout(until.answered - sent_at, asked).await {
+            Ok(Ok(rows)) => {
+                lent.is_good();
+                self.took(sent_at.elapsed());
+                Ok(Answer { rows, sent_at })
+            }
+            Ok(Err(error)) => {
+                match faults::ends_the_connection(&error) {
+                    true => lent.is_bad(),
+                    false => lent.is_good(),
+                }
+                Err(faults::of_statement(&error))
+            }
+            Err(_) => Err(Fault::Unknown(StoreError::new(format!(
+                "no answer within {:?}",
+                sent_at.elapsed()
+            )))),
+        }
+    }
+
+    /// Opens a connection and checks its server, to keep it for later.
+    pub(super) async fn open(&self) -> Result<(), Fault> {
+        let client = self.connect().await?;
+        self.idle().push(client);
+        Ok(())
+    }
+
+    /// The average time of a statement.
+    pub(super) fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.round_trip.load(Ordering::Relaxed))
+    }
+
+    /// Ends all connections. Statements that are under way still have theirs.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.idle().clear();
+    }
+
+    fn took(&self, time: Duration) {
+        let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let before = self.round_trip.load(Ordering::Relaxed);
+        let average = match before {
+            0 => time,
+            before => before - before / 8 + time / 8,
+        };
+        self.round_trip.store(average.max(1), Ordering::Relaxed);
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Client>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outage(&self) -> MutexGuard<'_, Outage> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn lend(
+        self: &Arc<Pool>,
+        purpose: Purpose,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<Lent, Fault> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(Fault::Closed(ShutdownCause::Shutdown));
+        }
+        let waiting = async {
+            let acquire = match purpose {
+                Purpose::Acquire => Some(place(&self.acquires).await?),
+                Purpose::Other => None,
+            };
+            Ok((acquire, place(&self.places).await?))
+        };
+        let places = match tokio::time::timeout(deadline - now, waiting).await {
+            Ok(places) => places?,
+            Err(_) => {
+                return Err(Fault::NotDone(StoreError::new(
+                    "all connections to the database were busy (`lock_pool`)",
+                )));
+            }
+        };
+        let ready = loop {
+            match self.idle().pop() {
+                Some(client) if client.is_closed() => {}
+                ready => break ready,
+            }
+        };
+        let client = match ready {
+            Some(client) => client,
+            None => match tokio::time::timeout(deadline - clock::now(), self.connect()).await {
+                Ok(client) => client?,
+                Err(_) => {
+                    let fault = StoreError::new("no connection to the database in time");
+                    return Err(Fault::NotDone(fault));
+                }
+            },
+        };
+        Ok(Lent {
+            pool: self.clone(),
+            client: Some(client),
+            since: clock::now(),
+            places: Some(places),
+        })
+    }
+
+    async fn connect(&self) -> Result<Client, Fault> {
+        let (target, timeout) = (&*self.target, self.timeout);
+        let opened =
+            connection::open(target, &self.statements, &self.clock, timeout, &self.handle).await;
+        match &opened {
+            Ok(_) => {
+                self.outage().is_over(target.shown());
+                self.reached.store(true, Ordering::Relaxed);
+            }
+            Err(Fault::Closed(_)) => {}
+            Err(fault) => self.outage().is_on(target.shown(), fault),
+        }
+        opened.map_err(|fault| match fault {
+            // A standby may be promoted, and a failover may lead to another server.
+            Fault::Impossible(why) if self.reached.load(Ordering::Relaxed) => {
+                Fault::NotDone(StoreError::new(why))
+            }
+            fault => fault,
+        })
+    }
+}
+
+async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fault> {
+    let place = places.clone().acquire_owned().await;
+    place.map_err(|_| Fault::Closed(ShutdownCause::Shutdown))
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("idle", &self.idle().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A task that ends when nobody waits for it any more.
+struct Aborted<T>(JoinHandle<T>);
+
+impl<T> Drop for Aborted<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// That of an acquire, if it is one, and that of any statement.
+type Places = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
+
+/// A connection that one statement has.
+struct Lent {
+    pool: Arc<Pool>,
+    /// `None` once it went back, or is to end.
+    client: Option<Client>,
+    since: Moment,
+    places: Option<Places>,
+}
+
+impl Lent {
+    fn client(&mut self) -> Result<&Client, Fault> {
+        self.client
+            .as_ref()
+            .ok_or(Fault::Closed(ShutdownCause::Shutdown))
+    }
+
+    /// Its statement was answered: the next one may have the connection.
+    fn is_good(&mut self) {
+        if let Some(client) = self.client.take()
+            && !self.pool.closed.load(Ordering::SeqCst)
+        {
+            self.pool.idle().push(client);
+        }
+    }
+
+    fn is_bad(&mut self) {
+        self.client = None;
+    }
+}
+
+impl Drop for Lent {
+    /// A statement that nobody waits for any more is cancelled. Until it has ended, the connection cannot be lent.
+    fn drop(&mut self) {
+        let Some(client) = self.client.take() else {
+            return;
+        };
+        let (pool, places) = (self.pool.clone(), self.places.take());
+        self.pool.handle.spawn(async move {
+            let _places = places;
+            let ended = async {
+                // It may have ended meanwhile, or not have begun: both is fine.
+                let _ = client.cancel_token().cancel_query(NoTls).await;
+                client.simple_query("").await.is_ok()
+            };
+            let ended = tokio::time::timeout(LONGEST_RETIREMENT, ended).await;
+            if matches!(ended, Ok(true)) && !pool.closed.load(Ordering::SeqCst) {
+                pool.idle().push(client);
+            }
+        });
+    }
+}

@@ -1,0 +1,18 @@
+-- What a server is asked before it may keep locks.
+-- $1 the table
+SELECT
+    current_setting('server_version_num')::bigint,
+    current_setting('server_version'),
+    pg_is_in_recovery(),
+    current_setting('transaction_read_only') = 'on',
+    current_setting('transaction_isolation'),
+    current_setting('synchronous_commit'),
+    current_setting('server_encoding'),
+    current_setting('fsync'),
+    to_regclass($1) IS NOT NULL,
+    has_table_privilege(to_regclass($1), 'SELECT') AND has_table_privilege(to_regclass($1), 'INSERT')
+        AND has_table_privilege(to_regclass($1), 'UPDATE'),
+    (SELECT c.relpersistence = 'p' FROM pg_class AS c WHERE c.oid = to_regclass($1)),
+    (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute AS a
+        WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped),
+    {micros_now}

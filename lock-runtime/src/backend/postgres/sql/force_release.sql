@@ -1,0 +1,22 @@
+-- Takes a lock away from whoever has it, tells them, and those who wait.
+-- $1 name, $2 topic
+WITH old AS (
+    SELECT l.name,
+        CASE WHEN l.expires_at > c.now THEN l.holder END AS holder,
+        {live} AS shares
+    FROM {table} AS l, (SELECT clock_timestamp() AS now) AS c
+    WHERE l.name = $1
+    FOR UPDATE OF l
+), freed AS (
+    UPDATE {table} AS l SET holder = NULL, expires_at = least(l.expires_at, clock_timestamp()), shares = NULL
+    FROM old
+    WHERE l.name = old.name AND (old.holder IS NOT NULL OR old.shares IS NOT NULL)
+    RETURNING old.holder, old.shares, l.queue, l.waited_until
+)
+SELECT
+    pg_notify('{channel}', $2)::text,
+    CASE WHEN f.queue -> 0 IS NOT NULL THEN pg_notify('{channel}', f.queue -> 0 ->> 't')::text END,
+    (SELECT count(pg_notify('{channel}', '!' || v.victim)::text) FROM (
+        SELECT f.holder AS victim UNION SELECT jsonb_object_keys(f.shares)
+    ) AS v WHERE v.victim IS NOT NULL)
+FROM freed AS f

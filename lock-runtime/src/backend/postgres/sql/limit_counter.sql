@@ -1,0 +1,8 @@
+-- Sets how many permits there are in all. No row: the name is held by a lock.
+-- $1 name, $2 value, $3 topic
+INSERT INTO {table} AS l (name, kind, expires_at, permits) VALUES ($1, 'semaphore', 'epoch', $2)
+ON CONFLICT (name) DO UPDATE SET kind = 'semaphore', permits = $2,
+    shares = CASE WHEN l.permits IS NULL THEN NULL ELSE l.shares END, queue = NULL, holder = NULL
+WHERE l.permits IS NOT NULL
+    OR ((l.holder IS NULL OR l.expires_at <= clock_timestamp()) AND (l.shares IS NULL OR {live_now} IS NULL))
+RETURNING CASE WHEN l.waited_until > clock_timestamp() THEN pg_notify('{channel}', $3)::text END

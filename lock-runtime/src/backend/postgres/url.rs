@@ -1,0 +1,282 @@
+//! What a `postgres://` URL names: a server, and how locks are kept there.
+
+use std::fmt;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+
+use crate::values::error::{LockError, config};
+
+/// How many connections there are for requests, unless the URL says otherwise.
+const POOL: usize = 8;
+/// Fewer would let acquires keep releases waiting.
+const POOLS: std::ops::RangeInclusive<usize> = 2..=100;
+
+/// A table, by a name that needs no quotes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Table {
+    name: String,
+}
+
+/// PostgreSQL cuts names at 63 bytes; the second table's is longer by `_managers`.
+const LONGEST_NAME: usize = 63 - "_managers".len();
+
+impl Default for Table {
+    fn default() -> Table {
+        Table {
+            name: "lock_leases".to_owned(),
+        }
+    }
+}
+
+impl Table {
+    fn parse(name: &str) -> Result<Table, LockError> {
+        let is_word = |word: &str| {
+            let mut letters = word.bytes();
+            letters
+                .next()
+                .is_some_and(|first| first.is_ascii_lowercase() || first == b'_')
+                && letters
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+                && word.len() <= LONGEST_NAME
+        };
+        let words: Vec<&str> = name.split('.').collect();
+        if words.len() > 2 || !words.into_iter().all(is_word) {
+            return Err(config(
+                "`lock_table` is the name of a table, `leases` or `schema.leases`, of the characters a-z, 0-9 and _",
+            ));
+        }
+        Ok(Table {
+            name: name.to_owned(),
+        })
+    }
+
+    /// As it stands in statements.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What those who wait are told by.
+    pub(super) fn channel(&self) -> &str {
+        self.name
+            .rsplit_once('.')
+            .map_or(&*self.name, |(_, name)| name)
+    }
+}
+
+/// What a URL names.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(super) config: Config,
+    pub(super) table: Table,
+    /// How many connections there may be for requests.
+    pub(super) pool: usize,
+    /// Whether releases are notified. If not, those who wait ask again and again.
+    pub(super) notify: bool,
+    shown: String,
+}
+
+impl Target {
+    /// Whether the URL is one of PostgreSQL.
+    pub(crate) fn is_named_by(url: &str) -> bool {
+        url.split_once("://").is_some_and(|(scheme, _)| {
+            scheme.eq_ignore_ascii_case("postgres") || scheme.eq_ignore_ascii_case("postgresql")
+        })
+    }
+
+    /// Reads a URL. The errors never repeat it: it may hold a password.
+    pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
+        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        let (mut table, mut pool, mut notify) = (Table::default(), POOL, true);
+        let mut others = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match name {
+                "lock_table" => table = Table::parse(value)?,
+                "lock_pool" => {
+                    let count = value.parse().ok().filter(|count| POOLS.contains(count));
+                    pool = count.ok_or_else(|| {
+                        config("`lock_pool` is a number of connections from 2 to 100")
+                    })?;
+                }
+                "lock_notify" => {
+                    notify = match value {
+                        "on" => true,
+                        "off" => false,
+                        _ => return Err(config("`lock_notify` is `on` or `off`")),
+                    }
+                }
+                _ => others.push(pair),
+            }
+        }
+        let mut plain = place.to_owned();
+        if !others.is_empty() {
+            plain.push('?');
+            plain.push_str(&others.join("&"));
+        }
+        let mut config: Config = plain.parse().map_err(|_| unreadable(&others))?;
+        if config.get_hosts().is_empty() {
+            return Err(self::config("the PostgreSQL URL names no host"));
+        }
+        if config.get_ssl_mode() == SslMode::Require {
+            return Err(self::config(
+                "`sslmode=require` needs TLS, which PostgreSQL connections of this library do not have yet",
+            ));
+        }
+        config.ssl_mode(SslMode::Disable);
+        if config.get_application_name().is_none() {
+            config.application_name("lock-runtime");
+        }
+        let shown = shown(&config);
+        Ok(Target {
+            config,
+            table,
+            pool,
+            notify,
+            shown,
+        })
+    }
+
+    /// What errors and logs call it: without user and password.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Whether both fail together, as far as their URLs tell.
+    pub(crate) fn is_one_with(&self, other: &Target) -> bool {
+        let places = |target: &Target| (target.config.get_hosts().to_vec(), ports(&target.config));
+        places(self) == places(other)
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target")
+            .field("server", &self.shown)
+            .field("table", &self.table.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What tokio-postgres reads from a URL's query.
+const KNOWN: [&str; 20] = [
+    "user",
+    "password",
+    "dbname",
+    "options",
+    "application_name",
+    "sslmode",
+    "sslnegotiation",
+    "host",
+    "hostaddr",
+    "port",
+    "connect_timeout",
+    "tcp_user_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "target_session_attrs",
+    "channel_binding",
+    "load_balance_hosts",
+    "require_auth",
+];
+
+fn unreadable(pairs: &[&str]) -> LockError {
+    let name_of = |pair: &&str| {
+        pair.split_once('=')
+            .map_or(*pair, |(name, _)| name)
+            .to_owned()
+    };
+    // A name alone: what follows an unescaped `?` of a password has none of these letters' shape, or is not shown.
+    let is_word = |name: &String| {
+        name.bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
+    let unknown = pairs
+        .iter()
+        .map(name_of)
+        .find(|name| !KNOWN.contains(&&**name));
+    match unknown.filter(is_word) {
+        Some(name) if pairs.len() < 2 || !name.is_empty() => config(format!(
+            "the PostgreSQL URL has an unknown parameter, `{name}`: there are those of libpq, and `lock_table`, \
+             `lock_pool` and `lock_notify`"
+        )),
+        _ => config(
+            "the PostgreSQL URL cannot be read: it is postgres://user:password@host:port/database; in the user and the \
+             password, `%`, `@`, `:`, `/`, `?` and `#` are percent-encoded",
+        ),
+    }
+}
+
+fn ports(config: &Config) -> Vec<u16> {
+    match config.get_ports() {
+        [] => vec![5432],
+        ports => ports.to_vec(),
+    }
+}
+
+fn shown(config: &Config) -> String {
+    let ports = ports(config);
+    let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
+    let hosts = config.get_hosts().iter().enumerate();
+    let hosts = hosts.map(|(index, host)| match host {
+        Host::Tcp(name) => format!("{name}:{}", port(index)),
+        #[cfg(unix)]
+        Host::Unix(path) => path.display().to_string(),
+    });
+    let hosts: Vec<String> = hosts.collect();
+    let database = config
+        .get_dbname()
+        .or(config.get_user())
+        .unwrap_or_default();
+    format!("{}/{database}", hosts.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_server_table_and_pool_and_shows_no_password() {
+        let url = "postgres://app:hunter2@db.example:6432/orders?lock_table=app.locks&lock_pool=3&lock_notify=off";
+        let target = Target::parse(url).unwrap();
+        assert_eq!(target.shown(), "db.example:6432/orders");
+        assert_eq!(target.table.name(), "app.locks");
+        assert_eq!(target.table.channel(), "locks");
+        assert_eq!((target.pool, target.notify), (3, false));
+        assert!(!format!("{target:?}").contains("hunter2"));
+        let plain = Target::parse("postgresql://localhost/").unwrap();
+        assert_eq!(plain.table, Table::default());
+        assert_eq!((plain.pool, plain.notify), (POOL, true));
+    }
+
+    #[test]
+    fn a_url_that_makes_no_sense_is_refused_with_what_is_wrong_and_without_its_password() {
+        for (url, names) in [
+            ("postgres://u:hunter2@h/db?lock_table=a;b", "lock_table"),
+            ("postgres://u:hunter2@h/db?lock_table=A", "lock_table"),
+            ("postgres://u:hunter2@h/db?lock_table=a.b.c", "lock_table"),
+            ("postgres://u:hunter2@h/db?lock_pool=1", "lock_pool"),
+            ("postgres://u:hunter2@h/db?lock_notify=maybe", "lock_notify"),
+            ("postgres://u:hunter2@h/db?look_table=a", "`look_table`"),
+            ("postgres://u:hunter2@h/db?sslmode=require", "TLS"),
+            ("postgres://u:hunter2@h:port/db", "percent-encoded"),
+            ("postgres://u:hunter2?x@h/db", "percent-encoded"),
+            ("postgres:///db", "no host"),
+        ] {
+            let error = Target::parse(url).map(|target| target.shown).unwrap_err();
+            let error = error.to_string();
+            assert!(error.contains(names), "{url}: {error}");
+            assert!(!error.contains("hunter2"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn urls_of_one_server_are_one() {
+        let target = |url| Target::parse(url).unwrap();
+        let one = target("postgres://a@h/x");
+        assert!(one.is_one_with(&target("postgres://b@h:5432/y?lock_table=z")));
+        assert!(!one.is_one_with(&target("postgres://a@h:5433/x")));
+    }
+}

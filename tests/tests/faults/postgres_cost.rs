@@ -1,0 +1,94 @@
+//! What locks cost a PostgreSQL database, counted by the database.
+
+use std::time::Duration;
+
+use lock_runtime::{LockManager, TryAcquire};
+use tests::{PostgresServer, eventually};
+use tokio::time::Instant;
+
+const MS: Duration = Duration::from_millis(1);
+
+async fn manager(server: &PostgresServer) -> LockManager {
+    let builder = LockManager::builder().ensure_schema(true);
+    builder.connect(&server.url()).await.unwrap()
+}
+
+fn number(server: &PostgresServer, what: &str) -> i64 {
+    let answer = server.query(&format!("SELECT ({what})::bigint"));
+    answer[0].parse().unwrap()
+}
+
+fn wal(server: &PostgresServer) -> i64 {
+    number(server, "pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tries_for_a_lock_that_is_busy_write_nothing() {
+    let server = PostgresServer::start();
+    let (locks, other) = (manager(&server).await, manager(&server).await);
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    let before = wal(&server);
+    for _ in 0..500 {
+        let busy = other.mutex("k").try_acquire().await.unwrap();
+        assert!(matches!(busy, TryAcquire::Busy { .. }));
+    }
+    let written = wal(&server) - before;
+    // The server itself notes now and then what runs.
+    assert!(written < 2_000, "{written} bytes");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_pairs_leave_the_table_as_small_as_it_was_without_a_vacuum() {
+    let server = PostgresServer::start();
+    let locks = manager(&server).await;
+    let pairs = async |count: usize| {
+        for n in 0..count {
+            let guard = locks.mutex(format!("k{}", n % 20)).acquire().await.unwrap();
+            guard.release().await.unwrap();
+        }
+    };
+    pairs(100).await;
+    let (before, size) = (wal(&server), "pg_relation_size('lock_leases')");
+    pairs(10_000).await;
+    let written = (wal(&server) - before) / 10_000;
+    assert!(written < 450, "{written} bytes of WAL a pair");
+    let size = number(&server, size);
+    assert!(size <= 128 * 1024, "{size} bytes of table");
+    let index = number(&server, "pg_relation_size('lock_leases_pkey')");
+    assert!(index <= 64 * 1024, "{index} bytes of index");
+    drop(locks);
+    // Sessions tell what they did when they end.
+    eventually("nearly all updates were HOT", async || {
+        let (all, hot) = ("n_tup_upd", "n_tup_hot_upd");
+        let of =
+            |what| format!("SELECT {what} FROM pg_stat_user_tables WHERE relname = 'lock_leases'");
+        let (all, hot) = (number(&server, &of(all)), number(&server, &of(hot)));
+        all >= 20_000 && hot * 100 >= all * 99
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_holds_are_renewed_by_a_few_statements() {
+    let server = PostgresServer::with(&["log_statement=all"]);
+    let locks = manager(&server).await;
+    let mut guards = Vec::new();
+    for n in 0..1_000 {
+        let request = locks.mutex(format!("k{n}")).lease(6_000 * MS);
+        guards.push(request.acquire().await.unwrap());
+    }
+    let renewals = || server.log().matches("AS r (name, holder, lease)").count();
+    eventually("holds are renewed", async || renewals() > 0).await;
+    let (before, began) = (renewals(), Instant::now());
+    while began.elapsed() < 6_000 * MS {
+        assert!(guards.iter().all(|guard| guard.is_held()));
+        tokio::time::sleep(100 * MS).await;
+    }
+    // Three rounds of a cadence of 2 s.
+    let sent = renewals() - before;
+    assert!(sent > 0 && sent <= 30, "{sent} statements");
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
