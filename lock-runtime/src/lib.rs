@@ -90,7 +90,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | `redis` | yes | `redis://`, `unix://`, `redis-sentinel://` and `redis-cluster://` URLs |
 //! | `tls-rustls` | no | `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, by rustls with ring; trusts the authorities of the operating system |
 //! | `metrics` | no | [metrics](crate::_documentation::metrics) through the `metrics` facade, labelled by template or label |
-//! | `serde` | no | [`ManagerSnapshot`] and [`FencingToken`] can be serialized |
+//! | `serde` | no | [`ManagerSnapshot`] and [`FencingToken`] can be serialized, [`FencingToken`] read again, too |
 //! | `test-util` | no | the module `test_util`: a store that answers as a test tells it, an error of each kind, assertions on who holds what; for `[dev-dependencies]` |
 //!
 //! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings. Of a thousand locks that are lost
@@ -141,7 +141,7 @@ pub use lock_macros::distributed_lock;
 pub use protect::{Outcome, Protect, Scope};
 pub use values::channels::ClusterChannels;
 pub use values::error::{LockError, LostReason, StoreError};
-pub use values::fence::FencingToken;
+pub use values::fence::{FencingToken, FencingTokenError};
 pub use values::kind::LockMode;
 pub use values::name::{IntoLockName, KeyPart, LockName};
 pub use values::replicas::Replicas;

@@ -3,10 +3,10 @@
 use std::fmt::Debug;
 
 use lock_runtime::{
-    Election, FencingToken, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease,
-    LockError, LockGuard, LockInfo, LockManager, LockManagerBuilder, LockMode, LockName,
-    LockRequest, Lost, LostReason, Member, MemoryStore, MultiRequest, Outcome, PlainRequest,
-    PlainSemaphore, Protect, QuorumNode, Replicas, Scope, Semaphore, StoreError,
+    Election, FencingToken, FencingTokenError, HolderInfo, Latch, LatchRequest, Leader,
+    LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockManager, LockManagerBuilder,
+    LockMode, LockName, LockRequest, Lost, LostReason, Member, MemoryStore, MultiRequest, Outcome,
+    PlainRequest, PlainSemaphore, Protect, QuorumNode, Replicas, Scope, Semaphore, StoreError,
 };
 
 type Body = std::future::Ready<()>;
@@ -24,23 +24,23 @@ macro_rules! each {
 #[test]
 fn public_types_are_send_sync_and_debug() {
     each!(sent_and_shared:
-        Election, FencingToken, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard,
+        Election, FencingToken, FencingTokenError, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard,
         LockInfo, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
         MultiRequest, Outcome<()>,
         PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
     );
     each!(shown:
-        Election, FencingToken, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard,
+        Election, FencingToken, FencingTokenError, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard,
         LockInfo, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore,
         MultiRequest, Outcome<()>,
         Protect<Body>, PlainRequest, PlainSemaphore, QuorumNode, Replicas, Scope<Body>, Semaphore, StoreError,
     );
     each!(cloned:
-        Election, FencingToken, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockManager,
+        Election, FencingToken, FencingTokenError, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockManager,
         LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, Member<'static>, MemoryStore, MultiRequest, Outcome<()>,
         PlainRequest, PlainSemaphore, QuorumNode, Replicas, Semaphore, StoreError,
     );
-    each!(an_error: LockError, StoreError);
+    each!(an_error: FencingTokenError, LockError, StoreError);
 }
 
 /// Every future of the interface can be spawned; none of them is polled here.
