@@ -78,7 +78,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!    built with [`fencing(false)`](LockManagerBuilder::fencing) (except `fenced` locks). The
 //!    tokens of [`fenced`](LockManager::fenced) start again at 1 when the store loses their counter. Let the guarded
 //!    resource refuse lower ones: that closes the gap which no lease can close, a holder that is paused between a check
-//!    and a write.
+//!    and a write. [Fencing](_documentation::fencing) has the statements for five stores.
 //!
 //! # Features
 //!

@@ -56,7 +56,7 @@ pub use eventually::{eventually, eventually_within};
 pub use history::{History, Hold};
 pub use java::JavaPeer;
 pub use monitor::CommandStats;
-pub use page::documented_rights;
+pub use page::{documented_recipe, documented_rights};
 pub use process::Worker;
 pub use proxy::{Direction, FaultProxy, Then};
 pub use quorum::Quorum;

@@ -24,6 +24,8 @@ use crate::values::clock::Moment;
 /// `FromStr` read it again, and refuse what is no token with [`FencingTokenError`]. `0` can be read, too: no hold has it,
 /// so it is a good first value for a column. With the feature `serde`, a token is serialized as its number.
 ///
+/// [Fencing](crate::_documentation::fencing) has the statements for PostgreSQL, MySQL, SQLite, Redis and S3.
+///
 /// ```
 /// use lock_runtime::{FencingToken, LockManager};
 ///

@@ -1,0 +1,5 @@
+//! The statements of `docs/fencing.md`, on the resources that they are for.
+
+mod meter;
+mod redis;
+mod sqlite;
