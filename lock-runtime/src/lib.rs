@@ -60,8 +60,8 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!   Redlock: they outlive the loss of a minority, and have no fencing tokens.
 //! * [`LockError`] says what can go wrong, and whether a retry can help.
 //!   [What happens on](_documentation::guide#what-happens-on-) a drop, a panic, a loss or a crash is in the guide.
-//! * [`_documentation`] is the book: the guide, what is guaranteed and what is not, running on Redis, the format that is
-//!   shared with Redisson, testing, other locks, figures, the threat model.
+//! * [`_documentation`] is the book: the guide, what is guaranteed and what is not, fencing, running on Redis, the format
+//!   that is shared with Redisson, testing, other locks, figures, the threat model.
 //!
 //! # What a lock promises
 //!

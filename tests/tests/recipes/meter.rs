@@ -1,6 +1,6 @@
 //! What every recipe has to do, whatever the resource is.
 
-use lock_runtime::{FencingToken, LockManager};
+use lock_runtime::{FencingToken, LockGuard, LockManager};
 use tokio::task::JoinSet;
 
 /// A connection to a resource that keeps the meter `gas`, which is at 0 when it is new.
@@ -22,8 +22,8 @@ async fn paused_and_next() -> (FencingToken, FencingToken) {
     let paused = locks.mutex("meter:gas").acquire().await.unwrap();
     locks.force_release("meter:gas").await.unwrap();
     let next = locks.mutex("meter:gas").acquire().await.unwrap();
-    let token = |guard: &lock_runtime::LockGuard| guard.fencing_token().unwrap();
-    (token(&paused), token(&next))
+    let token_of = |guard: &LockGuard| guard.fencing_token().unwrap();
+    (token_of(&paused), token_of(&next))
 }
 
 /// From the moment at which the next holder shows its token, and not only from its first write.
@@ -45,9 +45,8 @@ pub(crate) async fn refuses_a_paused_holder_once_the_next_one_has_read(meter: &i
 }
 
 /// Each of the connections writes once in a round, under a token of its own.
-pub(crate) async fn keeps_the_highest_of_many_writes_at_once<M: Meter>(connections: Vec<M>) {
+pub(crate) async fn keeps_the_highest_of_many_writes_at_once<M: Meter>(mut connections: Vec<M>) {
     let count = connections.len() as u64;
-    let mut connections: Vec<M> = connections;
     for round in 0..20 {
         fastrand::shuffle(&mut connections);
         let mut writers = JoinSet::new();
