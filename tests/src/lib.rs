@@ -3,6 +3,7 @@
 //! | module | what a test gets from it |
 //! | --- | --- |
 //! | [`server`] | a real Redis server of its own, that can be frozen, killed and restarted |
+//! | [`postgres`] | a real PostgreSQL server, of a test or shared by those of a process |
 //! | [`sentinel`] | a master with replicas and the sentinels that watch them |
 //! | [`cluster`] | the masters and replicas of a Redis Cluster, whose slots can be moved |
 //! | [`proxy`] | a TCP proxy that cuts, delays or swallows what passes, and counts it |
@@ -38,11 +39,13 @@ pub mod linear;
 pub mod monitor;
 pub mod page;
 pub mod ports;
+pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod quorum;
 pub mod rate;
 pub mod resp;
+mod running;
 pub mod sentinel;
 pub mod server;
 pub mod shared;
@@ -57,6 +60,7 @@ pub use history::{History, Hold};
 pub use java::JavaPeer;
 pub use monitor::CommandStats;
 pub use page::{documented_recipe, documented_rights};
+pub use postgres::{PostgresServer, PostgresTable};
 pub use process::Worker;
 pub use proxy::{Direction, FaultProxy, Then};
 pub use quorum::Quorum;

@@ -2,5 +2,6 @@
 
 mod meter;
 mod mysql;
+mod postgres;
 mod redis;
 mod sqlite;

@@ -1,0 +1,333 @@
+//! A real PostgreSQL server, of one test or shared by those of a process.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::eventually::eventually;
+use crate::ports::free_port;
+use crate::running::Running;
+
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// The user of the server's databases.
+const USER: &str = "lock";
+
+const NO_BINARY: &str = "no PostgreSQL server to test with: install one (`apt-get install postgresql`, \
+`brew install postgresql`, or let ./scripts/test do it), or name the folder of its programs in POSTGRES_BIN_DIR";
+
+/// A PostgreSQL server with a directory and a port of its own; ends with this value, also on panic.
+#[derive(Debug)]
+pub struct PostgresServer {
+    port: u16,
+    settings: Vec<String>,
+    process: Option<Running>,
+    // Declared after the process: the directory goes when nobody writes into it any more.
+    dir: TempDir,
+}
+
+impl PostgresServer {
+    /// A server that keeps what it was given through a kill of its process.
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// A server with settings, each as `name=value`.
+    pub fn with(settings: &[&str]) -> Self {
+        let dir = tempfile::Builder::new()
+            .prefix("lock-test")
+            .tempdir()
+            .expect("a directory");
+        give_to_server(dir.path());
+        let data = dir.path().join("data");
+        let made = program("initdb")
+            .args(["--no-sync", "--encoding=UTF8", "--locale=C", "--auth=trust"])
+            .args(["--username", USER, "--pgdata"])
+            .arg(&data)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap_or_else(|error| panic!("{NO_BINARY} (initdb: {error})"));
+        let said = String::from_utf8_lossy(&made.stderr);
+        assert!(made.status.success(), "initdb failed:\n{said}");
+        let mut server = Self {
+            port: 0,
+            settings: settings.iter().map(|&setting| setting.to_owned()).collect(),
+            process: None,
+            dir,
+        };
+        for _ in 0..10 {
+            server.port = free_port();
+            if server.spawn() {
+                return server;
+            }
+        }
+        panic!("the PostgreSQL server did not start: {}", server.log());
+    }
+
+    /// The process's server; started by the first test that asks. It is kept in a static, which is never dropped: it ends
+    /// with this process, however that ends.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<PostgresServer> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+
+    /// `postgres://…/postgres`.
+    pub fn url(&self) -> String {
+        format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `127.0.0.1:port`.
+    pub fn addr(&self) -> std::net::SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    /// What a statement answers: a line for each row, with `|` between columns.
+    pub fn query(&self, statement: &str) -> Vec<String> {
+        let answer = program("psql")
+            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d"])
+            .arg(format!("{}?application_name=test-support", self.url()))
+            .args(["-c", statement])
+            .output()
+            .unwrap_or_else(|error| panic!("{NO_BINARY} (psql: {error})"));
+        let said = String::from_utf8_lossy(&answer.stderr);
+        assert!(answer.status.success(), "{statement}: {said}");
+        let text = String::from_utf8_lossy(&answer.stdout);
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Kills the server as a crash would: no connection ends in order.
+    pub fn kill9(&mut self) {
+        let Some(process) = self.process.take() else {
+            return;
+        };
+        // The other processes of the server end when they see that the first one has.
+        process.signal(Signal::KILL);
+        drop(process);
+    }
+
+    /// Starts the server again on the same port, with what it had; kills it first if it lives.
+    pub fn restart(&mut self) {
+        self.kill9();
+        let deadline = Instant::now() + START_TIMEOUT;
+        while !self.spawn() {
+            let log = self.log();
+            assert!(Instant::now() < deadline, "it did not come back: {log}");
+        }
+    }
+
+    /// Freezes every process of the server, or thaws it.
+    fn signal_all(&self, signal: Signal) {
+        let process = self.process.as_ref().expect("the server runs");
+        let first = process.child.id().to_string();
+        let all = Command::new("pgrep").args(["-P", &first]).output();
+        let all = String::from_utf8_lossy(&all.expect("pgrep, of the package procps").stdout)
+            .into_owned();
+        let kill = |pid: &str| {
+            let number = pid.parse().ok().and_then(rustix::process::Pid::from_raw);
+            let _ = number.map(|pid| rustix::process::kill_process(pid, signal));
+        };
+        kill(&first);
+        all.lines().for_each(kill);
+    }
+
+    /// Freezes the server: connections stay open and nothing is answered.
+    pub fn sigstop(&self) {
+        self.signal_all(Signal::STOP);
+    }
+
+    /// Thaws a frozen server.
+    pub fn sigcont(&self) {
+        self.signal_all(Signal::CONT);
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// False if it ended before it answered: another process was faster with the port.
+    fn spawn(&mut self) -> bool {
+        let log = self.dir.path().join("log");
+        let mut command = program("postgres");
+        command
+            .arg("-D")
+            .arg(self.dir.path().join("data"))
+            .args(["-p", &self.port.to_string(), "-k", ""])
+            .args(["-c", "listen_addresses=127.0.0.1"])
+            .args(["-c", "max_connections=600", "-c", "shared_buffers=32MB"])
+            // A crash of the machine is no part of the tests, and syncing takes most of the time of a statement.
+            .args(["-c", "fsync=off", "-c", "autovacuum=off"])
+            .args([
+                "-c",
+                "logging_collector=off",
+                "-c",
+                "log_destination=stderr",
+            ]);
+        for setting in &self.settings {
+            command.args(["-c", setting]);
+        }
+        // The server writes to its own log: nobody reads its output.
+        let shell = format!("exec \"$0\" \"$@\" >>'{}' 2>&1", log.display());
+        let mut logged = Command::new("sh");
+        logged
+            .arg("-c")
+            .arg(shell)
+            .arg(command.get_program())
+            .args(command.get_args());
+        as_server(&mut logged);
+        let started = Running::start(&mut logged, self.dir.path(), Signal::QUIT);
+        let mut running = started.unwrap_or_else(|error| panic!("{NO_BINARY} (postgres: {error})"));
+        let deadline = Instant::now() + START_TIMEOUT;
+        while Instant::now() < deadline {
+            if running
+                .child
+                .try_wait()
+                .is_ok_and(|status| status.is_some())
+            {
+                return false;
+            }
+            let ready = program("pg_isready")
+                .args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()])
+                .status();
+            if ready.is_ok_and(|status| status.success()) {
+                self.process = Some(running);
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+}
+
+/// A program of PostgreSQL's, as the user who may run it.
+pub fn program(name: &str) -> Command {
+    let mut command = Command::new(bin_dir().join(name));
+    as_server(&mut command);
+    command
+}
+
+fn bin_dir() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| {
+        if let Some(dir) = std::env::var_os("POSTGRES_BIN_DIR") {
+            return dir.into();
+        }
+        // Debian does not put the server's programs into the path.
+        let versions = std::fs::read_dir("/usr/lib/postgresql")
+            .into_iter()
+            .flatten();
+        let mut found: Vec<(u32, PathBuf)> = versions
+            .flatten()
+            .filter_map(|version| {
+                let number = version.file_name().to_str()?.parse().ok()?;
+                let dir = version.path().join("bin");
+                dir.join("initdb").exists().then_some((number, dir))
+            })
+            .collect();
+        found.sort();
+        found.pop().map_or_else(PathBuf::new, |(_, dir)| dir)
+    })
+}
+
+/// PostgreSQL does not run as root: there it runs as nobody.
+const NOBODY: u32 = 65_534;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn as_server(command: &mut Command) {
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    }
+}
+
+fn give_to_server(dir: &Path) {
+    if is_root() {
+        std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).expect("give the directory away");
+    }
+    std::fs::set_permissions(dir, Permissions::from_mode(0o700)).expect("close the directory");
+}
+
+/// A table of the process's server that belongs to one test.
+#[derive(Debug)]
+pub struct PostgresTable {
+    server: &'static PostgresServer,
+    name: String,
+}
+
+impl PostgresTable {
+    /// A table that nobody uses yet.
+    #[allow(clippy::new_without_default, reason = "it starts a server")]
+    pub fn new() -> Self {
+        static TABLES: AtomicUsize = AtomicUsize::new(0);
+        let number = TABLES.fetch_add(1, Ordering::Relaxed);
+        Self {
+            server: PostgresServer::shared(),
+            name: format!("leases_{number}"),
+        }
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The server that it is in.
+    pub fn server(&self) -> &'static PostgresServer {
+        self.server
+    }
+
+    /// What a manager on it connects to. The connections bear the table's name.
+    pub fn url(&self) -> String {
+        let (url, name) = (self.server.url(), &self.name);
+        format!("{url}?lock_table={name}&application_name={name}")
+    }
+
+    /// Forgets every lock.
+    pub fn empty(&self) {
+        self.server.query(&format!("TRUNCATE {}", self.name));
+    }
+
+    /// Waits until nobody holds anything, or waits in the store for it.
+    pub async fn assert_clean(&self) {
+        eventually("no row of the table is held or queued for", async || {
+            let rows = format!(
+                "SELECT name, holder, shares, queue FROM {} WHERE expires_at > clock_timestamp() OR queue IS NOT NULL \
+                 OR EXISTS (SELECT FROM jsonb_each(shares) AS s \
+                    WHERE (s.value -> 0)::bigint > extract(epoch FROM clock_timestamp()) * 1000000)",
+                self.name
+            );
+            self.server.query(&rows).is_empty()
+        })
+        .await;
+    }
+
+    /// After the managers are dropped: waits until nothing and nobody is left.
+    pub async fn assert_deserted(&self) {
+        let connections = format!(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = '{}'",
+            self.name
+        );
+        eventually("every connection of the test has ended", async || {
+            self.server.query(&connections).is_empty()
+        })
+        .await;
+        // Tests that never connect have no table.
+        let made = format!("SELECT to_regclass('{}') IS NOT NULL", self.name);
+        if self.server.query(&made) == ["t"] {
+            self.assert_clean().await;
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! A process of a server, which ends with its test.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// A server process, and the shell that ends it, and removes its directory, should this process end before its drops.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    end: Signal,
+    reaper: Option<Child>,
+}
+
+impl Running {
+    /// Starts it; `end` is the signal that ends it at once.
+    ///
+    /// # Errors
+    /// That of the system: the binary is missing, mostly.
+    pub(crate) fn start(command: &mut Command, dir: &Path, end: Signal) -> std::io::Result<Self> {
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        // Reads a pipe that nobody writes to: it closes when this process ends, however it ends.
+        let reaper = Command::new("sh")
+            .args([
+                "-c",
+                "cat >/dev/null; kill -\"$2\" \"$0\"; sleep 1; rm -rf -- \"$1\"",
+                &child.id().to_string(),
+            ])
+            .arg(dir)
+            .arg(end.as_raw().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok();
+        Ok(Self { child, end, reaper })
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("signal the server");
+    }
+
+    fn pid(&self) -> Pid {
+        i32::try_from(self.child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a process id")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The reaper goes first: after the wait below, the server's id may belong to another.
+        if let Some(reaper) = &mut self.reaper {
+            let _ = reaper.kill();
+            let _ = reaper.wait();
+        }
+        let _ = kill_process(self.pid(), self.end);
+        // A server that was frozen sees the signal only now.
+        let _ = kill_process(self.pid(), Signal::CONT);
+        let deadline = Instant::now() + ENDS_WITHIN;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
