@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use tests::RedisServer;
+use tests::{PostgresServer, RedisServer};
 
 fn run(program: &str, url: &str) -> Output {
     Command::new(program)
@@ -119,6 +119,54 @@ fn a_fence_refuses_the_late_write_of_a_paused_holder() {
 fn a_fence_refuses_the_late_write_under_a_lock_on_redis() {
     let (_, left) = left_on_redis(FENCED_WRITES, FENCED_FACTS);
     assert_eq!(left, Vec::<String>::new());
+}
+
+const POSTGRES_FENCING: &str = env!("CARGO_BIN_EXE_postgres-fencing");
+
+/// What it says on this database, and how it ended.
+fn on_database(url: Option<&str>) -> (String, String, Option<i32>) {
+    let mut command = Command::new(POSTGRES_FENCING);
+    command.env("LOCK_URL", "").env_remove("DATABASE_URL");
+    if let Some(url) = url {
+        command.env("DATABASE_URL", url);
+    }
+    let output = command.output().expect("run it");
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    (said, errors, output.status.code())
+}
+
+#[test]
+fn postgres_refuses_the_late_transaction_of_a_paused_holder() {
+    let server = PostgresServer::start();
+    let (said, errors, code) = on_database(Some(&server.url()));
+    assert_eq!((errors.as_str(), code), ("", Some(0)), "{said}");
+    for fact in [
+        "bob got the lock, and his write was taken",
+        "ada's late write was refused",
+        "one lamp, one order: bob's",
+    ] {
+        let proved = format!("proved: {fact}");
+        assert!(said.contains(&proved), "no `{proved}` in\n{said}");
+    }
+    let left = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'postgres_fencing%'";
+    assert_eq!(server.query(left), Vec::<String>::new());
+}
+
+#[test]
+fn without_a_database_the_program_says_what_is_missing_in_one_line() {
+    let refused = "postgres://lock:secret@127.0.0.1:1/postgres";
+    for (url, code, why) in [
+        (None, 2, "set DATABASE_URL"),
+        (Some("nonsense"), 1, "invalid connection string"),
+        (Some(refused), 1, "Connection refused"),
+    ] {
+        let (_, errors, ended) = on_database(url);
+        assert_eq!(ended, Some(code), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert!(errors.contains(why), "no `{why}` in {errors}");
+        assert!(!errors.contains("secret"), "{errors}");
+    }
 }
 
 const GRPC_TRANSFER: &str = env!("CARGO_BIN_EXE_grpc-transfer");

@@ -4,15 +4,16 @@
 //!
 //! 1. [The guide](guide): how to use the library by hand, by attribute and as a Tower layer.
 //! 2. [What is guaranteed, what is not, and what to do about it](guarantees).
-//! 3. [Running on Redis](redis): settings, rights, TLS, Sentinel, Cluster, replicas.
-//! 4. [Running on PostgreSQL](postgres): the table, URLs, rights, poolers, failover, what it costs the database.
-//! 5. [Redisson's locks on the wire](redisson_compatibility): the format, for clients in other languages.
-//! 6. [Metrics and traces](metrics): what is counted, by which labels, which spans there are, and what to watch.
-//! 7. [Testing](testing): a store that a test controls, paused clocks, loss, outage; without a server and with one.
-//! 8. [Which lock?](comparison): other locks, and when not to use this library.
-//! 9. [Speed](speed): where the library is fast, and where it is slow.
-//! 10. [What was measured](measured): locks under torture, many holds, busy cores.
-//! 11. [Threat model](threat_model): who can do what, and what holds against them.
+//! 3. [Fencing](fencing): how a database refuses late writes; recipes for PostgreSQL, SQLite, MySQL, Redis and S3.
+//! 4. [Running on Redis](redis): settings, rights, TLS, Sentinel, Cluster, replicas.
+//! 5. [Running on PostgreSQL](postgres): the table, URLs, rights, poolers, failover, what it costs the database.
+//! 6. [Redisson's locks on the wire](redisson_compatibility): the format, for clients in other languages.
+//! 7. [Metrics and traces](metrics): what is counted, by which labels, which spans there are, and what to watch.
+//! 8. [Testing](testing): a store that a test controls, paused clocks, loss, outage; without a server and with one.
+//! 9. [Which lock?](comparison): other locks, and when not to use this library.
+//! 10. [Speed](speed): where the library is fast, and where it is slow.
+//! 11. [What was measured](measured): locks under torture, many holds, busy cores.
+//! 12. [Threat model](threat_model): who can do what, and what holds against them.
 //!
 //! # In the repository
 //!
@@ -39,15 +40,19 @@ macro_rules! links {
 [fenced-writes]: crate::_documentation#in-the-repository
 [flash-sale]: crate::_documentation#in-the-repository
 [fuzz]: crate::_documentation#in-the-repository
+[postgres-fencing]: crate::_documentation#in-the-repository
 [tests]: crate::_documentation#in-the-repository
 [tower-lock]: crate::_documentation#in-the-repository
 
 [comparison.md]: crate::_documentation::comparison
+[fencing.md]: crate::_documentation::fencing
 [guarantees.md]: crate::_documentation::guarantees
 [guarantees.md#cluster]: crate::_documentation::guarantees#cluster
+[guarantees.md#guaranteed]: crate::_documentation::guarantees#guaranteed
 [guarantees.md#quorums]: crate::_documentation::guarantees#quorums
 [guarantees.md#replicas]: crate::_documentation::guarantees#replicas
 [guarantees.md#sentinel]: crate::_documentation::guarantees#sentinel
+[guarantees.md#several-locks]: crate::_documentation::guarantees#several-locks
 [guarantees.md#when-no-failover-makes-two-holders]: crate::_documentation::guarantees#when-no-failover-makes-two-holders
 [LostReason]: crate::LostReason
 [health]: crate::LockManager::health
@@ -67,6 +72,7 @@ macro_rules! links {
 [testing.md]: crate::_documentation::testing
 [threat-model.md]: crate::_documentation::threat_model
 
+[FencingToken]: crate::FencingToken
 [Leader]: crate::Leader
 [Lease::closing]: crate::Lease::closing
 [Lease::current]: crate::Lease::current
@@ -115,6 +121,10 @@ pub mod guide {}
 #[doc = links!()]
 #[doc = include_str!("../docs/guarantees.md")]
 pub mod guarantees {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/fencing.md")]
+pub mod fencing {}
 
 #[doc = links!()]
 #[doc = include_str!("../docs/redis.md")]

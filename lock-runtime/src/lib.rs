@@ -64,8 +64,8 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! * [`blocking`] is for threads, and for a `main` without an async runtime.
 //! * [`LockError`] says what can go wrong, and whether a retry can help.
 //!   [What happens on](_documentation::guide#what-happens-on-) a drop, a panic, a loss or a crash is in the guide.
-//! * [`_documentation`] is the book: the guide, what is guaranteed and what is not, running on Redis, the format that is
-//!   shared with Redisson, testing, other locks, figures, the threat model.
+//! * [`_documentation`] is the book: the guide, what is guaranteed and what is not, fencing, running on Redis and on
+//!   PostgreSQL, the format that is shared with Redisson, testing, other locks, figures, the threat model.
 //!
 //! # What a lock promises
 //!
@@ -82,7 +82,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!    built with [`fencing(false)`](LockManagerBuilder::fencing) (except `fenced` locks). The
 //!    tokens of [`fenced`](LockManager::fenced) start again at 1 when the store loses their counter. Let the guarded
 //!    resource refuse lower ones: that closes the gap which no lease can close, a holder that is paused between a check
-//!    and a write.
+//!    and a write. [Fencing](_documentation::fencing) has the statements for five stores.
 //!
 //! # Features
 //!
@@ -95,7 +95,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | `postgres` | no | `postgres://` URLs: [running on PostgreSQL](crate::_documentation::postgres) |
 //! | `tls-rustls` | no | `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, by rustls with ring; trusts the authorities of the operating system, or those of `LockManagerBuilder::root_certificate`; shows a `client_certificate` |
 //! | `metrics` | no | [metrics](crate::_documentation::metrics) through the `metrics` facade, labelled by template or label |
-//! | `serde` | no | [`ManagerSnapshot`], [`Health`] and [`FencingToken`] can be serialized, [`LockConfig`] deserialized |
+//! | `serde` | no | [`ManagerSnapshot`], [`Health`] and [`FencingToken`] can be serialized, [`FencingToken`] and [`LockConfig`] deserialized |
 //! | `test-util` | no | the module `test_util`: a store that answers as a test tells it, an error of each kind, assertions on who holds what; for `[dev-dependencies]` |
 //!
 //! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings. Of a thousand locks that are lost
@@ -151,7 +151,7 @@ pub use lock_macros::distributed_lock;
 pub use protect::{Outcome, ProtectFuture, ScopeFuture};
 pub use values::channels::ClusterChannels;
 pub use values::error::{LockError, LostReason, StoreError};
-pub use values::fence::FencingToken;
+pub use values::fence::{FencingToken, FencingTokenError};
 pub use values::handshake::{Credentials, Login, LoginFuture};
 pub use values::health::{Health, HealthState, NodeHealth};
 pub use values::kind::{LockKind, LockMode};

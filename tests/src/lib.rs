@@ -61,7 +61,7 @@ pub use eventually::{eventually, eventually_within};
 pub use history::{History, Hold};
 pub use java::JavaPeer;
 pub use monitor::CommandStats;
-pub use page::documented_rights;
+pub use page::{documented_recipe, documented_rights};
 pub use pipe::Pipe;
 pub use postgres::{PostgresServer, PostgresTable};
 pub use process::Worker;

@@ -19,3 +19,23 @@ pub fn documented_rights(begin: &str) -> Vec<&'static str> {
     let block = block.split("```").next().unwrap_or_default();
     block.split_whitespace().collect()
 }
+
+/// A recipe of `docs/fencing.md`: the block of a section whose first line is `-- ` and the title.
+///
+/// # Panics
+///
+/// If the page has no such section, or the section no such block.
+#[must_use]
+pub fn documented_recipe(section: &str, title: &str) -> &'static str {
+    let page = include_str!("../../docs/fencing.md");
+    let (_, section_on) = page
+        .split_once(&format!("\n## {section}\n"))
+        .unwrap_or_else(|| panic!("docs/fencing.md has no section `{section}`"));
+    let text = section_on.split("\n## ").next().unwrap_or_default();
+    let mut blocks = text.split("\n```").skip(1).step_by(2);
+    let found = blocks.find_map(|block| {
+        let (_, code) = block.split_once('\n')?;
+        (code.lines().next() == Some(&format!("-- {title}"))).then_some(code)
+    });
+    found.unwrap_or_else(|| panic!("docs/fencing.md has no `-- {title}` under `{section}`"))
+}

@@ -63,7 +63,9 @@ impl Readings {
                 "UPDATE meters SET value = ?1, token = ?2 WHERE name = 'gas' AND token <= ?2"
             }
         };
-        let rows = self.open()?.execute(sql, params![value, token.get()])?;
+        let rows = self
+            .open()?
+            .execute(sql, params![value, i64::from(token)])?;
         Ok(if rows == 1 {
             Written::Yes
         } else {

@@ -1,6 +1,7 @@
 //! Fencing tokens: a hybrid clock, `max(previous + 1, the store's TIME in µs)`.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::values::clock::Moment;
 
@@ -15,8 +16,38 @@ use crate::values::clock::Moment;
 /// still increase if the store's new clock lags by less than the time since the last token, less 2 ms (tokens may be so
 /// far ahead of the clock where callers of one process queue for a key); those of
 /// [`fenced`](crate::LockManager::fenced) start again at 1 if the store loses their counter.
+///
+/// # To the resource, and back
+///
+/// A token is below 2^53, so it fits into a signed column of 64 bits, a number of JavaScript's and the text of a header.
+/// It converts into `i64`, `u64` and, with `Display`, text of 16 digits at most. `TryFrom<i64>`, `TryFrom<u64>` and
+/// `FromStr` read it again, and refuse what is no token with [`FencingTokenError`]. `0` can be read, too: no hold has it,
+/// so it is a good first value for a column. With the feature `serde`, a token is serialized as its number.
+///
+/// [Fencing](crate::_documentation::fencing) has the statements for PostgreSQL, MySQL, SQLite, Redis and S3.
+///
+/// ```
+/// use lock_runtime::{FencingToken, LockManager};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let guard = LockManager::in_memory().mutex("meter:gas").acquire().await?;
+/// let token = guard.fencing_token().ok_or("this kind of lock has no tokens")?;
+///
+/// let column = i64::from(token);
+/// assert_eq!(FencingToken::try_from(column)?, token);
+///
+/// let header = token.to_string();
+/// assert_eq!(header.parse::<FencingToken>()?, token);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize),
+    serde(try_from = "u64", into = "u64")
+)]
 pub struct FencingToken(u64);
 
 impl FencingToken {
@@ -92,5 +123,153 @@ impl fmt::Display for FencingToken {
 impl From<FencingToken> for u64 {
     fn from(token: FencingToken) -> u64 {
         token.0
+    }
+}
+
+/// For a signed column of 64 bits: `bigint` in PostgreSQL and MySQL, `INTEGER` in SQLite.
+impl From<FencingToken> for i64 {
+    fn from(token: FencingToken) -> i64 {
+        token.0.cast_signed() // Below 2^53.
+    }
+}
+
+impl TryFrom<u64> for FencingToken {
+    type Error = FencingTokenError;
+
+    fn try_from(value: u64) -> Result<FencingToken, FencingTokenError> {
+        FencingToken::checked(value).ok_or(FencingTokenError(NoToken::Number(value.into())))
+    }
+}
+
+impl TryFrom<i64> for FencingToken {
+    type Error = FencingTokenError;
+
+    /// What a column held.
+    ///
+    /// ```
+    /// use lock_runtime::FencingToken;
+    ///
+    /// assert_eq!(FencingToken::try_from(33_i64)?.get(), 33);
+    /// let error = FencingToken::try_from(-1_i64).unwrap_err();
+    /// assert_eq!(error.to_string(), "-1 is no fencing token: tokens go from 0 to 9007199254740991 (2^53 - 1)");
+    /// # Ok::<(), lock_runtime::FencingTokenError>(())
+    /// ```
+    fn try_from(value: i64) -> Result<FencingToken, FencingTokenError> {
+        let token = u64::try_from(value).ok().and_then(FencingToken::checked);
+        token.ok_or(FencingTokenError(NoToken::Number(value.into())))
+    }
+}
+
+impl FromStr for FencingToken {
+    type Err = FencingTokenError;
+
+    /// What a header carried: decimal digits alone.
+    ///
+    /// ```
+    /// use lock_runtime::FencingToken;
+    ///
+    /// assert_eq!("33".parse::<FencingToken>()?.get(), 33);
+    /// assert!("33.0".parse::<FencingToken>().is_err());
+    /// # Ok::<(), lock_runtime::FencingTokenError>(())
+    /// ```
+    fn from_str(text: &str) -> Result<FencingToken, FencingTokenError> {
+        // `u64` would let a sign pass.
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let value = text.parse().ok().filter(|_| digits);
+        let token = value.and_then(FencingToken::checked);
+        token.ok_or(FencingTokenError(NoToken::Text))
+    }
+}
+
+/// Something that is no [`FencingToken`]: a number below 0 or from 2^53 on, or text that is not one in decimal digits.
+///
+/// The same input is refused again: a retry does not help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is no fencing token: tokens go from 0 to 9007199254740991 (2^53 - 1)")]
+pub struct FencingTokenError(NoToken);
+
+/// The text is not shown: it came from outside, and may be of any length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoToken {
+    Number(i128),
+    Text,
+}
+
+impl fmt::Display for NoToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoToken::Number(number) => number.fmt(f),
+            NoToken::Text => f.write_str("the text"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGEST: u64 = (1 << 53) - 1;
+
+    #[test]
+    fn a_token_comes_back_from_a_column_and_from_a_header_as_it_went() {
+        for number in [0, 1, 1_795_251_945_375_433, LARGEST] {
+            let token = FencingToken::try_from(number).unwrap();
+            assert_eq!(u64::from(token), number);
+            assert_eq!(FencingToken::try_from(i64::from(token)), Ok(token));
+            assert_eq!(token.to_string().parse(), Ok(token));
+            assert_eq!(format!("{token:016}").parse(), Ok(token));
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_no_tokens_are_refused_with_the_number_and_the_bounds() {
+        let too_large = [LARGEST + 1, u64::MAX].map(FencingToken::try_from);
+        let signed = [i64::MIN, -1, 1 << 53, i64::MAX].map(FencingToken::try_from);
+        let errors = too_large.into_iter().chain(signed).map(Result::unwrap_err);
+        let said: Vec<String> = errors.map(|error| error.to_string()).collect();
+        let numbers = [
+            "9007199254740992",
+            "18446744073709551615",
+            "-9223372036854775808",
+            "-1",
+            "9007199254740992",
+            "9223372036854775807",
+        ];
+        let wanted = numbers.map(|number| {
+            format!("{number} is no fencing token: tokens go from 0 to 9007199254740991 (2^53 - 1)")
+        });
+        assert_eq!(said, wanted);
+    }
+
+    #[test]
+    fn text_that_is_no_token_is_refused_and_not_repeated() {
+        let too_large = (LARGEST + 1).to_string();
+        for text in [
+            "", " ", "-1", "+1", "1 ", "0x1", "1e3", "1.0", "٣", &too_large,
+        ] {
+            let error = text.parse::<FencingToken>().unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "the text is no fencing token: tokens go from 0 to 9007199254740991 (2^53 - 1)",
+                "{text:?}"
+            );
+        }
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn a_token_is_a_number_in_json_and_what_is_no_token_is_not_read() {
+        let token = FencingToken::try_from(LARGEST).unwrap();
+        let json = serde_json::to_string(&token).unwrap();
+        assert_eq!(json, "9007199254740991");
+        assert_eq!(serde_json::from_str::<FencingToken>(&json).unwrap(), token);
+        for refused in ["9007199254740992", "-1", "1.5", "\"33\"", "null"] {
+            assert!(serde_json::from_str::<FencingToken>(refused).is_err());
+        }
+        let error = serde_json::from_str::<FencingToken>("9007199254740992").unwrap_err();
+        assert!(
+            error.to_string().starts_with("9007199254740992 is no"),
+            "{error}"
+        );
     }
 }

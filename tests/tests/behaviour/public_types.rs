@@ -3,12 +3,12 @@
 use std::fmt::Debug;
 
 use lock_runtime::{
-    Election, FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Leader,
-    LeaderObserver, Lease, LockConfig, LockError, LockGuard, LockInfo, LockKind, LockManager,
-    LockManagerBuilder, LockMode, LockName, LockRequest, Login, Lost, LostReason, MemberLock,
-    MemoryStore, MultiRequest, NodeHealth, Outcome, PlainSemaphore, PlainSemaphoreRequest,
-    ProtectFuture, QuorumNode, RedisServer, Replicas, ScopeFuture, Semaphore, ShutdownCause,
-    StoreError, StoreKind, TryAcquire, WaiterCap, blocking,
+    Election, FencingToken, FencingTokenError, Health, HealthState, HolderInfo, Latch,
+    LatchRequest, Leader, LeaderObserver, Lease, LockConfig, LockError, LockGuard, LockInfo,
+    LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Login, Lost,
+    LostReason, MemberLock, MemoryStore, MultiRequest, NodeHealth, Outcome, PlainSemaphore,
+    PlainSemaphoreRequest, ProtectFuture, QuorumNode, RedisServer, Replicas, ScopeFuture,
+    Semaphore, ShutdownCause, StoreError, StoreKind, TryAcquire, WaiterCap, blocking,
 };
 
 type Body = std::future::Ready<()>;
@@ -26,15 +26,15 @@ macro_rules! each {
 #[test]
 fn public_types_are_send_sync_and_debug() {
     each!(sent_and_shared:
-        Election, FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, QuorumNode, Replicas, ScopeFuture<Body>, Semaphore, ShutdownCause, StoreError, StoreKind, TryAcquire, WaiterCap,
+        Election, FencingToken, FencingTokenError, Health, HealthState, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, QuorumNode, Replicas, ScopeFuture<Body>, Semaphore, ShutdownCause, StoreError, StoreKind, TryAcquire, WaiterCap,
     );
     each!(shown:
-        Election, FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, ProtectFuture<Body>, QuorumNode, Replicas, ScopeFuture<Body>, Semaphore, ShutdownCause, StoreError, StoreKind, TryAcquire, WaiterCap,
+        Election, FencingToken, FencingTokenError, Health, HealthState, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, ProtectFuture<Body>, QuorumNode, Replicas, ScopeFuture<Body>, Semaphore, ShutdownCause, StoreError, StoreKind, TryAcquire, WaiterCap,
     );
     each!(cloned:
-        Election, FencingToken, Health, HealthState, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, QuorumNode, Replicas, Semaphore, ShutdownCause, StoreError, StoreKind, WaiterCap,
+        Election, FencingToken, FencingTokenError, Health, HealthState, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, QuorumNode, Replicas, Semaphore, ShutdownCause, StoreError, StoreKind, WaiterCap,
     );
-    each!(an_error: LockError, StoreError);
+    each!(an_error: FencingTokenError, LockError, StoreError);
     each!(sent_and_shared: LockConfig, Login, RedisServer, blocking::LockManager, blocking::LockGuard,
         blocking::LockRequest, blocking::MultiRequest, blocking::Semaphore);
     each!(shown: LockConfig, Login, RedisServer, blocking::LockManager, blocking::LockGuard,

@@ -114,7 +114,7 @@ impl Database {
     ) -> Result<Option<i64>, DatabaseError> {
         let coupon = coupon.to_owned();
         self.call(move |connection| {
-            let token = token.map(FencingToken::get);
+            let token = token.map(i64::from);
             let transaction =
                 Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
             // The fence: this may run after its caller has lost the lock, but not after a successor has written.

@@ -1,0 +1,7 @@
+//! The statements of `docs/fencing.md`, on the resources that they are for.
+
+mod meter;
+mod mysql;
+mod postgres;
+mod redis;
+mod sqlite;
