@@ -15,6 +15,22 @@ use crate::values::clock::Moment;
 /// still increase if the store's new clock lags by less than the time since the last token, less 2 ms (tokens may be so
 /// far ahead of the clock where callers of one process queue for a key); those of
 /// [`fenced`](crate::LockManager::fenced) start again at 1 if the store loses their counter.
+///
+/// ```
+/// # use lock_runtime::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let guard = locks.mutex("order:17").acquire().await?;
+/// let token = guard.fencing_token().map_or(0, |token| token.get());
+/// // UPDATE orders SET state = 'paid', token = $1 WHERE id = 17 AND token <= $1
+/// guard.release().await?;
+///
+/// let next = locks.mutex("order:17").acquire().await?;
+/// assert!(next.fencing_token().is_some_and(|next| next.get() > token));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct FencingToken(u64);
