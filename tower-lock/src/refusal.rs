@@ -25,7 +25,7 @@ pub struct Refusal {
 /// The kinds of [`Refusal`], with the status that the HTTP replies give them.
 ///
 /// ```
-/// use lock_runtime::{LockError, test_util::error};
+/// use lock_runtime::test_util::error;
 /// use tower_lock::{Refusal, RefusalKind};
 ///
 /// let refusal = Refusal::from(error::unavailable("order:17", "connection reset"));

@@ -78,7 +78,7 @@ pub type LoginFuture<'a> =
 ///
 /// Closures that return a future are credentials: `|| async { Ok::<_, std::io::Error>(Login::password("…")) }`.
 ///
-/// A type of your own, for what a closure cannot keep:
+/// A type of your own:
 ///
 /// ```no_run
 /// use std::{fs, path::PathBuf};

@@ -6,7 +6,6 @@ use http::{Extensions, HeaderMap, Method, Request, Uri};
 ///
 /// ```
 /// use http::Request;
-/// use lock_runtime::LockName;
 /// use tower_lock::{Head, LockKey, RequestKey};
 ///
 /// let tenant = |head: Head<'_>| Some(head.uri().host()?.split('.').next()?.to_owned());
