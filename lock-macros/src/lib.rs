@@ -1,6 +1,6 @@
 //! The `#[distributed_lock]` attribute of `lock-runtime`, and what its `key!` macro is made from.
 //!
-//! Depend on `lock-runtime`, which has both under its default feature `macros`.
+//! Depend on [`lock-runtime`](https://docs.rs/lock-runtime), which has both under its default feature `macros`.
 
 use proc_macro::TokenStream;
 
@@ -45,8 +45,8 @@ mod validate;
 ///
 /// | option | default | unit or form | example |
 /// |---|---|---|---|
-/// | `key` | required | a template, or an expression that becomes a `LockName` | `key = "order:{id}"`, `key = name_of(order)` |
-/// | `keys` | instead of `key` | several keys, held as one: a list, or an expression that yields what becomes a `LockName` | `keys = ["account:{from}", "account:{to}"]` |
+/// | `key` | required | a template, or an expression that becomes a [`LockName`] | `key = "order:{id}"`, `key = name_of(order)` |
+/// | `keys` | instead of `key` | several keys, held as one: a list, or an expression that yields what becomes a [`LockName`] | `keys = ["account:{from}", "account:{to}"]` |
 /// | `wait` | the manager's, 10 s; with `on_busy = skip` zero | duration; `"0s"` tries once | `wait = "250ms"` |
 /// | `lease` | the manager's, 30 s | duration, 50 ms to 24 h, from 1 s up if renewed | `lease = "1m"` |
 /// | `auto_renew` | true | `bool`; `false`: the body is dropped when the lease is over | `auto_renew = false` |
@@ -55,12 +55,87 @@ mod validate;
 /// | `when` | true | a `bool` expression: if false, the body runs without the lock | `when = order.total > 100` |
 /// | `on_busy` | `error` | `error`, `skip`, `call(path)` | `on_busy = skip` |
 /// | `on_lost` | `cancel` | `cancel`, `finish`, `error` | `on_lost = finish` |
-/// | `map_err` | `FromLockError` | a path or closure, `fn(LockError) -> ReturnType`, that captures nothing | `map_err = status` |
+/// | `map_err` | [`FromLockError`] | a path or closure, `fn(LockError) -> ReturnType`, that captures nothing | `map_err = status` |
 /// | `mode` | `exclusive` | `exclusive`, `fair`, `read`, `write`, `semaphore(n)`: the kind of lock, for all `keys` alike | `mode = read`, `mode = semaphore(3)` |
 /// | `label` | the template | `&'static str`: what logs and metrics call this lock | `label = "settle"` |
-/// | `manager` | the installed global one | an expression for a `LockManager` or a reference to one | `manager = self.locks`, `manager = if primary { &a } else { &b }` |
-/// | `guard` | none | a name: the body finds the hold's `Lease` under it, with `when` an `Option` of it | `guard = lease` |
+/// | `manager` | the installed global one | an expression for a [`LockManager`] or a reference to one | `manager = self.locks`, `manager = if primary { &a } else { &b }` |
+/// | `guard` | none | a name: the body finds the hold's [`Lease`] under it, with `when` an `Option` of it | `guard = lease` |
 /// | `crate` | `::lock_runtime` | the path of `lock_runtime`; `key!` needs no such option | `crate = my_locks::lock_runtime` |
+///
+/// The options at work:
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_runtime::{LockError, LockManager, LockName, distributed_lock};
+///
+/// struct Bank {
+///     locks: LockManager,
+///     wait: Duration,
+/// }
+///
+/// impl Bank {
+///     // Both accounts or none.
+///     #[distributed_lock(
+///         keys = ["account:{from}", "account:{to}"],
+///         manager = self.locks,
+///         wait = self.wait,
+///         guard = lease,
+///         label = "transfer",
+///         on_lost = error
+///     )]
+///     async fn transfer(&self, from: u32, to: u32, cents: u64) -> Result<u64, LockError> {
+///         for account in lease.members() {
+///             println!("{} with token {:?}", account.name, account.fencing_token);
+///         }
+///         Ok(cents)
+///     }
+/// }
+///
+/// // Once a minute, on whichever host is first.
+/// #[distributed_lock(key = "job:report", on_busy = skip, min_hold = "55s", max_hold = "5m")]
+/// async fn report() -> Result<Option<u32>, LockError> {
+///     Ok(Some(12))
+/// }
+///
+/// // Side by side with other readers; a draft needs no lock.
+/// #[distributed_lock(key = "prices", mode = read, lease = "1m", auto_renew = false, when = !draft)]
+/// async fn quote(draft: bool) -> Result<u64, LockError> {
+///     Ok(3)
+/// }
+///
+/// // Three at a time, and an answer that is no `Result`.
+/// #[distributed_lock(key = "export", mode = semaphore(3), map_err = |error| error.to_string())]
+/// async fn export() -> String {
+///     "exported".to_owned()
+/// }
+///
+/// // A name that the program makes, and another function for when the lock is busy.
+/// #[distributed_lock(key = LockName::from("order:").with(&order), wait = "0s", on_busy = call(is_being_paid))]
+/// async fn pay(order: u64) -> Result<&'static str, LockError> {
+///     Ok("paid")
+/// }
+///
+/// fn is_being_paid(_order: u64, _busy: LockError) -> Result<&'static str, LockError> {
+///     Ok("somebody pays it already")
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), LockError> {
+/// let locks = LockManager::in_memory();
+/// locks.install_global();
+/// let bank = Bank { locks: locks.clone(), wait: Duration::from_secs(1) };
+/// assert_eq!(bank.transfer(1, 2, 50).await?, 50);
+/// assert_eq!((report().await?, report().await?), (Some(12), None));
+/// assert_eq!(quote(true).await?, 3);
+/// assert_eq!(export().await, "exported");
+///
+/// let guard = locks.mutex("order:17").acquire().await?;
+/// assert_eq!(pay(17).await?, "somebody pays it already");
+/// guard.release().await?;
+/// assert_eq!(pay(17).await?, "paid");
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// A duration is a string, a whole number with one of the units `ms`, `s`, `m`, `h`, which is checked at
 /// compile time; or any expression of type `std::time::Duration`. Expressions may use the arguments, and are
@@ -78,7 +153,7 @@ mod validate;
 /// taken by reference, once, before anything else happens; each is written with its `Display` and
 /// escaped (`A–Z a–z 0–9 _ - .` stay, every other byte becomes `%XX`), so user data can neither collide
 /// nor steer. Between two placeholders the template must therefore hold a character that no value can
-/// contain, such as `:` or `/`. An empty value is refused with `LockError::InvalidName`.
+/// contain, such as `:` or `/`. An empty value is refused with [`LockError::InvalidName`].
 ///
 /// Stable Rust has no places inside a string literal: errors underline all of it and say which
 /// placeholder, at which byte, and which arguments there are.
@@ -87,41 +162,41 @@ mod validate;
 ///
 /// `keys` takes all of its locks or none, in an order that cannot deadlock, whatever order they are listed in; called
 /// under another lock, it is outside that order. A key that comes twice is one lock. The body's hold is lost as soon
-/// as one of them is lost; `guard` finds their tokens in `Lease::members`. See `LockManager::multi`.
+/// as one of them is lost; `guard` finds their tokens in [`Lease::members`]. See [`LockManager::multi`].
 ///
 /// # Modes
 ///
 /// `exclusive` is a mutex, `fair` one that is had in the order of asking across all processes, `read` and `write`
 /// are the two sides of a read/write lock: many readers, or one writer. A name is used with one kind everywhere:
-/// see `LockManager::mutex`, `fair`, `read` and `write`. A function in mode `write` that is called under a `read`
+/// see [`LockManager::mutex`], `fair`, `read` and `write`. A function in mode `write` that is called under a `read`
 /// hold of the same key gets an error: a read lock cannot be upgraded.
 ///
 /// `semaphore(n)` lets `n` calls in at a time, over all processes: each call takes one permit of the semaphore that is
 /// called as `key` says, and has no fencing token. `n` is how many permits there are in all, 1 to 10^12: a literal, which is
-/// checked at compile time, or an expression of type `u64`, whose bad values are `LockError::InvalidConfig`. The first
+/// checked at compile time, or an expression of type `u64`, whose bad values are [`LockError::InvalidConfig`]. The first
 /// call of all sets it in the store, and the store keeps it: a process with another `n` finds it set, and neither
-/// changes it nor is told. To change it, use `Semaphore::set_permits`. A call that finds it not set, because it is the
+/// changes it nor is told. To change it, use [`Semaphore::set_permits`]. A call that finds it not set, because it is the
 /// first one or the store has lost it, sends two requests more than others. A semaphore never re-enters: a function that
 /// calls itself takes a permit for each call, and `keys` that name one semaphore twice are
-/// `LockError::InvalidConfig`.
+/// [`LockError::InvalidConfig`].
 ///
 /// # Return type
 ///
-/// Anything that implements `FromLockError`: `Result<T, E>` where `E: From<LockError>`, or a type of your
+/// Anything that implements [`FromLockError`]: `Result<T, E>` where `E: From<LockError>`, or a type of your
 /// own. For foreign types, such as a framework's response, `map_err` makes the value, from refusals and
 /// losses alike. A function that returns nothing could not say that it did not run: it needs
 /// `on_busy = skip` or `map_err`. The return type may borrow from the arguments; its lifetimes need no names.
 ///
 /// # When the lock is busy, or lost
 ///
-/// * `on_busy = error`: `LockError::Busy` becomes the return type's form of it.
+/// * `on_busy = error`: [`LockError::Busy`] becomes the return type's form of it.
 /// * `on_busy = skip`: for work that another one does already. Does not wait, unless `wait` says so: who
 ///   waits does the work a second time. The return type is `Result<Option<T>, E>` or `Result<(), E>` (busy
 ///   is `Ok(None)` or `Ok(())`, all else is `Err`), or `Option<T>` or nothing (all else is logged at level
-///   ERROR); any other that implements `Skipped`.
-/// * `on_busy = call(path)`: a sync or async function of the same arguments and the `LockError` answers;
+///   ERROR); any other that implements [`Skipped`].
+/// * `on_busy = call(path)`: a sync or async function of the same arguments and the [`LockError`] answers;
 ///   `self` comes first. Only for `Busy`. Arguments need plain names.
-/// * `on_lost = cancel`: the body is dropped, the answer is `LockError::Lost`. A body that completed just
+/// * `on_lost = cancel`: the body is dropped, the answer is [`LockError::Lost`]. A body that completed just
 ///   before the loss was known counts, with a warning in the log.
 /// * `on_lost = finish`: the body goes on to its end, unprotected, and its value counts.
 /// * `on_lost = error`: as `cancel`, and a value of a body that had completed does not count:
@@ -136,17 +211,17 @@ mod validate;
 /// # What happens when
 ///
 /// 1. The first poll computes the key and asks for the lock. While it waits, nothing of the body runs. A
-///    refusal is returned as the return type's form of the `LockError`.
+///    refusal is returned as the return type's form of the [`LockError`].
 /// 2. The body runs as a part of the call, in its task: `return` and `?` leave the body, and then the lock is
 ///    released. A call for the same lock inside the body re-enters.
-/// 3. If the hold is lost, the body is dropped at its current `.await`, and `LockError::Lost` is
+/// 3. If the hold is lost, the body is dropped at its current `.await`, and [`LockError::Lost`] is
 ///    returned. Loss is looked for before each poll of the body. What the body spawned, or sent to a
 ///    database and has not awaited, is not stopped.
 /// 4. All arguments, used or not, and everything in the body are dropped before the release is sent:
 ///    a transaction passed by value rolls back under the lock. Commit inside the body.
 ///
 /// The future is `Send` if the body's is and its value is, for the value is kept until the release is done; other
-/// bodies compile, too. It must be polled in a tokio runtime: elsewhere it answers `LockError::InvalidConfig`.
+/// bodies compile, too. It must be polled in a tokio runtime: elsewhere it answers [`LockError::InvalidConfig`].
 ///
 /// # Cancel safety
 ///
@@ -185,8 +260,7 @@ mod validate;
 /// | machine code, release | 4 KiB for each function, 0.3 MB once |
 /// | compiling 100 functions | release 5.9 s of CPU instead of 2.3 s, debug 2.3 s instead of 0.7 s |
 ///
-/// The attribute leaves no more in a function than its key, two calls and the body's place. `scripts/build-cost`
-/// measures the last two lines, `cargo bench -p tests --bench figures attribute` the first.
+/// The attribute leaves no more in a function than its key, two calls and the body's place.
 ///
 /// # Expansion
 ///
@@ -209,6 +283,21 @@ mod validate;
 ///     }
 /// }
 /// ```
+///
+/// [`FromLockError`]: https://docs.rs/lock-runtime/latest/lock_runtime/trait.FromLockError.html
+/// [`Lease`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.Lease.html
+/// [`Lease::members`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.Lease.html#method.members
+/// [`LockError`]: https://docs.rs/lock-runtime/latest/lock_runtime/enum.LockError.html
+/// [`LockError::Busy`]: https://docs.rs/lock-runtime/latest/lock_runtime/enum.LockError.html#variant.Busy
+/// [`LockError::InvalidConfig`]: https://docs.rs/lock-runtime/latest/lock_runtime/enum.LockError.html#variant.InvalidConfig
+/// [`LockError::InvalidName`]: https://docs.rs/lock-runtime/latest/lock_runtime/enum.LockError.html#variant.InvalidName
+/// [`LockError::Lost`]: https://docs.rs/lock-runtime/latest/lock_runtime/enum.LockError.html#variant.Lost
+/// [`LockManager`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockManager.html
+/// [`LockManager::multi`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockManager.html#method.multi
+/// [`LockManager::mutex`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockManager.html#method.mutex
+/// [`LockName`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockName.html
+/// [`Semaphore::set_permits`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.Semaphore.html#method.set_permits
+/// [`Skipped`]: https://docs.rs/lock-runtime/latest/lock_runtime/trait.Skipped.html
 #[proc_macro_attribute]
 pub fn distributed_lock(options: TokenStream, item: TokenStream) -> TokenStream {
     attribute(options.into(), item.into()).into()

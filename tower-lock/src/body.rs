@@ -86,6 +86,8 @@ pin_project! {
     ///
     /// The lock is released when the last frame has been taken, or when the body is dropped. If it is lost before,
     /// the inner body is dropped and the body ends with an error, so that no client takes it for complete.
+    ///
+    /// See the example of [`UntilBodyEnd`](crate::types::UntilBodyEnd).
     pub struct HeldBody<B> {
         #[pin]
         body: Option<B>,

@@ -23,6 +23,8 @@ pin_project! {
     ///
     /// Dropping it leaves the queue for the lock, or drops the inner call and then releases the lock in the
     /// background.
+    ///
+    /// See the example of [`LockLayer`](crate::LockLayer).
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, Request, R, U>
     where

@@ -8,15 +8,35 @@ use crate::body::{HeldBody, HoldBody};
 use crate::call::Call;
 
 /// The lock is held until the response future of the inner service is done. The default.
+///
+/// See the example of [`UntilBodyEnd`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UntilResponse;
 
 /// The lock is held until the response body has ended, too: see
 /// [`LockLayer::until_body_end`](crate::LockLayer::until_body_end).
+///
+/// ```
+/// # use lock_runtime::LockManager;
+/// # use std::time::Duration;
+/// use tower_lock::{LockLayer, ProblemJson, RequestKey, types::UntilBodyEnd};
+///
+/// # let locks = LockManager::in_memory();
+/// /// In the type of a field; without `until_body_end`, it is `UntilResponse`.
+/// struct Layers {
+///     exports: LockLayer<RequestKey, ProblemJson, UntilBodyEnd>,
+/// }
+///
+/// let export = LockLayer::from_key(locks, RequestKey::new("export").path());
+/// let layers = Layers { exports: export.until_body_end(Duration::from_secs(60)) };
+/// # drop(layers.exports);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UntilBodyEnd;
 
 /// How long a layer holds its locks: [`UntilResponse`] or [`UntilBodyEnd`]. It cannot be implemented otherwise.
+///
+/// See the example of [`UntilBodyEnd`].
 pub trait HoldUntil<S: Service<Request>, Request>: Sealed<S, Request> {}
 
 impl<U, S, Request> HoldUntil<S, Request> for U

@@ -40,6 +40,8 @@ pub struct LockLayer<K, R = ProblemJson, U = UntilResponse> {
 
 /// A closure that makes a lock's name of a request: what [`LockLayer::new`] takes. Implemented by all of them, and by
 /// nothing else.
+///
+/// See the example of [`LockLayer::new`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no closure `|request: &http::Request<_>| -> Option<impl Into<LockName>>`",
     label = "no closure over the request",

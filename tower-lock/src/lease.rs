@@ -53,6 +53,8 @@ impl<S: Sync> OptionalFromRequestParts<S> for HeldLease {
 }
 
 /// The handler asks for a lease, and runs under no lock: answered 500.
+///
+/// See the example of [`HeldLease`].
 #[derive(Clone, Copy, Debug)]
 pub struct NoLease;
 

@@ -23,6 +23,16 @@ pub struct Refusal {
 }
 
 /// The kinds of [`Refusal`], with the status that the HTTP replies give them.
+///
+/// ```
+/// use lock_runtime::test_util::error;
+/// use tower_lock::{Refusal, RefusalKind};
+///
+/// let refusal = Refusal::from(error::unavailable("order:17", "connection reset"));
+/// assert_eq!(refusal.kind(), RefusalKind::Unavailable);
+/// assert_eq!(refusal.kind().status(), 503);
+/// println!("{}", refusal.kind().detail()); // names neither the lock nor the store
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalKind {

@@ -19,6 +19,8 @@ use crate::reply::Reply;
 /// It is ready when the inner service is, and the instance that said it was ready is the one that is called. While a
 /// request waits for its lock, that instance and whatever it reserved (a concurrency permit, say) wait with it; they
 /// are given back if the request is refused or its client goes away.
+///
+/// See the example of [the crate](crate#example).
 pub struct LockService<S, K, R, U> {
     inner: S,
     plan: Plan<R>,

@@ -4,6 +4,23 @@ use crate::observe;
 use crate::values::error::LockError;
 
 /// A return type that a [`LockError`] can become. Implemented for `Result<T, E>` where `E: From<LockError>`.
+///
+/// ```
+/// use lock_runtime::{FromLockError, LockError};
+///
+/// /// What a handler answers: a status and a text.
+/// struct Answer(u16, String);
+///
+/// impl FromLockError for Answer {
+///     fn from_lock_error(error: LockError) -> Answer {
+///         let status = if error.is_retryable() { 503 } else { 500 };
+///         Answer(status, error.to_string())
+///     }
+/// }
+///
+/// let answer = Answer::from_lock_error(LockError::NotInstalled);
+/// assert_eq!(answer.0, 500);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot report that the lock was busy or lost",
     label = "this return type has no place for a `LockError`",
@@ -33,6 +50,32 @@ impl<T, E: From<LockError>> FromLockError for Result<T, E> {
 /// | `Result<(), E>` | `Ok(())` | `Err(E::from(error))` |
 /// | `Option<T>` | `None` | `None`, and an event at level ERROR |
 /// | `()` | `()` | `()`, and an event at level ERROR |
+///
+/// For a type of your own:
+///
+/// ```
+/// use lock_runtime::{LockError, Skipped};
+///
+/// #[derive(Debug, PartialEq)]
+/// enum Sync {
+///     Done(u64),
+///     DoneElsewhere,
+///     Failed(String),
+/// }
+///
+/// impl Skipped for Sync {
+///     fn skipped() -> Sync {
+///         Sync::DoneElsewhere
+///     }
+///
+///     fn failed(error: LockError) -> Sync {
+///         Sync::Failed(error.to_string())
+///     }
+/// }
+///
+/// assert_eq!(Sync::skipped(), Sync::DoneElsewhere);
+/// # let _ = (Sync::Done(1), Sync::failed(LockError::NotInstalled));
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot say that the function was skipped",
     label = "`on_busy = skip` needs another return type",

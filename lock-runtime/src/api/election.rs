@@ -220,6 +220,19 @@ fn was_long(loss: &LockError) -> bool {
 ///
 /// Its lease is renewed in the background. Check [`is_leader`](Leader::is_leader) or wait for [`lost`](Leader::lost): a
 /// leader by hand is told of a loss and not stopped. [`Election::lead`] stops its body.
+///
+/// ```
+/// # use lock_runtime::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let leader = locks.elect("scheduler").campaign().await?;
+/// assert!(leader.is_leader());
+/// println!("work, with token {:?}", leader.fencing_token());
+/// leader.resign().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "a leader that is dropped has resigned"]
 pub struct Leader {

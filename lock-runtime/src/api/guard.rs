@@ -18,6 +18,23 @@ use crate::values::fence::FencingToken;
 /// The hold is renewed in the background until the guard ends. [`release`](LockGuard::release) ends it and tells how
 /// that went; dropping the guard releases in the background. Check [`is_held`](LockGuard::is_held), wait for
 /// [`lost`](LockGuard::lost), or run the work in [`LockRequest::run`](crate::LockRequest::run), which does both.
+///
+/// ```
+/// # use lock_runtime::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let guard = locks.mutex("import").acquire().await?;
+/// for step in 0..3 {
+///     if !guard.is_held() {
+///         break;
+///     }
+///     println!("step {step}, {:?} left", guard.remaining());
+/// }
+/// guard.release().await?; // tells whether the lock was still held
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the lock is released at once when the guard is dropped, and `let _ = …` drops it: bind it to a variable, as in `let guard = …`"]
 pub struct LockGuard {
     pub(crate) handles: Handles,

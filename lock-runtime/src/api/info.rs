@@ -9,6 +9,25 @@ use crate::backend::{KnownClient, Snapshot};
 use crate::values::kind::LockMode;
 
 /// The state of a lock at the instant the store was asked. It may have changed since.
+///
+/// ```
+/// use lock_runtime::{LockManager, LockMode};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let guard = locks.mutex("report").acquire().await?;
+/// let info = locks.inspect("report").await?;
+/// assert_eq!(info.mode, Some(LockMode::Exclusive));
+/// if let Some(holder) = &info.holder {
+///     println!("{holder} holds it, {:?} left", info.ttl);
+///     assert_eq!(holder.manager_id(), locks.id());
+/// }
+/// guard.release().await?;
+/// assert!(!locks.inspect("report").await?.held);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LockInfo {
@@ -67,6 +86,8 @@ impl LockInfo {
 ///
 /// `Display` shows `orders-api@host-3 (ab12cd34…:17)`, or `ab12cd34…:17` without a record. Two of them are equal if they
 /// show the same client and number, whatever is known of the client.
+///
+/// See the example of [`LockInfo`].
 #[derive(Clone, Debug)]
 pub struct HolderInfo {
     text: String,

@@ -123,6 +123,8 @@ impl Latch {
 /// It looks for itself about once a second, and after every reconnection: no lost message makes it hang. A latch that
 /// opens and is set again in between may be missed. However many callers of one process wait, one of them asks for all.
 ///
+/// See the example of [`Latch`].
+///
 /// # Errors
 /// [`LockError::Busy`] if the latch was closed for the whole wait; while the store is away, it waits on, and says
 /// [`LockError::Unavailable`] in the end, if that was seen within the wait; [`LockError::TooManyWaiters`]; the others

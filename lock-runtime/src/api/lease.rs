@@ -150,6 +150,8 @@ impl fmt::Debug for Lease {
 }
 
 /// One lock of those that a guard holds.
+///
+/// See the example of [`MultiRequest`](crate::MultiRequest).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemberLock<'a> {
@@ -167,6 +169,23 @@ pub(crate) fn members(held: &Held) -> impl Iterator<Item = MemberLock<'_>> {
 }
 
 /// The loss of a hold, as a signal: `lost.await`, `lost.wait().await`, `lost.is_lost()`.
+///
+/// ```
+/// # use lock_runtime::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let guard = locks.mutex("import").acquire().await?;
+/// let work = async { 7 };
+/// tokio::select! {
+///     biased;
+///     reason = guard.lost() => eprintln!("stop: {reason}"),
+///     imported = work => assert_eq!(imported, 7),
+/// }
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 #[must_use = "nobody learns of the loss: await it, or ask `is_lost`"]
 pub struct Lost {

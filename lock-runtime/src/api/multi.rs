@@ -34,6 +34,21 @@ const MOST: usize = 128;
 /// A lock that is named twice is taken once, on the terms of its first request; permits of one semaphore may be named
 /// once only. One [`LockGuard`] holds all of them, with one fencing token per [member](LockGuard::members); it is lost
 /// as soon as one of them is lost.
+///
+/// ```
+/// # use lock_runtime::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let both = locks.multi([locks.mutex("account:1"), locks.mutex("account:2")]);
+/// let guard = both.acquire().await?;
+/// for member in guard.members() {
+///     println!("{} with token {:?}", member.name, member.fencing_token);
+/// }
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until it is acquired or run"]
 pub struct MultiRequest {

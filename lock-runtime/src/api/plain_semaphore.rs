@@ -24,6 +24,20 @@ use crate::values::refusal::ShutdownCause;
 /// **A crashed process's permits are gone**: nobody knows that it had them, and somebody has to
 /// [add](PlainSemaphore::add_permits) them again. A shutdown does not know of them either: it lets them be given back
 /// until it is done, and does not wait for that. For new code use [`Semaphore`], whose permits are leased.
+///
+/// ```
+/// # use lock_runtime::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let licences = locks.plain_semaphore("licences");
+/// licences.try_set_permits(5).await?;
+/// licences.permits(2).acquire().await?;
+/// assert_eq!(licences.available().await?, 3);
+/// licences.release(2).await?; // nobody else gives them back
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 #[must_use = "a semaphore by its name takes nothing: acquire some of its `permits(n)`"]
 pub struct PlainSemaphore {
@@ -109,6 +123,8 @@ impl PlainSemaphore {
 
 /// A request for permits without a holder, made by [`PlainSemaphore::permits`]. Sent by
 /// [`acquire`](PlainSemaphoreRequest::acquire) or [`try_acquire`](PlainSemaphoreRequest::try_acquire).
+///
+/// See the example of [`PlainSemaphore`].
 #[derive(Clone)]
 #[must_use = "a request does nothing until it is acquired"]
 pub struct PlainSemaphoreRequest {

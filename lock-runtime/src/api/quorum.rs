@@ -22,6 +22,16 @@ const LONGEST_LEASE: Duration = Duration::from_secs(60);
 /// One store of a quorum: a Redis server by its URL or as a `RedisServer`, or a memory store.
 ///
 /// URLs are those of [`LockManagerBuilder::connect`] for single servers, and `memory://`. `Debug` shows no password.
+///
+/// ```no_run
+/// use lock_runtime::LockManager;
+///
+/// # async fn connect() -> Result<(), lock_runtime::LockError> {
+/// let nodes = ["redis://10.0.0.1/", "redis://10.0.0.2/", "redis://10.0.0.3/"];
+/// let locks = LockManager::builder().quorum(nodes).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct QuorumNode(Place);
 

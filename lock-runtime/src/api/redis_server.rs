@@ -19,6 +19,16 @@ use crate::values::error::LockError;
 /// It follows the major version of the `redis` crate: [`lock_runtime::redis`](crate::redis) is the one that fits.
 ///
 /// `Debug` shows no password.
+///
+/// ```no_run
+/// use lock_runtime::{LockManager, RedisServer, redis};
+///
+/// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = redis::Client::open("redis://127.0.0.1/2")?;
+/// let locks = LockManager::builder().connect_redis(RedisServer::from(client)).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct RedisServer(ConnectionInfo);
 

@@ -24,6 +24,22 @@ use crate::values::options::{Overrides, check_permits, check_wait};
 /// permits of a semaphore, made by [`Semaphore::permits`](crate::Semaphore::permits), which never re-enters. Sent by
 /// [`acquire`](LockRequest::acquire), [`try_acquire`](LockRequest::try_acquire) or [`run`](LockRequest::run).
 ///
+/// ```
+/// use std::time::Duration;
+/// # use lock_runtime::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let request = locks.mutex("report").wait(Duration::from_secs(5)).lease(Duration::from_secs(20));
+///
+/// // By hand, or around a body, which is dropped if the lock is lost.
+/// request.clone().acquire().await?.release().await?;
+/// let pages = request.run(async |_lease| 12).await?;
+/// assert_eq!(pages, 12);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Re-entry
 /// A request re-enters when an *ancestor* in the same call chain holds the same lock: it was made inside
 /// [`run`](LockRequest::run), an annotated function, or [`scope`](LockGuard::scope), in the same task. A re-entry is

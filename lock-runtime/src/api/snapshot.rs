@@ -9,6 +9,27 @@ use crate::values::kind::LockKind;
 use crate::values::store::StoreKind;
 
 /// What a manager's process holds and waits for: see [`LockManager::snapshot`].
+///
+/// ```
+/// use lock_runtime::{LockKind, LockManager, StoreKind};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let guard = locks.mutex("report").acquire().await?;
+/// let seen = locks.snapshot();
+/// assert_eq!(seen.store, StoreKind::Memory);
+/// for hold in &seen.holds {
+///     assert_eq!((hold.name.as_str(), hold.kind), ("report", LockKind::Mutex));
+///     println!("held for {:?}, {:?} left", hold.held_for, hold.left);
+/// }
+/// for waited in &seen.waited_for {
+///     println!("{} callers wait for {}", waited.callers, waited.name);
+/// }
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -28,6 +49,8 @@ pub struct ManagerSnapshot {
 }
 
 /// A lock that this process holds.
+///
+/// See the example of [`ManagerSnapshot`].
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -47,6 +70,8 @@ pub struct HeldLock {
 }
 
 /// A lock that callers of this process wait for.
+///
+/// See the example of [`ManagerSnapshot`].
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -16,6 +16,21 @@ pub(crate) mod driver;
 
 pin_project! {
     /// A future that runs under a hold: see [`Lease::scope`](crate::Lease::scope).
+    ///
+    /// ```
+    /// # use lock_runtime::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock_runtime::LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// let guard = locks.mutex("report").acquire().await?;
+    /// let nested = locks.clone();
+    /// // The task counts as nested in the hold: its request for the same lock re-enters.
+    /// let task = tokio::spawn(guard.scope(async move { nested.mutex("report").run(async |_| 7).await }));
+    /// assert_eq!(task.await.unwrap()?, 7);
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct ScopeFuture<F> {
@@ -89,6 +104,18 @@ pin_project! {
     ///
     /// The loss is looked for before every poll of the body, so a process that was frozen does not go on when it
     /// wakes; the body is dropped in place before anything is returned.
+    ///
+    /// ```
+    /// # use lock_runtime::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock_runtime::LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// let guard = locks.mutex("report").acquire().await?;
+    /// let outcome = guard.protect(async { 7 }).await; // and the lock is released
+    /// assert_eq!(outcome.into_result()?, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use = "futures do nothing unless polled"]
     pub struct ProtectFuture<F: Future> {
         // Before the driver: whatever drops this drops the body first, while the lock is still held.

@@ -18,6 +18,24 @@ use crate::values::name::IntoLockName;
 /// Says what goes wrong for one manager: see [`in_memory`](super::in_memory).
 ///
 /// Clones control the same manager. The manager lives at least as long as they do.
+///
+/// ```
+/// use lock_runtime::{LockError, test_util};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// let (locks, control) = test_util::in_memory();
+/// control.go_away();
+/// let refused = locks.mutex("report").acquire().await;
+/// assert!(matches!(refused, Err(LockError::Unavailable { .. })));
+///
+/// control.come_back();
+/// let guard = locks.mutex("report").acquire().await?;
+/// control.assert_held("report").await;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct TestControl {
     locks: LockManager,

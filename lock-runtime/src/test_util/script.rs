@@ -10,6 +10,8 @@ use crate::values::error::StoreError;
 
 /// What an acquire is answered instead of being served: see
 /// [`TestControl::next_acquire`](super::TestControl::next_acquire).
+///
+/// See the example of [`test_util`](crate::test_util).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {

@@ -7,6 +7,16 @@
 /// themselves about once a second. So all clients that share locks have to use the same, or [`Both`].
 ///
 /// [`Both`]: ClusterChannels::Both
+///
+/// ```no_run
+/// use lock_runtime::{ClusterChannels, LockManager};
+///
+/// # async fn connect() -> Result<(), lock_runtime::LockError> {
+/// let builder = LockManager::builder().cluster_channels(ClusterChannels::Both);
+/// let locks = builder.connect("redis-cluster://10.0.0.1:7000").await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClusterChannels {

@@ -73,13 +73,13 @@ fn executable() -> String {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(unix)]
 fn host() -> String {
     let names = rustix::system::uname();
     names.nodename().to_string_lossy().into_owned()
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(unix))]
 fn host() -> String {
     let names = ["HOSTNAME", "COMPUTERNAME"].map(std::env::var);
     names.into_iter().flatten().next().unwrap_or_default()

@@ -144,17 +144,31 @@ impl Sub for Moment {
     }
 }
 
-#[cfg(all(not(test), target_os = "linux"))]
+#[cfg(all(
+    not(test),
+    any(target_os = "linux", target_os = "android", target_vendor = "apple")
+))]
 fn boot_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    use rustix::time::{ClockId, clock_gettime};
+    #[cfg(not(target_vendor = "apple"))]
+    const BOOT: ClockId = ClockId::Boottime;
+    /// Here this clock goes on during sleep; tokio's, `CLOCK_UPTIME_RAW`, does not.
+    #[cfg(target_vendor = "apple")]
+    const BOOT: ClockId = ClockId::Monotonic;
+
+    let time = clock_gettime(BOOT);
     Duration::new(
         u64::try_from(time.tv_sec).unwrap_or(0),
         u32::try_from(time.tv_nsec).unwrap_or(0),
     )
 }
 
-/// Elsewhere tokio's clock decides alone; on macOS it is the monotonic clock, which stops during sleep.
-#[cfg(all(not(test), not(target_os = "linux")))]
+/// Elsewhere tokio's clock decides alone. On Windows it goes on while the machine is suspended; on other systems it may
+/// stop.
+#[cfg(all(
+    not(test),
+    not(any(target_os = "linux", target_os = "android", target_vendor = "apple"))
+))]
 fn boot_time() -> Duration {
     use std::sync::LazyLock;
     static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);

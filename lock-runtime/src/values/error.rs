@@ -22,6 +22,25 @@ use std::time::Duration;
 ///
 /// `Display` is safe to print: it escapes control characters of names, and of what the store says, as `\u{1b}`. The
 /// fields hold them as they are.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_runtime::{LockError, LockManager};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let guard = locks.mutex("report").acquire().await?;
+/// match locks.mutex("report").wait(Duration::from_millis(10)).acquire().await {
+///     Ok(second) => second.release().await?,
+///     Err(LockError::Busy { waited, .. }) => println!("busy for {waited:?}"),
+///     Err(error) if error.is_retryable() => println!("later: {error}"),
+///     Err(error) => return Err(error),
+/// }
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -225,6 +244,23 @@ fn retry_hint(retry_after: Option<Duration>) -> String {
 }
 
 /// What ended a hold that was not released.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_runtime::{LockError, LockManager, LostReason};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let import = locks.mutex("import").max_hold(Duration::from_secs(60)).run(async |_| 7);
+/// match import.await {
+///     Ok(imported) => assert_eq!(imported, 7),
+///     Err(LockError::Lost { reason: LostReason::MaxHold, .. }) => eprintln!("it took over a minute"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
@@ -253,6 +289,18 @@ impl fmt::Display for LostReason {
 }
 
 /// What the store, or the connection to it, said. Holds no password and no holder id.
+///
+/// ```no_run
+/// use lock_runtime::{LockError, LockManager};
+///
+/// # async fn connect() {
+/// match LockManager::connect("redis://127.0.0.1/").await {
+///     Ok(locks) => println!("connected as {}", locks.id()),
+///     Err(LockError::Unavailable { source, .. }) => eprintln!("is the server up? {source}"),
+///     Err(error) => eprintln!("{error}"),
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct StoreError {
     message: Arc<str>,

@@ -68,6 +68,8 @@ impl fmt::Debug for Login {
 
 /// The answer of [`Credentials`], which may take its time. The error's text is shown in errors and in the log: it must
 /// hold no secret.
+///
+/// See the example of [`Credentials`].
 pub type LoginFuture<'a> =
     Pin<Box<dyn Future<Output = Result<Login, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
 
@@ -75,6 +77,31 @@ pub type LoginFuture<'a> =
 /// [`LockManagerBuilder::credentials`](crate::LockManagerBuilder::credentials).
 ///
 /// Closures that return a future are credentials: `|| async { Ok::<_, std::io::Error>(Login::password("…")) }`.
+///
+/// A type of your own:
+///
+/// ```no_run
+/// use std::{fs, path::PathBuf};
+/// use lock_runtime::{Credentials, LockManager, Login, LoginFuture};
+///
+/// /// A password in a file that something else replaces.
+/// struct PasswordFile(PathBuf);
+///
+/// impl Credentials for PasswordFile {
+///     fn login(&self) -> LoginFuture<'_> {
+///         Box::pin(async {
+///             let password = fs::read_to_string(&self.0)?;
+///             Ok(Login::new("locks", password.trim_end()))
+///         })
+///     }
+/// }
+///
+/// # async fn connect() -> Result<(), lock_runtime::LockError> {
+/// let builder = LockManager::builder().credentials(PasswordFile("/run/secrets/redis".into()));
+/// let locks = builder.connect("redis://10.0.0.1/").await?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait Credentials: Send + Sync + 'static {
     /// The login for a connection that is about to be opened, or one that is open and whose login expires.
     ///

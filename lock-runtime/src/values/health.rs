@@ -8,6 +8,21 @@ use crate::values::store::StoreKind;
 const MOST_NODES: usize = 32;
 
 /// Whether locks can be had: see [`LockManager::health`](crate::LockManager::health).
+///
+/// ```
+/// use lock_runtime::{HealthState, LockManager};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let health = locks.health().await;
+/// for node in health.nodes.iter().filter(|node| !node.is_ok()) {
+///     eprintln!("{} since {:?}: {:?}", node.node, node.since, node.error);
+/// }
+/// assert_eq!(health.state, HealthState::Ok);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -27,6 +42,8 @@ pub struct Health {
 }
 
 /// Which locks can be had.
+///
+/// See the example of [`Health`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -41,6 +58,8 @@ pub enum HealthState {
 }
 
 /// One server of a store.
+///
+/// See the example of [`Health`].
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -4,6 +4,8 @@
 use std::fmt;
 
 /// How a lock was held, as [`LockInfo`](crate::LockInfo) tells it.
+///
+/// See the example of [`LockInfo`](crate::LockInfo).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockMode {
@@ -36,6 +38,8 @@ impl fmt::Display for LockMode {
 }
 
 /// The kind of a lock, as [`ManagerSnapshot`](crate::ManagerSnapshot) tells it.
+///
+/// See the example of [`ManagerSnapshot`](crate::ManagerSnapshot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "serde",

@@ -141,6 +141,26 @@ impl From<&LockName> for LockName {
 
 /// What can name a lock: everything that is `Into<LockName>`, so strings, a [`LockName`], and types of your own for which
 /// you implement `From<YourType> for LockName`.
+///
+/// ```
+/// use lock_runtime::{LockManager, LockName};
+///
+/// struct OrderId(u64);
+///
+/// impl From<OrderId> for LockName {
+///     fn from(id: OrderId) -> LockName {
+///         LockName::from("order:").with(&id.0)
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let guard = locks.mutex(OrderId(17)).acquire().await?;
+/// assert_eq!(guard.name(), "order:17");
+/// # Ok(())
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the name of a lock",
     label = "expected a string or a `LockName`",
@@ -160,6 +180,25 @@ impl<T: Into<LockName>> IntoLockName for T {
 }
 
 /// A value that can stand in a key template. Implemented for everything that is [`Display`](fmt::Display).
+///
+/// For a type without `Display`:
+///
+/// ```
+/// use std::fmt;
+/// use lock_runtime::{KeyPart, LockName};
+///
+/// struct Region { country: &'static str, city: &'static str }
+///
+/// impl KeyPart for Region {
+///     fn key_part(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+///         write!(out, "{}/{}", self.country, self.city)
+///     }
+/// }
+///
+/// let region = Region { country: "is", city: "höfn" };
+/// let name = LockName::from("stock:").with(&region);
+/// assert_eq!(name.as_str(), "stock:is%2Fh%C3%B6fn");
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a lock key",
     label = "this value has no `Display`",

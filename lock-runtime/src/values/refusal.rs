@@ -4,6 +4,23 @@ use std::fmt;
 
 /// Which of a manager's caps on waiters was reached: see
 /// [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters).
+///
+/// ```
+/// use lock_runtime::{LockError, LockManager, WaiterCap};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// match locks.mutex("report").acquire().await {
+///     Ok(guard) => guard.release().await?,
+///     Err(LockError::TooManyWaiters { cap: WaiterCap::PerKey, limit, .. }) => {
+///         println!("{limit} wait for this report already")
+///     }
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaiterCap {
@@ -23,6 +40,22 @@ impl fmt::Display for WaiterCap {
 }
 
 /// Why a manager serves nobody any more: see [`LockError::ShuttingDown`](crate::LockError::ShuttingDown).
+///
+/// ```
+/// use lock_runtime::{LockError, LockManager, ShutdownCause};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::in_memory();
+/// locks.shutdown().await;
+/// let refused = locks.mutex("report").acquire().await;
+/// assert!(matches!(
+///     refused,
+///     Err(LockError::ShuttingDown { why: ShutdownCause::Shutdown, .. })
+/// ));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ShutdownCause {

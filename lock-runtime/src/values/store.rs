@@ -3,6 +3,8 @@
 use std::fmt;
 
 /// Which store a manager keeps its locks in, as [`ManagerSnapshot`](crate::ManagerSnapshot) tells it.
+///
+/// See the example of [`ManagerSnapshot`](crate::ManagerSnapshot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",

@@ -11,11 +11,15 @@ use lock_runtime::LockName;
 use crate::key::LockKey;
 
 /// What an asynchronous key returns: `Box::pin(async move { … })`.
+///
+/// See the example of [`LockLayer::from_async_key`](crate::LockLayer::from_async_key).
 pub type KeyFuture<'a> = Pin<Box<dyn Future<Output = Option<LockName>> + Send + 'a>>;
 
 /// What finds the key of a request in a [`LockLayer`](crate::LockLayer): every [`LockKey`], the asynchronous keys of
 /// [`LockLayer::from_async_key`](crate::LockLayer::from_async_key), and either with a cap per client. It cannot be
 /// implemented otherwise.
+///
+/// See the example of [`LockLayer`](crate::LockLayer).
 pub trait FindKey<Request>: Sealed<Request> {}
 
 impl<K, Request> FindKey<Request> for K where K: Sealed<Request> {}
@@ -120,6 +124,8 @@ where
 }
 
 /// A key that is found asynchronously: see [`LockLayer::from_async_key`](crate::LockLayer::from_async_key).
+///
+/// See the example of [`LockLayer::from_async_key`](crate::LockLayer::from_async_key).
 pub struct AsyncKey<F> {
     find: F,
 }
@@ -155,6 +161,8 @@ impl<F> fmt::Debug for AsyncKey<F> {
 
 /// A key with a cap per client: see
 /// [`LockLayer::max_waiters_per_client`](crate::LockLayer::max_waiters_per_client).
+///
+/// See the example of [`LockLayer::max_waiters_per_client`](crate::LockLayer::max_waiters_per_client).
 #[derive(Debug)]
 pub struct PerClient<K, C> {
     key: Arc<K>,
@@ -185,6 +193,8 @@ where
 }
 
 /// A key whose lock is taken as the method asks for: see [`LockLayer::read_write`](crate::LockLayer::read_write).
+///
+/// See the example of [`LockLayer::read_write`](crate::LockLayer::read_write).
 #[derive(Debug)]
 pub struct ReadWrite<K> {
     key: Arc<K>,

@@ -3,6 +3,16 @@
 use http::{Extensions, HeaderMap, Method, Request, Uri};
 
 /// A request without its body.
+///
+/// ```
+/// use http::Request;
+/// use tower_lock::{Head, LockKey, RequestKey};
+///
+/// let tenant = |head: Head<'_>| Some(head.uri().host()?.split('.').next()?.to_owned());
+/// let key = RequestKey::new("tenant").value(tenant);
+/// let request = Request::get("http://blue.example.org/orders").body(()).unwrap();
+/// assert_eq!(key.lock_name(&request).unwrap().as_str(), "tenant:blue");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     method: &'a Method,

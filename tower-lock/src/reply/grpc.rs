@@ -20,6 +20,16 @@ use crate::reply::Reply;
 ///
 /// Where a retry can help, `grpc-retry-pushback-ms` says when, as `Retry-After` does for HTTP. Clients that retry by
 /// their service config obey it. A client-side deadline bounds the whole call, waiting for the lock included.
+///
+/// ```
+/// # use lock_runtime::LockManager;
+/// use tower_lock::{GrpcStatus, LockLayer, RequestKey};
+///
+/// # let locks = LockManager::in_memory();
+/// let account = RequestKey::new("transfer").header("x-account");
+/// let layer = LockLayer::from_key(locks, account).reply(GrpcStatus);
+/// # drop(layer);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GrpcStatus;
 

@@ -10,6 +10,8 @@ use crate::reply::Reply;
 
 /// Refuses with the kind's status, `Retry-After`, and a problem document (RFC 9457) that names neither the lock nor
 /// what went wrong inside.
+///
+/// See the example of [`Reply`](crate::Reply).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemJson;
 
@@ -29,6 +31,8 @@ where
 }
 
 /// Refuses with the kind's status and `Retry-After`, and no body.
+///
+/// See the example of [`Reply`](crate::Reply).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EmptyBody;
 

@@ -25,6 +25,23 @@ use crate::refusal::Refusal;
 /// | [`EmptyBody`] | the same status and `Retry-After`, no body | response body is `Default` |
 /// | [`GrpcStatus`] | a gRPC status in the headers of an empty response, as tonic answers | response body is `Default`, such as tonic's or axum's |
 /// | [`AsError`] | the refusal as the service's error | error is `From<Refusal>`, such as `tower::BoxError` |
+///
+/// ```
+/// use http::{Request, Response};
+/// use lock_runtime::test_util::error;
+/// use tower_lock::{EmptyBody, ProblemJson, Refusal, Reply};
+///
+/// let refusal = || Refusal::from(error::unavailable("order:17", "connection reset"));
+/// let answer: Result<Response<String>, std::io::Error> = ProblemJson.reply(refusal());
+/// assert!(answer?.body().contains("temporarily unavailable"));
+/// let answer: Result<Response<String>, std::io::Error> = EmptyBody.reply(refusal());
+/// assert_eq!(answer?.status(), 503);
+///
+/// // A closure is a reply, too: `LockLayer::reply` takes either.
+/// let teapot = |_: Refusal| Ok::<_, std::io::Error>(Response::builder().status(418).body(()).unwrap());
+/// assert_eq!(teapot.reply(refusal())?.status(), 418);
+/// # Ok::<_, std::io::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot answer with `{Response}`",
     label = "this service's refusals need another reply",

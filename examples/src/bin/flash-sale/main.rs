@@ -1,6 +1,6 @@
 //! A flash sale over HTTP, without a lock and with one.
 //!
-//! `cargo run --release -p examples --bin flash-sale`; `--help` tells the rest. Read `sale.rs` first: it is the service, and the
+//! `cargo run -p examples --bin flash-sale`; `--help` tells the rest. Read `sale.rs` first: it is the service, and the
 //! lock is one attribute there.
 //!
 //! | file | what is in it |

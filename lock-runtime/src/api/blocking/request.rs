@@ -12,9 +12,13 @@ use crate::protect::driver::late_loss;
 use crate::values::error::LockError;
 
 /// A request for one lock, or for permits of a semaphore.
+///
+/// See the example of [`Request`].
 pub type LockRequest = Request<crate::LockRequest>;
 
 /// A request for several locks as one.
+///
+/// See the example of [`Request`].
 pub type MultiRequest = Request<crate::MultiRequest>;
 
 /// A [`LockRequest`](crate::LockRequest) or a [`MultiRequest`](crate::MultiRequest) that blocks the calling thread. Made by
