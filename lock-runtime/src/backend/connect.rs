@@ -52,12 +52,21 @@ impl Location {
         match url.strip_prefix("memory://") {
             Some("") => Ok(Location::Memory(MemoryStore::new())),
             Some(name) => Ok(Location::Memory(MemoryStore::named(name))),
-            #[cfg(feature = "postgres")]
-            None if postgres::Target::is_named_by(url) => {
-                Ok(Location::Postgres(Box::new(postgres::Target::parse(url)?)))
-            }
+            None if is_of_postgres(url) => Location::of_postgres(url),
             None => Location::of_server(url),
         }
+    }
+
+    #[cfg(feature = "postgres")]
+    fn of_postgres(url: &str) -> Result<Location, LockError> {
+        Ok(Location::Postgres(Box::new(postgres::Target::parse(url)?)))
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    fn of_postgres(_: &str) -> Result<Location, LockError> {
+        Err(config(
+            "`postgres://` needs the cargo feature `postgres` of `lock-runtime`",
+        ))
     }
 
     #[cfg(feature = "redis")]
@@ -195,6 +204,13 @@ impl Location {
             }
         }
     }
+}
+
+/// Whether the URL is one of PostgreSQL.
+fn is_of_postgres(url: &str) -> bool {
+    url.split_once("://").is_some_and(|(scheme, _)| {
+        ["postgres", "postgresql"].contains(&&*scheme.to_ascii_lowercase())
+    })
 }
 
 /// Says so if it was a paused clock, and no silent server, that ended the wait for an answer.

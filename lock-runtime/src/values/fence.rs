@@ -183,7 +183,7 @@ impl FromStr for FencingToken {
 
 /// Something that is no [`FencingToken`]: a number below 0 or from 2^53 on, or text that is not one in decimal digits.
 ///
-/// The same input is refused again: a retry does not help.
+/// The same input is refused again: a retry does not help. See the example of [`FencingToken`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is no fencing token: tokens go from 0 to 9007199254740991 (2^53 - 1)")]
 pub struct FencingTokenError(NoToken);

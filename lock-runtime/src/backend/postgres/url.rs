@@ -77,16 +77,15 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Whether the URL is one of PostgreSQL.
-    pub(crate) fn is_named_by(url: &str) -> bool {
-        url.split_once("://").is_some_and(|(scheme, _)| {
-            scheme.eq_ignore_ascii_case("postgres") || scheme.eq_ignore_ascii_case("postgresql")
-        })
-    }
-
     /// Reads a URL. The errors never repeat it: it may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        // A password may hold a `?` as it is.
+        let login = url.rfind('@').map_or(0, |at| at + 1);
+        let query = url[login..].find('?').map(|mark| login + mark);
+        let (place, query) = match query {
+            Some(mark) => (&url[..mark], &url[mark + 1..]),
+            None => (url, ""),
+        };
         let (mut table, mut pool, mut notify) = (Table::default(), POOL, true);
         let mut others = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -246,6 +245,8 @@ mod tests {
         assert_eq!(target.table.channel(), "locks");
         assert_eq!((target.pool, target.notify), (3, false));
         assert!(!format!("{target:?}").contains("hunter2"));
+        let odd = Target::parse("postgres://u:hunter2?x@h/db?lock_pool=3").unwrap();
+        assert_eq!((odd.shown(), odd.pool), ("h:5432/db", 3));
         let plain = Target::parse("postgresql://localhost/").unwrap();
         assert_eq!(plain.table, Table::default());
         assert_eq!((plain.pool, plain.notify), (POOL, true));
@@ -262,7 +263,6 @@ mod tests {
             ("postgres://u:hunter2@h/db?look_table=a", "`look_table`"),
             ("postgres://u:hunter2@h/db?sslmode=require", "TLS"),
             ("postgres://u:hunter2@h:port/db", "percent-encoded"),
-            ("postgres://u:hunter2?x@h/db", "percent-encoded"),
             ("postgres:///db", "no host"),
         ] {
             let error = Target::parse(url).map(|target| target.shown).unwrap_err();
