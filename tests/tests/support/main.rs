@@ -1,6 +1,7 @@
 //! The support library itself, and documents against what they speak of.
 
 mod cluster;
+mod dashboard;
 mod documents;
 mod proxy;
 mod server;
