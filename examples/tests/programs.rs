@@ -193,53 +193,6 @@ fn calls_of_an_api_are_three_at_a_time_on_redis_which_keeps_only_their_number() 
     assert_eq!(left, ["lock:weather-api"]);
 }
 
-const OBSERVABILITY: &str = env!("CARGO_BIN_EXE_observability");
-
-/// The fields of a printed span: `parent > id name 0.3 ms  key=value …`.
-fn field<'a>(span: &'a str, key: &str) -> &'a str {
-    let mut fields = span.split_whitespace();
-    let found = fields.find_map(|field| field.strip_prefix(key)?.strip_prefix('='));
-    found.unwrap_or_else(|| panic!("no {key} in {span}"))
-}
-
-#[test]
-fn a_trace_shows_the_wait_and_the_hold_of_a_lock_as_spans_of_their_own() {
-    let text = proof(OBSERVABILITY, "", &["two acquired locks are counted"]);
-    for customer in ["ada", "bob"] {
-        let spans = |name: &str| -> Vec<&str> {
-            let is_of = |line: &&str| line.split_whitespace().nth(3) == Some(name);
-            text.lines().filter(is_of).collect()
-        };
-        let requests = spans("request");
-        let request = requests
-            .iter()
-            .find(|span| field(span, "customer") == customer)
-            .unwrap_or_else(|| panic!("no request of {customer} in\n{text}"));
-        let id = request.split_whitespace().nth(2).unwrap();
-        for (name, outcome) in [("lock.wait", "acquired"), ("lock.hold", "released")] {
-            let ours: Vec<&str> = spans(name)
-                .into_iter()
-                .filter(|span| span.trim_start().starts_with(id))
-                .collect();
-            let [span] = ours[..] else {
-                panic!("not one {name} of {customer} in\n{text}");
-            };
-            for (key, value) in [
-                ("lock", "order:7"),
-                ("template", "order:{id}"),
-                ("kind", "mutex"),
-                ("store", "memory"),
-                ("outcome", outcome),
-            ] {
-                assert_eq!(field(span, key), value, "{span}");
-            }
-            if name == "lock.hold" {
-                assert!(field(span, "token").parse::<u64>().unwrap() > 0);
-            }
-        }
-    }
-}
-
 #[test]
 fn a_store_that_is_away_is_one_line_and_exit_code_2() {
     for program in [
@@ -249,7 +202,6 @@ fn a_store_that_is_away_is_one_line_and_exit_code_2() {
         FENCED_WRITES,
         GRPC_TRANSFER,
         LEADER,
-        OBSERVABILITY,
         READ_WRITE,
         SEMAPHORE,
     ] {
