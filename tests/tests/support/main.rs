@@ -3,6 +3,7 @@
 mod cluster;
 mod dashboard;
 mod documents;
+mod pasted;
 mod proxy;
 mod server;
 mod shared;
