@@ -206,6 +206,41 @@ fn one_replica_after_the_other_leads_on_redis_and_leaves_no_lock_there() {
     assert_eq!(left, Vec::<String>::new());
 }
 
+const READ_WRITE: &str = env!("CARGO_BIN_EXE_read-write");
+const READ_WRITE_FACTS: &[&str] = &[
+    "all of them read version 1, at the same time",
+    "ten read version 2 while the first one checks it; none saw half of it",
+    "nobody wrote before it was checked; then the second one did",
+];
+
+#[test]
+fn a_writer_that_becomes_a_reader_lets_readers_in_and_writers_not() {
+    proof(READ_WRITE, "", READ_WRITE_FACTS);
+}
+
+#[test]
+fn readers_and_writers_of_a_configuration_take_turns_on_redis_and_leave_no_lock_there() {
+    let (_, left) = left_on_redis(READ_WRITE, READ_WRITE_FACTS);
+    assert_eq!(left, Vec::<String>::new());
+}
+
+const SEMAPHORE: &str = env!("CARGO_BIN_EXE_semaphore");
+const SEMAPHORE_FACTS: &[&str] = &[
+    "3 connections at a time, never more",
+    "every permit came back",
+];
+
+#[test]
+fn calls_of_an_api_are_three_at_a_time() {
+    proof(SEMAPHORE, "", SEMAPHORE_FACTS);
+}
+
+#[test]
+fn calls_of_an_api_are_three_at_a_time_on_redis_which_keeps_only_their_number() {
+    let (_, left) = left_on_redis(SEMAPHORE, SEMAPHORE_FACTS);
+    assert_eq!(left, ["lock:weather-api"]);
+}
+
 #[test]
 fn a_store_that_is_away_is_one_line_and_exit_code_2() {
     for program in [
@@ -215,6 +250,8 @@ fn a_store_that_is_away_is_one_line_and_exit_code_2() {
         FENCED_WRITES,
         GRPC_TRANSFER,
         LEADER,
+        READ_WRITE,
+        SEMAPHORE,
     ] {
         let output = run(program, "redis://127.0.0.1:1/");
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -3,17 +3,18 @@
 //! In reading order:
 //!
 //! 1. [The guide](guide): how to use the library by hand, by attribute and as a Tower layer.
-//! 2. [What is guaranteed, what is not, and what to do about it](guarantees).
-//! 3. [Fencing](fencing): how a database refuses late writes; recipes for PostgreSQL, SQLite, MySQL, Redis and S3.
-//! 4. [Running on Redis](redis): settings, rights, TLS, Sentinel, Cluster, replicas.
-//! 5. [Running on PostgreSQL](postgres): the table, URLs, rights, poolers, failover, what it costs the database.
-//! 6. [Redisson's locks on the wire](redisson_compatibility): the format, for clients in other languages.
-//! 7. [Metrics and traces](metrics): what is counted, by which labels, which spans there are, and what to watch.
-//! 8. [Testing](testing): a store that a test controls, paused clocks, loss, outage; without a server and with one.
-//! 9. [Which lock?](comparison): other locks, and when not to use this library.
-//! 10. [Speed](speed): where the library is fast, and where it is slow.
-//! 11. [What was measured](measured): locks under torture, many holds, busy cores.
-//! 12. [Threat model](threat_model): who can do what, and what holds against them.
+//! 2. [Tutorial](tutorial): a service with nine routes, step by step, with its tests.
+//! 3. [What is guaranteed, what is not, and what to do about it](guarantees).
+//! 4. [Fencing](fencing): how a database refuses late writes; recipes for PostgreSQL, SQLite, MySQL, Redis and S3.
+//! 5. [Running on Redis](redis): settings, rights, TLS, Sentinel, Cluster, replicas.
+//! 6. [Running on PostgreSQL](postgres): the table, URLs, rights, poolers, failover, what it costs the database.
+//! 7. [Redisson's locks on the wire](redisson_compatibility): the format, for clients in other languages.
+//! 8. [Metrics and traces](metrics): what is counted, by which labels, which spans there are, and what to watch.
+//! 9. [Testing](testing): a store that a test controls, paused clocks, loss, outage; without a server and with one.
+//! 10. [Which lock?](comparison): other locks, and when not to use this library.
+//! 11. [Speed](speed): where the library is fast, and where it is slow.
+//! 12. [What was measured](measured): locks under torture, many holds, busy cores.
+//! 13. [Threat model](threat_model): who can do what, and what holds against them.
 //!
 //! # In the repository
 //!
@@ -34,6 +35,8 @@ macro_rules! links {
 [README.md]: crate::_documentation#in-the-repository
 [DESIGN.md#what-does-a-cycle-cost]: crate::_documentation#in-the-repository
 [benchmarks.md]: crate::_documentation#in-the-repository
+[dashboard]: crate::_documentation#in-the-repository
+[observability]: crate::_documentation#in-the-repository
 [cron-once]: crate::_documentation#in-the-repository
 [axum-orders]: crate::_documentation#in-the-repository
 [examples]: crate::_documentation#in-the-repository
@@ -42,6 +45,7 @@ macro_rules! links {
 [fuzz]: crate::_documentation#in-the-repository
 [postgres-fencing]: crate::_documentation#in-the-repository
 [tests]: crate::_documentation#in-the-repository
+[tutorial-program]: crate::_documentation#in-the-repository
 [tower-lock]: crate::_documentation#in-the-repository
 
 [comparison.md]: crate::_documentation::comparison
@@ -54,6 +58,7 @@ macro_rules! links {
 [guarantees.md#sentinel]: crate::_documentation::guarantees#sentinel
 [guarantees.md#several-locks]: crate::_documentation::guarantees#several-locks
 [guarantees.md#when-no-failover-makes-two-holders]: crate::_documentation::guarantees#when-no-failover-makes-two-holders
+[guide.md#what-looks-locked-and-is-not]: crate::_documentation::guide#what-looks-locked-and-is-not
 [LostReason]: crate::LostReason
 [health]: crate::LockManager::health
 [measured.md]: crate::_documentation::measured
@@ -71,6 +76,7 @@ macro_rules! links {
 [speed.md]: crate::_documentation::speed
 [testing.md]: crate::_documentation::testing
 [threat-model.md]: crate::_documentation::threat_model
+[tutorial.md]: crate::_documentation::tutorial
 
 [FencingToken]: crate::FencingToken
 [Leader]: crate::Leader
@@ -117,6 +123,10 @@ macro_rules! links {
 #[doc = include_str!("../docs/guide.md")]
 #[cfg(any(not(doctest), feature = "macros"))] // Its examples use the attribute.
 pub mod guide {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/tutorial.md")]
+pub mod tutorial {}
 
 #[doc = links!()]
 #[doc = include_str!("../docs/guarantees.md")]

@@ -1,7 +1,9 @@
 //! The support library itself, and documents against what they speak of.
 
 mod cluster;
+mod dashboard;
 mod documents;
+mod pasted;
 mod proxy;
 mod server;
 mod shared;

@@ -111,11 +111,20 @@ pub(crate) fn verdict(plan: &Plan, unlocked: &Figures, locked: &Figures) -> (Str
     let kept = problem.is_none();
     text += &problem.unwrap_or_else(|| {
         format!(
-            "With the lock, {sold} of {} were sold, to {sold} users.",
-            locked.stock
+            "With the lock, {sold} of {} were sold, to {sold} users.\n{}",
+            locked.stock,
+            price(unlocked, locked),
         )
     });
     (text, kept)
+}
+
+fn price(unlocked: &Figures, locked: &Figures) -> String {
+    format!(
+        "Its price: {:.0} requests/s instead of {:.0}, because requests for one coupon take turns.",
+        locked.answers.requests_per_second(),
+        unlocked.answers.requests_per_second(),
+    )
 }
 
 #[cfg(test)]
@@ -147,6 +156,7 @@ mod tests {
         let (text, kept) = verdict(&plan(), &figures(5, 4, 5, None), &figures(2, 2, 2, None));
         assert!(kept, "{text}");
         assert!(!text.contains("luck"), "{text}");
+        assert!(text.contains("\nIts price: "), "{text}");
     }
 
     #[test]

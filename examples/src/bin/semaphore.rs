@@ -1,0 +1,78 @@
+//! An API that allows its customer three calls at a time, however many processes that customer runs.
+//!
+//! `cargo run --bin semaphore`, or with `LOCK_URL=redis://127.0.0.1/` in front to count in Redis.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use examples::{Failure, Store, prove};
+use lock_runtime::{LockError, LockManager, distributed_lock};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// What the API allows.
+const AT_ONCE: u64 = 3;
+
+/// By attribute: the first call of all sets the semaphore up.
+#[distributed_lock(key = "weather-api", mode = semaphore(AT_ONCE), wait = "10s", manager = locks)]
+async fn forecast(locks: &LockManager) -> Result<(), LockError> {
+    API.serve(1).await;
+    Ok(())
+}
+
+/// By hand: a batch opens two connections, so it takes two permits, both or none.
+async fn batch(locks: &LockManager) -> Result<(), LockError> {
+    let api = locks.semaphore("weather-api");
+    api.try_set_permits(AT_ONCE).await?;
+    let two = api.permits(2).wait(Duration::from_secs(10));
+    two.run(async |_| API.serve(2).await).await
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    examples::run("semaphore", show).await
+}
+
+async fn show(locks: &LockManager) -> Result<(), Failure> {
+    println!("\nTwo processes make 20 calls and 4 batches, all at the same time.");
+    let mut calls = JoinSet::new();
+    for _process in 0..2 {
+        let locks = Store::from_env().connect().await?;
+        for _ in 0..10 {
+            let locks = locks.clone();
+            calls.spawn(async move { forecast(&locks).await });
+        }
+        for _ in 0..2 {
+            let locks = locks.clone();
+            calls.spawn(async move { batch(&locks).await });
+        }
+    }
+    while let Some(done) = calls.join_next().await {
+        done??;
+    }
+    let most = API.most.load(Ordering::SeqCst);
+    prove(most == AT_ONCE, "3 connections at a time, never more")?;
+    let free = locks.semaphore("weather-api").available().await?;
+    prove(free == 3, "every permit came back")
+}
+
+/// Stands in for the API: counts the connections that are open.
+struct Api {
+    open: AtomicU64,
+    most: AtomicU64,
+}
+
+static API: Api = Api {
+    open: AtomicU64::new(0),
+    most: AtomicU64::new(0),
+};
+
+impl Api {
+    async fn serve(&self, connections: u64) {
+        let open = self.open.fetch_add(connections, Ordering::SeqCst) + connections;
+        self.most.fetch_max(open, Ordering::SeqCst);
+        sleep(Duration::from_millis(20)).await;
+        self.open.fetch_sub(connections, Ordering::SeqCst);
+    }
+}
