@@ -218,9 +218,12 @@ async fn a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone() {
         .acquire()
         .await
         .unwrap();
-    let blockers: Vec<_> = (0..12)
-        .map(|n| Blocker::of(&table, &format!("lock:blocked-{n}")))
-        .collect();
+    // Renewed in one batch with the other one.
+    let locked = locks.mutex("locked").lease(1_500 * MS);
+    let locked = locked.acquire().await.unwrap();
+    let mut blockers = vec![Blocker::of(&table, "lock:locked")];
+    let others = (0..12).map(|n| Blocker::of(&table, &format!("lock:blocked-{n}")));
+    blockers.extend(others);
     let began = Instant::now();
     let mut asking = tokio::task::JoinSet::new();
     for n in 0..12 {
@@ -232,10 +235,12 @@ async fn a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone() {
         );
     }
     // Releases and renewals have connections that acquires cannot take.
-    while began.elapsed() < 1_500 * MS {
+    while began.elapsed() < 3_000 * MS {
         assert!(guard.is_held());
         tokio::time::sleep(50 * MS).await;
     }
+    assert_eq!(locked.lost().wait().await, LostReason::Expired);
+    drop(locked);
     let (released, after) = took(guard.release()).await;
     released.unwrap();
     assert!(after < CALL, "{after:?}");
@@ -252,6 +257,28 @@ async fn a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone() {
     blockers.into_iter().for_each(Blocker::commit);
     for n in 0..12 {
         free_within(&other, &format!("blocked-{n}"), LONG).await;
+    }
+    end(table, locks, other).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fair_request_that_was_given_up_behind_a_locked_row_takes_no_lock_and_no_place() {
+    let (table, _pipe, locks, other) = scene().await;
+    locks
+        .fair("k")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    for _ in 0..3 {
+        let blocker = Blocker::of(&table, "lock:k");
+        let refused = locks.fair("k").wait(700 * MS).acquire().await;
+        assert!(refused.is_err(), "{refused:?}");
+        blocker.commit();
+        let next = other.fair("k").wait(4_000 * MS).acquire().await.unwrap();
+        next.release().await.unwrap();
     }
     end(table, locks, other).await;
 }

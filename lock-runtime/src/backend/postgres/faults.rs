@@ -1,6 +1,6 @@
 //! What an error of PostgreSQL says about the outcome of a statement.
 
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::{Error, Row};
 
 use crate::backend::Fault;
@@ -11,7 +11,9 @@ use crate::values::error::StoreError;
 /// An error that the server reports has undone the statement. Without a report, it may have been committed.
 pub(super) fn of_statement(error: &Error) -> Fault {
     match error.as_db_error() {
-        Some(error) => of_report(error),
+        // The connection or the server ended: perhaps after the commit.
+        Some(report) if is_uncertain(report) => Fault::Unknown(StoreError::new(said(report))),
+        Some(report) => of_report(report),
         None => Fault::Unknown(StoreError::new(cause(error))),
     }
 }
@@ -32,6 +34,15 @@ pub(super) fn ends_the_connection(error: &Error) -> bool {
     let class = error.code().code().get(..2).unwrap_or_default();
     matches!(class, "08" | "57" | "XX") && *error.code() != SqlState::QUERY_CANCELED
         || *error.code() == SqlState::READ_ONLY_SQL_TRANSACTION
+}
+
+fn is_uncertain(report: &DbError) -> bool {
+    let ends = matches!(
+        report.parsed_severity(),
+        None | Some(Severity::Fatal | Severity::Panic)
+    );
+    let code = report.code();
+    ends || code.code().starts_with("08") || *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN
 }
 
 fn of_report(error: &DbError) -> Fault {

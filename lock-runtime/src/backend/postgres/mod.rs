@@ -25,7 +25,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
 use self::listen::{Hearing, Listener, Subscriber, Topics, own_topic, topic};
@@ -52,6 +52,9 @@ use crate::values::ttl::Ttl;
 /// Renewals have connections of their own: nothing else may keep them waiting.
 const RENEWALS: usize = 2;
 
+/// How many connections compensations may have at a time.
+const UNDOING: usize = 1;
+
 /// Locks in one table of a PostgreSQL database.
 pub(crate) struct PostgresBackend {
     inner: Arc<Inner>,
@@ -72,6 +75,8 @@ struct Inner {
     standing: Standing,
     /// Compensations under way.
     pending: Arc<Count>,
+    /// One for each compensation that may have a connection.
+    undoing: Semaphore,
     /// The subscriber ends when it becomes true or is gone.
     closed: watch::Sender<bool>,
 }
@@ -129,6 +134,7 @@ impl PostgresBackend {
             hearing,
             standing: Standing::default(),
             pending: Arc::default(),
+            undoing: Semaphore::new(UNDOING),
             closed,
         };
         Ok(Arc::new(PostgresBackend {

@@ -95,7 +95,7 @@ impl Pool {
             timeout,
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(size)),
-            acquires: Arc::new(Semaphore::new((size - size / 4).max(1))),
+            acquires: Arc::new(Semaphore::new(size - (size / 4).max(1))),
             outage: Mutex::new(Outage::new("the connection to the lock store is")),
             reached: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -169,6 +169,8 @@ impl Pool {
     /// Ends all connections. Statements that are under way still have theirs.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
+        self.places.close();
+        self.acquires.close();
         self.idle().clear();
     }
 
@@ -316,23 +318,21 @@ impl Lent {
 }
 
 impl Drop for Lent {
-    /// A statement that nobody waits for any more is cancelled. Until it has ended, the connection cannot be lent.
+    /// A statement that nobody waits for any more is cancelled. Until it has ended, it counts as a connection. The
+    /// connection is not used again: the cancellation may arrive late, and would end the next statement.
     fn drop(&mut self) {
         let Some(client) = self.client.take() else {
             return;
         };
-        let (pool, places) = (self.pool.clone(), self.places.take());
+        let places = self.places.take();
         self.pool.handle.spawn(async move {
             let _places = places;
             let ended = async {
                 // It may have ended meanwhile, or not have begun: both is fine.
                 let _ = client.cancel_token().cancel_query(NoTls).await;
-                client.simple_query("").await.is_ok()
+                let _ = client.simple_query("").await;
             };
-            let ended = tokio::time::timeout(LONGEST_RETIREMENT, ended).await;
-            if matches!(ended, Ok(true)) && !pool.closed.load(Ordering::SeqCst) {
-                pool.idle().push(client);
-            }
+            let _ = tokio::time::timeout(LONGEST_RETIREMENT, ended).await;
         });
     }
 }

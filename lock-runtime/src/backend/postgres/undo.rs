@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Inner;
+use super::faults;
 use super::listen::topic;
 use super::pool::Purpose;
 use super::statements::Arg;
@@ -13,6 +14,7 @@ use crate::values::clock::{self, Moment};
 use crate::values::count::Counted;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
+use crate::values::refusal::ShutdownCause;
 
 /// The estimate of the server's time may be late by a round trip, and so may a lease's end.
 const SLACK: Duration = Duration::from_secs(1);
@@ -80,38 +82,46 @@ struct Compensation {
 
 impl Compensation {
     async fn run(self) {
-        let (holder, topic) = (self.holder.text(), topic(&self.key));
         let mut pauses = Backoff::new(Duration::from_millis(2), Duration::from_millis(250));
         while !self.over.has_passed() {
-            let now = clock::now();
-            let deadline = (now + self.inner.call_timeout).earlier(self.over);
-            let settle = &self.inner.statements.settle;
-            let args = vec![
-                Arg::text(self.key.raw()),
-                Arg::text(&holder),
-                Arg::text(&topic),
-            ];
-            let answer = self
-                .inner
-                .pool
-                .call(Purpose::Other, settle, args, now, deadline.into());
-            let early = match answer.await {
-                Ok(answer) => {
-                    let time = answer
-                        .rows
-                        .first()
-                        .and_then(|row| row.try_get::<_, i64>(0).ok());
-                    let time = time.and_then(|time| u64::try_from(time).ok()).unwrap_or(0);
-                    if time > self.not_after {
-                        return;
-                    }
-                    // Once more when the acquire is too late for certain.
-                    Duration::from_micros(self.not_after - time)
-                }
+            let early = match self.settle_once().await {
+                Ok(time) if time > self.not_after => return,
+                // Once more when the acquire is too late for certain.
+                Ok(time) => Duration::from_micros(self.not_after - time),
                 Err(Fault::Closed(_)) => return,
                 Err(_) => Duration::ZERO,
             };
             clock::sleep(pauses.pause().max(early.min(self.inner.call_timeout))).await;
         }
     }
+
+    async fn settle_once(&self) -> Result<u64, Fault> {
+        // A row that somebody else has locked can have many of them wait. They leave the connections to others.
+        let turn = self.inner.undoing.acquire().await;
+        let _turn = turn.map_err(|_| Fault::Closed(ShutdownCause::Shutdown))?;
+        let now = clock::now();
+        let deadline = (now + self.inner.call_timeout).earlier(self.over);
+        settle(&self.inner, &self.key, self.holder, now, deadline).await
+    }
+}
+
+/// Gives back whatever the holder has at the key or is about to have; the server's time after that, in µs.
+pub(super) async fn settle(
+    inner: &Arc<Inner>,
+    key: &Key,
+    holder: HolderId,
+    now: Moment,
+    deadline: Moment,
+) -> Result<u64, Fault> {
+    let args = vec![
+        Arg::text(key.raw()),
+        Arg::text(&holder.text()),
+        Arg::text(&topic(key)),
+    ];
+    let statement = &inner.statements.settle;
+    let asked = inner
+        .pool
+        .call(Purpose::Other, statement, args, now, deadline.into());
+    let answer = asked.await?;
+    faults::number(answer.rows.first().ok_or_else(faults::malformed)?, 0)
 }

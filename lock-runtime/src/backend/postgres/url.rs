@@ -1,12 +1,15 @@
 //! What a `postgres://` URL names: a server, and how locks are kept there.
 
 use std::fmt;
+use std::time::Duration;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
 use crate::values::error::{LockError, config};
 
+/// How long a connection may be silent before it is asked for a sign of life.
+const KEEPALIVE: Duration = Duration::from_secs(5);
 /// How many connections there are for requests, unless the URL says otherwise.
 const POOL: usize = 8;
 /// Fewer would let acquires keep releases waiting.
@@ -123,6 +126,16 @@ impl Target {
             ));
         }
         config.ssl_mode(SslMode::Disable);
+        // A connection that was cut in silence is noticed, unless the URL says otherwise.
+        let says = |name: &str| others.iter().any(|pair| pair.starts_with(name));
+        if !says("keepalives") {
+            config.keepalives_idle(KEEPALIVE);
+            config.keepalives_interval(KEEPALIVE / 3);
+            config.keepalives_retries(3);
+        }
+        if !says("tcp_user_timeout") {
+            config.tcp_user_timeout(KEEPALIVE * 2);
+        }
         if config.get_application_name().is_none() {
             config.application_name("lock-runtime");
         }

@@ -71,10 +71,14 @@ pub(in crate::backend::postgres) async fn acquire(
     match thorough {
         // It changes hands all the time.
         true => Ok(Acquired::Busy { left: Some(left) }),
-        false => Err(Fault::NotDone(StoreError::new(
-            "the request reached the lock store too late",
-        ))),
+        false => Err(too_late()),
     }
+}
+
+fn too_late() -> Fault {
+    Fault::NotDone(StoreError::new(
+        "the request reached the lock store too late",
+    ))
 }
 
 /// Takes what is free. `thorough`: also after others who are dead.
@@ -223,18 +227,26 @@ async fn queue_up(
 ) -> Result<Acquired, Fault> {
     let HoldRef { key, holder, .. } = request.hold_ref;
     let (text, topic) = (holder.text(), own_topic(key, holder));
+    let (statement, now) = (&inner.statements.queue_up, clock::now());
+    let not_after = inner.clock.not_after(now, deadline);
     let args = vec![
         Arg::text(key.raw()),
         Arg::text(&text),
         Arg::micros(QUEUE_LIFE),
         Arg::text(&topic),
+        Arg::moment(not_after),
     ];
-    let (statement, now) = (&inner.statements.queue_up, clock::now());
     let asked = inner
         .pool
         .call(Purpose::Acquire, statement, args, now, deadline.into());
-    let Answer { rows, .. } = asked.await?;
-    let row = rows.first().ok_or_else(faults::malformed)?;
+    // The caller asks again as the same holder: only a drop has to be undone.
+    let undo = Undo::armed(inner, request, not_after, deadline);
+    let answer = asked.await;
+    undo.disarm();
+    let Answer { rows, .. } = answer?;
+    let Some(row) = rows.first() else {
+        return Err(too_late());
+    };
     let first = row.try_get(0).map_err(|error| faults::unreadable(&error))?;
     let left = faults::number(row, 1)?;
     Ok(Acquired::Queued {

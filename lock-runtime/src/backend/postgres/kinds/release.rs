@@ -7,6 +7,7 @@ use crate::backend::postgres::Inner;
 use crate::backend::postgres::listen::topic;
 use crate::backend::postgres::pool::Purpose;
 use crate::backend::postgres::statements::Arg;
+use crate::backend::postgres::undo;
 use crate::backend::{Fault, HoldRef, Released, WRITER_HAS_TO_COME};
 use crate::values::clock::{self, Moment};
 use crate::values::kind::Kind;
@@ -22,7 +23,12 @@ pub(in crate::backend::postgres) async fn release(
         Kind::Fair => {
             let (key, holder) = (hold_ref.key, hold_ref.holder.text());
             let args = vec![Arg::text(key.raw()), Arg::text(&holder)];
-            is_done(inner, &inner.statements.leave_queue, args, deadline).await
+            let left = is_done(inner, &inner.statements.leave_queue, args, deadline).await?;
+            if left == Released::NotHeld {
+                // A question of this holder may be under way, behind a row that somebody else has locked.
+                undo::settle(inner, key, hold_ref.holder, clock::now(), deadline).await?;
+            }
+            Ok(left)
         }
         Kind::Semaphore => shared(inner, hold_ref, deadline).await,
         // A write may have become a read, and the news of it may be under way.

@@ -1,7 +1,7 @@
 //! Renewals: one statement for all that are held alone, one for all that are shared, one for those that are only looked
 //! at.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,9 @@ use crate::backend::postgres::{Inner, faults};
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::values::clock;
 use crate::values::kind::Kind;
+
+/// How many call timeouts an answer may take.
+const LATE: u32 = 4;
 
 /// Which statement an item goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +40,13 @@ pub(in crate::backend::postgres) async fn renew(
     useful: Duration,
 ) -> Result<Vec<Renewed>, Fault> {
     let now = clock::now();
+    // No row is waited for, so an answer that takes longer than a few calls will not come: another connection may do.
     let until = Until {
         sent: now + timeout,
-        answered: now + useful,
+        answered: now + useful.min(timeout * LATE),
     };
     let holders: Vec<String> = batch.iter().map(|renewal| renewal.holder.text()).collect();
-    let mut held = HashSet::new();
+    let mut seen = HashMap::new();
     for by in [By::Alone, By::Share, By::Look] {
         let items = || {
             let all = batch.iter().zip(&holders);
@@ -68,37 +72,29 @@ pub(in crate::backend::postgres) async fn renew(
             .renewals
             .call(Purpose::Other, statement, args, now, until);
         for row in answer.await?.rows {
-            note(&mut held, by, &row).map_err(|error| faults::unreadable(&error))?;
+            let (name, holder, held) = read(&row).map_err(|error| faults::unreadable(&error))?;
+            seen.insert((name, holder), held);
         }
     }
     let answers = batch.iter().zip(holders);
     Ok(answers
-        .map(
-            |(renewal, holder)| match held.contains(&(renewal.key.raw().to_owned(), holder)) {
-                true => Renewed::Held,
-                false => Renewed::NotHeld,
-            },
-        )
+        .map(|(renewal, holder)| {
+            match seen.get(&(renewal.key.raw().to_owned(), holder)) {
+                Some(true) => Renewed::Held,
+                // Somebody else has locked the row.
+                Some(false) => Renewed::Unknown,
+                None => Renewed::NotHeld,
+            }
+        })
         .collect())
+}
+
+/// Name, holder, and whether it was renewed.
+fn read(row: &Row) -> Result<(String, String, bool), tokio_postgres::Error> {
+    Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
 }
 
 fn micros(renewal: &Renewal) -> i64 {
     let lease = renewal.ttl.map_or(Duration::ZERO, |ttl| ttl.duration());
     i64::try_from(lease.as_micros()).unwrap_or(i64::MAX)
-}
-
-fn note(
-    held: &mut HashSet<(String, String)>,
-    by: By,
-    row: &Row,
-) -> Result<(), tokio_postgres::Error> {
-    let name: String = row.try_get(0)?;
-    match by {
-        By::Share => {
-            let holders: Vec<String> = row.try_get(1)?;
-            held.extend(holders.into_iter().map(|holder| (name.clone(), holder)));
-        }
-        By::Alone | By::Look => _ = held.insert((name, row.try_get(1)?)),
-    }
-    Ok(())
 }
