@@ -33,12 +33,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let locks = LockManager::builder().app("shop").connect(&url).await?;
     let shop = Shop::new(locks.clone(), metrics)?;
 
+    // Before the first lock is held: a SIGTERM that comes earlier ends the process as it is.
+    let stop = terminated(locks.clone())?;
     let reminders = tokio::spawn(remind(shop.clone()));
     let address = env::var("ADDRESS").unwrap_or("127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
     axum::serve(listener, router(shop))
-        .with_graceful_shutdown(terminated(locks.clone())?)
+        .with_graceful_shutdown(stop)
         .await?;
     locks.shutdown().await; // until every lock is given back
     reminders.await??;
