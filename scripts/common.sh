@@ -66,10 +66,9 @@ install_postgres() {
     say "No PostgreSQL server found: installing one."
     if command -v apt-get >/dev/null && can_be_root; then
         # Without a server of its own that runs all the time: the tests start theirs.
-        as_root mkdir -p /etc/postgresql-common
-        [ -e /etc/postgresql-common/createcluster.conf ] ||
-            echo "create_main_cluster = false" | as_root tee /etc/postgresql-common/createcluster.conf >/dev/null
-        install_with_apt postgresql >&2
+        install_with_apt postgresql-common >&2 &&
+            as_root sed -ri 's/^#?(create_main_cluster) *=.*$/\1 = false/' /etc/postgresql-common/createcluster.conf &&
+            install_with_apt postgresql >&2
     elif command -v brew >/dev/null; then
         brew install postgresql >&2
     else
