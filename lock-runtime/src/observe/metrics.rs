@@ -6,6 +6,8 @@ use crate::values::clock::Moment;
 use crate::values::error::{LockError, LostReason};
 use crate::values::kind::Kind;
 use crate::values::label::Label;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+use crate::values::store::StoreKind;
 
 #[cfg(feature = "metrics")]
 macro_rules! count {
@@ -48,11 +50,11 @@ const LOST: &str = "lock_lost_total";
 const RENEWALS: &str = "lock_renewals_total";
 const RELEASES: &str = "lock_releases_total";
 const HAND_OVERS: &str = "lock_hand_overs_total";
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "postgres"))]
 const CONNECTED: &str = "lock_store_connected";
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "postgres"))]
 const RECONNECTIONS: &str = "lock_store_reconnections_total";
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "postgres"))]
 const CALLS: &str = "lock_store_calls_total";
 
 /// Tells the recorder what each metric means. Once per manager: whoever installs a recorder does so before.
@@ -101,7 +103,7 @@ pub(crate) fn describe() {
         Unit::Count,
         "Locks that went from one caller of this process to the next"
     );
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "postgres"))]
     {
         describe_gauge!(
             CONNECTED,
@@ -116,7 +118,7 @@ pub(crate) fn describe() {
         describe_counter!(
             CALLS,
             Unit::Count,
-            "Calls of scripts, by script and by whether the server answered"
+            "Calls of scripts or statements, by name and by whether the server answered"
         );
     }
 }
@@ -182,30 +184,33 @@ pub(crate) fn handed_over(label: Label, kind: Kind) {
 }
 
 /// A connection for requests that is up, until this is dropped.
-#[cfg(feature = "redis")]
-pub(crate) struct Connection;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+#[derive(Debug)]
+pub(crate) struct Connection {
+    store: StoreKind,
+}
 
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "postgres"))]
 impl Connection {
     /// `again`: another one was lost before it.
-    pub(crate) fn is_up(again: bool) -> Connection {
-        gauge!(CONNECTED, increment(1.0), "store" => "redis");
+    pub(crate) fn is_up(store: StoreKind, again: bool) -> Connection {
+        gauge!(CONNECTED, increment(1.0), "store" => store.name());
         if again {
-            count!(RECONNECTIONS, 1, "store" => "redis");
+            count!(RECONNECTIONS, 1, "store" => store.name());
         }
-        Connection
+        Connection { store }
     }
 }
 
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "postgres"))]
 impl Drop for Connection {
     fn drop(&mut self) {
-        gauge!(CONNECTED, decrement(1.0), "store" => "redis");
+        gauge!(CONNECTED, decrement(1.0), "store" => self.store.name());
     }
 }
 
-/// A script was called.
-#[cfg(feature = "redis")]
+/// A script was called, or a statement.
+#[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) fn called(script: &'static str, is_answered: bool) {
     let outcome = if is_answered {
         "answered"

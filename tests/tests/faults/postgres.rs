@@ -406,3 +406,31 @@ async fn a_lost_row_is_a_lost_lock() {
     next.release().await.unwrap();
     end(table, locks, other).await;
 }
+
+#[tokio::test]
+async fn connections_reconnections_and_statements_are_counted() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let counted = |series: &str| {
+        let text = recorder.handle().render();
+        let line = text.lines().find_map(|line| line.strip_prefix(series));
+        line.map_or(0.0, |value| value.trim().parse::<f64>().unwrap())
+    };
+    let connected = || counted("lock_store_connected{store=\"postgres\"}");
+    let mut server = PostgresServer::start();
+    let locks = manager(&server.url()).await;
+    free_within(&locks, "k", LONG).await;
+    assert!(connected() >= 1.0);
+    for statement in ["acquire", "insert", "release"] {
+        let calls =
+            format!("lock_store_calls_total{{script=\"{statement}\",outcome=\"answered\"}}");
+        assert!(counted(&calls) >= 1.0, "{calls}");
+    }
+    server.kill9();
+    locks.mutex("k").try_acquire().await.unwrap_err();
+    server.restart();
+    free_within(&locks, "k", LONG).await;
+    assert!(counted("lock_store_reconnections_total{store=\"postgres\"}") >= 1.0);
+    locks.shutdown().await;
+    eventually("every connection is closed", async || connected() == 0.0).await;
+}

@@ -22,9 +22,12 @@ impl Outage {
         }
     }
 
-    pub(crate) fn is_over(&mut self, server: &str) {
-        if let Some(since) = self.since.take() {
-            tracing::info!(server, after = ?since.elapsed(), "{} restored", self.what);
-        }
+    /// True if there was one.
+    pub(crate) fn is_over(&mut self, server: &str) -> bool {
+        let Some(since) = self.since.take() else {
+            return false;
+        };
+        tracing::info!(server, after = ?since.elapsed(), "{} restored", self.what);
+        true
     }
 }

@@ -45,7 +45,7 @@ pub(super) async fn open(
     let sent_at = clock::now();
     let name = target.table.name();
     let args: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
-    let asked = client.query_typed(&statements.fitness, &args);
+    let asked = client.query_typed(&statements.fitness.text, &args);
     let rows = match tokio::time::timeout(timeout, asked).await {
         Ok(rows) => rows.map_err(|error| faults::of_connecting(&error))?,
         Err(_) => {

@@ -149,7 +149,7 @@ async fn create_table(
     statements: &Statements,
     timeout: Duration,
 ) -> Result<(), LockError> {
-    let creating = connection::run(target, &statements.schema, timeout);
+    let creating = connection::run(target, &statements.schema.text, timeout);
     creating
         .await
         .map_err(|fault| fault.into_error(target.shown()))

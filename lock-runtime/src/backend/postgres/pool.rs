@@ -12,15 +12,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls, Row};
 
-use super::statements::{Arg, Statements};
+use super::statements::{Arg, Statement, Statements};
 use super::url::Target;
 use super::{connection, faults};
 use crate::backend::Fault;
 use crate::backend::kit::outage::Outage;
 use crate::backend::kit::server_clock::ServerClock;
+use crate::observe::metrics;
 use crate::values::clock::{self, Moment};
 use crate::values::error::StoreError;
 use crate::values::refusal::ShutdownCause;
+use crate::values::store::StoreKind;
 
 /// For how long a statement that nobody waits for any more may keep its connection.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
@@ -65,7 +67,7 @@ pub(super) struct Pool {
     /// For opening a connection.
     timeout: Duration,
     /// Connections that are open and lent to nobody.
-    idle: Mutex<Vec<Client>>,
+    idle: Mutex<Vec<Open>>,
     /// One for each connection that may be lent.
     places: Arc<Semaphore>,
     /// One for each that may be lent to an acquire.
@@ -108,7 +110,7 @@ impl Pool {
     pub(super) async fn call(
         self: &Arc<Pool>,
         purpose: Purpose,
-        statement: &Arc<str>,
+        statement: &Arc<Statement>,
         args: Vec<Arg>,
         now: Moment,
         until: Until,
@@ -125,7 +127,7 @@ impl Pool {
     async fn run(
         self: Arc<Pool>,
         purpose: Purpose,
-        statement: &str,
+        statement: &Statement,
         args: &[Arg],
         now: Moment,
         until: Until,
@@ -133,8 +135,10 @@ impl Pool {
         let mut lent = self.lend(purpose, now, until.sent).await?;
         let sent_at = lent.since;
         let typed: Vec<_> = args.iter().map(Arg::typed).collect();
-        let asked = lent.client()?.query_typed(statement, &typed);
-        match tokio::time::timeout(until.answered - sent_at, asked).await {
+        let asked = lent.client()?.query_typed(&statement.text, &typed);
+        let answer = tokio::time::timeout(until.answered - sent_at, asked).await;
+        metrics::called(statement.name, answer.is_ok());
+        match answer {
             Ok(Ok(rows)) => {
                 lent.is_good();
                 self.took(sent_at.elapsed());
@@ -184,7 +188,7 @@ impl Pool {
         self.round_trip.store(average.max(1), Ordering::Relaxed);
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Client>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Open>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -218,7 +222,7 @@ impl Pool {
         };
         let ready = loop {
             match self.idle().pop() {
-                Some(client) if client.is_closed() => {}
+                Some(open) if open.client.is_closed() => {}
                 ready => break ready,
             }
         };
@@ -240,25 +244,28 @@ impl Pool {
         })
     }
 
-    async fn connect(&self) -> Result<Client, Fault> {
+    async fn connect(&self) -> Result<Open, Fault> {
         let (target, timeout) = (&*self.target, self.timeout);
         let opened =
             connection::open(target, &self.statements, &self.clock, timeout, &self.handle).await;
-        match &opened {
-            Ok(_) => {
-                self.outage().is_over(target.shown());
-                self.reached.store(true, Ordering::Relaxed);
+        let client = match opened {
+            Ok(client) => client,
+            Err(fault @ Fault::Closed(_)) => return Err(fault),
+            Err(fault) => {
+                self.outage().is_on(target.shown(), &fault);
+                return Err(match fault {
+                    // A standby may be promoted, and a failover may lead to another server.
+                    Fault::Impossible(why) if self.reached.load(Ordering::Relaxed) => {
+                        Fault::NotDone(StoreError::new(why))
+                    }
+                    fault => fault,
+                });
             }
-            Err(Fault::Closed(_)) => {}
-            Err(fault) => self.outage().is_on(target.shown(), fault),
-        }
-        opened.map_err(|fault| match fault {
-            // A standby may be promoted, and a failover may lead to another server.
-            Fault::Impossible(why) if self.reached.load(Ordering::Relaxed) => {
-                Fault::NotDone(StoreError::new(why))
-            }
-            fault => fault,
-        })
+        };
+        let again = self.outage().is_over(target.shown());
+        self.reached.store(true, Ordering::Relaxed);
+        let up = metrics::Connection::is_up(StoreKind::Postgres, again);
+        Ok(Open { client, _up: up })
     }
 }
 
@@ -273,6 +280,12 @@ impl fmt::Debug for Pool {
             .field("idle", &self.idle().len())
             .finish_non_exhaustive()
     }
+}
+
+/// A connection that is counted.
+struct Open {
+    client: Client,
+    _up: metrics::Connection,
 }
 
 /// A task that ends when nobody waits for it any more.
@@ -291,15 +304,15 @@ type Places = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 struct Lent {
     pool: Arc<Pool>,
     /// `None` once it went back, or is to end.
-    client: Option<Client>,
+    client: Option<Open>,
     since: Moment,
     places: Option<Places>,
 }
 
 impl Lent {
     fn client(&mut self) -> Result<&Client, Fault> {
-        self.client
-            .as_ref()
+        let open = self.client.as_ref();
+        open.map(|open| &open.client)
             .ok_or(Fault::Closed(ShutdownCause::Shutdown))
     }
 
@@ -321,7 +334,7 @@ impl Drop for Lent {
     /// A statement that nobody waits for any more is cancelled. Until it has ended, it counts as a connection. The
     /// connection is not used again: the cancellation may arrive late, and would end the next statement.
     fn drop(&mut self) {
-        let Some(client) = self.client.take() else {
+        let Some(open) = self.client.take() else {
             return;
         };
         let places = self.places.take();
@@ -329,8 +342,8 @@ impl Drop for Lent {
             let _places = places;
             let ended = async {
                 // It may have ended meanwhile, or not have begun: both is fine.
-                let _ = client.cancel_token().cancel_query(NoTls).await;
-                let _ = client.simple_query("").await;
+                let _ = open.client.cancel_token().cancel_query(NoTls).await;
+                let _ = open.client.simple_query("").await;
             };
             let _ = tokio::time::timeout(LONGEST_RETIREMENT, ended).await;
         });

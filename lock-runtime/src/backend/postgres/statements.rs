@@ -45,8 +45,16 @@ const MICROS_NOW: (&str, &str) = (
     "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 );
 
-/// A statement as it is sent: without comments.
-fn filled(text: &str, table: &Table) -> Arc<str> {
+/// A statement as it is sent.
+#[derive(Debug)]
+pub(super) struct Statement {
+    /// What metrics call it.
+    pub(super) name: &'static str,
+    pub(super) text: String,
+}
+
+/// Without comments.
+fn filled(name: &'static str, text: &str, table: &Table) -> Arc<Statement> {
     let lines = text
         .lines()
         .filter(|line| !line.trim_start().starts_with("--"));
@@ -55,7 +63,8 @@ fn filled(text: &str, table: &Table) -> Arc<str> {
         text = text.replace(name, fragment);
     }
     text = text.replace("{channel}", table.channel());
-    text.replace("{table}", table.name()).into()
+    let text = text.replace("{table}", table.name());
+    Arc::new(Statement { name, text })
 }
 
 macro_rules! statements {
@@ -63,19 +72,23 @@ macro_rules! statements {
         /// All of them, for one table.
         #[derive(Debug)]
         pub(super) struct Statements {
-            $(pub(super) $name: Arc<str>,)+
+            $(pub(super) $name: Arc<Statement>,)+
         }
 
         impl Statements {
             pub(super) fn of(table: &Table) -> Statements {
                 Statements {
-                    $($name: filled(include_str!(concat!("sql/", stringify!($name), ".sql")), table),)+
+                    $($name: filled(
+                        stringify!($name),
+                        include_str!(concat!("sql/", stringify!($name), ".sql")),
+                        table,
+                    ),)+
                 }
             }
 
             #[cfg(test)]
             pub(super) fn all(&self) -> Vec<(&'static str, &str)> {
-                vec![$((stringify!($name), &*self.$name),)+]
+                vec![$((self.$name.name, &*self.$name.text),)+]
             }
         }
     };

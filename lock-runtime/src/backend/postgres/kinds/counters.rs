@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use super::seen::Seen;
 use crate::backend::postgres::listen::{Listener, topic};
 use crate::backend::postgres::pool::Purpose;
-use crate::backend::postgres::statements::Arg;
+use crate::backend::postgres::statements::{Arg, Statement};
 use crate::backend::postgres::{Inner, PostgresBackend, faults};
 use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::values::clock;
@@ -26,7 +26,7 @@ impl Inner {
     /// Runs a statement about a counter; the row that it changed, if there is one.
     async fn count(
         self: &Arc<Inner>,
-        statement: &Arc<str>,
+        statement: &Arc<Statement>,
         args: Vec<Arg>,
         timeout: Duration,
     ) -> Result<Option<Row>, Fault> {

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use tokio_postgres::Row;
 
 use crate::backend::postgres::pool::Purpose;
-use crate::backend::postgres::statements::Arg;
+use crate::backend::postgres::statements::{Arg, Statement};
 use crate::backend::postgres::{PostgresBackend, faults};
 use crate::backend::{Directory, Fault, Introduction, KnownClient, Reply};
 use crate::values::client::{ClientRecord, presentable};
@@ -15,7 +15,7 @@ use crate::values::key::Key;
 impl PostgresBackend {
     async fn ask(
         &self,
-        statement: &std::sync::Arc<str>,
+        statement: &std::sync::Arc<Statement>,
         args: Vec<Arg>,
         timeout: Duration,
     ) -> Result<Vec<Row>, Fault> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::backend::postgres::Inner;
 use crate::backend::postgres::listen::topic;
 use crate::backend::postgres::pool::Purpose;
-use crate::backend::postgres::statements::Arg;
+use crate::backend::postgres::statements::{Arg, Statement};
 use crate::backend::postgres::undo;
 use crate::backend::{Fault, HoldRef, Released, WRITER_HAS_TO_COME};
 use crate::values::clock::{self, Moment};
@@ -95,7 +95,7 @@ pub(in crate::backend::postgres) async fn downgrade(
 /// Whether the statement found what it is about.
 async fn is_done(
     inner: &Arc<Inner>,
-    statement: &Arc<str>,
+    statement: &Arc<Statement>,
     args: Vec<Arg>,
     deadline: Moment,
 ) -> Result<Released, Fault> {

@@ -23,6 +23,7 @@ use crate::backend::redis::sentinel::Address;
 use crate::observe::metrics;
 use crate::values::clock;
 use crate::values::error::StoreError;
+use crate::values::store::StoreKind;
 
 /// How long a server may take to show a sign of life after a call has timed out.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
@@ -144,7 +145,7 @@ impl Supervisor {
             let since = clock::now();
             State::replace(state, State::Live(Wire::new(&opened, generation)));
             self.standing.note(true);
-            let up = metrics::Connection::is_up(generation > 0);
+            let up = metrics::Connection::is_up(StoreKind::Redis, generation > 0);
             let fault;
             (fault, silent) = self.watch(opened).await;
             drop(up);
