@@ -69,6 +69,13 @@ fn of_report(error: &DbError) -> Fault {
     }
 }
 
+/// A request that was refused for its date.
+pub(super) fn too_late() -> Fault {
+    Fault::NotDone(StoreError::new(
+        "the request reached the lock store too late",
+    ))
+}
+
 /// An answer that no statement of ours has.
 pub(super) fn malformed() -> Fault {
     Fault::Unknown(StoreError::new("the database's answer makes no sense"))

@@ -68,14 +68,13 @@ pub(super) struct Pool {
     timeout: Duration,
     /// Connections that are open and lent to nobody.
     idle: Mutex<Vec<Open>>,
-    /// One for each connection that may be lent.
+    /// One for each connection that may be lent. Closed with the pool.
     places: Arc<Semaphore>,
     /// One for each that may be lent to an acquire.
     acquires: Arc<Semaphore>,
     outage: Mutex<Outage>,
     /// Whether the server was reached before.
     reached: AtomicBool,
-    closed: AtomicBool,
     /// µs, an exponentially weighted average.
     round_trip: AtomicU64,
 }
@@ -100,7 +99,6 @@ impl Pool {
             acquires: Arc::new(Semaphore::new(size - (size / 4).max(1))),
             outage: Mutex::new(Outage::new("the connection to the lock store is")),
             reached: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
             round_trip: AtomicU64::new(0),
         })
     }
@@ -172,7 +170,6 @@ impl Pool {
 
     /// Ends all connections. Statements that are under way still have theirs.
     pub(super) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
         self.places.close();
         self.acquires.close();
         self.idle().clear();
@@ -202,9 +199,6 @@ impl Pool {
         now: Moment,
         deadline: Moment,
     ) -> Result<Lent, Fault> {
-        if self.closed.load(Ordering::SeqCst) {
-            return Err(Fault::Closed(ShutdownCause::Shutdown));
-        }
         let waiting = async {
             let acquire = match purpose {
                 Purpose::Acquire => Some(place(&self.acquires).await?),
@@ -319,7 +313,7 @@ impl Lent {
     /// Its statement was answered: the next one may have the connection.
     fn is_good(&mut self) {
         if let Some(client) = self.client.take()
-            && !self.pool.closed.load(Ordering::SeqCst)
+            && !self.pool.places.is_closed()
         {
             self.pool.idle().push(client);
         }

@@ -15,7 +15,6 @@ use crate::backend::{
     AcquireRequest, Acquired, Fault, Granted, HoldRef, QUEUE_LIFE, READERS_KEPT_OUT,
 };
 use crate::values::clock::{self, Moment};
-use crate::values::error::StoreError;
 use crate::values::fence::FencingToken;
 use crate::values::kind::Kind;
 
@@ -71,14 +70,8 @@ pub(in crate::backend::postgres) async fn acquire(
     match thorough {
         // It changes hands all the time.
         true => Ok(Acquired::Busy { left: Some(left) }),
-        false => Err(too_late()),
+        false => Err(faults::too_late()),
     }
-}
-
-fn too_late() -> Fault {
-    Fault::NotDone(StoreError::new(
-        "the request reached the lock store too late",
-    ))
 }
 
 /// Takes what is free. `thorough`: also after others who are dead.
@@ -245,7 +238,7 @@ async fn queue_up(
     undo.disarm();
     let Answer { rows, .. } = answer?;
     let Some(row) = rows.first() else {
-        return Err(too_late());
+        return Err(faults::too_late());
     };
     let first = row.try_get(0).map_err(|error| faults::unreadable(&error))?;
     let left = faults::number(row, 1)?;

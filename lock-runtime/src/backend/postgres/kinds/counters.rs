@@ -23,8 +23,8 @@ fn kind_of(counter: CounterRef<'_>) -> &'static str {
 }
 
 impl Inner {
-    /// Runs a statement about a counter; the row that it changed, if there is one.
-    async fn count(
+    /// Runs a statement; its first row, if there is one.
+    pub(super) async fn ask(
         self: &Arc<Inner>,
         statement: &Arc<Statement>,
         args: Vec<Arg>,
@@ -68,7 +68,7 @@ impl Inner {
         }
         let args = vec![Arg::text(key.raw()), Arg::Number(0)];
         let wait = &self.statements.wait;
-        self.count(wait, args, timeout).await.map(drop)
+        self.ask(wait, args, timeout).await.map(drop)
     }
 }
 
@@ -88,7 +88,7 @@ impl Counters for PostgresBackend {
                 Arg::text(&topic),
             ];
             let set = inner
-                .count(&inner.statements.set_counter, args, timeout)
+                .ask(&inner.statements.set_counter, args, timeout)
                 .await?;
             if set.is_none() {
                 inner.counter(key, counter.kind, timeout).await?;
@@ -102,7 +102,7 @@ impl Counters for PostgresBackend {
             let (inner, topic) = (&self.inner, topic(key));
             let args = vec![Arg::text(key.raw()), Arg::count(permits), Arg::text(&topic)];
             let set = inner
-                .count(&inner.statements.limit_counter, args, timeout)
+                .ask(&inner.statements.limit_counter, args, timeout)
                 .await?;
             if set.is_none() {
                 inner.counter(key, CounterKind::Semaphore, timeout).await?;
@@ -132,7 +132,7 @@ impl Counters for PostgresBackend {
                 Arg::text(&topic),
             ];
             match inner
-                .count(&inner.statements.add_permits, args, timeout)
+                .ask(&inner.statements.add_permits, args, timeout)
                 .await?
             {
                 Some(_) => Ok(()),
@@ -149,7 +149,7 @@ impl Counters for PostgresBackend {
             let inner = &self.inner;
             let args = vec![Arg::text(key.raw()), Arg::Number(permits.into())];
             if inner
-                .count(&inner.statements.take_permits, args, timeout)
+                .ask(&inner.statements.take_permits, args, timeout)
                 .await?
                 .is_some()
             {
@@ -167,7 +167,7 @@ impl Counters for PostgresBackend {
             let (inner, topic) = (&self.inner, topic(key));
             let args = vec![Arg::text(key.raw()), Arg::text(&topic)];
             match inner
-                .count(&inner.statements.count_down, args, timeout)
+                .ask(&inner.statements.count_down, args, timeout)
                 .await?
             {
                 Some(row) => faults::number(&row, 0),
@@ -188,7 +188,7 @@ impl Counters for PostgresBackend {
                 Arg::Flag(counter.kind == CounterKind::Latch),
             ];
             let deleted = inner
-                .count(&inner.statements.delete_counter, args, timeout)
+                .ask(&inner.statements.delete_counter, args, timeout)
                 .await?;
             if deleted.is_none() {
                 inner.counter(key, counter.kind, timeout).await?;

@@ -4,28 +4,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tokio_postgres::Row;
 
-use crate::backend::postgres::pool::Purpose;
-use crate::backend::postgres::statements::{Arg, Statement};
+use crate::backend::postgres::statements::Arg;
 use crate::backend::postgres::{PostgresBackend, faults};
 use crate::backend::{Directory, Fault, Introduction, KnownClient, Reply};
 use crate::values::client::{ClientRecord, presentable};
-use crate::values::clock;
 use crate::values::key::Key;
-
-impl PostgresBackend {
-    async fn ask(
-        &self,
-        statement: &std::sync::Arc<Statement>,
-        args: Vec<Arg>,
-        timeout: Duration,
-    ) -> Result<Vec<Row>, Fault> {
-        let now = clock::now();
-        let until = (now + timeout).into();
-        let pool = &self.inner.pool;
-        let answer = pool.call(Purpose::Other, statement, args, now, until);
-        Ok(answer.await?.rows)
-    }
-}
 
 impl Directory for PostgresBackend {
     fn introduce<'a>(
@@ -48,7 +31,7 @@ impl Directory for PostgresBackend {
                 Arg::text(&record.version),
             ];
             let introduce = &self.inner.statements.introduce;
-            self.ask(introduce, args, timeout).await.map(drop)
+            self.inner.ask(introduce, args, timeout).await.map(drop)
         })
     }
 
@@ -56,15 +39,16 @@ impl Directory for PostgresBackend {
         Box::pin(async move {
             let withdraw = &self.inner.statements.withdraw;
             let args = vec![Arg::text(key.raw())];
-            self.ask(withdraw, args, timeout).await.map(drop)
+            self.inner.ask(withdraw, args, timeout).await.map(drop)
         })
     }
 
     fn who<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<KnownClient>> {
         Box::pin(async move {
             let args = vec![Arg::text(key.raw())];
-            let rows = self.ask(&self.inner.statements.who, args, timeout).await?;
-            rows.first().map(known).transpose()
+            let inner = &self.inner;
+            let row = inner.ask(&inner.statements.who, args, timeout).await?;
+            row.as_ref().map(known).transpose()
         })
     }
 }

@@ -7,7 +7,6 @@ use crate::backend::postgres::statements::Arg;
 use crate::backend::postgres::{Inner, faults};
 use crate::backend::{AcquireRequest, Fault, Granted, HandedOver, HoldRef, Spare};
 use crate::values::clock;
-use crate::values::error::StoreError;
 use crate::values::fence::{FencingToken, TokenRange};
 use crate::values::holder::HolderId;
 use crate::values::kind::Kind;
@@ -75,9 +74,7 @@ async fn not_handed_over(
     let seen = inner.look(to.hold_ref.key, now, deadline).await?;
     let holder = seen.and_then(|seen| seen.holder);
     match holder.is_some_and(|holder| holders.contains(&&*holder)) {
-        true => Err(Fault::NotDone(StoreError::new(
-            "the request reached the lock store too late",
-        ))),
+        true => Err(faults::too_late()),
         false => Ok(HandedOver::NotHeld),
     }
 }

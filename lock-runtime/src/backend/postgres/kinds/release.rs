@@ -48,13 +48,7 @@ async fn alone(
     hold_ref: HoldRef<'_>,
     deadline: Moment,
 ) -> Result<Released, Fault> {
-    let (holder, topic) = (hold_ref.holder.text(), topic(hold_ref.key));
-    let args = vec![
-        Arg::text(hold_ref.key.raw()),
-        Arg::text(&holder),
-        Arg::text(&topic),
-    ];
-    is_done(inner, &inner.statements.release, args, deadline).await
+    is_done(inner, &inner.statements.release, named(hold_ref), deadline).await
 }
 
 async fn shared(
@@ -62,13 +56,8 @@ async fn shared(
     hold_ref: HoldRef<'_>,
     deadline: Moment,
 ) -> Result<Released, Fault> {
-    let (holder, topic) = (hold_ref.holder.text(), topic(hold_ref.key));
-    let args = vec![
-        Arg::text(hold_ref.key.raw()),
-        Arg::text(&holder),
-        Arg::text(&topic),
-        Arg::micros(WRITER_HAS_TO_COME),
-    ];
+    let mut args = named(hold_ref);
+    args.push(Arg::micros(WRITER_HAS_TO_COME));
     is_done(inner, &inner.statements.release_share, args, deadline).await
 }
 
@@ -78,18 +67,25 @@ pub(in crate::backend::postgres) async fn downgrade(
     timeout: Duration,
 ) -> Result<Released, Fault> {
     let deadline = clock::now() + timeout;
-    let (holder, topic) = (hold_ref.holder.text(), topic(hold_ref.key));
-    let (key, downgrade) = (hold_ref.key, &inner.statements.downgrade);
-    let args = vec![Arg::text(key.raw()), Arg::text(&holder), Arg::text(&topic)];
-    if is_done(inner, downgrade, args, deadline).await? == Released::Done {
+    let downgrade = &inner.statements.downgrade;
+    if is_done(inner, downgrade, named(hold_ref), deadline).await? == Released::Done {
         return Ok(Released::Done);
     }
     // It may have been done already.
     let args = vec![
-        Arg::Texts(vec![key.raw().to_owned()]),
-        Arg::Texts(vec![holder]),
+        Arg::Texts(vec![hold_ref.key.raw().to_owned()]),
+        Arg::Texts(vec![hold_ref.holder.text()]),
     ];
     is_done(inner, &inner.statements.check, args, deadline).await
+}
+
+/// The name, the holder, and what those who wait are told by.
+fn named(hold_ref: HoldRef<'_>) -> Vec<Arg> {
+    vec![
+        Arg::text(hold_ref.key.raw()),
+        Arg::text(&hold_ref.holder.text()),
+        Arg::text(&topic(hold_ref.key)),
+    ]
 }
 
 /// Whether the statement found what it is about.
