@@ -1,0 +1,92 @@
+//! Pairs of acquire and release of free locks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tests::{PostgresServer, RedisServer};
+use tokio::time::Instant;
+
+use crate::peers::Peer;
+use crate::server;
+
+const ROUNDS: usize = 9;
+const ROUND: Duration = Duration::from_millis(1_500);
+
+pub(crate) async fn one_task() {
+    compare("one task on a key of its own", 1).await;
+}
+
+pub(crate) async fn many_tasks() {
+    compare("64 tasks on keys of their own", 64).await;
+}
+
+async fn peers(server: &PostgresServer, redis: &RedisServer) -> Vec<Arc<Peer>> {
+    let peers = [
+        Peer::ours(server).await,
+        Peer::bare(server).await,
+        Peer::shed_lock(server).await,
+        Peer::advisory(server).await,
+        Peer::on_redis(&redis.url()).await,
+    ];
+    peers.into_iter().map(Arc::new).collect()
+}
+
+async fn compare(title: &str, tasks: usize) {
+    let (server, redis) = (server(), RedisServer::start());
+    let peers = peers(&server, &redis).await;
+    let mut rates = vec![Vec::new(); peers.len()];
+    for round in 0..=ROUNDS {
+        for turn in 0..peers.len() {
+            // Another one first in every round, so that a drift of the machine's speed falls on all.
+            let number = (round + turn) % peers.len();
+            let rate = rate(&peers[number], tasks).await;
+            if round > 0 {
+                rates[number].push(rate);
+            }
+        }
+    }
+    println!("{title}: pairs per second, median of {ROUNDS} rounds of {ROUND:?}, least and most");
+    let ours = rates[0].clone();
+    for (peer, rates) in peers.iter().zip(&mut rates) {
+        let mut ratios: Vec<f64> = ours
+            .iter()
+            .zip(&*rates)
+            .map(|(ours, rate)| ours / rate)
+            .collect();
+        let (rate, least, most) = spread(rates);
+        let (ratio, from, to) = spread(&mut ratios);
+        println!(
+            "  {:24} {rate:9.0}  ({least:.0} to {most:.0})  lock-runtime / it {ratio:5.2} ({from:.2} to {to:.2})",
+            peer.name()
+        );
+    }
+}
+
+/// Median, least and most.
+fn spread(samples: &mut [f64]) -> (f64, f64, f64) {
+    samples.sort_by(f64::total_cmp);
+    let last = samples.len() - 1;
+    (samples[last / 2], samples[0], samples[last])
+}
+
+async fn rate(peer: &Arc<Peer>, tasks: usize) -> f64 {
+    let began = Instant::now();
+    let tasks: Vec<_> = (0..tasks)
+        .map(|task| {
+            let peer = peer.clone();
+            tokio::spawn(async move {
+                let mut pairs = 0_u32;
+                while began.elapsed() < ROUND {
+                    peer.pair(task).await;
+                    pairs += 1;
+                }
+                pairs
+            })
+        })
+        .collect();
+    let mut pairs = 0.0;
+    for task in tasks {
+        pairs += f64::from(task.await.unwrap());
+    }
+    pairs / began.elapsed().as_secs_f64()
+}
