@@ -49,7 +49,7 @@ pub(super) const ALL: &[Planted] = &[
         fault: Some("rights-revoked"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
-            "renew/mod.rs",
+            "renew/answers.rs",
             "answer.copied().unwrap_or(Renewed::Unknown)",
             "answer.copied().unwrap_or(if PLANTED { Renewed::Held } else { Renewed::Unknown })",
         )]),
