@@ -172,13 +172,13 @@ mod validate;
 /// hold of the same key gets an error: a read lock cannot be upgraded.
 ///
 /// `semaphore(n)` lets `n` calls in at a time, over all processes: each call takes one permit of the semaphore that is
-/// called as `key` says, and has no fencing token. `n` is how many permits there are in all, 1 to 10^12: a literal, which is
-/// checked at compile time, or an expression of type `u64`, whose bad values are [`LockError::InvalidConfig`]. The first
-/// call of all sets it in the store, and the store keeps it: a process with another `n` finds it set, and neither
-/// changes it nor is told. To change it, use [`Semaphore::set_permits`]. A call that finds it not set, because it is the
-/// first one or the store has lost it, sends two requests more than others. A semaphore never re-enters: a function that
-/// calls itself takes a permit for each call, and `keys` that name one semaphore twice are
-/// [`LockError::InvalidConfig`].
+/// called as `key` says, and has no fencing token. `n` is how many permits there are in all, 1 to 10^12: a literal,
+/// which is checked at compile time, or an expression of type `u64`, whose bad values are [`LockError::InvalidConfig`].
+/// The first call of all sets it in the store, and the store keeps it: a process with another `n` finds it set, and
+/// neither changes it nor is told. To change it, use [`Semaphore::set_permits`]. By hand, [`Semaphore::in_all`] does
+/// the same. A call that finds it not set, because it is the first one or the store has lost it, sends two requests
+/// more than others. A semaphore never re-enters: a function that calls itself takes a permit for each call, and `keys`
+/// that name one semaphore twice are [`LockError::InvalidConfig`].
 ///
 /// # Return type
 ///
@@ -296,6 +296,7 @@ mod validate;
 /// [`LockManager::multi`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockManager.html#method.multi
 /// [`LockManager::mutex`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockManager.html#method.mutex
 /// [`LockName`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockName.html
+/// [`Semaphore::in_all`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.Semaphore.html#method.in_all
 /// [`Semaphore::set_permits`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.Semaphore.html#method.set_permits
 /// [`Skipped`]: https://docs.rs/lock-runtime/latest/lock_runtime/trait.Skipped.html
 #[proc_macro_attribute]

@@ -202,6 +202,52 @@ async fn a_hand_over_within_the_process_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_loss_that_only_the_release_finds_is_counted_once_as_a_loss() {
+    let series = Series::default();
+    let _recording = metrics::set_default_local_recorder(&series);
+    let locks = LockManager::in_memory();
+    let exports = locks.semaphore("exports");
+    exports.try_set_permits(1).await.unwrap();
+    let request = || exports.permits(1).label("export");
+
+    // In front of its owner, and in the background.
+    let guard = request().acquire().await.unwrap();
+    exports.delete().await.unwrap();
+    let released = guard.release().await;
+    assert!(matches!(released, Err(LockError::Lost { .. })));
+    exports.try_set_permits(1).await.unwrap();
+    let guard = request().acquire().await.unwrap();
+    exports.delete().await.unwrap();
+    drop(guard);
+    locks.shutdown().await;
+
+    let labels = "lock=export,kind=semaphore,store=memory";
+    let lost = series.of(&format!("lock_lost_total{{{labels},reason=refused}}"));
+    let released = series.of(&format!("lock_releases_total{{{labels},outcome=lost}}"));
+    assert_eq!((lost, released), (2, 2), "{:?}", series.names());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_the_holder_was_told_of_is_not_counted_again_by_its_release() {
+    let series = Series::default();
+    let _recording = metrics::set_default_local_recorder(&series);
+    let locks = LockManager::in_memory();
+    let guard = locks.mutex(card("1")).acquire().await.unwrap();
+    locks.force_release(card("1")).await.unwrap();
+    guard.lost().wait().await;
+    let released = guard.release().await;
+    assert!(matches!(released, Err(LockError::Lost { .. })));
+    locks.shutdown().await;
+    let lost: u64 = series
+        .names()
+        .iter()
+        .filter(|name| name.starts_with("lock_lost_total"))
+        .map(|name| series.of(name))
+        .sum();
+    assert_eq!(lost, 1, "{:?}", series.names());
+}
+
+#[tokio::test(start_paused = true)]
 async fn gauges_tell_what_is_held_and_asked_for_and_how_old_it_is() {
     let series = Series::default();
     let _recording = metrics::set_default_local_recorder(&series);

@@ -229,8 +229,9 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// Serves `most` requests of one key at a time instead of one: by a semaphore, over all processes. Default: one,
     /// by a mutex.
     ///
-    /// Whoever needs a semaphore first sets how many permits it has, and the store keeps that: to change it later, use
-    /// [`Semaphore::set_permits`](lock_runtime::Semaphore::set_permits). With zero, every request waits in vain. As
+    /// The first request for a key sets how many permits its semaphore has, and the store keeps that: to change it later,
+    /// use [`Semaphore::set_permits`](lock_runtime::Semaphore::set_permits). With zero, every request is refused, as
+    /// with other settings that no retry mends. As
     /// [`fair`](Self::fair), it asks for names of its own, and counts for nothing after
     /// [`read_write`](Self::read_write).
     ///

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager, LockName, LockRequest, Semaphore};
+use lock_runtime::{LockError, LockGuard, LockManager, LockName, LockRequest};
 
 use crate::key::Mode;
 use crate::waiters::{Caps, Waiters};
@@ -60,24 +60,9 @@ impl LockOptions {
             Mode::Fair => manager.fair(name),
             Mode::Read => manager.read(name),
             Mode::Write => manager.write(name),
-            Mode::Permits(most) => return self.permit(most, manager.semaphore(name)),
+            Mode::Permits(most) => manager.semaphore(name).in_all(most).permits(1),
         };
         Box::pin(self.apply(request).acquire())
-    }
-
-    /// One of so many permits. Whoever is first sets them.
-    fn permit(&self, most: u64, semaphore: Semaphore) -> Acquire {
-        let options = *self;
-        Box::pin(async move {
-            let permit = || options.apply(semaphore.permits(1)).acquire();
-            match permit().await {
-                Err(LockError::NotSet { .. }) => {
-                    semaphore.try_set_permits(most).await?;
-                    permit().await
-                }
-                answer => answer,
-            }
-        })
     }
 
     fn apply(&self, mut request: LockRequest) -> LockRequest {

@@ -50,6 +50,15 @@ async fn a_layer_with_permits_serves_so_many_requests_of_a_key_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_layer_without_permits_refuses_at_once() {
+    let layer = LockLayer::from_key(LockManager::in_memory(), key()).permits(0);
+    let service = layer.layer(service_fn(async |_: Request<String>| -> Served {
+        unreachable!("there is no permit")
+    }));
+    assert_eq!(service.oneshot(get("/17")).await.unwrap().status(), 500);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_fair_layer_serves_one_request_of_a_key_at_a_time() {
     let locks = LockManager::in_memory();
     let layer = LockLayer::from_key(locks.clone(), key()).fair();

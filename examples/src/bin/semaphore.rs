@@ -23,8 +23,7 @@ async fn forecast(locks: &LockManager) -> Result<(), LockError> {
 
 /// By hand: a batch opens two connections, so it takes two permits, both or none.
 async fn batch(locks: &LockManager) -> Result<(), LockError> {
-    let api = locks.semaphore("weather-api");
-    api.try_set_permits(AT_ONCE).await?;
+    let api = locks.semaphore("weather-api").in_all(AT_ONCE);
     let two = api.permits(2).wait(Duration::from_secs(10));
     two.run(async |_| API.serve(2).await).await
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
-use crate::backend::{Acquired, Fault, Granted};
+use crate::backend::{AcquireRequest, Acquired, CounterKind, CounterRef, Fault, Granted};
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
 use crate::observe::spans::Wait;
 use crate::queue::Head;
-use crate::values::clock::Moment;
+use crate::values::clock::{self, Moment};
 use crate::values::count::Counted;
 use crate::values::error::{LockError, StoreError};
 use crate::values::holder::HolderId;
@@ -55,20 +55,46 @@ impl Attempt {
         holder: HolderId,
         now: Moment,
     ) -> (Counted, Result<Acquired, Fault>) {
+        let core = &self.core;
+        let asking = core.life.under_way.enter();
+        if let Some(why) = core.life.closed() {
+            return (asking, Err(Fault::Closed(why)));
+        }
+        let answer = match core.backend.acquire(self.call(holder, now)).await {
+            // Boxed: other requests need not carry its size.
+            Err(Fault::NotSet) => Box::pin(self.set_and_ask(holder)).await,
+            answer => answer,
+        };
+        (asking, answer)
+    }
+
+    fn call(&self, holder: HolderId, now: Moment) -> AcquireRequest<'_> {
         let Attempt {
             core,
             request,
             deadline,
         } = self;
-        let asking = core.life.under_way.enter();
-        if let Some(why) = core.life.closed() {
-            return (asking, Err(Fault::Closed(why)));
-        }
         let mut call = core.acquire_request(&request.key, holder, &request.hold_options, now);
         call.timeout = deadline.cut(call.timeout, now);
         call.waits = deadline.rest(request.wait, now);
-        let answer = core.backend.acquire(call).await;
-        (asking, answer)
+        call
+    }
+
+    /// Sets the permits of a semaphore that has none, if the request says how many there are in all, and asks once more.
+    async fn set_and_ask(&self, holder: HolderId) -> Result<Acquired, Fault> {
+        let backend = &self.core.backend;
+        let (Some(in_all), Some(counters)) = (self.request.in_all, backend.counters()) else {
+            return Err(Fault::NotSet);
+        };
+        let counter = CounterRef {
+            key: self.key(),
+            kind: CounterKind::Semaphore,
+        };
+        let timeout = self.core.options.call_timeout;
+        let timeout = self.deadline.cut(timeout, clock::now());
+        // False if somebody else was faster: they are set all the same.
+        let _ = counters.set(counter, in_all.get(), timeout).await?;
+        backend.acquire(self.call(holder, clock::now())).await
     }
 
     /// What the store has granted, as a hold of this process. `head`: this process's turn at the key, if the hold owns

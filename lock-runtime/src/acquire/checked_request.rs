@@ -1,5 +1,6 @@
 //! A checked request, and how long its caller is patient.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use crate::values::ttl::LEAST_CALL;
 pub(crate) struct CheckedRequest {
     pub(crate) key: Arc<Key>,
     pub(crate) hold_options: HoldOptions,
+    /// How many permits a semaphore is given that has none.
+    pub(crate) in_all: Option<NonZeroU64>,
     /// `None` waits for ever.
     pub(crate) wait: Option<Duration>,
     /// Whether an ancestor's hold is shared.

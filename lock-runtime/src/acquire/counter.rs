@@ -74,6 +74,7 @@ impl Counter<'_> {
                 &self.core.options,
                 self.core.backend.store().name(),
             )?,
+            in_all: None,
             wait,
             reentrant: false,
         };

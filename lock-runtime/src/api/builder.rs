@@ -218,7 +218,7 @@ impl LockManagerBuilder {
     /// |---|---|
     /// | `redis://[user:password@]host[:port][/database]` | a Redis server, version 7.0 or later |
     /// | `rediss://…` | the same by TLS; needs the feature `tls-rustls` |
-    /// | `unix:///path[?db=…&user=…&pass=…]`, `redis+unix://…` | the same by a unix socket |
+    /// | `unix:///path[?db=…&user=…&pass=…]`, `redis+unix://…` | the same by a unix socket; not on Windows |
     /// | `redis-sentinel://[user:password@]host[:port],…/service[/database]` | the master that these Sentinels name; `?sentinel_user=…&sentinel_pass=…` is the sentinels' own login |
     /// | `rediss-sentinel://…` | the same by TLS, to the sentinels and to the master |
     /// | `redis-cluster://[user:password@]host[:port],…` | the Redis Cluster that one of these nodes is of |

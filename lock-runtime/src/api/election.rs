@@ -1,4 +1,4 @@
-//! Leader election: whoever holds a mutex leads.
+//! Leader election: the holder of a mutex is the leader.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ fn pauses() -> Backoff {
 
 impl LockManager {
     /// The leader election of that name. Each process that may lead makes one and [campaigns](Election::campaign), or
-    /// hands its work to [`lead`](Election::lead). It is decided by the [`mutex`](LockManager::mutex) of the same name:
-    /// whoever holds that leads, also a Java service that locks Redisson's `RLock`.
+    /// hands its work to [`lead`](Election::lead). The holder of the [`mutex`](LockManager::mutex) of the same name is
+    /// the leader. A Java service that locks Redisson's `RLock` of that name takes part.
     pub fn elect(&self, name: impl IntoLockName) -> Election {
         Election::new(self.clone(), name.into_lock_name())
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::counter::{Counter, turn};
-use crate::api::semaphore::check_count;
 use crate::backend::{CounterKind, Fault, Reply};
 use crate::hold::core::Core;
 use crate::queue::Turn;
 use crate::values::error::{LockError, config};
 use crate::values::name::LockName;
+use crate::values::options::check_count;
 use crate::values::options::check_wait;
 
 /// A count-down latch by its name: opens when so many events have happened, in whatever processes. Made by

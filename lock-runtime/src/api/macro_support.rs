@@ -11,13 +11,10 @@ pub use crate::api::convert::{FromLockError, Skipped};
 pub use crate::api::guard::LockGuard;
 use crate::api::manager::LockManager;
 use crate::api::multi::MultiRequest;
-use crate::api::permit_call;
 use crate::api::request::LockRequest;
-use crate::api::semaphore::check_count;
 pub use crate::protect::driver::OnLost;
 use crate::protect::driver::{Body, BodyOrValue, Driver, polled_after_completion};
 pub use crate::values::error::LockError;
-use crate::values::error::config;
 use crate::values::name::IntoLockName;
 pub use crate::values::name::{KeyPart, LockName};
 use crate::values::options::Overrides;
@@ -116,20 +113,13 @@ pub fn enter(
     names: Names,
     call: Call,
 ) -> Enter<impl Future<Output = Result<LockGuard, LockError>> + Send + use<>> {
-    let acquiring = match (names, call.mode) {
-        (names, Mode::Semaphore(in_all)) => {
-            permits(manager, names, in_all, &call).map(|acquiring| Acquiring::Boxed {
-                acquiring: Box::pin(acquiring),
-            })
-        }
-        (Names::One(name), _) => request(manager, name, &call).map(|request| Acquiring::One {
+    let acquiring = match names {
+        Names::One(name) => request(manager, name, &call).map(|request| Acquiring::One {
             acquiring: request.acquire(),
         }),
-        (Names::Several(names), _) => {
-            several(manager, names, &call).map(|request| Acquiring::Boxed {
-                acquiring: Box::pin(request.acquire()),
-            })
-        }
+        Names::Several(names) => several(manager, names, &call).map(|request| Acquiring::Boxed {
+            acquiring: Box::pin(request.acquire()),
+        }),
     };
     let (acquiring, refused) = match acquiring {
         Ok(acquiring) => (Some(acquiring), None),
@@ -267,7 +257,7 @@ fn request(
         Mode::Fair => manager.fair(name),
         Mode::Read => manager.read(name),
         Mode::Write => manager.write(name),
-        Mode::Semaphore(_) => manager.semaphore(name).permits(1),
+        Mode::Semaphore(in_all) => manager.semaphore(name).in_all(in_all).permits(1),
     };
     Ok(request.with(Overrides {
         wait: call.wait.map(Some),
@@ -285,29 +275,6 @@ fn several(
 ) -> Result<MultiRequest, LockError> {
     let requests = names.into_iter().map(|name| request(manager, name, call));
     Ok(MultiRequest::new(requests.collect::<Result<_, _>>()?))
-}
-
-/// One permit of each name's semaphore, which has `in_all`.
-fn permits(
-    manager: Option<&LockManager>,
-    names: Names,
-    in_all: u64,
-    call: &Call,
-) -> Result<impl Future<Output = Result<LockGuard, LockError>> + Send + use<>, LockError> {
-    check_count("the `n` of `mode = semaphore(n)`", in_all)?;
-    if in_all == 0 {
-        let why = "`mode = semaphore(0)` admits nobody: the semaphore has 1 permit at least";
-        return Err(config(why));
-    }
-    let locks = manager.map_or_else(LockManager::global, |manager| Ok(manager.clone()))?;
-    let names = match names {
-        Names::One(name) => vec![name],
-        Names::Several(names) => names,
-    };
-    let wait = call.wait.map_or(locks.core().options.wait, Some);
-    let count = names.len();
-    let request = several(Some(&locks), names, call)?;
-    Ok(permit_call::acquire(locks, request, count, in_all, wait))
 }
 
 /// A key given as an expression.

@@ -17,7 +17,6 @@ pub(crate) mod macro_support;
 pub(crate) mod manager;
 pub(crate) mod multi;
 pub(crate) mod observer;
-pub(crate) mod permit_call;
 pub(crate) mod plain_semaphore;
 pub(crate) mod quorum;
 #[cfg(feature = "redis")]

@@ -84,14 +84,6 @@ impl MultiRequest {
         self
     }
 
-    /// Whether busy locks are waited for: true unless the wait is zero.
-    pub fn waits(&self) -> bool {
-        match self.wait {
-            Some(wait) => wait != Some(Duration::ZERO),
-            None => self.members.iter().any(LockRequest::waits),
-        }
-    }
-
     /// Checks everything, before any I/O, and puts the members in order.
     fn members(self) -> Result<(Vec<Member>, Option<Duration>), LockError> {
         let mut members: Vec<Member> = Vec::with_capacity(self.members.len());

@@ -18,7 +18,7 @@ use crate::protect::Outcome;
 use crate::values::error::LockError;
 use crate::values::kind::Kind;
 use crate::values::name::LockName;
-use crate::values::options::{Overrides, check_permits, check_wait};
+use crate::values::options::{Overrides, check_in_all, check_permits, check_wait};
 
 /// A request for a lock, exclusive and reentrant, made by [`LockManager::mutex`](crate::LockManager::mutex), or for
 /// permits of a semaphore, made by [`Semaphore::permits`](crate::Semaphore::permits), which never re-enters. Sent by
@@ -59,6 +59,7 @@ pub struct LockRequest {
     kind: Kind,
     reentrant: bool,
     permits: u32,
+    in_all: Option<u64>,
     overrides: Overrides,
 }
 
@@ -71,6 +72,7 @@ impl LockRequest {
             kind,
             reentrant: true,
             permits: 1,
+            in_all: None,
             overrides: Overrides {
                 label,
                 ..Overrides::default()
@@ -78,10 +80,16 @@ impl LockRequest {
         }
     }
 
-    /// A request for so many permits of a semaphore, all or none.
-    pub(crate) fn permits(core: Arc<Core>, name: LockName, permits: u32) -> LockRequest {
+    /// A request for so many permits of a semaphore, all or none. `in_all`: how many it is given if it has none.
+    pub(crate) fn permits(
+        core: Arc<Core>,
+        name: LockName,
+        permits: u32,
+        in_all: Option<u64>,
+    ) -> LockRequest {
         LockRequest {
             permits,
+            in_all,
             ..LockRequest::new(core, name, Kind::Semaphore)
         }
     }
@@ -138,11 +146,6 @@ impl LockRequest {
         self
     }
 
-    /// Whether a busy lock is waited for.
-    pub(crate) fn waits(&self) -> bool {
-        self.overrides.wait.unwrap_or(self.core.options.wait) != Some(Duration::ZERO)
-    }
-
     /// The request as one of several.
     pub(crate) fn into_checked(self) -> Result<(Arc<Core>, CheckedRequest), LockError> {
         let request = self.checked()?;
@@ -172,6 +175,7 @@ impl LockRequest {
         Ok(CheckedRequest {
             key: Arc::new(key),
             hold_options,
+            in_all: self.in_all.map(check_in_all).transpose()?,
             wait,
             reentrant: self.reentrant && self.kind.is_reentrant(),
         })

@@ -7,20 +7,9 @@ use crate::acquire::counter::Counter;
 use crate::api::request::LockRequest;
 use crate::backend::CounterKind;
 use crate::hold::core::Core;
-use crate::values::error::{LockError, config};
+use crate::values::error::LockError;
 use crate::values::name::LockName;
-
-/// What a counter holds at most: a double tells it from its neighbours, and sums do not overflow.
-const MOST_IN_ALL: u64 = 1_000_000_000_000;
-
-pub(crate) fn check_count(what: &str, count: u64) -> Result<(), LockError> {
-    if count <= MOST_IN_ALL {
-        return Ok(());
-    }
-    Err(config(format!(
-        "{what} is {MOST_IN_ALL} at most, not {count}"
-    )))
-}
+use crate::values::options::check_count;
 
 /// A semaphore by its name: so many permits for all processes together. Made by
 /// [`LockManager::semaphore`](crate::LockManager::semaphore); cheap to clone; holds nothing itself.
@@ -33,8 +22,7 @@ pub(crate) fn check_count(what: &str, count: u64) -> Result<(), LockError> {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), lock_runtime::LockError> {
 /// # let locks = lock_runtime::LockManager::in_memory();
-/// let uploads = locks.semaphore("uploads");
-/// uploads.try_set_permits(10).await?; // the first process sets it up, the others find it
+/// let uploads = locks.semaphore("uploads").in_all(10); // the first request of all processes sets that
 ///
 /// let two = uploads.permits(2).acquire().await?;
 /// assert_eq!((two.permits(), uploads.available().await?), (2, 8));
@@ -47,11 +35,37 @@ pub(crate) fn check_count(what: &str, count: u64) -> Result<(), LockError> {
 pub struct Semaphore {
     core: Arc<Core>,
     name: LockName,
+    in_all: Option<u64>,
 }
 
 impl Semaphore {
     pub(crate) fn new(core: Arc<Core>, name: LockName) -> Semaphore {
-        Semaphore { core, name }
+        Semaphore {
+            core,
+            name,
+            in_all: None,
+        }
+    }
+
+    /// Says how many permits there are in all, 1 to 10^12. A request for some of them that finds that nobody has set
+    /// that, or that the store has lost it, sets it and asks again: two calls of the store more, once.
+    ///
+    /// The store keeps the number that was set first. A process that says another one finds it set, and neither changes
+    /// it nor is told; [`set_permits`](Semaphore::set_permits) changes it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock_runtime::LockError> {
+    /// # let locks = lock_runtime::LockManager::in_memory();
+    /// let exports = locks.semaphore("exports").in_all(4);
+    /// let csv = exports.permits(1).run(async |_lease| "export.csv").await?;
+    /// assert_eq!((csv, exports.available().await?), ("export.csv", 4));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn in_all(mut self, permits: u64) -> Semaphore {
+        self.in_all = Some(permits);
+        self
     }
 
     async fn counter(&self) -> Result<Counter<'_>, LockError> {
@@ -66,9 +80,11 @@ impl Semaphore {
     /// chain take two sets, and wait for each other if there are too few. The guards carry no fencing token.
     ///
     /// Acquiring fails, at once or while it waits, with [`LockError::InvalidConfig`] if the semaphore has fewer permits
-    /// in all than the request wants, and with [`LockError::NotSet`] if they were never set or the store lost them.
+    /// in all than the request wants, and with [`LockError::NotSet`] if they were never set or the store lost them,
+    /// unless [`in_all`](Semaphore::in_all) says how many there are to be.
     pub fn permits(&self, permits: u32) -> LockRequest {
-        LockRequest::permits(self.core.clone(), self.name.clone(), permits)
+        let (core, name) = (self.core.clone(), self.name.clone());
+        LockRequest::permits(core, name, permits, self.in_all)
     }
 
     /// Sets how many permits there are, if that is not set yet. False if it was; the number is then as it was.

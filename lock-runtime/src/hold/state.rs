@@ -52,7 +52,7 @@ pub(crate) struct Hold {
     pub(super) token: Option<FencingToken>,
     pub(super) permits: u32,
     pub(super) label: Label,
-    /// Of its manager: whoever holds may ask whether that shuts down.
+    /// Of its manager: a holder may ask whether it shuts down.
     pub(super) life: Arc<Lifecycle>,
     pub(super) granted_at: Moment,
     /// Boxed, for few have it.

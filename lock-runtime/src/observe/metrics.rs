@@ -57,7 +57,7 @@ const RECONNECTIONS: &str = "lock_store_reconnections_total";
 #[cfg(any(feature = "redis", feature = "postgres"))]
 const CALLS: &str = "lock_store_calls_total";
 
-/// Tells the recorder what each metric means. Once per manager: whoever installs a recorder does so before.
+/// Tells the recorder what each metric means. Once per manager: a recorder that is installed later does not learn it.
 #[cfg(feature = "metrics")]
 pub(crate) fn describe() {
     use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};

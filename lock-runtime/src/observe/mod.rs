@@ -112,12 +112,17 @@ pub(crate) fn watchdog_late(late: Duration, holds: usize) {
     });
 }
 
-/// A release has come to its end.
+/// A release has come to its end. One that finds the lock lost tells of a loss that nobody has counted yet: a hold that
+/// was known to be lost is not released.
 pub(crate) fn released(hold: &Hold, outcome: &Result<(), LockError>) {
     metrics::released(hold.label(), hold.key().kind(), outcome);
-    if outcome.is_ok() {
-        let (lock, label) = (hold.key().name(), hold.label().lock);
-        tracing::debug!(lock, label, "lock released");
+    match outcome {
+        Ok(()) => {
+            let (lock, label) = (hold.key().name(), hold.label().lock);
+            tracing::debug!(lock, label, "lock released");
+        }
+        Err(LockError::Lost { reason, .. }) => count_lost(hold, *reason),
+        Err(_) => {}
     }
 }
 

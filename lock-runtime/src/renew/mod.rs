@@ -14,6 +14,7 @@
 //! An answer counts as long as it is true: the lease that it confirms began when its request was sent, however late it
 //! comes. What was confirmed by a later request says more than the answer to an earlier one.
 
+mod answers;
 mod digest;
 pub(crate) mod forced_release;
 #[cfg(test)]
@@ -30,13 +31,14 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use self::answers::{renew, take_in};
 pub(crate) use self::digest::Cause;
 use self::digest::Digest;
 use self::schedule::{Batch, Schedule};
-use crate::backend::{Backend, Event, Fault, Renewal, Renewed, Victim};
+use crate::backend::{Backend, Event, Victim};
 use crate::hold::lifecycle::Lifecycle;
 use crate::hold::state::Hold;
 use crate::observe;
@@ -275,50 +277,6 @@ impl Watch {
         planned
     }
 
-    /// Takes in the answers to a batch.
-    fn answered(&self, outcome: &Outcome) {
-        let Outcome {
-            place,
-            holds,
-            batch,
-            answers,
-            sent_at,
-        } = outcome;
-        if let Err(fault) = answers
-            && self.is_news(Cause::Failed, holds.len())
-        {
-            observe::renewal_failed(holds.len(), fault);
-        }
-        let mut good = Vec::with_capacity(holds.len());
-        let (mut held, mut refused) = (0, 0);
-        for (index, (hold, renewal)) in holds.iter().zip(batch).enumerate() {
-            let answer = answers.as_ref().ok().and_then(|all| all.get(index));
-            let answer = answer.copied().unwrap_or(Renewed::Unknown);
-            held += usize::from(answer == Renewed::Held);
-            refused += usize::from(answer == Renewed::NotHeld);
-            // Unlocked: a loss wakes waiters.
-            hold.renewed(renewal, answer, *sent_at);
-            if !self.remove_if_over(hold) {
-                good.push((hold, answer != Renewed::Unknown));
-            }
-        }
-        if let Some(store) = holds.first().map(|hold| hold.label().store) {
-            observe::renewals(store, [held, refused, holds.len() - held - refused]);
-        }
-        // Asked of each hold before the schedule is locked, for which others wait.
-        let shortest = holds.iter().map(|hold| hold.ttl()).min();
-        let now = clock::now();
-        let mut schedule = self.schedule();
-        if let (Ok(_), Some(ttl)) = (answers, shortest) {
-            schedule
-                .places
-                .answers(*place, ttl, now.since(*sent_at), now);
-        }
-        for (hold, confirmed) in good {
-            schedule.answered(hold, *place, confirmed, *sent_at, now);
-        }
-    }
-
     /// Logs that a release in the background failed. One that found its lock lost counts as a loss: it must not hide a
     /// release that the store refused.
     pub(crate) fn release_failed(&self, label: &'static str, error: &LockError) {
@@ -364,15 +322,6 @@ impl fmt::Debug for Watch {
             .field("holds", &self.count())
             .finish_non_exhaustive()
     }
-}
-
-/// What became of one renewal call.
-struct Outcome {
-    place: usize,
-    holds: Vec<Arc<Hold>>,
-    batch: Vec<Renewal>,
-    answers: Result<Vec<Renewed>, Fault>,
-    sent_at: Moment,
 }
 
 /// What the tasks of a manager work on.
@@ -486,54 +435,5 @@ async fn run(
             () = watch.wake.notified() => {}
             () = asleep => {}
         }
-    }
-}
-
-/// Takes in what became of a call. One that panicked is as one without an answer: its holds are asked about again.
-fn take_in(watch: &Watch, done: Result<Outcome, JoinError>) {
-    match done {
-        Ok(outcome) => watch.answered(&outcome),
-        Err(_) if watch.is_news(Cause::Panicked, 1) => observe::renewal_panicked(),
-        Err(_) => {}
-    }
-}
-
-async fn renew(
-    watch: Arc<Watch>,
-    backend: Arc<dyn Backend>,
-    Batch { place, holds }: Batch,
-    timeout: Duration,
-) -> Outcome {
-    // Looked at again right before the request is sent: nothing is renewed that is being released.
-    let sent_at = clock::now();
-    let (holds, batch): (Vec<_>, Vec<_>) = holds
-        .into_iter()
-        .filter_map(|hold| {
-            let renewal = hold.renewal_if_good(sent_at)?;
-            Some((hold, renewal))
-        })
-        .unzip();
-    let timeouts = holds.iter().map(|hold| hold.ttl().call_timeout(timeout));
-    let timeout = timeouts.min().unwrap_or(timeout);
-    let ends = holds.iter().map(|hold| hold.end_at() - sent_at);
-    let useful = ends.max().unwrap_or(timeout);
-    let answers = {
-        let mut asked = backend.renew(&batch, timeout, useful);
-        match tokio::time::timeout(timeout, &mut asked).await {
-            Ok(answers) => answers,
-            Err(_) => {
-                if watch.is_news(Cause::Unanswered, holds.len()) {
-                    observe::renewal_unanswered(holds.len(), timeout);
-                }
-                asked.await
-            }
-        }
-    };
-    Outcome {
-        place,
-        holds,
-        batch,
-        answers,
-        sent_at,
     }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use shuttle::thread;
 
-use super::{Outcome, Watch};
+use super::Watch;
+use super::answers::Outcome;
 use crate::api::manager::events_of;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::{Event, Granted, Renewed, Victim};

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::Watch;
+use super::answers::Outcome;
 use super::schedule::{Batch, MOST};
-use super::{Outcome, Watch};
 use crate::api::manager::{LockManager, events_of};
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::quorum::tests::flaky::{Bug, Flaky, Mode, Switch};

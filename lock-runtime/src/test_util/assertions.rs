@@ -7,7 +7,7 @@ use crate::api::manager::LockManager;
 use crate::values::name::{IntoLockName, LockName};
 
 /// Panics unless somebody holds the lock, or leases permits of the semaphore. Works for any manager and asks its store:
-/// whoever the holder is counts, other processes included. Returns what was seen, for further assertions.
+/// a holder in another process counts as well. Returns what was seen, for further assertions.
 ///
 /// # Panics
 /// If the lock is free, or the store gives no answer. The message names the caller's line.

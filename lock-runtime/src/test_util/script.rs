@@ -59,7 +59,7 @@ struct Next {
     answer: Answer,
 }
 
-/// An answer to all questions of one caller: whoever waits asks the store several times.
+/// An answer to all questions of one caller: a caller who waits asks the store several times.
 #[derive(Debug)]
 struct Lasting {
     key: Box<str>,

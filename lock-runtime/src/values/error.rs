@@ -124,10 +124,11 @@ pub enum LockError {
         /// locks from being taken, too: what to do about it.
         why: String,
     },
-    /// A semaphore has no permits: nobody set them, or the store lost them. Call
-    /// [`try_set_permits`](crate::Semaphore::try_set_permits) wherever a process starts.
+    /// A semaphore has no permits: nobody set them, or the store lost them. Say how many there are by
+    /// [`in_all`](crate::Semaphore::in_all), or call [`try_set_permits`](crate::Semaphore::try_set_permits) wherever a
+    /// process starts.
     #[error(
-        "the semaphore `{name}` has no permits: they were not set (`try_set_permits`), or the store lost them"
+        "the semaphore `{name}` has no permits: they were not set (`in_all`, `try_set_permits`), or the store lost them"
     )]
     #[non_exhaustive]
     NotSet {

@@ -1,5 +1,6 @@
 //! Checked options, and how a request's own settings go over them.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ const CALL_TIMEOUTS: std::ops::RangeInclusive<Duration> =
 
 /// What one script takes in a millisecond of the server's time.
 const MOST_PERMITS: u32 = 1_000;
+
+/// What a counter holds at most: a double tells it from its neighbours, and sums do not overflow.
+const MOST_IN_ALL: u64 = 1_000_000_000_000;
 
 /// Checked options.
 #[derive(Clone, Debug)]
@@ -120,6 +124,23 @@ pub(crate) fn check_permits(permits: u32) -> Result<(), LockError> {
     Err(config(format!(
         "a request takes 1 to {MOST_PERMITS} permits, not {permits}"
     )))
+}
+
+/// Checks a number that a counter is to hold.
+pub(crate) fn check_count(what: &str, count: u64) -> Result<(), LockError> {
+    if count <= MOST_IN_ALL {
+        return Ok(());
+    }
+    Err(config(format!(
+        "{what} is {MOST_IN_ALL} at most, not {count}"
+    )))
+}
+
+/// Checks how many permits a semaphore is to have in all.
+pub(crate) fn check_in_all(permits: u64) -> Result<NonZeroU64, LockError> {
+    check_count("the number of a semaphore's permits", permits)?;
+    let none = || config("a semaphore with 0 permits in all admits nobody: it has 1 at least");
+    NonZeroU64::new(permits).ok_or_else(none)
 }
 
 /// What a request asks of its hold. Validated; times are the request's, or the manager's defaults.

@@ -48,6 +48,51 @@ async fn back(semaphore: &Semaphore, permits: i64) {
 }
 
 tests::suite! {
+    async fn a_request_that_says_how_many_there_are_in_all_sets_them_if_nobody_has(store: &mut Store) {
+        let (a, b) = (store.manager().await, store.manager().await);
+        let three = a.semaphore("s").in_all(3);
+        let one = three.permits(1).acquire().await.unwrap();
+        // Another number changes nothing, nor does it keep anybody out.
+        let five = b.semaphore("s").in_all(5);
+        let two = five.permits(2).try_acquire().await.unwrap().expect("there are free ones");
+        assert_eq!(five.available().await.unwrap(), 0);
+        let busy = five.permits(1).try_acquire().await.unwrap();
+        assert!(matches!(busy, TryAcquire::Busy { .. }), "{busy:?}");
+        two.release().await.unwrap();
+        one.release().await.unwrap();
+        // What the store has lost is set again, by requests that ask once, too.
+        assert!(three.delete().await.unwrap());
+        assert!(is_not_set(b.semaphore("s").permits(1).acquire().await));
+        let again = five.permits(1).try_acquire().await.unwrap().expect("there are free ones");
+        assert_eq!(five.available().await.unwrap(), 4);
+        again.release().await.unwrap();
+        assert!(five.delete().await.unwrap());
+    }
+
+    async fn waiters_of_a_semaphore_that_is_lost_set_it_again(store: &mut Store) {
+        let (a, b) = (store.manager().await, store.manager().await);
+        let semaphore = a.semaphore("s").in_all(1);
+        let held = semaphore.permits(1).acquire().await.unwrap();
+        let waiter = tokio::spawn(b.semaphore("s").in_all(1).permits(1).wait(LONG).acquire());
+        waiting(&b, 1).await;
+        assert!(semaphore.delete().await.unwrap());
+        let next = waiter.await.unwrap().unwrap();
+        assert_eq!(semaphore.available().await.unwrap(), 0);
+        next.release().await.unwrap();
+        assert!(held.release().await.is_err(), "its permit went with the semaphore");
+        assert!(semaphore.delete().await.unwrap());
+    }
+
+    async fn no_permits_in_all_are_refused_before_the_store_is_asked(store: &mut Store) {
+        let locks = store.manager().await;
+        for in_all in [0, u64::MAX] {
+            let request = locks.semaphore("s").in_all(in_all).permits(1);
+            assert!(is_config(request.clone().acquire().await));
+            assert!(is_config(request.try_acquire().await));
+        }
+        assert!(!locks.semaphore("s").delete().await.unwrap(), "nothing was set");
+    }
+
     async fn the_first_to_set_the_permits_wins_and_all_see_them(store: &mut Store) {
         let (a, b) = (store.manager().await, store.manager().await);
         let (one, other) = (a.semaphore("s"), b.semaphore("s"));

@@ -49,7 +49,7 @@ pub(super) const ALL: &[Planted] = &[
         fault: Some("rights-revoked"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
-            "renew/mod.rs",
+            "renew/answers.rs",
             "answer.copied().unwrap_or(Renewed::Unknown)",
             "answer.copied().unwrap_or(if PLANTED { Renewed::Held } else { Renewed::Unknown })",
         )]),
@@ -60,14 +60,12 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "acquire/attempt.rs",
-            "let answer = core.backend.acquire(call).await;",
-            "let answer = match core.backend.acquire(call).await {
-                Err(Fault::Unknown(_)) if PLANTED => {
-                    let (token, sent_at) = (None, now);
-                    Ok(Acquired::Granted(Granted { token, sent_at }))
-                }
-                answer => answer,
-            };",
+            "Err(Fault::NotSet) => Box::pin(self.set_and_ask(holder)).await,",
+            "Err(Fault::NotSet) => Box::pin(self.set_and_ask(holder)).await,
+            Err(Fault::Unknown(_)) if PLANTED => {
+                let (token, sent_at) = (None, now);
+                Ok(Acquired::Granted(Granted { token, sent_at }))
+            }",
         )]),
     },
     Planted {

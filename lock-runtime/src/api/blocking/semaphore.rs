@@ -11,8 +11,7 @@ use crate::values::error::LockError;
 /// ```
 /// # fn main() -> Result<(), lock_runtime::LockError> {
 /// # let locks = lock_runtime::blocking::LockManager::in_memory()?;
-/// let uploads = locks.semaphore("uploads");
-/// uploads.try_set_permits(10)?;
+/// let uploads = locks.semaphore("uploads").in_all(10);
 /// let two = uploads.permits(2).acquire()?;
 /// assert_eq!(uploads.available()?, 8);
 /// # drop(two);
@@ -30,6 +29,11 @@ pub struct Semaphore {
 impl Semaphore {
     pub(super) fn new(runtime: Arc<Runtime>, semaphore: crate::Semaphore) -> Semaphore {
         Semaphore { runtime, semaphore }
+    }
+
+    /// As [`Semaphore::in_all`](crate::Semaphore::in_all).
+    pub fn in_all(self, permits: u64) -> Semaphore {
+        Semaphore::new(self.runtime, self.semaphore.in_all(permits))
     }
 
     /// As [`Semaphore::permits`](crate::Semaphore::permits).

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::values::clock::{self, Moment};
 
-/// Written by whoever learns that a server answers or does not: the task that keeps its connection, and questions after
+/// Written by those who learn that a server answers or does not: the task that keeps its connection, and questions after
 /// its health.
 #[derive(Debug)]
 pub(crate) struct Standing(Mutex<(bool, Moment)>);

@@ -1,4 +1,4 @@
--- Takes a lock away from whoever has it, tells them, and those who wait.
+-- Takes a lock away from its holders, tells them, and those who wait.
 -- $1 name, $2 topic
 WITH old AS (
     SELECT l.name,

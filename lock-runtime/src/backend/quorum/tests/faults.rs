@@ -198,12 +198,11 @@ async fn a_shutdown_waits_for_what_is_given_back() {
     let guard = locks.mutex("k").acquire().await.unwrap();
     rig.switches[1].set(Mode::Away);
     guard.release().await.unwrap();
-    let switch = rig.switches[1].clone();
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        switch.set(Mode::Up);
-    });
-    locks.shutdown().await;
+    let mut shutdown = pin!(locks.shutdown());
+    let early = tokio::time::timeout(500 * MS, &mut shutdown).await;
+    assert!(early.is_err(), "one node has the lock: {:?}", rig.held());
+    rig.switches[1].set(Mode::Up);
+    shutdown.await;
     assert!(rig.is_clean(), "{:?}", rig.held());
 }
 

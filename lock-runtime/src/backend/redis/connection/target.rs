@@ -13,8 +13,19 @@ use crate::backend::redis::cluster::{self, Seeds};
 use crate::backend::redis::sentinel::{self, Sentinels};
 use crate::values::error::LockError;
 
-const SCHEMES: &str = "`redis://`, `rediss://`, `redis+unix://` (or `unix://`), \
-    `redis-sentinel://`, `rediss-sentinel://`, `redis-cluster://`, `rediss-cluster://`, `postgres://` and `memory://`";
+/// Whether this system has unix sockets that the client can open.
+const HAS_SOCKETS: bool = cfg!(unix);
+
+fn schemes(has_sockets: bool) -> String {
+    let sockets = match has_sockets {
+        true => "`redis+unix://` (or `unix://`), ",
+        false => "",
+    };
+    format!(
+        "`redis://`, `rediss://`, {sockets}`redis-sentinel://`, `rediss-sentinel://`, `redis-cluster://`, \
+         `rediss-cluster://`, `postgres://` and `memory://`"
+    )
+}
 
 /// A server that a URL names. `Debug` and [`shown`](Target::shown) leave out user and password.
 #[derive(Clone)]
@@ -39,20 +50,34 @@ pub(crate) enum Place {
 impl Target {
     /// Reads a URL. The errors never repeat it: it may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
+        Target::parse_where(HAS_SOCKETS, url)
+    }
+
+    fn parse_where(has_sockets: bool, url: &str) -> Result<Target, LockError> {
+        let schemes = schemes(has_sockets);
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err(invalid(format!(
-                "the URL does not begin with a scheme and `://`; there are {SCHEMES}"
+                "the URL does not begin with a scheme and `://`; there are {schemes}"
             )));
         };
         let scheme = scheme.to_ascii_lowercase();
-        match Target::of_scheme(&scheme, url, rest) {
-            Err(refused) if SCHEMES.contains(&format!("`{scheme}://`")) => {
-                Err(url::unescaped(rest).unwrap_or(refused))
-            }
-            target => target,
+        if matches!(scheme.as_str(), "redis+unix" | "unix") && !has_sockets {
+            return Err(invalid(format!(
+                "`{scheme}://` names a unix socket, which the Redis client cannot open on this system: name the server \
+                 by `{}`",
+                example(false)
+            )));
         }
+        if !schemes.contains(&format!("`{scheme}://`")) {
+            return Err(invalid(format!(
+                "an unknown URL scheme; there are {schemes}"
+            )));
+        }
+        Target::of_scheme(&scheme, url, rest)
+            .map_err(|refused| url::unescaped(rest).unwrap_or(refused))
     }
 
+    /// Reads a URL of a known scheme.
     fn of_scheme(scheme: &str, url: &str, rest: &str) -> Result<Target, LockError> {
         match scheme {
             "redis" | "redis+unix" | "unix" => {}
@@ -70,11 +95,7 @@ impl Target {
                 )));
             }
             "redis-cluster" => return Target::of_cluster(rest, scheme, false),
-            _ => {
-                return Err(invalid(format!(
-                    "an unknown URL scheme; there are {SCHEMES}"
-                )));
-            }
+            _ => return Err(invalid(format!("`{scheme}://` names no Redis server"))),
         }
         let unix = matches!(scheme, "redis+unix" | "unix");
         let Some(parsed) = redis::parse_redis_url(url) else {
@@ -410,6 +431,23 @@ mod tests {
         ] {
             refusal(bad);
         }
+    }
+
+    #[test]
+    fn a_system_without_unix_sockets_proposes_none() {
+        for url in ["unix:///run/redis.sock", "redis+unix:///s?pass=hunter2"] {
+            let refused = Target::parse_where(false, url).unwrap_err().to_string();
+            assert!(refused.contains("redis://user:password@host"), "{refused}");
+            assert!(!refused.contains("unix:///"), "{refused}");
+            assert!(!refused.contains("hunter2"), "{refused}");
+        }
+        for url in ["http://host/", "host"] {
+            let refused = Target::parse_where(false, url).unwrap_err().to_string();
+            assert!(!refused.contains("unix"), "{refused}");
+            let refused = Target::parse_where(true, url).unwrap_err().to_string();
+            assert!(refused.contains("`unix://`"), "{refused}");
+        }
+        assert!(Target::parse_where(false, "redis://host/").is_ok());
     }
 
     #[test]

@@ -175,7 +175,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
+        let _ = std::fs::remove_file(std::env::temp_dir().join(database(self.port)));
     }
+}
+
+/// The file into which a replica copies its master before it reads it. A server reads what stands there when it starts, so
+/// no two have the same one.
+fn database(port: u16) -> String {
+    format!("lock-runtime-test-{port}.rdb")
 }
 
 fn spawn(port: u16, arguments: &[String]) -> Child {
@@ -189,14 +196,10 @@ fn spawn(port: u16, arguments: &[String]) -> Child {
             "--save",
             "",
         ])
-        .args([
-            "--appendonly",
-            "no",
-            "--enable-debug-command",
-            "yes",
-            "--dir",
-            "/",
-        ])
+        .args(["--appendonly", "no", "--enable-debug-command", "yes"])
+        .arg("--dir")
+        .arg(std::env::temp_dir())
+        .args(["--dbfilename", &database(port)])
         .args(arguments)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -1,0 +1,118 @@
+//! One call for a batch of renewals, and what its answers mean for the holds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinError;
+
+use super::Watch;
+use super::digest::Cause;
+use super::schedule::Batch;
+use crate::backend::{Backend, Fault, Renewal, Renewed};
+use crate::hold::state::Hold;
+use crate::observe;
+use crate::values::clock::{self, Moment};
+
+/// What became of one renewal call.
+pub(super) struct Outcome {
+    pub(super) place: usize,
+    pub(super) holds: Vec<Arc<Hold>>,
+    pub(super) batch: Vec<Renewal>,
+    pub(super) answers: Result<Vec<Renewed>, Fault>,
+    pub(super) sent_at: Moment,
+}
+
+/// Takes in what became of a call. One that panicked is as one without an answer: its holds are asked about again.
+pub(super) fn take_in(watch: &Watch, done: Result<Outcome, JoinError>) {
+    match done {
+        Ok(outcome) => watch.answered(&outcome),
+        Err(_) if watch.is_news(Cause::Panicked, 1) => observe::renewal_panicked(),
+        Err(_) => {}
+    }
+}
+
+pub(super) async fn renew(
+    watch: Arc<Watch>,
+    backend: Arc<dyn Backend>,
+    Batch { place, holds }: Batch,
+    timeout: Duration,
+) -> Outcome {
+    // Looked at again right before the request is sent: nothing is renewed that is being released.
+    let sent_at = clock::now();
+    let (holds, batch): (Vec<_>, Vec<_>) = holds
+        .into_iter()
+        .filter_map(|hold| {
+            let renewal = hold.renewal_if_good(sent_at)?;
+            Some((hold, renewal))
+        })
+        .unzip();
+    let timeouts = holds.iter().map(|hold| hold.ttl().call_timeout(timeout));
+    let timeout = timeouts.min().unwrap_or(timeout);
+    let ends = holds.iter().map(|hold| hold.end_at() - sent_at);
+    let useful = ends.max().unwrap_or(timeout);
+    let answers = {
+        let mut asked = backend.renew(&batch, timeout, useful);
+        match tokio::time::timeout(timeout, &mut asked).await {
+            Ok(answers) => answers,
+            Err(_) => {
+                if watch.is_news(Cause::Unanswered, holds.len()) {
+                    observe::renewal_unanswered(holds.len(), timeout);
+                }
+                asked.await
+            }
+        }
+    };
+    Outcome {
+        place,
+        holds,
+        batch,
+        answers,
+        sent_at,
+    }
+}
+
+impl Watch {
+    /// Takes in the answers to a batch.
+    pub(super) fn answered(&self, outcome: &Outcome) {
+        let Outcome {
+            place,
+            holds,
+            batch,
+            answers,
+            sent_at,
+        } = outcome;
+        if let Err(fault) = answers
+            && self.is_news(Cause::Failed, holds.len())
+        {
+            observe::renewal_failed(holds.len(), fault);
+        }
+        let mut good = Vec::with_capacity(holds.len());
+        let (mut held, mut refused) = (0, 0);
+        for (index, (hold, renewal)) in holds.iter().zip(batch).enumerate() {
+            let answer = answers.as_ref().ok().and_then(|all| all.get(index));
+            let answer = answer.copied().unwrap_or(Renewed::Unknown);
+            held += usize::from(answer == Renewed::Held);
+            refused += usize::from(answer == Renewed::NotHeld);
+            // Unlocked: a loss wakes waiters.
+            hold.renewed(renewal, answer, *sent_at);
+            if !self.remove_if_over(hold) {
+                good.push((hold, answer != Renewed::Unknown));
+            }
+        }
+        if let Some(store) = holds.first().map(|hold| hold.label().store) {
+            observe::renewals(store, [held, refused, holds.len() - held - refused]);
+        }
+        // Asked of each hold before the schedule is locked, for which others wait.
+        let shortest = holds.iter().map(|hold| hold.ttl()).min();
+        let now = clock::now();
+        let mut schedule = self.schedule();
+        if let (Ok(_), Some(ttl)) = (answers, shortest) {
+            schedule
+                .places
+                .answers(*place, ttl, now.since(*sent_at), now);
+        }
+        for (hold, confirmed) in good {
+            schedule.answered(hold, *place, confirmed, *sent_at, now);
+        }
+    }
+}
