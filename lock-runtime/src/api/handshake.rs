@@ -42,7 +42,8 @@ impl LockManagerBuilder {
     }
 
     /// Shows the server a certificate (mutual TLS): the chain in PEM form, the client's own first, and its private key,
-    /// which is not encrypted. Default: none. Needs a URL with TLS, and the feature `tls-rustls`.
+    /// which is not encrypted. Default: none. Needs a URL with TLS (`rediss…`, or `sslmode` on PostgreSQL), and the feature
+    /// `tls-rustls`.
     ///
     /// ```no_run
     /// # use lock_runtime::LockManager;
@@ -65,7 +66,8 @@ impl LockManagerBuilder {
     }
 
     /// Trusts servers whose certificates these authorities vouch for, one or more in PEM form, and no others. Default:
-    /// what the operating system trusts. Needs a URL with TLS, and the feature `tls-rustls`.
+    /// what the operating system trusts. Needs a URL with TLS (`rediss…`, or `sslmode` on PostgreSQL), and the feature
+    /// `tls-rustls`.
     #[cfg(feature = "tls-rustls")]
     pub fn root_certificate(mut self, authorities: impl AsRef<[u8]>) -> Self {
         self.options.handshake.certificates.root = Some(authorities.as_ref().to_vec());

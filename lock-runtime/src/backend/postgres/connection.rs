@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, NoTls, Row};
+use tokio_postgres::{Client, Row};
 
 use super::faults;
 use super::statements::Statements;
@@ -26,10 +26,10 @@ pub(super) async fn open(
     timeout: Duration,
     handle: &Handle,
 ) -> Result<Client, Fault> {
-    let config = target.config.clone();
+    let (config, tls) = (target.config.clone(), target.tls.clone());
     // Where the backend lives, and not where the caller does: its runtime may end before this connection.
     let opening = handle.spawn(async move {
-        let (client, connection) = config.connect(NoTls).await?;
+        let (client, connection) = config.connect(tls).await?;
         tokio::spawn(connection);
         Ok::<_, tokio_postgres::Error>(client)
     });
@@ -68,7 +68,7 @@ pub(super) async fn open(
 /// Runs a statement without arguments on a connection of its own.
 pub(super) async fn run(target: &Target, statement: &str, timeout: Duration) -> Result<(), Fault> {
     let running = async {
-        let (client, connection) = target.config.connect(NoTls).await?;
+        let (client, connection) = target.config.connect(target.tls.clone()).await?;
         let driving = tokio::spawn(connection);
         let done = client.batch_execute(statement).await;
         driving.abort();

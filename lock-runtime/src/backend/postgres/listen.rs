@@ -11,11 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio_postgres::{
-    AsyncMessage, Client, Connection, NoTls, Notification, Socket, tls::NoTlsStream,
-};
+use tokio_postgres::{AsyncMessage, Client, Connection, Notification, Socket};
 
 use super::faults;
+use super::tls::Encrypted;
 use super::url::Target;
 use crate::backend::kit::outage::Outage;
 use crate::backend::kit::topic::{Ear, Topic};
@@ -163,7 +162,7 @@ pub(super) struct Subscriber {
     pub(super) closed: watch::Receiver<bool>,
 }
 
-type Stream = Connection<Socket, NoTlsStream>;
+type Stream = Connection<Socket, Encrypted>;
 
 impl Subscriber {
     /// Ends when `closed` becomes true, or its sender is gone.
@@ -202,7 +201,7 @@ impl Subscriber {
     }
 
     async fn open(&self) -> Result<(Client, mpsc::UnboundedReceiver<Notification>), Fault> {
-        let connected = self.target.config.connect(NoTls).await;
+        let connected = self.target.config.connect(self.target.tls.clone()).await;
         let (client, stream) = connected.map_err(|error| faults::of_connecting(&error))?;
         let (tell, heard) = mpsc::unbounded_channel();
         tokio::spawn(drive(stream, tell));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, NoTls, Row};
+use tokio_postgres::{Client, Row};
 
 use super::statements::{Arg, Statement, Statements};
 use super::url::Target;
@@ -331,12 +331,12 @@ impl Drop for Lent {
         let Some(open) = self.client.take() else {
             return;
         };
-        let places = self.places.take();
+        let (places, tls) = (self.places.take(), self.pool.target.tls.clone());
         self.pool.handle.spawn(async move {
             let _places = places;
             let ended = async {
                 // It may have ended meanwhile, or not have begun: both is fine.
-                let _ = open.client.cancel_token().cancel_query(NoTls).await;
+                let _ = open.client.cancel_token().cancel_query(tls).await;
                 let _ = open.client.simple_query("").await;
             };
             let _ = tokio::time::timeout(LONGEST_RETIREMENT, ended).await;
