@@ -47,6 +47,11 @@ impl PostgresServer {
         Self::start_with(directory(), settings, None, &[])
     }
 
+    /// A server with lines of `pg_hba.conf` that come before those that trust everybody.
+    pub fn ruled(rules: &[&str]) -> Self {
+        Self::start_with(directory(), &[], None, rules)
+    }
+
     /// A server that speaks TLS, too, with settings and with lines of `pg_hba.conf` that come before those that trust
     /// everybody.
     pub fn with_tls(settings: &[&str], rules: &[&str]) -> Self {

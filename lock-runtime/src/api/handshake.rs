@@ -6,8 +6,8 @@ use crate::api::builder::LockManagerBuilder;
 use crate::values::handshake::Credentials;
 
 impl LockManagerBuilder {
-    /// Asks `credentials` for a login whenever a connection to a Redis server is opened, for tokens that expire: of
-    /// Amazon ElastiCache (IAM), of Entra ID. A login that is [valid for some time](crate::Login::valid_for) is renewed
+    /// Asks `credentials` for a login whenever a connection to a server is opened, for tokens that expire: of Amazon
+    /// ElastiCache or RDS (IAM), of Entra ID. A login that is [valid for some time](crate::Login::valid_for) is renewed
     /// on open connections, too. Default: the login that the URL holds, for ever.
     ///
     /// ```no_run
@@ -34,8 +34,8 @@ impl LockManagerBuilder {
     /// the server refuses is [`LockError::Denied`](crate::LockError::Denied), and the credentials are asked again in the
     /// background.
     ///
-    /// Refused, as [`LockError::InvalidConfig`](crate::LockError::InvalidConfig), beside a login in the URL and for memory
-    /// stores.
+    /// Refused, as [`LockError::InvalidConfig`](crate::LockError::InvalidConfig), beside a login in the URL (on
+    /// PostgreSQL, a password) and for memory stores.
     pub fn credentials(mut self, credentials: impl Credentials) -> Self {
         self.options.handshake.credentials = Some(Arc::new(credentials));
         self

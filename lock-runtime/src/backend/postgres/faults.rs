@@ -23,6 +23,7 @@ pub(super) fn of_statement(error: &Error) -> Fault {
 pub(super) fn of_connecting(error: &Error) -> Fault {
     match error.as_db_error() {
         Some(error) => of_report(error),
+        None if is_of_login(error) => Fault::Impossible(cause(error)),
         None => {
             tls::refusal(error).unwrap_or_else(|| Fault::NotDone(StoreError::new(cause(error))))
         }
@@ -73,6 +74,11 @@ fn of_report(error: &DbError) -> Fault {
         // Deadlocks, serialization failures, too many connections, no disk space, a shutdown, a standby.
         _ => Fault::NotDone(said),
     }
+}
+
+/// The client cannot do what the server wants of it: a password that nobody gave, a way to log in that it does not know.
+fn is_of_login(error: &Error) -> bool {
+    ["invalid configuration", "authentication error"].contains(&&*error.to_string())
 }
 
 /// What to do about a refused login, by the server's words.

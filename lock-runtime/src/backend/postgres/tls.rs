@@ -127,14 +127,16 @@ impl TlsConnect<Socket> for Handshake {
                 return Err(io::Error::other("TLS was not asked for"));
             };
             let name = ServerName::try_from(self.host).map_err(io::Error::other)?;
-            let stream = TlsConnector::from(tls).connect(name, socket).await?;
+            let stream = TlsConnector::from(tls)
+                .connect(name, Candid(socket))
+                .await?;
             Ok(Encrypted(Box::new(stream)))
         })
     }
 }
 
 /// A connection by TLS.
-pub(super) struct Encrypted(Box<tokio_rustls::client::TlsStream<Socket>>);
+pub(super) struct Encrypted(Box<tokio_rustls::client::TlsStream<Candid>>);
 
 impl TlsStream for Encrypted {
     fn channel_binding(&self) -> ChannelBinding {
@@ -164,6 +166,48 @@ impl AsyncWrite for Encrypted {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// A socket that takes what is written after the other side has closed it, and loses it. A server that refuses a client's
+/// certificate says so and closes, while the client still writes: it shall read why, and not fail before that.
+struct Candid(Socket);
+
+impl AsyncRead for Candid {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Candid {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match Pin::new(&mut self.0).poll_write(cx, bytes) {
+            Poll::Ready(Err(error))
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                ) =>
+            {
+                Poll::Ready(Ok(bytes.len()))
+            }
+            written => written,
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,6 +1,7 @@
 //! What a `postgres://` URL names: a server, and how locks are kept there.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::Config;
@@ -8,7 +9,7 @@ use tokio_postgres::config::{ChannelBinding, Host, SslMode, SslNegotiation};
 
 use super::tls::Tls;
 use crate::values::error::{LockError, config};
-use crate::values::handshake::Handshake;
+use crate::values::handshake::{Credentials, Handshake};
 
 /// How long a connection may be silent before it is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -143,6 +144,8 @@ pub(crate) struct Target {
     /// What begins TLS on its connections, if they have it.
     pub(super) tls: Tls,
     encryption: Encryption,
+    /// Who gives the logins, in place of the URL.
+    pub(super) credentials: Option<Arc<dyn Credentials>>,
     shown: String,
 }
 
@@ -216,6 +219,7 @@ impl Target {
             notify,
             tls: Tls::default(),
             encryption,
+            credentials: None,
             shown,
         })
     }
@@ -225,9 +229,9 @@ impl Target {
     /// # Errors
     /// [`LockError::InvalidConfig`] if that does not fit the URL.
     pub(crate) fn with(mut self, handshake: &Handshake) -> Result<Target, LockError> {
-        if handshake.credentials.is_some() {
+        if handshake.credentials.is_some() && self.config.get_password().is_some() {
             return Err(config(
-                "`credentials` have no use: on PostgreSQL, the login is in the URL",
+                "there are `credentials`, and a password in the URL: leave one of them out",
             ));
         }
         let certificates = &handshake.certificates;
@@ -237,6 +241,7 @@ impl Target {
             ));
         }
         self.tls = Tls::new(self.encryption, certificates)?;
+        self.credentials.clone_from(&handshake.credentials);
         Ok(self)
     }
 

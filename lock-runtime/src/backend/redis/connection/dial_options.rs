@@ -2,13 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo};
 
-use crate::backend::Fault;
 use crate::backend::redis::connection::target::invalid;
-use crate::values::error::{LockError, StoreError};
+use crate::values::error::LockError;
 use crate::values::handshake::{Certificates, Credentials, Handshake, Login};
 
 /// Certificates in the client's form, and whom to ask for a login. By default neither.
@@ -69,25 +67,6 @@ pub(super) fn log_in_as(info: ConnectionInfo, login: &Login) -> ConnectionInfo {
         settings = settings.set_username(user);
     }
     info.set_redis_settings(settings)
-}
-
-/// Asks for a login, within `timeout`. Nothing has been sent then: a retry can help, whatever went wrong.
-///
-/// In a task of its own, for the code is not ours: a panic must not end the task that keeps the connection.
-pub(super) async fn ask(
-    credentials: &Arc<dyn Credentials>,
-    timeout: Duration,
-) -> Result<Login, Fault> {
-    let asked = credentials.clone();
-    let mut asking = tokio::task::JoinSet::new();
-    asking.spawn(async move { asked.login().await });
-    let why = match tokio::time::timeout(timeout, asking.join_next()).await {
-        Ok(Some(Ok(Ok(login)))) => return Ok(login),
-        Ok(Some(Ok(Err(error)))) => format!("the credentials gave no login: {error}"),
-        Ok(_) => "the credentials gave no login: their code panicked".to_owned(),
-        Err(_) => format!("the credentials gave no login within {timeout:?}"),
-    };
-    Err(Fault::NotDone(StoreError::shortened(&why)))
 }
 
 #[cfg(not(feature = "tls-rustls"))]
