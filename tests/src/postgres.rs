@@ -9,12 +9,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rcgen::CertificateParams;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::eventually::eventually;
 use crate::ports::free_port;
 use crate::running::Running;
+use crate::tls::TlsFiles;
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The user of the server's databases.
@@ -28,6 +30,7 @@ const NO_BINARY: &str = "no PostgreSQL server to test with: install one (`apt-ge
 pub struct PostgresServer {
     port: u16,
     settings: Vec<String>,
+    tls: Option<TlsFiles>,
     process: Option<Running>,
     // Declared after the process: the directory goes when nobody writes into it any more.
     dir: TempDir,
@@ -41,11 +44,41 @@ impl PostgresServer {
 
     /// A server with settings, each as `name=value`.
     pub fn with(settings: &[&str]) -> Self {
-        let dir = tempfile::Builder::new()
-            .prefix("lock-test")
-            .tempdir()
-            .expect("a directory");
-        give_to_server(dir.path());
+        Self::start_with(directory(), settings, None, &[])
+    }
+
+    /// A server with lines of `pg_hba.conf` that come before those that trust everybody.
+    pub fn ruled(rules: &[&str]) -> Self {
+        Self::start_with(directory(), &[], None, rules)
+    }
+
+    /// A server that speaks TLS, too, with settings and with lines of `pg_hba.conf` that come before those that trust
+    /// everybody.
+    pub fn with_tls(settings: &[&str], rules: &[&str]) -> Self {
+        Self::certified(settings, rules, |_| {})
+    }
+
+    /// The same with another certificate.
+    pub fn certified(
+        settings: &[&str],
+        rules: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Self {
+        let dir = directory();
+        let files = TlsFiles::write_with(dir.path(), change);
+        give_to_server(&files.key, 0o600);
+        let mut all = vec![
+            "ssl=on".to_owned(),
+            format!("ssl_cert_file={}", files.certificate.display()),
+            format!("ssl_key_file={}", files.key.display()),
+            format!("ssl_ca_file={}", files.authority.display()),
+        ];
+        all.extend(settings.iter().map(|&setting| setting.to_owned()));
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        Self::start_with(dir, &all, Some(files), rules)
+    }
+
+    fn start_with(dir: TempDir, settings: &[&str], tls: Option<TlsFiles>, rules: &[&str]) -> Self {
         let data = dir.path().join("data");
         let made = program("initdb")
             .args(["--no-sync", "--encoding=UTF8", "--locale=C", "--auth=trust"])
@@ -56,9 +89,13 @@ impl PostgresServer {
             .unwrap_or_else(|error| panic!("{NO_BINARY} (initdb: {error})"));
         let said = String::from_utf8_lossy(&made.stderr);
         assert!(made.status.success(), "initdb failed:\n{said}");
+        let admitted = data.join("pg_hba.conf");
+        let others = std::fs::read_to_string(&admitted).expect("the rules of initdb");
+        std::fs::write(&admitted, format!("{}\n{others}", rules.join("\n"))).expect("the rules");
         let mut server = Self {
             port: 0,
             settings: settings.iter().map(|&setting| setting.to_owned()).collect(),
+            tls,
             process: None,
             dir,
         };
@@ -81,6 +118,11 @@ impl PostgresServer {
     /// `postgres://…/postgres`.
     pub fn url(&self) -> String {
         format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// The files of a server with TLS.
+    pub fn tls_files(&self) -> &TlsFiles {
+        self.tls.as_ref().expect("a server with TLS")
     }
 
     /// The port.
@@ -254,11 +296,20 @@ fn as_server(command: &mut Command) {
     }
 }
 
-fn give_to_server(dir: &Path) {
+fn directory() -> TempDir {
+    let dir = tempfile::Builder::new()
+        .prefix("lock-test")
+        .tempdir()
+        .expect("a directory");
+    give_to_server(dir.path(), 0o700);
+    dir
+}
+
+fn give_to_server(path: &Path, mode: u32) {
     if is_root() {
-        std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).expect("give the directory away");
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).expect("give it away");
     }
-    std::fs::set_permissions(dir, Permissions::from_mode(0o700)).expect("close the directory");
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("close it to others");
 }
 
 /// A table of the process's server that belongs to one test.

@@ -18,6 +18,11 @@ pub struct TlsFiles {
 impl TlsFiles {
     /// Makes an authority and a server certificate, and writes them into `dir`.
     pub fn write_to(dir: &Path) -> Self {
+        Self::write_with(dir, |_| {})
+    }
+
+    /// The same with another server certificate.
+    pub fn write_with(dir: &Path, change: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut params = CertificateParams::default();
         // Another name than the certificate's, which OpenSSL would take for one that vouches for itself.
         params
@@ -28,10 +33,11 @@ impl TlsFiles {
         let authority = CertifiedIssuer::self_signed(params, authority_key).expect("an authority");
 
         let key = KeyPair::generate().expect("a key pair for the server");
-        let certificate =
-            CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])
-                .and_then(|params| params.signed_by(&key, &authority))
-                .expect("a server certificate");
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let mut params = CertificateParams::new(names).expect("names");
+        change(&mut params);
+        let certificate = params.signed_by(&key, &authority);
+        let certificate = certificate.expect("a server certificate");
 
         let client_key = KeyPair::generate().expect("a key pair for a client");
         let client_certificate = CertificateParams::new(vec!["client".to_owned()])

@@ -6,8 +6,8 @@ use crate::api::builder::LockManagerBuilder;
 use crate::values::handshake::Credentials;
 
 impl LockManagerBuilder {
-    /// Asks `credentials` for a login whenever a connection to a Redis server is opened, for tokens that expire: of
-    /// Amazon ElastiCache (IAM), of Entra ID. A login that is [valid for some time](crate::Login::valid_for) is renewed
+    /// Asks `credentials` for a login whenever a connection to a server is opened, for tokens that expire: of Amazon
+    /// ElastiCache or RDS (IAM), of Entra ID. A login that is [valid for some time](crate::Login::valid_for) is renewed
     /// on open connections, too. Default: the login that the URL holds, for ever.
     ///
     /// ```no_run
@@ -34,15 +34,16 @@ impl LockManagerBuilder {
     /// the server refuses is [`LockError::Denied`](crate::LockError::Denied), and the credentials are asked again in the
     /// background.
     ///
-    /// Refused, as [`LockError::InvalidConfig`](crate::LockError::InvalidConfig), beside a login in the URL and for memory
-    /// stores.
+    /// Refused, as [`LockError::InvalidConfig`](crate::LockError::InvalidConfig), beside a login in the URL (on
+    /// PostgreSQL, a password) and for memory stores.
     pub fn credentials(mut self, credentials: impl Credentials) -> Self {
         self.options.handshake.credentials = Some(Arc::new(credentials));
         self
     }
 
     /// Shows the server a certificate (mutual TLS): the chain in PEM form, the client's own first, and its private key,
-    /// which is not encrypted. Default: none. Needs a URL with TLS, and the feature `tls-rustls`.
+    /// which is not encrypted. Default: none. Needs a URL with TLS (`rediss…`, or `sslmode` on PostgreSQL), and the feature
+    /// `tls-rustls`.
     ///
     /// ```no_run
     /// # use lock_runtime::LockManager;
@@ -65,7 +66,8 @@ impl LockManagerBuilder {
     }
 
     /// Trusts servers whose certificates these authorities vouch for, one or more in PEM form, and no others. Default:
-    /// what the operating system trusts. Needs a URL with TLS, and the feature `tls-rustls`.
+    /// what the operating system trusts. Needs a URL with TLS (`rediss…`, or `sslmode` on PostgreSQL), and the feature
+    /// `tls-rustls`.
     #[cfg(feature = "tls-rustls")]
     pub fn root_certificate(mut self, authorities: impl AsRef<[u8]>) -> Self {
         self.options.handshake.certificates.root = Some(authorities.as_ref().to_vec());

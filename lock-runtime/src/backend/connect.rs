@@ -78,9 +78,11 @@ impl Location {
     fn of_server(url: &str) -> Result<Location, LockError> {
         let (scheme, _) = url.split_once("://").unwrap_or_default();
         let scheme = scheme.to_ascii_lowercase();
-        let feature = match scheme.as_str() {
-            "redis" | "redis+unix" | "unix" | "redis-sentinel" | "redis-cluster" => "redis",
-            "rediss" | "rediss-sentinel" | "rediss-cluster" => "tls-rustls",
+        let features = match scheme.as_str() {
+            "redis" | "redis+unix" | "unix" | "redis-sentinel" | "redis-cluster" => {
+                "feature `redis`"
+            }
+            "rediss" | "rediss-sentinel" | "rediss-cluster" => "features `redis` and `tls-rustls`",
             _ => {
                 return Err(config(
                     "an unknown URL scheme; without the cargo feature `redis` of `lock-runtime` there is only `memory://`",
@@ -88,7 +90,7 @@ impl Location {
             }
         };
         Err(config(format!(
-            "`{scheme}://` needs the cargo feature `{feature}` of `lock-runtime`"
+            "`{scheme}://` needs the cargo {features} of `lock-runtime`"
         )))
     }
 
@@ -103,10 +105,7 @@ impl Location {
                 Ok(self)
             }
             #[cfg(feature = "postgres")]
-            Location::Postgres(_) => {
-                handshake.refuse("on PostgreSQL, the login is in the URL")?;
-                Ok(self)
-            }
+            Location::Postgres(target) => Ok(Location::Postgres(Box::new(target.with(handshake)?))),
             #[cfg(feature = "redis")]
             Location::Redis(target) => {
                 let target = target.with(DialOptions::new(handshake)?)?;

@@ -307,11 +307,22 @@ pub struct StoreError {
     message: Arc<str>,
 }
 
+/// Error texts are for people: longer ones from outside are cut.
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) const LONGEST: usize = 300;
+
 impl StoreError {
     pub(crate) fn new(message: impl Into<String>) -> StoreError {
         StoreError {
             message: message.into().into(),
         }
+    }
+
+    /// Of a text from outside.
+    #[cfg(any(feature = "redis", feature = "postgres"))]
+    pub(crate) fn shortened(text: &str) -> StoreError {
+        let clean = text.chars().filter(|character| !character.is_control());
+        StoreError::new(clean.take(LONGEST).collect::<String>())
     }
 }
 

@@ -47,7 +47,8 @@ impl Login {
 
     /// How long the server lets a connection stay that was opened with this login, from now on. When three quarters of
     /// it are over, the credentials are asked again, and the open connection is logged in anew by `AUTH`: no request is
-    /// held up. Never sooner than after 1 s. Default: for as long as the connection lives.
+    /// held up. On PostgreSQL, another connection takes its place. Never sooner than after 1 s. Default: for as long as
+    /// the connection lives.
     ///
     /// Amazon ElastiCache closes connections of IAM users after 12 h; with Entra ID, a connection has to log in again
     /// before its token expires.
@@ -73,7 +74,7 @@ impl fmt::Debug for Login {
 pub type LoginFuture<'a> =
     Pin<Box<dyn Future<Output = Result<Login, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
 
-/// Logins that change, such as the tokens of Amazon ElastiCache (IAM) or of Entra ID: see
+/// Logins that change, such as the tokens of Amazon ElastiCache and RDS (IAM) or of Entra ID: see
 /// [`LockManagerBuilder::credentials`](crate::LockManagerBuilder::credentials).
 ///
 /// Closures that return a future are credentials: `|| async { Ok::<_, std::io::Error>(Login::password("…")) }`.

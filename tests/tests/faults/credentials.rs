@@ -12,7 +12,7 @@ const RULES: &str = "~* &* +@all";
 
 /// The password that is valid now, and how often it was asked for.
 #[derive(Clone)]
-struct Tokens {
+pub(crate) struct Tokens {
     user: Option<&'static str>,
     now: Arc<Mutex<String>>,
     asked: Arc<AtomicUsize>,
@@ -20,7 +20,7 @@ struct Tokens {
 }
 
 impl Tokens {
-    fn of(user: Option<&'static str>, password: &str) -> Tokens {
+    pub(crate) fn of(user: Option<&'static str>, password: &str) -> Tokens {
         Tokens {
             user,
             now: Arc::new(Mutex::new(password.to_owned())),
@@ -29,16 +29,16 @@ impl Tokens {
         }
     }
 
-    fn valid_for(mut self, time: Duration) -> Tokens {
+    pub(crate) fn valid_for(mut self, time: Duration) -> Tokens {
         self.valid_for = Some(time);
         self
     }
 
-    fn rotate(&self, password: &str) {
+    pub(crate) fn rotate(&self, password: &str) {
         *self.now.lock().unwrap() = password.to_owned();
     }
 
-    fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
 }

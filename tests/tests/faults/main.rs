@@ -26,6 +26,8 @@ mod network;
 mod outages;
 mod postgres;
 mod postgres_cost;
+mod postgres_credentials;
+mod postgres_tls;
 mod processes;
 mod quorum;
 mod read_write;

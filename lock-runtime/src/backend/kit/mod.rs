@@ -1,7 +1,13 @@
 //! What every store over a network needs.
 
+#[cfg(all(feature = "tls-rustls", any(feature = "redis", feature = "postgres")))]
+pub(crate) mod certificates;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) mod login;
 pub(crate) mod outage;
 pub(crate) mod server_clock;
 pub(crate) mod standing;
+#[cfg(any(feature = "redis", all(feature = "tls-rustls", feature = "postgres")))]
+pub(crate) mod tls_refusal;
 pub(crate) mod topic;
 pub(crate) mod uptime;

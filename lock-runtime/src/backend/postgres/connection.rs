@@ -1,15 +1,18 @@
 //! One connection: how it is opened, and what a server is asked before it may keep locks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, NoTls, Row};
+use tokio_postgres::{Client, Connection, Row, Socket};
 
 use super::faults;
 use super::statements::Statements;
+use super::tls::Encrypted;
 use super::url::Target;
 use crate::backend::Fault;
+use crate::backend::kit::login;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::values::clock;
 use crate::values::error::StoreError;
@@ -18,29 +21,60 @@ use crate::values::refusal::ShutdownCause;
 /// The oldest version that runs the statements as they are meant.
 const OLDEST: i64 = 120_000;
 
-/// Opens a connection on the runtime of `handle`, and checks its server.
+/// A connection that nobody drives yet.
+pub(super) struct Dialed {
+    pub(super) client: Client,
+    pub(super) stream: Connection<Socket, Encrypted>,
+    /// After which time another one has to take its place, for its login expires.
+    pub(super) renew_after: Option<Duration>,
+}
+
+/// Connects, with a login that the credentials give, if there are any; each of both within `timeout`.
+pub(super) async fn dial(target: &Target, timeout: Duration) -> Result<Dialed, Fault> {
+    let mut config = target.config.clone();
+    let mut valid_for = None;
+    if let Some(credentials) = &target.credentials {
+        let login = login::ask(credentials, timeout).await?;
+        config.password(login.password);
+        if let Some(user) = login.user {
+            config.user(user);
+        }
+        valid_for = login.valid_for;
+    }
+    let connecting = config.connect(target.tls.clone());
+    match tokio::time::timeout(timeout, connecting).await {
+        Ok(connected) => {
+            let (client, stream) = connected.map_err(|error| faults::of_connecting(&error))?;
+            Ok(Dialed {
+                client,
+                stream,
+                renew_after: valid_for.map(login::before_the_end),
+            })
+        }
+        Err(_) => Err(Fault::NotDone(StoreError::new(format!(
+            "no connection within {timeout:?}"
+        )))),
+    }
+}
+
+/// Opens a connection on the runtime of `handle`, and checks its server. Also after which time its login has to be renewed.
 pub(super) async fn open(
-    target: &Target,
+    target: &Arc<Target>,
     statements: &Statements,
     clock: &ServerClock,
     timeout: Duration,
     handle: &Handle,
-) -> Result<Client, Fault> {
-    let config = target.config.clone();
+) -> Result<(Client, Option<Duration>), Fault> {
+    let dialed = target.clone();
     // Where the backend lives, and not where the caller does: its runtime may end before this connection.
     let opening = handle.spawn(async move {
-        let (client, connection) = config.connect(NoTls).await?;
-        tokio::spawn(connection);
-        Ok::<_, tokio_postgres::Error>(client)
+        let dialed = dial(&dialed, timeout).await?;
+        tokio::spawn(dialed.stream);
+        Ok((dialed.client, dialed.renew_after))
     });
-    let client = match tokio::time::timeout(timeout, opening).await {
-        Ok(Ok(opened)) => opened.map_err(|error| faults::of_connecting(&error))?,
-        Ok(Err(_)) => return Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
-        Err(_) => {
-            return Err(Fault::NotDone(StoreError::new(format!(
-                "no connection within {timeout:?}"
-            ))));
-        }
+    let (client, renew_after) = match opening.await {
+        Ok(opened) => opened?,
+        Err(_) => return Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
     };
     let sent_at = clock::now();
     let name = target.table.name();
@@ -62,19 +96,16 @@ pub(super) async fn open(
         Refusal::Unfit(why) => Fault::Impossible(why),
     })?;
     clock.saw(time, sent_at);
-    Ok(client)
+    Ok((client, renew_after))
 }
 
 /// Runs a statement without arguments on a connection of its own.
 pub(super) async fn run(target: &Target, statement: &str, timeout: Duration) -> Result<(), Fault> {
-    let running = async {
-        let (client, connection) = target.config.connect(NoTls).await?;
-        let driving = tokio::spawn(connection);
-        let done = client.batch_execute(statement).await;
-        driving.abort();
-        done
-    };
-    match tokio::time::timeout(timeout, running).await {
+    let dialed = dial(target, timeout).await?;
+    let driving = tokio::spawn(dialed.stream);
+    let done = tokio::time::timeout(timeout, dialed.client.batch_execute(statement)).await;
+    driving.abort();
+    match done {
         Ok(done) => done.map_err(|error| faults::of_connecting(&error)),
         Err(_) => Err(Fault::NotDone(StoreError::new(
             "the server does not answer",

@@ -3,6 +3,7 @@
 use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::{Error, Row};
 
+use super::tls;
 use crate::backend::Fault;
 use crate::values::error::StoreError;
 
@@ -22,7 +23,10 @@ pub(super) fn of_statement(error: &Error) -> Fault {
 pub(super) fn of_connecting(error: &Error) -> Fault {
     match error.as_db_error() {
         Some(error) => of_report(error),
-        None => Fault::NotDone(StoreError::new(cause(error))),
+        None if is_of_login(error) => Fault::Impossible(cause(error)),
+        None => {
+            tls::refusal(error).unwrap_or_else(|| Fault::NotDone(StoreError::new(cause(error))))
+        }
     }
 }
 
@@ -60,13 +64,30 @@ fn of_report(error: &DbError) -> Fault {
     }
     match code.code().get(..2).unwrap_or_default() {
         // Login, and what exists for it.
-        "28" | "3D" => Fault::Denied(said),
+        "28" | "3D" => Fault::Denied(match login_advice(error.message()) {
+            Some(advice) => StoreError::new(format!("{said}: {advice}")),
+            None => said,
+        }),
         "42" if *code == SqlState::INSUFFICIENT_PRIVILEGE => Fault::Denied(said),
         // The statement or its arguments make no sense to this server.
         "22" | "42" | "0A" => Fault::Impossible(said.to_string()),
         // Deadlocks, serialization failures, too many connections, no disk space, a shutdown, a standby.
         _ => Fault::NotDone(said),
     }
+}
+
+/// The client cannot do what the server wants of it: a password that nobody gave, a way to log in that it does not know.
+fn is_of_login(error: &Error) -> bool {
+    ["invalid configuration", "authentication error"].contains(&&*error.to_string())
+}
+
+/// What to do about a refused login, by the server's words.
+fn login_advice(said: &str) -> Option<&'static str> {
+    if said.contains("no encryption") {
+        return Some("if it wants TLS, say `sslmode=verify-full`");
+    }
+    said.contains("valid client certificate")
+        .then_some("the builder's `client_certificate` shows one")
 }
 
 /// A request that was refused for its date.

@@ -5,23 +5,23 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::future::poll_fn;
-use std::pin::Pin;
+use std::future::{pending, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio_postgres::{
-    AsyncMessage, Client, Connection, NoTls, Notification, Socket, tls::NoTlsStream,
-};
+use tokio_postgres::{AsyncMessage, Client, Connection, Notification, Socket};
 
-use super::faults;
+use super::tls::Encrypted;
 use super::url::Target;
+use super::{connection, faults};
+use crate::backend::kit::login::Tries;
 use crate::backend::kit::outage::Outage;
 use crate::backend::kit::topic::{Ear, Topic};
 use crate::backend::{Event, EventSink, Fault, Listen, Victim};
 use crate::values::backoff::Backoff;
-use crate::values::clock;
+use crate::values::clock::{self, Moment};
 use crate::values::error::StoreError;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
@@ -163,7 +163,13 @@ pub(super) struct Subscriber {
     pub(super) closed: watch::Receiver<bool>,
 }
 
-type Stream = Connection<Socket, NoTlsStream>;
+/// A connection that listens.
+struct Session {
+    client: Client,
+    heard: mpsc::UnboundedReceiver<Notification>,
+    /// When another one has to take its place.
+    renewal: Option<Moment>,
+}
 
 impl Subscriber {
     /// Ends when `closed` becomes true, or its sender is gone.
@@ -179,21 +185,31 @@ impl Subscriber {
     async fn keep(&self) {
         let mut outage = Outage::new("the subscription to the lock store is");
         let mut pauses = Backoff::new(Duration::from_millis(50), Duration::from_millis(750));
+        let mut renewed = None;
         loop {
-            let fault = match tokio::time::timeout(self.timeout, self.open()).await {
-                Ok(Ok((client, heard))) => {
+            let opened = match renewed.take() {
+                Some(session) => Ok(session),
+                None => self.open().await,
+            };
+            let fault = match opened {
+                Ok(session) => {
                     outage.is_over(self.target.shown());
                     self.hearing.send_replace(Hearing::On);
                     self.topics.all_look();
                     let since = clock::now();
-                    let fault = self.hear(client, heard).await;
+                    let ended = self.hear(session).await;
                     if since.elapsed() > STABLE {
                         pauses.reset();
                     }
-                    fault
+                    match ended {
+                        Ok(next) => {
+                            renewed = Some(next);
+                            continue;
+                        }
+                        Err(fault) => fault,
+                    }
                 }
-                Ok(Err(fault)) => fault,
-                Err(_) => Fault::NotDone(StoreError::new("no connection in time")),
+                Err(fault) => fault,
             };
             self.hearing.send_replace(Hearing::Off);
             outage.is_on(self.target.shown(), &fault);
@@ -201,52 +217,95 @@ impl Subscriber {
         }
     }
 
-    async fn open(&self) -> Result<(Client, mpsc::UnboundedReceiver<Notification>), Fault> {
-        let connected = self.target.config.connect(NoTls).await;
-        let (client, stream) = connected.map_err(|error| faults::of_connecting(&error))?;
+    async fn open(&self) -> Result<Session, Fault> {
+        let dialed = connection::dial(&self.target, self.timeout).await?;
         let (tell, heard) = mpsc::unbounded_channel();
-        tokio::spawn(drive(stream, tell));
+        tokio::spawn(drive(dialed.stream, tell));
         let listen = format!("LISTEN {}", self.target.table.channel());
-        let listening = client.batch_execute(&listen).await;
-        listening.map_err(|error| faults::of_connecting(&error))?;
-        Ok((client, heard))
+        let listening = dialed.client.batch_execute(&listen);
+        match tokio::time::timeout(self.timeout, listening).await {
+            Ok(listening) => listening.map_err(|error| faults::of_connecting(&error))?,
+            Err(_) => return Err(silent()),
+        }
+        Ok(Session {
+            client: dialed.client,
+            heard,
+            renewal: dialed.renew_after.map(|after| clock::now() + after),
+        })
     }
 
-    /// Ends when the connection does.
-    async fn hear(
-        &self,
-        client: Client,
-        mut heard: mpsc::UnboundedReceiver<Notification>,
-    ) -> Fault {
+    /// Ends when the connection does, or when another one listens in its place.
+    async fn hear(&self, mut session: Session) -> Result<Session, Fault> {
+        let mut next = pin!(self.open_at(session.renewal));
         loop {
-            let message = tokio::select! {
-                message = heard.recv() => message,
-                () = clock::sleep(HEARTBEAT) => {
-                    let alive = tokio::time::timeout(self.timeout, client.simple_query("")).await;
-                    if !matches!(alive, Ok(Ok(_))) {
-                        let silent = StoreError::new("the server gives no sign of life");
-                        return Fault::Unknown(silent);
+            tokio::select! {
+                message = session.heard.recv() => match message {
+                    Some(message) => self.tell(&message),
+                    None => {
+                        let cut = StoreError::new("the connection was cut");
+                        return Err(Fault::Unknown(cut));
                     }
-                    continue;
+                },
+                next = &mut next => {
+                    // What was notified before the other one listened arrives before this answer.
+                    let _ = session.is_alive(self.timeout).await;
+                    while let Ok(message) = session.heard.try_recv() {
+                        self.tell(&message);
+                    }
+                    return Ok(next);
                 }
-            };
-            let Some(message) = message else {
-                return Fault::Unknown(StoreError::new("the connection was cut"));
-            };
-            match message.payload().strip_prefix(VICTIM) {
-                None => self.topics.heard(message.payload()),
-                Some(holder) => {
-                    if let Some(holder) = HolderId::parse(holder) {
-                        (self.events)(Event::ForceReleased(Victim::Id(holder)));
+                () = clock::sleep(HEARTBEAT) => {
+                    if !session.is_alive(self.timeout).await {
+                        return Err(silent());
                     }
+                }
+            }
+        }
+    }
+
+    /// Another connection, once it is time for one.
+    async fn open_at(&self, renewal: Option<Moment>) -> Session {
+        match renewal {
+            Some(renewal) => clock::sleep_until(renewal).await,
+            None => pending().await,
+        }
+        let mut tries = Tries::new();
+        loop {
+            match self.open().await {
+                Ok(session) => return session,
+                Err(fault) => tries.failed(self.target.shown(), &fault).await,
+            }
+        }
+    }
+
+    fn tell(&self, message: &Notification) {
+        match message.payload().strip_prefix(VICTIM) {
+            None => self.topics.heard(message.payload()),
+            Some(holder) => {
+                if let Some(holder) = HolderId::parse(holder) {
+                    (self.events)(Event::ForceReleased(Victim::Id(holder)));
                 }
             }
         }
     }
 }
 
+impl Session {
+    async fn is_alive(&self, timeout: Duration) -> bool {
+        let asked = tokio::time::timeout(timeout, self.client.simple_query(""));
+        matches!(asked.await, Ok(Ok(_)))
+    }
+}
+
+fn silent() -> Fault {
+    Fault::Unknown(StoreError::new("the server gives no sign of life"))
+}
+
 /// Reads the connection, until it ends or nobody hears any more.
-async fn drive(mut stream: Stream, tell: mpsc::UnboundedSender<Notification>) {
+async fn drive(
+    mut stream: Connection<Socket, Encrypted>,
+    tell: mpsc::UnboundedSender<Notification>,
+) {
     while let Some(Ok(message)) = poll_fn(|cx| stream.poll_message(cx)).await {
         if let AsyncMessage::Notification(message) = message
             && tell.send(message).is_err()

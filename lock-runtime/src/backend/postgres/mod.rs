@@ -3,20 +3,27 @@
 //! | file or folder | concept |
 //! |---|---|
 //! | `url` | what a URL names: a server, a table, how many connections |
+//! | `tls`, `no_tls`, `channel_binding` | TLS, a build without it, and what ties a login to it |
 //! | `connection` | opening one, and what is asked of a server before it may keep locks |
 //! | `pool` | connections that are lent to one statement at a time |
+//! | `relogin` | another connection in place of one whose login expires |
 //! | `listen` | the connection by which those who wait are woken |
 //! | `statements`, `sql/` | what is sent |
 //! | `faults` | what an error says about the outcome |
 //! | `undo` | what undoes an acquire when nobody knows whether it happened |
 //! | `kinds/` | what each kind of lock sends |
 
+#[cfg(feature = "tls-rustls")]
+mod channel_binding;
 mod connection;
 mod faults;
 mod kinds;
 mod listen;
 mod pool;
+mod relogin;
 mod statements;
+#[cfg_attr(not(feature = "tls-rustls"), path = "no_tls.rs")]
+mod tls;
 mod undo;
 mod url;
 

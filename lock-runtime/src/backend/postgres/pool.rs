@@ -10,8 +10,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, NoTls, Row};
+use tokio_postgres::{Client, Row};
 
+use super::relogin::Relogin;
 use super::statements::{Arg, Statement, Statements};
 use super::url::Target;
 use super::{connection, faults};
@@ -157,10 +158,20 @@ impl Pool {
     }
 
     /// Opens a connection and checks its server, to keep it for later.
-    pub(super) async fn open(&self) -> Result<(), Fault> {
-        let client = self.connect().await?;
-        self.idle().push(client);
+    pub(super) async fn open(self: &Arc<Pool>) -> Result<(), Fault> {
+        let open = self.connect().await?;
+        self.idle().push(open);
         Ok(())
+    }
+
+    /// What errors and logs call its server.
+    pub(super) fn server(&self) -> &str {
+        self.target.shown()
+    }
+
+    /// Where its connections live.
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// The average time of a statement.
@@ -238,28 +249,46 @@ impl Pool {
         })
     }
 
-    async fn connect(&self) -> Result<Open, Fault> {
-        let (target, timeout) = (&*self.target, self.timeout);
-        let opened =
-            connection::open(target, &self.statements, &self.clock, timeout, &self.handle).await;
-        let client = match opened {
-            Ok(client) => client,
-            Err(fault @ Fault::Closed(_)) => return Err(fault),
+    /// Lends this connection from now on, and not the one that the closure marks.
+    pub(super) fn replace(&self, open: Open, mark: impl FnOnce()) {
+        let mut idle = self.idle();
+        mark();
+        idle.retain(|open| !open.is_replaced());
+        if !self.places.is_closed() {
+            idle.push(open);
+        }
+    }
+
+    /// Connects. A failure is not logged.
+    pub(super) async fn connect_once(self: &Arc<Pool>) -> Result<Open, Fault> {
+        let (target, timeout) = (&self.target, self.timeout);
+        let opening =
+            connection::open(target, &self.statements, &self.clock, timeout, &self.handle);
+        let (client, renew_after) = opening.await?;
+        let again = self.outage().is_over(self.server());
+        self.reached.store(true, Ordering::Relaxed);
+        Ok(Open {
+            client,
+            relogin: renew_after.map(|after| Relogin::start(self, after)),
+            _up: metrics::Connection::is_up(StoreKind::Postgres, again),
+        })
+    }
+
+    async fn connect(self: &Arc<Pool>) -> Result<Open, Fault> {
+        match self.connect_once().await {
+            Ok(open) => Ok(open),
+            Err(fault @ Fault::Closed(_)) => Err(fault),
             Err(fault) => {
-                self.outage().is_on(target.shown(), &fault);
-                return Err(match fault {
+                self.outage().is_on(self.server(), &fault);
+                Err(match fault {
                     // A standby may be promoted, and a failover may lead to another server.
                     Fault::Impossible(why) if self.reached.load(Ordering::Relaxed) => {
                         Fault::NotDone(StoreError::new(why))
                     }
                     fault => fault,
-                });
+                })
             }
-        };
-        let again = self.outage().is_over(target.shown());
-        self.reached.store(true, Ordering::Relaxed);
-        let up = metrics::Connection::is_up(StoreKind::Postgres, again);
-        Ok(Open { client, _up: up })
+        }
     }
 }
 
@@ -277,9 +306,17 @@ impl fmt::Debug for Pool {
 }
 
 /// A connection that is counted.
-struct Open {
+pub(super) struct Open {
     client: Client,
+    /// Replaces it, if its login expires.
+    relogin: Option<Relogin>,
     _up: metrics::Connection,
+}
+
+impl Open {
+    fn is_replaced(&self) -> bool {
+        self.relogin.as_ref().is_some_and(Relogin::is_over)
+    }
 }
 
 /// A task that ends when nobody waits for it any more.
@@ -312,10 +349,11 @@ impl Lent {
 
     /// Its statement was answered: the next one may have the connection.
     fn is_good(&mut self) {
-        if let Some(client) = self.client.take()
-            && !self.pool.places.is_closed()
-        {
-            self.pool.idle().push(client);
+        if let Some(open) = self.client.take() {
+            let mut idle = self.pool.idle();
+            if !self.pool.places.is_closed() && !open.is_replaced() {
+                idle.push(open);
+            }
         }
     }
 
@@ -328,15 +366,17 @@ impl Drop for Lent {
     /// A statement that nobody waits for any more is cancelled. Until it has ended, it counts as a connection. The
     /// connection is not used again: the cancellation may arrive late, and would end the next statement.
     fn drop(&mut self) {
-        let Some(open) = self.client.take() else {
+        let Some(mut open) = self.client.take() else {
             return;
         };
-        let places = self.places.take();
+        // Nothing replaces it: its place is free for another one.
+        open.relogin = None;
+        let (places, tls) = (self.places.take(), self.pool.target.tls.clone());
         self.pool.handle.spawn(async move {
             let _places = places;
             let ended = async {
                 // It may have ended meanwhile, or not have begun: both is fine.
-                let _ = open.client.cancel_token().cancel_query(NoTls).await;
+                let _ = open.client.cancel_token().cancel_query(tls).await;
                 let _ = open.client.simple_query("").await;
             };
             let _ = tokio::time::timeout(LONGEST_RETIREMENT, ended).await;

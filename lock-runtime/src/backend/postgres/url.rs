@@ -1,12 +1,15 @@
 //! What a `postgres://` URL names: a server, and how locks are kept there.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{ChannelBinding, Host, SslMode, SslNegotiation};
 
+use super::tls::Tls;
 use crate::values::error::{LockError, config};
+use crate::values::handshake::{Credentials, Handshake};
 
 /// How long a connection may be silent before it is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -67,6 +70,68 @@ impl Table {
     }
 }
 
+/// Whether connections use TLS, and what of a server is verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encryption {
+    Off,
+    /// Its certificate is of an authority that is trusted, and names the host.
+    Verified,
+    /// Its certificate is of an authority that is trusted.
+    OfAuthority,
+}
+
+impl Encryption {
+    fn parse(mode: &str) -> Result<Encryption, LockError> {
+        let encryption = match mode {
+            "disable" => Encryption::Off,
+            "require" | "verify-full" => Encryption::Verified,
+            "verify-ca" => Encryption::OfAuthority,
+            "allow" | "prefer" => {
+                return Err(config(format!(
+                    "`sslmode={mode}` leaves it to the network whether there is TLS: say `disable` or `verify-full`"
+                )));
+            }
+            _ => {
+                return Err(config(
+                    "`sslmode` is `disable`, `require`, `verify-ca` or `verify-full`",
+                ));
+            }
+        };
+        if encryption != Encryption::Off && !cfg!(feature = "tls-rustls") {
+            return Err(config(format!(
+                "`sslmode={mode}` needs the cargo feature `tls-rustls` of `lock-runtime`"
+            )));
+        }
+        Ok(encryption)
+    }
+
+    /// As tokio-postgres is told, which leaves what is verified to `Tls`.
+    fn apply(self, config: &mut Config) -> Result<(), LockError> {
+        if self != Encryption::Off {
+            config.ssl_mode(SslMode::Require);
+            let all_are_hosts = config
+                .get_hosts()
+                .iter()
+                .all(|host| matches!(host, Host::Tcp(_)));
+            return match all_are_hosts {
+                true => Ok(()),
+                false => Err(self::config(
+                    "a unix socket has no TLS: leave out `sslmode`, or name a host",
+                )),
+            };
+        }
+        config.ssl_mode(SslMode::Disable);
+        let needs_tls = config.get_ssl_negotiation() == SslNegotiation::Direct
+            || config.get_channel_binding() == ChannelBinding::Require;
+        match needs_tls {
+            true => Err(self::config(
+                "`sslnegotiation=direct` and `channel_binding=require` need TLS: say `sslmode=verify-full`, too",
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
 /// What a URL names.
 #[derive(Clone)]
 pub(crate) struct Target {
@@ -76,6 +141,11 @@ pub(crate) struct Target {
     pub(super) pool: usize,
     /// Whether releases are notified. If not, those who wait ask again and again.
     pub(super) notify: bool,
+    /// What begins TLS on its connections, if they have it.
+    pub(super) tls: Tls,
+    encryption: Encryption,
+    /// Who gives the logins, in place of the URL.
+    pub(super) credentials: Option<Arc<dyn Credentials>>,
     shown: String,
 }
 
@@ -90,6 +160,7 @@ impl Target {
             None => (url, ""),
         };
         let (mut table, mut pool, mut notify) = (Table::default(), POOL, true);
+        let mut encryption = Encryption::Off;
         let mut others = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -108,6 +179,12 @@ impl Target {
                         _ => return Err(config("`lock_notify` is `on` or `off`")),
                     }
                 }
+                "sslmode" => encryption = Encryption::parse(value)?,
+                "sslrootcert" | "sslcert" | "sslkey" => {
+                    return Err(config(format!(
+                        "`{name}` is no part of the URL here: the builder has `root_certificate` and `client_certificate`"
+                    )));
+                }
                 _ => others.push(pair),
             }
         }
@@ -120,12 +197,7 @@ impl Target {
         if config.get_hosts().is_empty() {
             return Err(self::config("the PostgreSQL URL names no host"));
         }
-        if config.get_ssl_mode() == SslMode::Require {
-            return Err(self::config(
-                "`sslmode=require` needs TLS, which PostgreSQL connections of this library do not have yet",
-            ));
-        }
-        config.ssl_mode(SslMode::Disable);
+        encryption.apply(&mut config)?;
         // A connection that was cut in silence is noticed, unless the URL says otherwise.
         let says = |name: &str| others.iter().any(|pair| pair.starts_with(name));
         if !says("keepalives") {
@@ -145,8 +217,32 @@ impl Target {
             table,
             pool,
             notify,
+            tls: Tls::default(),
+            encryption,
+            credentials: None,
             shown,
         })
+    }
+
+    /// The same, connected to as the builder was told.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] if that does not fit the URL.
+    pub(crate) fn with(mut self, handshake: &Handshake) -> Result<Target, LockError> {
+        if handshake.credentials.is_some() && self.config.get_password().is_some() {
+            return Err(config(
+                "there are `credentials`, and a password in the URL: leave one of them out",
+            ));
+        }
+        let certificates = &handshake.certificates;
+        if certificates.are_given() && self.encryption == Encryption::Off {
+            return Err(config(
+                "there are certificates, and a URL without TLS: it should say `sslmode=verify-full`",
+            ));
+        }
+        self.tls = Tls::new(self.encryption, certificates)?;
+        self.credentials.clone_from(&handshake.credentials);
+        Ok(self)
     }
 
     /// What errors and logs call it: without user and password.
@@ -171,13 +267,12 @@ impl fmt::Debug for Target {
 }
 
 /// What tokio-postgres reads from a URL's query.
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 19] = [
     "user",
     "password",
     "dbname",
     "options",
     "application_name",
-    "sslmode",
     "sslnegotiation",
     "host",
     "hostaddr",
@@ -202,15 +297,17 @@ fn unreadable(pairs: &[&str]) -> LockError {
     };
     // A name alone: what follows an unescaped `?` of a password has none of these letters' shape, or is not shown.
     let is_word = |name: &String| {
-        name.bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        !name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
     };
     let unknown = pairs
         .iter()
         .map(name_of)
         .find(|name| !KNOWN.contains(&&**name));
     match unknown.filter(is_word) {
-        Some(name) if pairs.len() < 2 || !name.is_empty() => config(format!(
+        Some(name) => config(format!(
             "the PostgreSQL URL has an unknown parameter, `{name}`: there are those of libpq, and `lock_table`, \
              `lock_pool` and `lock_notify`"
         )),
@@ -274,7 +371,6 @@ mod tests {
             ("postgres://u:hunter2@h/db?lock_pool=1", "lock_pool"),
             ("postgres://u:hunter2@h/db?lock_notify=maybe", "lock_notify"),
             ("postgres://u:hunter2@h/db?look_table=a", "`look_table`"),
-            ("postgres://u:hunter2@h/db?sslmode=require", "TLS"),
             ("postgres://u:hunter2@h:port/db", "percent-encoded"),
             ("postgres:///db", "no host"),
         ] {
@@ -283,6 +379,18 @@ mod tests {
             assert!(error.contains(names), "{url}: {error}");
             assert!(!error.contains("hunter2"), "{url}: {error}");
         }
+    }
+
+    #[cfg(not(feature = "tls-rustls"))]
+    #[test]
+    fn tls_names_the_feature_that_it_needs() {
+        let refused = Target::parse("postgres://u:hunter2@h/db?sslmode=verify-full").map(drop);
+        let said = refused.unwrap_err().to_string();
+        assert!(
+            said.contains("`tls-rustls`") && !said.contains("hunter2"),
+            "{said}"
+        );
+        assert!(Target::parse("postgres://u@h/db?sslmode=disable").is_ok());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::refused::Attempt;
 use super::relogin::Relogin;
 use super::target::{Place, Target};
 use crate::backend::Fault;
+use crate::backend::kit::login;
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::{Address, Named, Sentinels};
@@ -91,10 +92,10 @@ async fn log_in(
     let Some(credentials) = &options.credentials else {
         return Ok((connect(info, options, timeout, on_push).await?, None));
     };
-    let login = dial_options::ask(credentials, timeout).await?;
-    let info = dial_options::log_in_as(info, &login);
+    let given = login::ask(credentials, timeout).await?;
+    let info = dial_options::log_in_as(info, &given);
     let connection = connect(info, options, timeout, on_push).await?;
-    let relogin = login.valid_for.map(|valid_for| {
+    let relogin = given.valid_for.map(|valid_for| {
         let server = target.shown().to_owned();
         Relogin::start(
             connection.clone(),

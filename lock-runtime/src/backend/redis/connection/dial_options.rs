@@ -2,13 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo};
 
-use crate::backend::Fault;
 use crate::backend::redis::connection::target::invalid;
-use crate::backend::redis::scripting::faults;
 use crate::values::error::LockError;
 use crate::values::handshake::{Certificates, Credentials, Handshake, Login};
 
@@ -72,25 +69,6 @@ pub(super) fn log_in_as(info: ConnectionInfo, login: &Login) -> ConnectionInfo {
     info.set_redis_settings(settings)
 }
 
-/// Asks for a login, within `timeout`. Nothing has been sent then: a retry can help, whatever went wrong.
-///
-/// In a task of its own, for the code is not ours: a panic must not end the task that keeps the connection.
-pub(super) async fn ask(
-    credentials: &Arc<dyn Credentials>,
-    timeout: Duration,
-) -> Result<Login, Fault> {
-    let asked = credentials.clone();
-    let mut asking = tokio::task::JoinSet::new();
-    asking.spawn(async move { asked.login().await });
-    let why = match tokio::time::timeout(timeout, asking.join_next()).await {
-        Ok(Some(Ok(Ok(login)))) => return Ok(login),
-        Ok(Some(Ok(Err(error)))) => format!("the credentials gave no login: {error}"),
-        Ok(_) => "the credentials gave no login: their code panicked".to_owned(),
-        Err(_) => format!("the credentials gave no login within {timeout:?}"),
-    };
-    Err(Fault::NotDone(faults::shortened(&why)))
-}
-
 #[cfg(not(feature = "tls-rustls"))]
 fn certified(_: &Certificates) -> Result<ConnectionAddr, LockError> {
     Err(invalid(
@@ -102,7 +80,11 @@ fn certified(_: &Certificates) -> Result<ConnectionAddr, LockError> {
 fn certified(certificates: &Certificates) -> Result<ConnectionAddr, LockError> {
     use redis::{Client, ClientTlsConfig, TlsCertificates};
 
-    check(certificates)?;
+    use crate::backend::kit::certificates::{client, given_roots};
+
+    // The client would find out only while connecting, or never.
+    let roots = given_roots(certificates)?.unwrap_or_else(rustls::RootCertStore::empty);
+    client(roots, certificates)?;
     let nowhere = ConnectionAddr::TcpTls {
         host: "localhost".to_owned(),
         port: 0,
@@ -123,41 +105,4 @@ fn certified(certificates: &Certificates) -> Result<ConnectionAddr, LockError> {
     let client = Client::build_with_tls(nowhere, given)
         .map_err(|error| invalid(format!("the certificates are of no use: {error}")))?;
     Ok(client.get_connection_info().addr().clone())
-}
-
-/// What the client would find out only while connecting, or never.
-#[cfg(feature = "tls-rustls")]
-fn check(certificates: &Certificates) -> Result<(), LockError> {
-    use rustls::pki_types::pem::PemObject;
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    use rustls::{ClientConfig, RootCertStore};
-
-    let chain_of = |pem: &[u8], what: &str| match CertificateDer::pem_slice_iter(pem).collect() {
-        Ok(chain) if !Vec::is_empty(&chain) => Ok(chain),
-        Ok(_) => Err(invalid(format!("{what} holds no certificate in PEM form"))),
-        Err(error) => Err(invalid(format!("{what} is no PEM text: {error}"))),
-    };
-    if let Some(root) = &certificates.root {
-        chain_of(root, "the root certificate")?;
-    }
-    let Some((chain, key)) = &certificates.client else {
-        return Ok(());
-    };
-    let chain = chain_of(chain, "the client certificate")?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
-        invalid("the client certificate's key is no private key in PEM form, or is encrypted")
-    })?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let unfit = |error| {
-        invalid(format!(
-            "the client certificate and its key do not fit each other: {error}"
-        ))
-    };
-    ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(unfit)?
-        .with_root_certificates(RootCertStore::empty())
-        .with_client_auth_cert(chain, key)
-        .map_err(unfit)?;
-    Ok(())
 }

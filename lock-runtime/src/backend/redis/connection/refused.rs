@@ -6,7 +6,8 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 
 use crate::backend::Fault;
-use crate::backend::redis::scripting::faults::{io_kind, of_call, shortened};
+use crate::backend::kit::tls_refusal;
+use crate::backend::redis::scripting::faults::{io_kind, of_call};
 use crate::values::error::StoreError;
 
 /// What there was to connect to.
@@ -80,7 +81,8 @@ impl Attempt {
 
     fn of_io(self, error: &RedisError) -> Fault {
         let text = error.to_string();
-        let advised = |advice: &str| StoreError::new(format!("{}: {advice}", shortened(&text)));
+        let advised =
+            |advice: &str| StoreError::new(format!("{}: {advice}", StoreError::shortened(&text)));
         match io_kind(error) {
             Some(io::ErrorKind::ConnectionRefused) => Fault::NotDone(advised(match self.way {
                 Way::Unix => {
@@ -98,7 +100,11 @@ impl Attempt {
             Some(io::ErrorKind::InvalidInput) => {
                 Fault::Impossible(advised("check the address").to_string())
             }
-            Some(io::ErrorKind::InvalidData) if self.way == Way::Tls => of_tls(&text),
+            // rustls reports what it refuses as invalid data.
+            Some(io::ErrorKind::InvalidData) if self.way == Way::Tls => {
+                let plain = "If it is a plain port of Redis, use `redis://`";
+                tls_refusal::explained(&text, plain)
+            }
             Some(
                 io::ErrorKind::ConnectionReset
                 | io::ErrorKind::ConnectionAborted
@@ -117,7 +123,7 @@ impl Attempt {
             _ if text.contains("lookup address") => {
                 Fault::NotDone(advised("check the host's name, and the name service"))
             }
-            _ => Fault::NotDone(shortened(&text)),
+            _ => Fault::NotDone(StoreError::shortened(&text)),
         }
     }
 
@@ -159,22 +165,6 @@ pub(crate) fn refused(fault: Fault) -> Fault {
         )),
         _ => Fault::Denied(said),
     }
-}
-
-/// rustls reports what it refuses as invalid data.
-fn of_tls(text: &str) -> Fault {
-    let said = shortened(&format!("TLS: {text}"));
-    if text.contains("InvalidContentType") {
-        return Fault::Impossible(format!(
-            "{said}: what answers there does not speak TLS. If it is a plain port of Redis, use `redis://`"
-        ));
-    }
-    if text.contains("UnknownIssuer") {
-        return Fault::Denied(StoreError::new(format!(
-            "{said}: have the operating system trust its authority, or name the authority's file in SSL_CERT_FILE"
-        )));
-    }
-    Fault::Denied(said)
 }
 
 #[cfg(test)]

@@ -9,9 +9,6 @@ use redis::{ErrorKind, RedisError};
 use crate::backend::Fault;
 use crate::values::error::StoreError;
 
-/// Error texts are for people: longer ones are cut.
-const LONGEST: usize = 300;
-
 /// The error of a request that was handed to the connection.
 pub(crate) fn of_call(error: &RedisError) -> Fault {
     if let Some(code) = server_code(error) {
@@ -19,16 +16,16 @@ pub(crate) fn of_call(error: &RedisError) -> Fault {
         return of_reply(code, detail);
     }
     match error.kind() {
-        ErrorKind::AuthenticationFailed => Fault::Denied(shortened(&error.to_string())),
+        ErrorKind::AuthenticationFailed => Fault::Denied(StoreError::shortened(&error.to_string())),
         // A reply that makes no sense says nothing about what the server did.
-        _ => Fault::Unknown(shortened(&error.to_string())),
+        _ => Fault::Unknown(StoreError::shortened(&error.to_string())),
     }
 }
 
 /// The error of a question that changes nothing: it can be asked again.
 pub(crate) fn of_question(error: &RedisError, tls: bool) -> Fault {
     if tls && io_kind(error) == Some(io::ErrorKind::InvalidData) {
-        return Fault::Denied(shortened(&format!("TLS: {error}")));
+        return Fault::Denied(StoreError::shortened(&format!("TLS: {error}")));
     }
     match of_call(error) {
         Fault::Unknown(source) => Fault::NotDone(source),
@@ -45,7 +42,7 @@ pub(crate) fn of_reply(code: &str, detail: &str) -> Fault {
     if let Some(command) = not_allowed(detail) {
         text = format!("{text}; missing rights: +{command}");
     }
-    let source = shortened(&text);
+    let source = StoreError::shortened(&text);
     if code == "ERR" && detail.contains("attempted to access a non local key") {
         return Fault::Unknown(source);
     }
@@ -142,18 +139,10 @@ fn without_arguments(detail: &str) -> &str {
         .map_or(detail, |end| &detail[..end])
 }
 
-pub(crate) fn shortened(text: &str) -> StoreError {
-    let clean: String = text
-        .chars()
-        .filter(|character| !character.is_control())
-        .take(LONGEST)
-        .collect();
-    StoreError::new(clean)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::error::LONGEST;
 
     fn server(code: &str, detail: &str) -> RedisError {
         redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))

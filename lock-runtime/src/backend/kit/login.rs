@@ -1,0 +1,81 @@
+//! Asking for a login, and when to ask for the next one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Fault;
+use crate::values::backoff::Backoff;
+use crate::values::clock;
+use crate::values::error::StoreError;
+use crate::values::handshake::{Credentials, Login};
+
+/// Between two logins, however soon they expire.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// Asks for a login, within `timeout`. Nothing has been sent then: a retry can help, whatever went wrong.
+///
+/// In a task of its own, for the code is not ours: a panic must not end the task that keeps the connection.
+pub(crate) async fn ask(
+    credentials: &Arc<dyn Credentials>,
+    timeout: Duration,
+) -> Result<Login, Fault> {
+    let asked = credentials.clone();
+    let mut asking = tokio::task::JoinSet::new();
+    asking.spawn(async move { asked.login().await });
+    let why = match tokio::time::timeout(timeout, asking.join_next()).await {
+        Ok(Some(Ok(Ok(login)))) => return Ok(login),
+        Ok(Some(Ok(Err(error)))) => format!("the credentials gave no login: {error}"),
+        Ok(_) => "the credentials gave no login: their code panicked".to_owned(),
+        Err(_) => format!("the credentials gave no login within {timeout:?}"),
+    };
+    Err(Fault::NotDone(StoreError::shortened(&why)))
+}
+
+/// When a login that is valid for so long is renewed: a quarter of the time is for what may go wrong.
+pub(crate) fn before_the_end(valid_for: Duration) -> Duration {
+    (valid_for / 4).saturating_mul(3).max(LEAST)
+}
+
+/// Renewing a login until that works. The login before it is good until the server says otherwise.
+pub(crate) struct Tries {
+    pauses: Backoff,
+    warned: bool,
+}
+
+impl Tries {
+    pub(crate) fn new() -> Tries {
+        Tries {
+            pauses: Backoff::new(LEAST, 10 * LEAST),
+            warned: false,
+        }
+    }
+
+    /// Warns of the first failure, and pauses.
+    pub(crate) async fn failed(&mut self, server: &str, fault: &Fault) {
+        if !std::mem::replace(&mut self.warned, true) {
+            tracing::warn!(
+                server,
+                reason = %fault,
+                "a connection to the lock store could not be logged in again; trying on"
+            );
+        }
+        clock::sleep(self.pauses.pause()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quarter_of_the_time_is_left_when_a_login_is_renewed() {
+        assert_eq!(
+            before_the_end(Duration::from_secs(12 * 60 * 60)),
+            Duration::from_secs(9 * 60 * 60)
+        );
+        for brief in [Duration::ZERO, Duration::from_millis(20)] {
+            assert_eq!(before_the_end(brief), LEAST, "{brief:?}");
+        }
+        assert!(before_the_end(Duration::MAX) < Duration::MAX);
+    }
+}

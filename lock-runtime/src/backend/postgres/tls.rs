@@ -1,0 +1,268 @@
+//! TLS by rustls: a server is verified, or not connected to.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::Socket;
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use tokio_rustls::TlsConnector;
+
+use super::channel_binding::end_point;
+use super::url::Encryption;
+use crate::backend::Fault;
+use crate::backend::kit::certificates::{client, given_roots};
+use crate::backend::kit::tls_refusal;
+use crate::values::error::{LockError, config};
+use crate::values::handshake::Certificates;
+
+/// What servers that speak TLS from the first byte are asked for.
+const PROTOCOL: &[u8] = b"postgresql";
+
+/// Begins TLS on a connection. Without a configuration, it is never asked to.
+#[derive(Clone, Default)]
+pub(super) struct Tls(Option<Arc<ClientConfig>>);
+
+impl Tls {
+    /// # Errors
+    /// [`LockError::InvalidConfig`] if the certificates cannot be used, or none say whom to trust.
+    pub(super) fn new(
+        encryption: Encryption,
+        certificates: &Certificates,
+    ) -> Result<Tls, LockError> {
+        let given = given_roots(certificates)?;
+        let mut tls = match encryption {
+            Encryption::Off => return Ok(Tls::default()),
+            Encryption::Verified => client(given.map_or_else(system_roots, Ok)?, certificates)?,
+            Encryption::OfAuthority => {
+                // Anybody has a certificate of an authority that everybody trusts.
+                let given = given.ok_or_else(|| {
+                    config(
+                        "`sslmode=verify-ca` accepts any name that the authorities vouch for, and so is for authorities \
+                         of your own: give them to `root_certificate`, or say `sslmode=verify-full`",
+                    )
+                })?;
+                let mut tls = client(given.clone(), certificates)?;
+                let (roots, provider) = (Arc::new(given), tls.crypto_provider().clone());
+                let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+                let verifier = verifier.map_err(|error| {
+                    config(format!("the root certificate is of no use: {error}"))
+                })?;
+                tls.dangerous()
+                    .set_certificate_verifier(Arc::new(AnyName(verifier)));
+                tls
+            }
+        };
+        tls.alpn_protocols = vec![PROTOCOL.to_vec()];
+        Ok(Tls(Some(Arc::new(tls))))
+    }
+}
+
+fn system_roots() -> Result<RootCertStore, LockError> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    if !roots.is_empty() {
+        return Ok(roots);
+    }
+    let why = found.errors.first().map(|error| format!(" ({error})"));
+    Err(config(format!(
+        "the operating system names no authorities to trust{}: install them, name a file in SSL_CERT_FILE, or give them \
+         to `root_certificate`",
+        why.unwrap_or_default()
+    )))
+}
+
+/// What rustls refused, if it did.
+pub(super) fn refusal(error: &tokio_postgres::Error) -> Option<Fault> {
+    let cause = std::error::Error::source(error)?;
+    let io = cause.downcast_ref::<io::Error>();
+    let refused = io.and_then(|io| io.get_ref()?.downcast_ref::<rustls::Error>());
+    if let Some(refused) = refused {
+        let plain = "If it speaks none, say `sslmode=disable`";
+        return Some(tls_refusal::explained(&refused.to_string(), plain));
+    }
+    (cause.to_string() == "server does not support TLS").then(|| {
+        Fault::Impossible(
+            "the server has no TLS: set `ssl = on` there, or say `sslmode=disable` if nobody can read along".to_owned(),
+        )
+    })
+}
+
+impl MakeTlsConnect<Socket> for Tls {
+    type Stream = Encrypted;
+    type TlsConnect = Handshake;
+    type Error = io::Error;
+
+    fn make_tls_connect(&mut self, host: &str) -> io::Result<Handshake> {
+        Ok(Handshake {
+            tls: self.clone(),
+            host: host.to_owned(),
+        })
+    }
+}
+
+/// A connection to a host that is about to begin TLS.
+pub(super) struct Handshake {
+    tls: Tls,
+    host: String,
+}
+
+impl TlsConnect<Socket> for Handshake {
+    type Stream = Encrypted;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted>> + Send>>;
+
+    fn connect(self, socket: Socket) -> Self::Future {
+        Box::pin(async move {
+            let Tls(Some(tls)) = self.tls else {
+                return Err(io::Error::other("TLS was not asked for"));
+            };
+            let name = ServerName::try_from(self.host).map_err(io::Error::other)?;
+            let stream = TlsConnector::from(tls)
+                .connect(name, Candid(socket))
+                .await?;
+            Ok(Encrypted(Box::new(stream)))
+        })
+    }
+}
+
+/// A connection by TLS.
+pub(super) struct Encrypted(Box<tokio_rustls::client::TlsStream<Candid>>);
+
+impl TlsStream for Encrypted {
+    fn channel_binding(&self) -> ChannelBinding {
+        let (_, session) = self.0.get_ref();
+        let shown = session.peer_certificates().and_then(<[_]>::first);
+        match shown.and_then(|certificate| end_point(certificate)) {
+            Some(hash) => ChannelBinding::tls_server_end_point(hash),
+            None => ChannelBinding::none(),
+        }
+    }
+}
+
+impl AsyncRead for Encrypted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Encrypted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// A socket that takes what is written after the other side has closed it, and loses it. A server that refuses a client's
+/// certificate says so and closes, while the client still writes: it shall read why, and not fail before that.
+struct Candid(Socket);
+
+impl AsyncRead for Candid {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Candid {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match Pin::new(&mut self.0).poll_write(cx, bytes) {
+            Poll::Ready(Err(error))
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                ) =>
+            {
+                Poll::Ready(Ok(bytes.len()))
+            }
+            written => written,
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// Verifies all but the name.
+#[derive(Debug)]
+struct AnyName(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verified =
+            self.0
+                .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match verified {
+            // The name is looked at last: all else was in order.
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
