@@ -10,6 +10,7 @@
 //! | `faults` | what an error says about the outcome |
 //! | `undo` | what undoes an acquire when nobody knows whether it happened |
 //! | `kinds/` | what each kind of lock sends |
+//! | `transactions` | locks of a caller's own transaction |
 
 mod connection;
 mod faults;
@@ -17,12 +18,13 @@ mod kinds;
 mod listen;
 mod pool;
 mod statements;
+mod transactions;
 mod undo;
 mod url;
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
@@ -31,13 +33,13 @@ use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals}
 use self::listen::{Hearing, Listener, Subscriber, Topics, own_topic, topic};
 use self::pool::Pool;
 use self::statements::Statements;
-pub(crate) use self::url::Target;
+pub(crate) use self::url::{Target, is_table};
 use super::connect::Opening;
 use super::kit::server_clock::ServerClock;
 use super::kit::standing::Standing;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, HandOff, HandedOver,
-    HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Transactions,
 };
 use crate::values::count::Count;
 use crate::values::error::LockError;
@@ -77,6 +79,8 @@ struct Inner {
     pending: Arc<Count>,
     /// One for each compensation that may have a connection.
     undoing: Semaphore,
+    /// Which table of which server it is, as transactions were last compared with it.
+    place: Mutex<String>,
     /// The subscriber ends when it becomes true or is gone.
     closed: watch::Sender<bool>,
 }
@@ -135,6 +139,7 @@ impl PostgresBackend {
             standing: Standing::default(),
             pending: Arc::default(),
             undoing: Semaphore::new(UNDOING),
+            place: Mutex::default(),
             closed,
         };
         Ok(Arc::new(PostgresBackend {
@@ -246,6 +251,10 @@ impl Backend for PostgresBackend {
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
         let (inner, topic) = (&self.inner, own_topic(key, holder));
         Box::new(Listener::new(&inner.topics, &inner.hearing, topic))
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        Some(self)
     }
 
     fn directory(&self) -> Option<&dyn Directory> {

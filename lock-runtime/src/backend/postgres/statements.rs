@@ -8,7 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::url::Table;
 
 /// What several statements say the same way. `c.now` is the time of the statement, by the database's clock.
-const FRAGMENTS: [(&str, &str); 6] = [
+const FRAGMENTS: [(&str, &str); 8] = [
     // Readers or permits whose lease is not over; NULL if there are none.
     (
         "{live}",
@@ -30,6 +30,18 @@ const FRAGMENTS: [(&str, &str); 6] = [
         "{used_by_others}",
         "coalesce((SELECT sum((s.value -> 1)::bigint) FROM jsonb_each(l.shares) AS s \
          WHERE (s.value -> 0)::bigint > {micros} AND s.key <> $2), 0)::bigint",
+    ),
+    // Whether no other transaction has locked the row. It is locked here if somebody may have: `xmax` does not say
+    // whether that transaction is over.
+    (
+        "{not_locked}",
+        "(l.xmax = '0' OR EXISTS (SELECT FROM {table} AS s WHERE s.name = $1 FOR NO KEY UPDATE SKIP LOCKED))",
+    ),
+    // One table of one server since its start: no two are the same.
+    (
+        "{place}",
+        "concat_ws('/', extract(epoch FROM pg_postmaster_start_time()), \
+         (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()), '{table}'::regclass::oid)",
     ),
     // The queue of a fair lock without the holder $2 and those who were silent for too long.
     (
@@ -118,6 +130,8 @@ statements!(
     take_turn,
     queue_up,
     leave_queue,
+    take_in_transaction,
+    place,
     acquire_permits,
     set_counter,
     limit_counter,
@@ -193,6 +207,8 @@ mod tests {
                 "{live",
                 "{used",
                 "{queue",
+                "{not",
+                "{place",
             ] {
                 assert!(!text.contains(word), "{name}: {text}");
             }

@@ -16,10 +16,14 @@ use crate::backend::{
 };
 use crate::values::clock::{self, Moment};
 use crate::values::fence::FencingToken;
+use crate::values::key::Key;
 use crate::values::kind::Kind;
 
 /// How often a request is sent that finds the lock free after it was refused.
 const TRIES: usize = 4;
+/// The pauses while somebody's transaction has locked the row. One of an acquire is soon over, one of a caller's may take
+/// any time: after the last pause, the lock is busy.
+const WHILE_LOCKED: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
 
 pub(in crate::backend::postgres) async fn acquire(
     inner: &Arc<Inner>,
@@ -30,6 +34,7 @@ pub(in crate::backend::postgres) async fn acquire(
     let mut now = request.asked_at;
     let mut thorough = false;
     let mut left = Duration::ZERO;
+    let mut pauses = WHILE_LOCKED.into_iter();
     for _ in 0..TRIES {
         let not_after = inner.clock.not_after(now, deadline);
         if let Some(granted) = take(inner, &request, now, not_after, deadline, thorough).await? {
@@ -40,12 +45,21 @@ pub(in crate::backend::postgres) async fn acquire(
             if key.kind() == Kind::Semaphore {
                 return Err(Fault::NotSet);
             }
-            make_row(inner, &request, deadline).await?;
+            make_row(inner, key, deadline).await?;
             now = clock::now();
             continue;
         };
         inner.clock.saw(seen.now, asked_at);
         left = match seen.blocks(&request)? {
+            Blocked::No if seen.locked && skips_locked_rows(key.kind()) => {
+                let Some(pause) = pauses.next() else {
+                    return Ok(Acquired::Busy { left: None });
+                };
+                clock::sleep(pause.min(deadline.remaining())).await;
+                thorough = true;
+                now = clock::now();
+                continue;
+            }
             // It was given back meanwhile, or those who left it are dead, or the request was too late.
             Blocked::No if key.kind() != Kind::Fair || seen.queued == 0 => {
                 thorough = true;
@@ -72,6 +86,11 @@ pub(in crate::backend::postgres) async fn acquire(
         true => Ok(Acquired::Busy { left: Some(left) }),
         false => Err(faults::too_late()),
     }
+}
+
+/// Of which kinds a row is not waited for that another transaction has locked.
+fn skips_locked_rows(kind: Kind) -> bool {
+    matches!(kind, Kind::Mutex | Kind::Fenced | Kind::Fair)
 }
 
 /// Takes what is free. `thorough`: also after others who are dead.
@@ -103,10 +122,13 @@ async fn take(
         }
         Kind::Mutex | Kind::Fenced => {
             args.extend([Arg::Number(numbered), Arg::text("exclusive")]);
+            args.push(Arg::Flag(false));
             &statements.take_over
         }
         Kind::Write => {
             args.extend([Arg::Number(0), Arg::text(READ_WRITE)]);
+            // Readers write the row all the time: a writer that did not wait for them might starve.
+            args.push(Arg::Flag(true));
             &statements.take_over
         }
         Kind::Read => &statements.read,
@@ -158,12 +180,11 @@ fn granted(
 }
 
 /// A lock that was never used, as free: the next request takes it.
-async fn make_row(
+pub(in crate::backend::postgres) async fn make_row(
     inner: &Arc<Inner>,
-    request: &AcquireRequest<'_>,
+    key: &Key,
     deadline: Moment,
 ) -> Result<(), Fault> {
-    let key = request.hold_ref.key;
     let kind = match key.kind() {
         Kind::Read | Kind::Write => READ_WRITE,
         _ => "exclusive",
@@ -182,7 +203,7 @@ async fn make_row(
 }
 
 /// Makes sure that a caller who goes on waiting is told.
-async fn wait_for(
+pub(in crate::backend::postgres) async fn wait_for(
     inner: &Arc<Inner>,
     request: &AcquireRequest<'_>,
     seen: &Seen,

@@ -15,7 +15,7 @@ use crate::values::kind::Kind;
 
 /// The row of a lock as it was looked at.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(in crate::backend::postgres) struct Seen {
     pub(super) kind: String,
     /// Who holds it alone.
     pub(super) holder: Option<String>,
@@ -38,11 +38,13 @@ pub(super) struct Seen {
     pub(super) first_waiters: Vec<String>,
     /// µs, by the server's clock.
     pub(super) now: u64,
+    /// Nobody has it by a lease, but a transaction has locked the row.
+    pub(in crate::backend::postgres) locked: bool,
 }
 
 impl Inner {
     /// The row of that name, if there is one.
-    pub(super) async fn look(
+    pub(in crate::backend::postgres) async fn look(
         &self,
         key: &Key,
         now: Moment,
@@ -89,6 +91,7 @@ fn read(row: &Row) -> Result<Seen, Fault> {
             queued: count(11)?,
             first_waiters: row.try_get::<_, Option<_>>(12)?.unwrap_or_default(),
             now: count(13)?,
+            locked: row.try_get(14)?,
         })
     };
     seen().map_err(|error| faults::unreadable(&error))
@@ -96,7 +99,7 @@ fn read(row: &Row) -> Result<Seen, Fault> {
 
 /// Why a request was not granted.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Blocked {
+pub(in crate::backend::postgres) enum Blocked {
     /// Nothing is in its way any more.
     No,
     /// For so long at the most.
@@ -107,7 +110,7 @@ pub(super) enum Blocked {
 
 impl Seen {
     /// What is in the way of a request.
-    pub(super) fn blocks(&self, request: &AcquireRequest<'_>) -> Result<Blocked, Fault> {
+    pub(in crate::backend::postgres) fn blocks(&self, request: &AcquireRequest<'_>) -> Result<Blocked, Fault> {
         let key = request.hold_ref.key;
         let wants = key.kind();
         if wants == Kind::Semaphore {
