@@ -55,6 +55,18 @@ impl Attempt {
         holder: HolderId,
         now: Moment,
     ) -> (Counted, Result<Acquired, Fault>) {
+        let configured = self.core.options.call_timeout;
+        let timeout = self.request.hold_options.ttl.call_timeout(configured);
+        self.ask_within(timeout, holder, now).await
+    }
+
+    /// As [`ask_as`](Attempt::ask_as), with another timeout than that of the lease.
+    pub(crate) async fn ask_within(
+        &self,
+        timeout: Duration,
+        holder: HolderId,
+        now: Moment,
+    ) -> (Counted, Result<Acquired, Fault>) {
         let Attempt {
             core,
             request,
@@ -65,7 +77,7 @@ impl Attempt {
             return (asking, Err(Fault::Closed(why)));
         }
         let mut call = core.acquire_request(&request.key, holder, &request.hold_options, now);
-        call.timeout = deadline.cut(call.timeout, now);
+        call.timeout = deadline.cut(timeout, now);
         call.waits = deadline.rest(request.wait, now);
         let answer = core.backend.acquire(call).await;
         (asking, answer)

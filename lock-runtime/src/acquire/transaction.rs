@@ -1,17 +1,31 @@
-//! A lock that a transaction of the caller's takes and gives back: what its driver has to do, and the wait for it.
+//! A lock that a transaction of the caller's has: it is acquired by a short lease, which the transaction takes over.
+//!
+//! The transaction does not ask for the lock itself. A statement that finds the row changed since it began locks the row
+//! before it looks at it again: a transaction that had lost such a race would keep the winner from releasing.
 
 use std::error::Error;
 use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, contend};
-use crate::backend::{Fault, Listen, TakenBy, Transactions};
+use crate::backend::{Acquired, Fault, GIVEN, HoldRef, Listen, TOO_EARLY, Transactions};
+use crate::hold::core::Core;
+use crate::release::undo;
+use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, StoreError};
 use crate::values::fence::FencingToken;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
 
-/// How often a transaction asks for a lock that was busy, and is not any more, before it waits.
-const TRIES: usize = 4;
+/// The lease by which a lock is held until the transaction has it: long enough for one statement of a slow database. A
+/// transaction that is rolled back keeps the lock from others for so long at the most.
+pub(crate) const ON_ITS_WAY: Duration = Duration::from_secs(2);
+/// The pauses before the looks whether a transaction was rolled back. Most have ended before the first one.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const LAST_LOOK: Duration = Duration::from_millis(500);
 
 /// A transaction of the caller's, whatever its driver is: a few lines that run a statement in it.
 ///
@@ -99,7 +113,7 @@ impl<E> TransactionError<E> {
     }
 }
 
-/// Takes the lock within the attempt's wait.
+/// Acquires the lock within the attempt's wait, and gives it to the transaction.
 pub(crate) async fn acquire<T: SqlTransaction>(
     attempt: &Attempt,
     transactions: &dyn Transactions,
@@ -111,6 +125,7 @@ pub(crate) async fn acquire<T: SqlTransaction>(
         attempt,
         transactions,
         transaction,
+        given_up: false,
         failed: None,
     };
     let first = seat.ask(attempt.deadline.since).await;
@@ -122,13 +137,85 @@ pub(crate) async fn acquire<T: SqlTransaction>(
     })
 }
 
+/// A lease on its way to a transaction. Dropped, it is given back in the background, unless the transaction commits.
+struct OnItsWay {
+    core: Arc<Core>,
+    key: Arc<Key>,
+    holder: HolderId,
+    ends: Moment,
+    arrived: bool,
+}
+
+impl OnItsWay {
+    fn hold_ref(&self) -> HoldRef<'_> {
+        hold_ref(&self.key, self.holder)
+    }
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        let (core, key, holder) = (self.core.clone(), self.key.clone(), self.holder);
+        let ends = self.ends;
+        if self.arrived {
+            self.core
+                .life
+                .spawn(async move { take_back(&core, hold_ref(&key, holder), ends).await });
+            return;
+        }
+        let leaving = core.life.background.enter();
+        self.core.life.spawn(async move {
+            let _leaving = leaving;
+            undo(&core, hold_ref(&key, holder), ends).await;
+        });
+    }
+}
+
+fn hold_ref(key: &Key, holder: HolderId) -> HoldRef<'_> {
+    HoldRef {
+        key,
+        holder,
+        permits: 1,
+    }
+}
+
+/// Looks now and then whether the transaction was rolled back before the lease has ended: others need not wait for that.
+async fn take_back(core: &Core, hold_ref: HoldRef<'_>, ends: Moment) {
+    let Some(transactions) = core.backend.transactions() else {
+        return;
+    };
+    let mut pauses = Backoff::new(FIRST_LOOK, LAST_LOOK);
+    loop {
+        clock::sleep(pauses.pause()).await;
+        if ends.has_passed() {
+            return;
+        }
+        let timeout = core.options.call_timeout.min(ends.remaining());
+        if let Ok(false) = transactions.take_back(hold_ref, timeout).await {
+            return;
+        }
+    }
+}
+
 /// A transaction that asks for a lock.
 struct TransactionSeat<'a, T: SqlTransaction> {
     attempt: &'a Attempt,
     transactions: &'a dyn Transactions,
     transaction: &'a mut T,
-    /// What the driver said when it failed. Nothing is asked after that.
+    /// This transaction cannot have the lock: nothing is asked any more.
+    given_up: bool,
+    /// What the driver said when it failed.
     failed: Option<T::Error>,
+}
+
+impl<T: SqlTransaction> TransactionSeat<'_, T> {
+    /// What the transaction said that takes the lease over.
+    async fn give(&mut self, mut lease: OnItsWay) -> Result<String, T::Error> {
+        let (sql, params) = self.transactions.give(lease.hold_ref());
+        let params = params.each_ref().map(String::as_str);
+        let answer = self.transaction.ask(sql, &params).await?;
+        lease.arrived = answer == GIVEN;
+        Ok(answer)
+    }
 }
 
 impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
@@ -138,36 +225,51 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
         self.attempt
     }
 
-    async fn ask(&mut self, _: Moment) -> Asked<Option<FencingToken>> {
-        let Attempt {
-            core,
-            request,
-            deadline,
-        } = self.attempt;
-        let (sql, params) = self.transactions.take(&request.key);
-        let params: Vec<&str> = params.iter().map(String::as_str).collect();
-        for _ in 0..TRIES {
-            let answer = match self.transaction.ask(sql, &params).await {
-                Ok(answer) => answer,
-                Err(error) => {
-                    let fault = Fault::Unknown(StoreError::new(error.to_string()));
-                    self.failed = Some(error);
-                    return Asked::Failed(fault);
-                }
-            };
-            let now = clock::now();
-            let asker = core.ids.fresh();
-            let mut call = core.acquire_request(&request.key, asker, &request.hold_options, now);
-            call.waits = deadline.rest(request.wait, now);
-            match self.transactions.answered(call, &answer).await {
-                Ok(TakenBy::Asker(token)) => return Asked::Granted(token),
-                Ok(TakenBy::Other { left }) => return Asked::Busy(left),
-                Ok(TakenBy::Nobody) => {}
-                Err(fault) => return Asked::Failed(fault),
+    async fn ask(&mut self, now: Moment) -> Asked<Option<FencingToken>> {
+        let Attempt { core, request, .. } = self.attempt;
+        let (holder, timeout) = (core.ids.fresh(), core.options.call_timeout);
+        let (_asking, answer) = self.attempt.ask_within(timeout, holder, now).await;
+        let granted = match answer {
+            Ok(Acquired::Granted(granted)) => granted,
+            Ok(Acquired::Busy { left } | Acquired::Queued { left, .. }) => {
+                return Asked::Busy(left);
             }
-        }
-        // It changes hands all the time.
-        Asked::Busy(None)
+            Err(fault) => return Asked::Failed(fault),
+        };
+        let ends = granted.sent_at + request.hold_options.ttl.duration();
+        let lease = OnItsWay {
+            core: core.clone(),
+            key: request.key.clone(),
+            holder,
+            ends,
+            arrived: false,
+        };
+        let answer = match self.give(lease).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                let fault = Fault::Unknown(StoreError::new(error.to_string()));
+                (self.given_up, self.failed) = (true, Some(error));
+                return Asked::Failed(fault);
+            }
+        };
+        let fault = match &*answer {
+            GIVEN => return Asked::Granted(granted.token),
+            TOO_EARLY => {
+                self.given_up = true;
+                Fault::NotDone(StoreError::new(
+                    "the transaction sees what was there before it had the lock: roll it back, and let it take the lock \
+                     first",
+                ))
+            }
+            _ if ends.has_passed() => Fault::NotDone(StoreError::new(
+                "the transaction was too slow to take the lock over",
+            )),
+            _ => Fault::Impossible(
+                "the transaction does not see the lock: it has to be in the database and the schema of this lock manager"
+                    .to_owned(),
+            ),
+        };
+        Asked::Failed(fault)
     }
 
     fn listen(&self) -> Box<dyn Listen> {
@@ -179,6 +281,6 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
     }
 
     fn goes_on_after(&self, fault: &Fault) -> bool {
-        self.failed.is_none() && fault.is_passing()
+        !self.given_up && fault.is_passing()
     }
 }

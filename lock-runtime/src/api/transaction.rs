@@ -1,25 +1,29 @@
 //! Locks, and fences, inside a transaction of the caller's.
 
 use crate::acquire::attempt::Attempt;
-use crate::acquire::transaction::{self, SqlTransaction, TransactionError};
+use crate::acquire::transaction::{self, ON_ITS_WAY, SqlTransaction, TransactionError};
 use crate::api::request::LockRequest;
 use crate::backend::postgres::is_table;
 use crate::values::error::config;
 use crate::values::fence::FencingToken;
 
 impl LockRequest {
-    /// Takes the lock in a transaction of yours, which gives it back when it ends: by a commit, a rollback, or the end of
-    /// its connection. What the transaction has written is visible to the next holder. There is no lease that could run
+    /// Takes the lock into a transaction of yours, which gives it back when it ends. What the transaction has written is
+    /// visible to the next holder. The lock cannot be lost while the transaction is open: there is no lease that could run
     /// out, nothing is renewed, and there is no guard.
     ///
+    /// A commit frees the lock, and wakes those who wait. So does a rollback, also one by a connection that was cut; of a
+    /// transaction that was shorter than two seconds, it takes effect within half a second, because the manager has to
+    /// look. If its process ends, too, the lock is free two seconds after it was acquired.
+    ///
     /// It is one lock with [`acquire`](LockRequest::acquire): leases and transactions exclude each other. The transaction
-    /// has to be in the database of a PostgreSQL manager, at `read committed`. A second request of the same transaction
-    /// is granted; one under a lease of the same process is not. A rollback to a savepoint gives back what was taken
-    /// after it. The request's `wait` and `label` count; what it says of a lease does not.
+    /// has to be in the database of a PostgreSQL manager. Make this the first statement of it, and ask once: under a hold
+    /// of the same lock, by a lease or by the transaction itself, it waits in vain. The request's `wait` and `label` count;
+    /// what it says of a lease does not.
     ///
     /// The token is higher than those of all earlier holds. Raise the fence with it ([`raise_fence`](crate::raise_fence))
-    /// if holders of leases write the same data: one of them may be late. It is worth nothing after a rollback.
-    /// `None` with [`fencing(false)`](crate::LockManagerBuilder::fencing).
+    /// if holders of leases write the same data: one of them may be late. `None` with
+    /// [`fencing(false)`](crate::LockManagerBuilder::fencing).
     ///
     /// ```no_run
     /// use lock_runtime::{LockManager, SqlTransaction, TransactionError};
@@ -32,18 +36,20 @@ impl LockRequest {
     /// ```
     ///
     /// # Errors
-    /// [`TransactionError::Lock`] with a [`LockError`](crate::LockError): `Busy` if somebody had it for the whole wait,
-    /// `InvalidConfig` for another kind than `mutex` and `fenced`, another store, another database, or another isolation
-    /// level. [`TransactionError::Driver`] if a statement failed. The transaction is not aborted by the former.
+    /// [`TransactionError::Lock`], which leaves the transaction as it was: `Busy` if somebody had the lock for the whole
+    /// wait, `InvalidConfig` for another kind than `mutex` and `fenced`, another store, or a transaction of another
+    /// database, `Unavailable` for a transaction at `repeatable read` or `serializable` that has read before; the others
+    /// are those of [`acquire`](LockRequest::acquire). [`TransactionError::Driver`] if the statement failed.
     ///
     /// # Cancel safety
-    /// Dropping the future may leave the lock with the transaction: roll it back.
+    /// Dropping the future gives the lock back, or leaves it with the transaction: roll that back.
     pub async fn in_transaction<T: SqlTransaction>(
         self,
         transaction: &mut T,
     ) -> Result<Option<FencingToken>, TransactionError<T::Error>> {
         tokio::task::coop::consume_budget().await;
-        let (core, request) = self.into_checked()?;
+        let request = self.lease(ON_ITS_WAY).auto_renew(false);
+        let (core, request) = request.into_checked()?;
         let kind = request.key.kind();
         if !kind.is_mutex() {
             return Err(config(format!(

@@ -41,7 +41,7 @@ pub(crate) use self::clash::{Asked, Found, clash};
 pub(crate) use self::counters::{CounterKind, CounterRef, Counters};
 pub(crate) use self::directory::{Directory, Introduction, KnownClient};
 #[cfg(feature = "postgres")]
-pub(crate) use self::transactions::{TakenBy, Transactions};
+pub(crate) use self::transactions::{GIVEN, TOO_EARLY, Transactions};
 
 /// For how long one question of a waiting writer keeps further readers out. Longer than the pause between two of
 /// its questions, so that it does so for as long as it waits; short, because nobody takes it back when it is killed.
@@ -130,7 +130,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Locks that a transaction of the caller's takes.
+    /// Locks that a transaction of the caller's has.
     #[cfg(feature = "postgres")]
     fn transactions(&self) -> Option<&dyn Transactions> {
         None

@@ -1,27 +1,20 @@
-//! What a store must be able to do whose locks a transaction of the caller's can take.
+//! What a store must be able to do whose locks a transaction of the caller's can have.
 
 use std::time::Duration;
 
-use super::{AcquireRequest, Reply};
-use crate::values::fence::FencingToken;
-use crate::values::key::Key;
+use super::{HoldRef, Reply};
 
-/// Locks of transactions. The caller's driver sends the statement, the store reads its answer.
+/// What [`Transactions::give`] answers if the transaction has the lock.
+pub(crate) const GIVEN: &str = "given";
+/// What it answers if the transaction sees nothing that is newer than its beginning.
+pub(crate) const TOO_EARLY: &str = "too early";
+
+/// Locks of transactions.
 pub(crate) trait Transactions: Send + Sync {
-    /// The statement by which a transaction takes the lock, and its parameters.
-    fn take(&self, key: &Key) -> (&str, Vec<String>);
+    /// The statement by which a transaction takes over what is held, and its parameters. It answers [`GIVEN`],
+    /// [`TOO_EARLY`], or that nothing is held. After a commit the lock is free. After a rollback it is held as before.
+    fn give(&self, hold_ref: HoldRef<'_>) -> (&str, [String; 3]);
 
-    /// What came of it. If the lock is busy, and the caller goes on waiting, the store sees to it that it is told.
-    fn answered<'a>(&'a self, request: AcquireRequest<'a>, answer: &'a str) -> Reply<'a, TakenBy>;
-}
-
-/// Who has a lock that a transaction asked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum TakenBy {
-    /// The transaction.
-    Asker(Option<FencingToken>),
-    /// Somebody else; what is left of the lease, if it has one.
-    Other { left: Option<Duration> },
-    /// Nobody any more: the transaction asks again.
-    Nobody,
+    /// Gives back what a transaction was given, if it was rolled back, and wakes a waiter. True if it is still open.
+    fn take_back<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, bool>;
 }

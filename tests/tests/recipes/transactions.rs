@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use lock_runtime::{
     FencingToken, LockError, LockManager, SqlTransaction, TransactionError, TryAcquire, raise_fence,
 };
+use tests::faults::{at_each_poll, poll_times};
 use tests::{PostgresServer, PostgresTable, eventually};
 use tokio::task::JoinSet;
 use tokio_postgres::types::{ToSql, Type};
@@ -14,6 +15,8 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 /// A waiter that is not told asks again after 0.8 s at the earliest.
 const TOLD: Duration = Duration::from_millis(700);
+/// The lease by which a transaction comes to its lock is over after 2 s.
+const BEFORE_THE_LEASE: Duration = Duration::from_millis(1_500);
 
 /// The lines for `tokio-postgres`.
 struct Tx<'t, 'c>(&'t Transaction<'c>);
@@ -73,6 +76,18 @@ async fn free_within(locks: &LockManager, name: &str, bound: Duration) {
     guard.release().await.unwrap();
 }
 
+/// Waits until the lease by which a transaction came to its lock `k` is over.
+async fn the_lease_is_over(table: &PostgresTable) {
+    let over = format!(
+        "SELECT 1 FROM {} WHERE name = 'lock:k' AND expires_at < now()",
+        table.name()
+    );
+    eventually("the lease is over", async || {
+        !table.server().query(&over).is_empty()
+    })
+    .await;
+}
+
 async fn waits(locks: &LockManager, name: &str) {
     eventually("somebody waits for it", async || {
         locks.inspect(name).await.unwrap().local_waiters == 1
@@ -95,30 +110,43 @@ async fn a_transaction_and_a_lease_exclude_each_other() {
 
         let second = take(&other, &mine, "k").await.unwrap().unwrap();
         assert!(second > first);
-        let again = take(&other, &mine, "k").await.unwrap().unwrap();
-        assert!(again > second, "a transaction may ask twice");
         let theirs = two.transaction().await.unwrap();
         let refused = take(&locks, &theirs, "k").await;
         assert!(is_busy(&refused), "{refused:?}");
         assert!(locks.inspect("k").await.unwrap().held);
-        for request in [locks.mutex("k"), locks.fair("k"), locks.fenced("k")] {
-            let since = Instant::now();
-            let tried = request.try_acquire().await.unwrap();
-            assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
-            assert!(since.elapsed() < TOLD, "{:?}", since.elapsed());
+        // While the lease by which it came is not over, and after that.
+        for _ in 0..2 {
+            for request in [locks.mutex("k"), locks.fair("k"), locks.fenced("k")] {
+                let since = Instant::now();
+                let tried = request.try_acquire().await.unwrap();
+                assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
+                assert!(since.elapsed() < TOLD, "{:?}", since.elapsed());
+            }
+            let refused = locks.mutex("k").wait(300 * MS).acquire().await;
+            assert!(
+                matches!(refused, Err(LockError::Busy { .. })),
+                "{refused:?}"
+            );
+            let both = [locks.mutex("k"), locks.mutex("other")];
+            let refused = locks.multi(both).wait(300 * MS).acquire().await;
+            assert!(
+                matches!(refused, Err(LockError::Busy { .. })),
+                "{refused:?}"
+            );
+            the_lease_is_over(&table).await;
         }
-        let both = [locks.mutex("k"), locks.mutex("other")];
-        let refused = locks.multi(both).wait(100 * MS).acquire().await;
-        assert!(matches!(refused, Err(LockError::Busy { .. })), "{refused:?}");
         mine.commit().await.unwrap();
 
         let TryAcquire::Acquired(guard) = locks.mutex("k").try_acquire().await.unwrap() else {
             panic!("the commit has given it back");
         };
-        assert!(guard.fencing_token().unwrap() > again);
+        assert!(guard.fencing_token().unwrap() > second);
         guard.release().await.unwrap();
         let theirs = take(&locks, &theirs, "k").await;
-        assert!(theirs.is_ok(), "a transaction that was refused goes on: {theirs:?}");
+        assert!(
+            theirs.is_ok(),
+            "a transaction that was refused goes on: {theirs:?}"
+        );
     }
     table.assert_clean().await;
 }
@@ -127,11 +155,14 @@ async fn a_transaction_and_a_lease_exclude_each_other() {
 async fn a_commit_wakes_those_who_wait_and_a_release_wakes_a_transaction() {
     let (table, locks, mut one, mut two) = scene().await;
     let other = manager(&table).await;
-    for _ in 0..3 {
+    for long in [false, true, false] {
         let mine = one.transaction().await.unwrap();
         take(&locks, &mine, "k").await.unwrap();
         let waiter = tokio::spawn(other.mutex("k").wait(LONG).acquire());
         waits(&other, "k").await;
+        if long {
+            the_lease_is_over(&table).await;
+        }
         // It has asked, and asked again once it listened.
         tokio::time::sleep(200 * MS).await;
         let since = Instant::now();
@@ -153,6 +184,7 @@ async fn a_commit_wakes_those_who_wait_and_a_release_wakes_a_transaction() {
         });
         taken.unwrap();
         assert!(since.elapsed() < TOLD, "{:?}", since.elapsed());
+        theirs.commit().await.unwrap();
     }
     table.assert_clean().await;
 }
@@ -193,28 +225,36 @@ async fn every_end_of_a_transaction_gives_the_lock_back() {
 
     let rolled_back = one.transaction().await.unwrap();
     take(&locks, &rolled_back, "k").await.unwrap();
+    let since = Instant::now();
     rolled_back.rollback().await.unwrap();
-    free_within(&locks, "k", Duration::ZERO).await;
+    free_within(&locks, "k", LONG).await;
+    assert!(since.elapsed() < BEFORE_THE_LEASE, "{:?}", since.elapsed());
 
     let aborted = one.transaction().await.unwrap();
     take(&locks, &aborted, "k").await.unwrap();
+    the_lease_is_over(&table).await;
     aborted.batch_execute("SELECT 1 / 0").await.unwrap_err();
-    free_within(&locks, "k", LONG).await;
+    free_within(&locks, "k", Duration::ZERO).await;
     let refused = take(&locks, &aborted, "k").await;
-    assert!(matches!(refused, Err(TransactionError::Driver(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(TransactionError::Driver(_))),
+        "{refused:?}"
+    );
+    free_within(&locks, "k", TOLD).await;
     // A commit of it is a rollback.
     aborted.commit().await.unwrap();
 
     let mut outer = one.transaction().await.unwrap();
-    let inner = outer.savepoint("inner").await.unwrap();
+    let inner = outer.savepoint("nested").await.unwrap();
     take(&locks, &inner, "k").await.unwrap();
     let tried = locks.mutex("k").try_acquire().await.unwrap();
     assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
     inner.rollback().await.unwrap();
-    free_within(&locks, "k", Duration::ZERO).await;
-    let inner = outer.savepoint("inner").await.unwrap();
+    free_within(&locks, "k", BEFORE_THE_LEASE).await;
+    let inner = outer.savepoint("nested").await.unwrap();
     take(&locks, &inner, "k").await.unwrap();
     inner.commit().await.unwrap();
+    the_lease_is_over(&table).await;
     let since = Instant::now();
     let tried = locks.mutex("k").try_acquire().await.unwrap();
     assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
@@ -224,8 +264,14 @@ async fn every_end_of_a_transaction_gives_the_lock_back() {
 
     let cut = one.transaction().await.unwrap();
     take(&locks, &cut, "k").await.unwrap();
-    let pid: i32 = cut.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
-    table.server().query(&format!("SELECT pg_terminate_backend({pid})"));
+    let pid: i32 = cut
+        .query_one("SELECT pg_backend_pid()", &[])
+        .await
+        .unwrap()
+        .get(0);
+    table
+        .server()
+        .query(&format!("SELECT pg_terminate_backend({pid})"));
     free_within(&locks, "k", LONG).await;
     table.assert_clean().await;
 }
@@ -233,7 +279,10 @@ async fn every_end_of_a_transaction_gives_the_lock_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_transactions_that_wait_for_each_other_are_told_to_try_again() {
     let (table, locks, mut one, mut two) = scene().await;
-    let (mine, theirs) = (one.transaction().await.unwrap(), two.transaction().await.unwrap());
+    let (mine, theirs) = (
+        one.transaction().await.unwrap(),
+        two.transaction().await.unwrap(),
+    );
     take(&locks, &mine, "a").await.unwrap();
     take(&locks, &theirs, "b").await.unwrap();
     let (first, second) = tokio::join!(
@@ -263,12 +312,12 @@ async fn what_could_not_exclude_others_is_refused_with_what_to_do() {
         assert!(error.to_string().contains(names), "{error}");
         assert!(!error.is_retryable(), "{error}");
     };
-    for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
-        let strict = one.build_transaction().isolation_level(level);
-        let strict = strict.start().await.unwrap();
-        refused(take(&locks, &strict, "k").await, "read committed").await;
-    }
-    let reader = one.build_transaction().read_only(true).start().await.unwrap();
+    let reader = one
+        .build_transaction()
+        .read_only(true)
+        .start()
+        .await
+        .unwrap();
     refused(take(&locks, &reader, "k").await, "the transaction failed").await;
     drop(reader);
 
@@ -277,11 +326,17 @@ async fn what_could_not_exclude_others_is_refused_with_what_to_do() {
         let taken = request.in_transaction(&mut Tx(&mine)).await;
         refused(taken, "takes mutexes and fenced locks").await;
     }
-    refused(take(&LockManager::in_memory(), &mine, "k").await, "postgres://").await;
+    refused(
+        take(&LockManager::in_memory(), &mine, "k").await,
+        "postgres://",
+    )
+    .await;
     let reader = locks.read("shared").acquire().await.unwrap();
     refused(take(&locks, &mine, "shared").await, "shared").await;
     reader.release().await.unwrap();
     take(&locks, &mine, "shared").await.unwrap();
+    // A transaction has its lock once.
+    assert!(is_busy(&take(&locks, &mine, "shared").await));
     mine.rollback().await.unwrap();
 
     // The same names in another database.
@@ -290,9 +345,58 @@ async fn what_could_not_exclude_others_is_refused_with_what_to_do() {
     let builder = LockManager::builder().ensure_schema(true);
     let theirs = builder.connect(&there).await.unwrap();
     free_within(&theirs, "k", LONG).await;
+    free_within(&locks, "k", LONG).await;
     let mut stranger = client(&elsewhere.url()).await;
     let transaction = stranger.transaction().await.unwrap();
-    refused(take(&locks, &transaction, "k").await, "not in the database").await;
+    refused(
+        take(&locks, &transaction, "k").await,
+        "does not see the lock",
+    )
+    .await;
+    free_within(&locks, "k", TOLD).await;
+    table.assert_clean().await;
+}
+
+#[tokio::test]
+async fn a_strict_transaction_that_began_too_early_is_to_be_repeated() {
+    let (table, locks, mut one, two) = scene().await;
+    let counter = format!("{}_counter", table.name());
+    let made = format!("CREATE TABLE {counter} AS SELECT 0::bigint AS n");
+    two.batch_execute(&made).await.unwrap();
+    let read = format!("SELECT n FROM {counter}");
+    for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
+        free_within(&locks, "k", LONG).await;
+        let early = one.build_transaction().isolation_level(level).start();
+        let early = early.await.unwrap();
+        early.query_one(&read, &[]).await.unwrap();
+        // The holder before it writes after its first look.
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        two.batch_execute(&format!("UPDATE {counter} SET n = n + 1"))
+            .await
+            .unwrap();
+        guard.release().await.unwrap();
+        let refused = take(&locks, &early, "k").await.unwrap_err();
+        assert!(refused.to_string().contains("roll it back"), "{refused}");
+        assert!(refused.is_retryable());
+        early.rollback().await.unwrap();
+        let again = one.build_transaction().isolation_level(level).start();
+        let again = again.await.unwrap();
+        take_within(&locks, &again, "k", LONG).await.unwrap();
+        again.commit().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_of_a_transaction_that_is_dropped_at_any_poll_leaves_nothing_behind() {
+    let (table, locks, mut one, _) = scene().await;
+    at_each_poll(async |polls, leave| {
+        let transaction = one.transaction().await.unwrap();
+        let taken = poll_times(take_within(&locks, &transaction, "k", LONG), polls, leave).await;
+        transaction.rollback().await.unwrap();
+        taken.is_some()
+    })
+    .await;
+    free_within(&locks, "k", LONG).await;
     table.assert_clean().await;
 }
 
@@ -320,7 +424,9 @@ async fn a_transaction_of_a_late_holder_is_refused_by_the_fence() {
     let late = locks.mutex("k").acquire().await.unwrap();
     let late_token = late.fencing_token().unwrap();
     let mine = one.transaction().await.unwrap();
-    raise_fence(&mut Tx(&mine), &fences, "k", late_token).await.unwrap();
+    raise_fence(&mut Tx(&mine), &fences, "k", late_token)
+        .await
+        .unwrap();
     mine.commit().await.unwrap();
     late.release().await.unwrap();
 
@@ -341,7 +447,9 @@ async fn a_transaction_of_a_late_holder_is_refused_by_the_fence() {
         matches!(&refused, TransactionError::Fenced { token, .. } if *token == late_token),
         "{refused}"
     );
-    raise_fence(&mut early, &fences, "another", late_token).await.unwrap();
+    raise_fence(&mut early, &fences, "another", late_token)
+        .await
+        .unwrap();
     let odd = raise_fence(&mut early, "fences; --", "k", late_token).await;
     assert!(odd.unwrap_err().to_string().contains("schema.name"));
 }
@@ -349,10 +457,11 @@ async fn a_transaction_of_a_late_holder_is_refused_by_the_fence() {
 /// The tasks read a number, give others time, and write one more: without exclusion, updates are lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_update_is_lost_between_leases_and_transactions_of_one_name() {
-    const ROUNDS: i64 = 250;
+    const ROUNDS: i64 = 100;
     let (table, _, one, _) = scene().await;
     let counter = format!("{}_counter", table.name());
-    let made = format!("CREATE TABLE {counter} (n bigint NOT NULL); INSERT INTO {counter} VALUES (0)");
+    let made =
+        format!("CREATE TABLE {counter} (n bigint NOT NULL); INSERT INTO {counter} VALUES (0)");
     one.batch_execute(&made).await.unwrap();
     let mut tasks = JoinSet::new();
     for task in 0..8 {
@@ -393,7 +502,11 @@ async fn no_update_is_lost_between_leases_and_transactions_of_one_name() {
         });
     }
     tasks.join_all().await;
-    let n: i64 = one.query_one(&format!("SELECT n FROM {counter}"), &[]).await.unwrap().get(0);
+    let n: i64 = one
+        .query_one(&format!("SELECT n FROM {counter}"), &[])
+        .await
+        .unwrap()
+        .get(0);
     assert_eq!(n, 8 * ROUNDS);
     table.assert_clean().await;
 }

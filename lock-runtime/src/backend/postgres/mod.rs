@@ -10,7 +10,6 @@
 //! | `faults` | what an error says about the outcome |
 //! | `undo` | what undoes an acquire when nobody knows whether it happened |
 //! | `kinds/` | what each kind of lock sends |
-//! | `transactions` | locks of a caller's own transaction |
 
 mod connection;
 mod faults;
@@ -18,13 +17,12 @@ mod kinds;
 mod listen;
 mod pool;
 mod statements;
-mod transactions;
 mod undo;
 mod url;
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
@@ -79,8 +77,6 @@ struct Inner {
     pending: Arc<Count>,
     /// One for each compensation that may have a connection.
     undoing: Semaphore,
-    /// Which table of which server it is, as transactions were last compared with it.
-    place: Mutex<String>,
     /// The subscriber ends when it becomes true or is gone.
     closed: watch::Sender<bool>,
 }
@@ -139,7 +135,6 @@ impl PostgresBackend {
             standing: Standing::default(),
             pending: Arc::default(),
             undoing: Semaphore::new(UNDOING),
-            place: Mutex::default(),
             closed,
         };
         Ok(Arc::new(PostgresBackend {

@@ -31,17 +31,12 @@ const FRAGMENTS: [(&str, &str); 8] = [
         "coalesce((SELECT sum((s.value -> 1)::bigint) FROM jsonb_each(l.shares) AS s \
          WHERE (s.value -> 0)::bigint > {micros} AND s.key <> $2), 0)::bigint",
     ),
-    // Whether no other transaction has locked the row. It is locked here if somebody may have: `xmax` does not say
-    // whether that transaction is over.
+    // Whether no other transaction has locked the row. `xmax` names the last one that did, and not whether it is over:
+    // who can lock the row knows.
+    ("{not_locked}", "(l.xmax = '0' OR {can_lock})"),
     (
-        "{not_locked}",
-        "(l.xmax = '0' OR EXISTS (SELECT FROM {table} AS s WHERE s.name = $1 FOR NO KEY UPDATE SKIP LOCKED))",
-    ),
-    // One table of one server since its start: no two are the same.
-    (
-        "{place}",
-        "concat_ws('/', extract(epoch FROM pg_postmaster_start_time()), \
-         (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()), '{table}'::regclass::oid)",
+        "{can_lock}",
+        "EXISTS (SELECT FROM {table} AS s WHERE s.name = $1 FOR NO KEY UPDATE SKIP LOCKED)",
     ),
     // The queue of a fair lock without the holder $2 and those who were silent for too long.
     (
@@ -130,8 +125,8 @@ statements!(
     take_turn,
     queue_up,
     leave_queue,
-    take_in_transaction,
-    place,
+    give_to_transaction,
+    take_back,
     acquire_permits,
     set_counter,
     limit_counter,
@@ -208,7 +203,7 @@ mod tests {
                 "{used",
                 "{queue",
                 "{not",
-                "{place",
+                "{can",
             ] {
                 assert!(!text.contains(word), "{name}: {text}");
             }

@@ -16,13 +16,12 @@ use crate::backend::{
 };
 use crate::values::clock::{self, Moment};
 use crate::values::fence::FencingToken;
-use crate::values::key::Key;
 use crate::values::kind::Kind;
 
 /// How often a request is sent that finds the lock free after it was refused.
 const TRIES: usize = 4;
-/// The pauses while somebody's transaction has locked the row. One of an acquire is soon over, one of a caller's may take
-/// any time: after the last pause, the lock is busy.
+/// The pauses while somebody's transaction has locked the row. One of this library is soon over, one of a caller's may
+/// take any time: after the last pause, the lock is busy.
 const WHILE_LOCKED: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
 
 pub(in crate::backend::postgres) async fn acquire(
@@ -45,13 +44,13 @@ pub(in crate::backend::postgres) async fn acquire(
             if key.kind() == Kind::Semaphore {
                 return Err(Fault::NotSet);
             }
-            make_row(inner, key, deadline).await?;
+            make_row(inner, &request, deadline).await?;
             now = clock::now();
             continue;
         };
         inner.clock.saw(seen.now, asked_at);
         left = match seen.blocks(&request)? {
-            Blocked::No if seen.locked && skips_locked_rows(key.kind()) => {
+            Blocked::No if seen.locked && !waits_for_row(&request) => {
                 let Some(pause) = pauses.next() else {
                     return Ok(Acquired::Busy { left: None });
                 };
@@ -88,9 +87,14 @@ pub(in crate::backend::postgres) async fn acquire(
     }
 }
 
-/// Of which kinds a row is not waited for that another transaction has locked.
-fn skips_locked_rows(kind: Kind) -> bool {
-    matches!(kind, Kind::Mutex | Kind::Fenced | Kind::Fair)
+/// Whether the request waits for a row that another transaction has locked. Where many write one row, in turn, those who do
+/// not wait for theirs might starve: readers, writers beside them, permits, and the queue of a fair lock.
+fn waits_for_row(request: &AcquireRequest<'_>) -> bool {
+    match request.hold_ref.key.kind() {
+        Kind::Mutex | Kind::Fenced => false,
+        Kind::Fair => request.waits.is_some(),
+        Kind::Read | Kind::Write | Kind::Semaphore => true,
+    }
 }
 
 /// Takes what is free. `thorough`: also after others who are dead.
@@ -122,17 +126,19 @@ async fn take(
         }
         Kind::Mutex | Kind::Fenced => {
             args.extend([Arg::Number(numbered), Arg::text("exclusive")]);
-            args.push(Arg::Flag(false));
+            args.push(Arg::Flag(waits_for_row(request)));
             &statements.take_over
         }
         Kind::Write => {
             args.extend([Arg::Number(0), Arg::text(READ_WRITE)]);
-            // Readers write the row all the time: a writer that did not wait for them might starve.
-            args.push(Arg::Flag(true));
+            args.push(Arg::Flag(waits_for_row(request)));
             &statements.take_over
         }
         Kind::Read => &statements.read,
-        Kind::Fair => &statements.take_turn,
+        Kind::Fair => {
+            args.push(Arg::Flag(waits_for_row(request)));
+            &statements.take_turn
+        }
         Kind::Semaphore => {
             args.push(Arg::Number(permits.into()));
             &statements.acquire_permits
@@ -180,11 +186,12 @@ fn granted(
 }
 
 /// A lock that was never used, as free: the next request takes it.
-pub(in crate::backend::postgres) async fn make_row(
+async fn make_row(
     inner: &Arc<Inner>,
-    key: &Key,
+    request: &AcquireRequest<'_>,
     deadline: Moment,
 ) -> Result<(), Fault> {
+    let key = request.hold_ref.key;
     let kind = match key.kind() {
         Kind::Read | Kind::Write => READ_WRITE,
         _ => "exclusive",
@@ -203,7 +210,7 @@ pub(in crate::backend::postgres) async fn make_row(
 }
 
 /// Makes sure that a caller who goes on waiting is told.
-pub(in crate::backend::postgres) async fn wait_for(
+async fn wait_for(
     inner: &Arc<Inner>,
     request: &AcquireRequest<'_>,
     seen: &Seen,
@@ -218,18 +225,28 @@ pub(in crate::backend::postgres) async fn wait_for(
     if told && keeping_out.is_zero() {
         return Ok(());
     }
-    let args = vec![
-        Arg::text(request.hold_ref.key.raw()),
-        Arg::micros(keeping_out.min(waits)),
-    ];
-    let (wait, now) = (&inner.statements.wait, clock::now());
-    let asked = inner
-        .pool
-        .call(Purpose::Other, wait, args, now, deadline.into());
-    match asked.await {
-        // The lock is busy all the same: a waiter who is not told asks again.
-        Ok(_) | Err(Fault::NotDone(_) | Fault::Unknown(_)) => Ok(()),
-        Err(fault) => Err(fault),
+    let mut pauses = WHILE_LOCKED.into_iter();
+    loop {
+        let args = vec![
+            Arg::text(request.hold_ref.key.raw()),
+            Arg::micros(keeping_out.min(waits)),
+        ];
+        let (wait, now) = (&inner.statements.wait, clock::now());
+        let asked = inner
+            .pool
+            .call(Purpose::Other, wait, args, now, deadline.into());
+        match asked.await {
+            // A transaction has locked the row. One of a caller's notifies in any case.
+            Ok(answer) if answer.rows.is_empty() => {
+                let Some(pause) = pauses.next() else {
+                    return Ok(());
+                };
+                clock::sleep(pause.min(deadline.remaining())).await;
+            }
+            // The lock is busy all the same: a waiter who is not told asks again.
+            Ok(_) | Err(Fault::NotDone(_) | Fault::Unknown(_)) => return Ok(()),
+            Err(fault) => return Err(fault),
+        }
     }
 }
 

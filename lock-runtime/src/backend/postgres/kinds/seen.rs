@@ -15,7 +15,7 @@ use crate::values::kind::Kind;
 
 /// The row of a lock as it was looked at.
 #[derive(Debug)]
-pub(in crate::backend::postgres) struct Seen {
+pub(super) struct Seen {
     pub(super) kind: String,
     /// Who holds it alone.
     pub(super) holder: Option<String>,
@@ -39,12 +39,12 @@ pub(in crate::backend::postgres) struct Seen {
     /// µs, by the server's clock.
     pub(super) now: u64,
     /// Nobody has it by a lease, but a transaction has locked the row.
-    pub(in crate::backend::postgres) locked: bool,
+    pub(super) locked: bool,
 }
 
 impl Inner {
     /// The row of that name, if there is one.
-    pub(in crate::backend::postgres) async fn look(
+    pub(super) async fn look(
         &self,
         key: &Key,
         now: Moment,
@@ -99,7 +99,7 @@ fn read(row: &Row) -> Result<Seen, Fault> {
 
 /// Why a request was not granted.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::backend::postgres) enum Blocked {
+pub(super) enum Blocked {
     /// Nothing is in its way any more.
     No,
     /// For so long at the most.
@@ -110,7 +110,7 @@ pub(in crate::backend::postgres) enum Blocked {
 
 impl Seen {
     /// What is in the way of a request.
-    pub(in crate::backend::postgres) fn blocks(&self, request: &AcquireRequest<'_>) -> Result<Blocked, Fault> {
+    pub(super) fn blocks(&self, request: &AcquireRequest<'_>) -> Result<Blocked, Fault> {
         let key = request.hold_ref.key;
         let wants = key.kind();
         if wants == Kind::Semaphore {

@@ -18,12 +18,8 @@ SELECT
         WHERE (q.e -> 'd')::bigint > {micros} ORDER BY q.n LIMIT $2
     ) AS f) AS first_waiters,
     {micros} AS now,
-    -- Whether a transaction has locked the row, which nobody holds by a lease: it is still in progress. One that released
-    -- a savepoint after it had locked the row may be missed.
-    l.xmax <> '0' AND (l.holder IS NULL OR l.expires_at <= c.now) AND EXISTS (
-        SELECT FROM pg_locks AS k WHERE k.locktype = 'transactionid' AND k.transactionid = l.xmax AND k.granted
-            AND k.mode = 'ExclusiveLock'
-    ) AS locked
+    -- Whether a transaction has locked a row that nobody holds. Seldom asked, because it locks the row itself for a moment.
+    CASE WHEN l.xmax <> '0' AND (l.holder IS NULL OR l.expires_at <= c.now) THEN NOT {can_lock} ELSE false END AS locked
 FROM {table} AS l
 CROSS JOIN (SELECT clock_timestamp() AS now) AS c
 CROSS JOIN LATERAL (

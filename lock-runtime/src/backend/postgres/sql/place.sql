@@ -1,2 +1,0 @@
--- Which table of which database of which server the locks are in.
-SELECT {place}
