@@ -92,7 +92,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! |---|---|---|
 //! | `macros` | yes | `#[distributed_lock]` and `key!` |
 //! | `redis` | yes | `redis://`, `unix://`, `redis-sentinel://` and `redis-cluster://` URLs; `LockManagerBuilder::connect_redis` |
-//! | `postgres` | no | `postgres://` URLs: [running on PostgreSQL](crate::_documentation::postgres) |
+//! | `postgres` | no | `postgres://` URLs: [running on PostgreSQL](crate::_documentation::postgres); locks inside a transaction of yours |
 //! | `tls-rustls` | no | beside a store: `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, `sslmode` of `postgres://` URLs; by rustls with ring; trusts the authorities of the operating system, or those of `LockManagerBuilder::root_certificate`; shows a `client_certificate` |
 //! | `metrics` | no | [metrics](crate::_documentation::metrics) through the `metrics` facade, labelled by template or label |
 //! | `serde` | no | [`ManagerSnapshot`], [`Health`] and [`FencingToken`] can be serialized, [`FencingToken`] and [`LockConfig`] deserialized |
@@ -125,6 +125,8 @@ mod sync;
 pub mod test_util;
 mod values;
 
+#[cfg(feature = "postgres")]
+pub use acquire::transaction::{SqlTransaction, TransactionError};
 pub use acquire::try_acquire::TryAcquire;
 pub use api::blocking;
 pub use api::builder::LockManagerBuilder;
@@ -145,6 +147,8 @@ pub use api::redis_server::RedisServer;
 pub use api::request::LockRequest;
 pub use api::semaphore::Semaphore;
 pub use api::snapshot::{HeldLock, ManagerSnapshot, WaitedLock};
+#[cfg(feature = "postgres")]
+pub use api::transaction::raise_fence;
 pub use backend::memory::MemoryStore;
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;

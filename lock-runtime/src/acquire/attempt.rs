@@ -55,33 +55,45 @@ impl Attempt {
         holder: HolderId,
         now: Moment,
     ) -> (Counted, Result<Acquired, Fault>) {
+        let configured = self.core.options.call_timeout;
+        let timeout = self.request.hold_options.ttl.call_timeout(configured);
+        self.ask_within(timeout, holder, now).await
+    }
+
+    /// As [`ask_as`](Attempt::ask_as), with another timeout than that of the lease.
+    pub(crate) async fn ask_within(
+        &self,
+        timeout: Duration,
+        holder: HolderId,
+        now: Moment,
+    ) -> (Counted, Result<Acquired, Fault>) {
         let core = &self.core;
         let asking = core.life.under_way.enter();
         if let Some(why) = core.life.closed() {
             return (asking, Err(Fault::Closed(why)));
         }
-        let answer = match core.backend.acquire(self.call(holder, now)).await {
+        let answer = match core.backend.acquire(self.call(timeout, holder, now)).await {
             // Boxed: other requests need not carry its size.
-            Err(Fault::NotSet) => Box::pin(self.set_and_ask(holder)).await,
+            Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, holder)).await,
             answer => answer,
         };
         (asking, answer)
     }
 
-    fn call(&self, holder: HolderId, now: Moment) -> AcquireRequest<'_> {
+    fn call(&self, timeout: Duration, holder: HolderId, now: Moment) -> AcquireRequest<'_> {
         let Attempt {
             core,
             request,
             deadline,
         } = self;
         let mut call = core.acquire_request(&request.key, holder, &request.hold_options, now);
-        call.timeout = deadline.cut(call.timeout, now);
+        call.timeout = deadline.cut(timeout, now);
         call.waits = deadline.rest(request.wait, now);
         call
     }
 
     /// Sets the permits of a semaphore that has none, if the request says how many there are in all, and asks once more.
-    async fn set_and_ask(&self, holder: HolderId) -> Result<Acquired, Fault> {
+    async fn set_and_ask(&self, timeout: Duration, holder: HolderId) -> Result<Acquired, Fault> {
         let backend = &self.core.backend;
         let (Some(in_all), Some(counters)) = (self.request.in_all, backend.counters()) else {
             return Err(Fault::NotSet);
@@ -90,11 +102,13 @@ impl Attempt {
             key: self.key(),
             kind: CounterKind::Semaphore,
         };
-        let timeout = self.core.options.call_timeout;
-        let timeout = self.deadline.cut(timeout, clock::now());
+        let setting = self.core.options.call_timeout;
+        let setting = self.deadline.cut(setting, clock::now());
         // False if somebody else was faster: they are set all the same.
-        let _ = counters.set(counter, in_all.get(), timeout).await?;
-        backend.acquire(self.call(holder, clock::now())).await
+        let _ = counters.set(counter, in_all.get(), setting).await?;
+        backend
+            .acquire(self.call(timeout, holder, clock::now()))
+            .await
     }
 
     /// What the store has granted, as a hold of this process. `head`: this process's turn at the key, if the hold owns

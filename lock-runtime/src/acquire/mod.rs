@@ -9,6 +9,8 @@ pub(crate) mod local;
 pub(crate) mod multi;
 pub(crate) mod reentry;
 pub(crate) mod shared;
+#[cfg(feature = "postgres")]
+pub(crate) mod transaction;
 pub(crate) mod try_acquire;
 
 use std::sync::Arc;

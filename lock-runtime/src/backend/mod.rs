@@ -32,12 +32,16 @@ pub(crate) mod quorum;
 pub(crate) mod redis;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "postgres")]
+mod transactions;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::clash::not_as_asked;
 pub(crate) use self::clash::{Asked, Found, clash};
 pub(crate) use self::counters::{CounterKind, CounterRef, Counters};
 pub(crate) use self::directory::{Directory, Introduction, KnownClient};
+#[cfg(feature = "postgres")]
+pub(crate) use self::transactions::{GIVEN, TOO_EARLY, Transactions};
 
 /// For how long one question of a waiting writer keeps further readers out. Longer than the pause between two of
 /// its questions, so that it does so for as long as it waits; short, because nobody takes it back when it is killed.
@@ -123,6 +127,12 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Plain permits and latches.
     fn counters(&self) -> Option<&dyn Counters> {
+        None
+    }
+
+    /// Locks that a transaction of the caller's has.
+    #[cfg(feature = "postgres")]
+    fn transactions(&self) -> Option<&dyn Transactions> {
         None
     }
 

@@ -5,3 +5,4 @@ mod mysql;
 mod postgres;
 mod redis;
 mod sqlite;
+mod transactions;

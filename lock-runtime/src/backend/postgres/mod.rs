@@ -38,13 +38,13 @@ use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals}
 use self::listen::{Hearing, Listener, Subscriber, Topics, own_topic, topic};
 use self::pool::Pool;
 use self::statements::Statements;
-pub(crate) use self::url::Target;
+pub(crate) use self::url::{Target, is_table};
 use super::connect::Opening;
 use super::kit::server_clock::ServerClock;
 use super::kit::standing::Standing;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, HandOff, HandedOver,
-    HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Transactions,
 };
 use crate::values::count::Count;
 use crate::values::error::LockError;
@@ -253,6 +253,10 @@ impl Backend for PostgresBackend {
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
         let (inner, topic) = (&self.inner, own_topic(key, holder));
         Box::new(Listener::new(&inner.topics, &inner.hearing, topic))
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        Some(self)
     }
 
     fn directory(&self) -> Option<&dyn Directory> {

@@ -8,7 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::url::Table;
 
 /// What several statements say the same way. `c.now` is the time of the statement, by the database's clock.
-const FRAGMENTS: [(&str, &str); 6] = [
+const FRAGMENTS: [(&str, &str); 8] = [
     // Readers or permits whose lease is not over; NULL if there are none.
     (
         "{live}",
@@ -30,6 +30,13 @@ const FRAGMENTS: [(&str, &str); 6] = [
         "{used_by_others}",
         "coalesce((SELECT sum((s.value -> 1)::bigint) FROM jsonb_each(l.shares) AS s \
          WHERE (s.value -> 0)::bigint > {micros} AND s.key <> $2), 0)::bigint",
+    ),
+    // Whether no other transaction has locked the row. `xmax` names the last one that did, and not whether it is over:
+    // who can lock the row knows.
+    ("{not_locked}", "(l.xmax = '0' OR {can_lock})"),
+    (
+        "{can_lock}",
+        "EXISTS (SELECT FROM {table} AS s WHERE s.name = $1 FOR NO KEY UPDATE SKIP LOCKED)",
     ),
     // The queue of a fair lock without the holder $2 and those who were silent for too long.
     (
@@ -118,6 +125,8 @@ statements!(
     take_turn,
     queue_up,
     leave_queue,
+    give_to_transaction,
+    take_back,
     acquire_permits,
     set_counter,
     limit_counter,
@@ -193,6 +202,8 @@ mod tests {
                 "{live",
                 "{used",
                 "{queue",
+                "{not",
+                "{can",
             ] {
                 assert!(!text.contains(word), "{name}: {text}");
             }

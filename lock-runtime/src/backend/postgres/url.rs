@@ -37,17 +37,7 @@ impl Default for Table {
 
 impl Table {
     fn parse(name: &str) -> Result<Table, LockError> {
-        let is_word = |word: &str| {
-            let mut letters = word.bytes();
-            letters
-                .next()
-                .is_some_and(|first| first.is_ascii_lowercase() || first == b'_')
-                && letters
-                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-                && word.len() <= LONGEST_NAME
-        };
-        let words: Vec<&str> = name.split('.').collect();
-        if words.len() > 2 || !words.into_iter().all(is_word) {
+        if !is_table(name) {
             return Err(config(
                 "`lock_table` is the name of a table, `leases` or `schema.leases`, of the characters a-z, 0-9 and _",
             ));
@@ -130,6 +120,21 @@ impl Encryption {
             false => Ok(()),
         }
     }
+}
+
+/// Whether this is a table's name, `name` or `schema.name`, that needs no quotes.
+pub(crate) fn is_table(name: &str) -> bool {
+    let is_word = |word: &str| {
+        let mut letters = word.bytes();
+        letters
+            .next()
+            .is_some_and(|first| first.is_ascii_lowercase() || first == b'_')
+            && letters
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+            && word.len() <= LONGEST_NAME
+    };
+    let words: Vec<&str> = name.split('.').collect();
+    words.len() <= 2 && words.into_iter().all(is_word)
 }
 
 /// What a URL names.

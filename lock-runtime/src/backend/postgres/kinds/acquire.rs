@@ -20,6 +20,9 @@ use crate::values::kind::Kind;
 
 /// How often a request is sent that finds the lock free after it was refused.
 const TRIES: usize = 4;
+/// The pauses while somebody's transaction has locked the row. One of this library is soon over, one of a caller's may
+/// take any time: after the last pause, the lock is busy.
+const WHILE_LOCKED: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
 
 pub(in crate::backend::postgres) async fn acquire(
     inner: &Arc<Inner>,
@@ -30,6 +33,7 @@ pub(in crate::backend::postgres) async fn acquire(
     let mut now = request.asked_at;
     let mut thorough = false;
     let mut left = Duration::ZERO;
+    let mut pauses = WHILE_LOCKED.into_iter();
     for _ in 0..TRIES {
         let not_after = inner.clock.not_after(now, deadline);
         if let Some(granted) = take(inner, &request, now, not_after, deadline, thorough).await? {
@@ -46,6 +50,15 @@ pub(in crate::backend::postgres) async fn acquire(
         };
         inner.clock.saw(seen.now, asked_at);
         left = match seen.blocks(&request)? {
+            Blocked::No if seen.locked && !waits_for_row(&request) => {
+                let Some(pause) = pauses.next() else {
+                    return Ok(Acquired::Busy { left: None });
+                };
+                clock::sleep(pause.min(deadline.remaining())).await;
+                thorough = true;
+                now = clock::now();
+                continue;
+            }
             // It was given back meanwhile, or those who left it are dead, or the request was too late.
             Blocked::No if key.kind() != Kind::Fair || seen.queued == 0 => {
                 thorough = true;
@@ -71,6 +84,16 @@ pub(in crate::backend::postgres) async fn acquire(
         // It changes hands all the time.
         true => Ok(Acquired::Busy { left: Some(left) }),
         false => Err(faults::too_late()),
+    }
+}
+
+/// Whether the request waits for a row that another transaction has locked. Where many write one row, in turn, those who do
+/// not wait for theirs might starve: readers, writers beside them, permits, and the queue of a fair lock.
+fn waits_for_row(request: &AcquireRequest<'_>) -> bool {
+    match request.hold_ref.key.kind() {
+        Kind::Mutex | Kind::Fenced => false,
+        Kind::Fair => request.waits.is_some(),
+        Kind::Read | Kind::Write | Kind::Semaphore => true,
     }
 }
 
@@ -103,14 +126,19 @@ async fn take(
         }
         Kind::Mutex | Kind::Fenced => {
             args.extend([Arg::Number(numbered), Arg::text("exclusive")]);
+            args.push(Arg::Flag(waits_for_row(request)));
             &statements.take_over
         }
         Kind::Write => {
             args.extend([Arg::Number(0), Arg::text(READ_WRITE)]);
+            args.push(Arg::Flag(waits_for_row(request)));
             &statements.take_over
         }
         Kind::Read => &statements.read,
-        Kind::Fair => &statements.take_turn,
+        Kind::Fair => {
+            args.push(Arg::Flag(waits_for_row(request)));
+            &statements.take_turn
+        }
         Kind::Semaphore => {
             args.push(Arg::Number(permits.into()));
             &statements.acquire_permits
@@ -197,18 +225,28 @@ async fn wait_for(
     if told && keeping_out.is_zero() {
         return Ok(());
     }
-    let args = vec![
-        Arg::text(request.hold_ref.key.raw()),
-        Arg::micros(keeping_out.min(waits)),
-    ];
-    let (wait, now) = (&inner.statements.wait, clock::now());
-    let asked = inner
-        .pool
-        .call(Purpose::Other, wait, args, now, deadline.into());
-    match asked.await {
-        // The lock is busy all the same: a waiter who is not told asks again.
-        Ok(_) | Err(Fault::NotDone(_) | Fault::Unknown(_)) => Ok(()),
-        Err(fault) => Err(fault),
+    let mut pauses = WHILE_LOCKED.into_iter();
+    loop {
+        let args = vec![
+            Arg::text(request.hold_ref.key.raw()),
+            Arg::micros(keeping_out.min(waits)),
+        ];
+        let (wait, now) = (&inner.statements.wait, clock::now());
+        let asked = inner
+            .pool
+            .call(Purpose::Other, wait, args, now, deadline.into());
+        match asked.await {
+            // A transaction has locked the row. One of a caller's notifies in any case.
+            Ok(answer) if answer.rows.is_empty() => {
+                let Some(pause) = pauses.next() else {
+                    return Ok(());
+                };
+                clock::sleep(pause.min(deadline.remaining())).await;
+            }
+            // The lock is busy all the same: a waiter who is not told asks again.
+            Ok(_) | Err(Fault::NotDone(_) | Fault::Unknown(_)) => return Ok(()),
+            Err(fault) => return Err(fault),
+        }
     }
 }
 

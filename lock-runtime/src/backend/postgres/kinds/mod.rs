@@ -9,3 +9,4 @@ pub(super) mod operators;
 pub(super) mod release;
 pub(super) mod renewals;
 pub(super) mod seen;
+pub(super) mod transactions;

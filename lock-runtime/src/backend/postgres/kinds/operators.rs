@@ -62,6 +62,10 @@ fn snapshot(seen: Seen) -> Option<Snapshot> {
             ..plain
         });
     }
+    if seen.locked {
+        // By somebody's transaction, which has neither an id nor a lease.
+        return Some(plain);
+    }
     (seen.shares > 0).then_some(Snapshot {
         mode: LockMode::Read,
         holder: seen.sharer,

@@ -38,6 +38,8 @@ pub(super) struct Seen {
     pub(super) first_waiters: Vec<String>,
     /// µs, by the server's clock.
     pub(super) now: u64,
+    /// Nobody has it by a lease, but a transaction has locked the row.
+    pub(super) locked: bool,
 }
 
 impl Inner {
@@ -89,6 +91,7 @@ fn read(row: &Row) -> Result<Seen, Fault> {
             queued: count(11)?,
             first_waiters: row.try_get::<_, Option<_>>(12)?.unwrap_or_default(),
             now: count(13)?,
+            locked: row.try_get(14)?,
         })
     };
     seen().map_err(|error| faults::unreadable(&error))

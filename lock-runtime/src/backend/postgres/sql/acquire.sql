@@ -1,5 +1,5 @@
 -- Takes a free lock. No row: it is not free, has no row, or the request is too late. Shared and counted rows are left to
--- `take_over`.
+-- `take_over`, and so are those that another transaction has locked, or had: `xmax` tells that for nothing.
 -- $1 name, $2 holder, $3 lease in µs, $4 refused after this, $5 1 for a fenced lock, else 0
 UPDATE {table} AS l SET
     kind = 'exclusive',
@@ -12,5 +12,6 @@ FROM (SELECT clock_timestamp() AS now) AS c
 WHERE l.name = $1
     AND (l.holder IS NULL OR l.expires_at <= c.now OR l.holder = $2)
     AND l.shares IS NULL AND l.permits IS NULL
+    AND l.xmax = '0'
     AND clock_timestamp() <= $4
 RETURNING l.token, l.counter, {micros}

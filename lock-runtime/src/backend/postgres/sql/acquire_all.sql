@@ -1,7 +1,8 @@
 -- Takes several free mutexes, or none of them. No row: one of them is not free, or has no row, or the request is too late.
 --
--- A set that is busy at first sight is not touched. Rows are locked in the order of their names, so two sets cannot wait
--- for each other. If one of them was taken between the sight and the lock, a division by zero takes all back.
+-- A set that is busy at first sight is not touched. A row that another transaction has locked is not waited for, so two
+-- sets cannot wait for each other. If one of them was taken between the sight and the lock, a division by zero takes all
+-- back.
 -- $1 names, $2 holders, $3 leases in µs, $4 refused after this, $5 1 for each fenced lock, else 0
 WITH free AS (
     SELECT count(*) = cardinality($1) AS all
@@ -13,7 +14,7 @@ WITH free AS (
     SELECT l.name FROM {table} AS l
     WHERE l.name = ANY ($1) AND (SELECT free.all FROM free)
     ORDER BY l.name
-    FOR UPDATE
+    FOR UPDATE SKIP LOCKED
 ), taken AS (
     UPDATE {table} AS l SET
         kind = 'exclusive',

@@ -17,7 +17,9 @@ SELECT
         SELECT q.e ->> 'h' AS h, q.n FROM jsonb_array_elements(l.queue) WITH ORDINALITY AS q (e, n)
         WHERE (q.e -> 'd')::bigint > {micros} ORDER BY q.n LIMIT $2
     ) AS f) AS first_waiters,
-    {micros} AS now
+    {micros} AS now,
+    -- Whether a transaction has locked a row that nobody holds. Seldom asked, because it locks the row itself for a moment.
+    CASE WHEN l.xmax <> '0' AND (l.holder IS NULL OR l.expires_at <= c.now) THEN NOT {can_lock} ELSE false END AS locked
 FROM {table} AS l
 CROSS JOIN (SELECT clock_timestamp() AS now) AS c
 CROSS JOIN LATERAL (

@@ -1,5 +1,6 @@
 -- Takes a free fair lock, if nobody who lives is before the holder in its queue.
--- $1 name, $2 holder, $3 lease in µs, $4 refused after this
+-- $1 name, $2 holder, $3 lease in µs, $4 refused after this, $5 whether a row that another transaction has locked is waited
+-- for
 UPDATE {table} AS l SET
     kind = 'exclusive',
     holder = $2,
@@ -13,6 +14,7 @@ WHERE l.name = $1
     AND (l.holder IS NULL OR l.expires_at <= c.now OR l.holder = $2)
     AND l.permits IS NULL
     AND (l.shares IS NULL OR {live} IS NULL)
+    AND ($5 OR {not_locked})
     AND coalesce((
         SELECT q.e ->> 'h' = $2 FROM jsonb_array_elements(l.queue) WITH ORDINALITY AS q (e, n)
         WHERE (q.e -> 'd')::bigint > {micros} OR q.e ->> 'h' = $2

@@ -1,0 +1,286 @@
+//! A lock that a transaction of the caller's has: it is acquired by a short lease, which the transaction takes over.
+//!
+//! The transaction does not ask for the lock itself. A statement that finds the row changed since it began locks the row
+//! before it looks at it again: a transaction that had lost such a race would keep the winner from releasing.
+
+use std::error::Error;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::attempt::Attempt;
+use crate::acquire::contend::{Asked, Contender, contend};
+use crate::backend::{Acquired, Fault, GIVEN, HoldRef, Listen, TOO_EARLY, Transactions};
+use crate::hold::core::Core;
+use crate::release::undo;
+use crate::values::backoff::Backoff;
+use crate::values::clock::{self, Moment};
+use crate::values::error::{LockError, StoreError};
+use crate::values::fence::FencingToken;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+
+/// The lease by which a lock is held until the transaction has it: long enough for one statement of a slow database. A
+/// transaction that is rolled back keeps the lock from others for so long at the most.
+pub(crate) const ON_ITS_WAY: Duration = Duration::from_secs(2);
+/// The pauses before the looks whether a transaction was rolled back. Most have ended before the first one.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const LAST_LOOK: Duration = Duration::from_millis(500);
+
+/// A transaction of the caller's, whatever its driver is: a few lines that run a statement in it.
+///
+/// The library knows no driver, so it pins no version of one. These are the lines for `tokio-postgres`;
+/// [those for sqlx](crate::_documentation::postgres#inside-your-own-transaction) are as many.
+///
+/// ```
+/// use lock_runtime::SqlTransaction;
+/// use tokio_postgres::types::{ToSql, Type};
+/// use tokio_postgres::{Error, Transaction};
+///
+/// struct Tx<'a>(&'a Transaction<'a>);
+///
+/// impl SqlTransaction for Tx<'_> {
+///     type Error = Error;
+///
+///     async fn ask(&mut self, sql: &str, params: &[&str]) -> Result<String, Error> {
+///         let typed = |param| (param as &(dyn ToSql + Sync), Type::TEXT);
+///         let params: Vec<_> = params.iter().map(typed).collect();
+///         self.0.query_typed(sql, &params).await?[0].try_get(0)
+///     }
+/// }
+/// ```
+///
+/// [`LockRequest::in_transaction`](crate::LockRequest::in_transaction) takes a lock with it,
+/// [`raise_fence`](crate::raise_fence) shows a token to the database.
+pub trait SqlTransaction: Send {
+    /// What the driver calls an error.
+    type Error: Error + Send + Sync + 'static;
+
+    /// Runs a statement in the transaction. All of its parameters are of the type `text`. Its answer is one row with one
+    /// column, which is a text, too.
+    ///
+    /// # Errors
+    /// What the driver says. It is passed on as [`TransactionError::Driver`].
+    fn ask(
+        &mut self,
+        sql: &str,
+        params: &[&str],
+    ) -> impl Future<Output = Result<String, Self::Error>> + Send;
+}
+
+/// Why a transaction has no lock, or may not go on. Roll the transaction back.
+///
+/// ```
+/// use lock_runtime::TransactionError;
+///
+/// /// Whether the whole transaction is to be done again from its beginning. The driver knows more of its own errors: of
+/// /// PostgreSQL's, 40001 and 40P01 (a deadlock) are worth another try.
+/// fn again<E: std::error::Error>(error: &TransactionError<E>) -> bool {
+///     error.is_retryable()
+/// }
+/// ```
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransactionError<E> {
+    /// The lock was not had: [`Busy`](LockError::Busy) if somebody else has it, also for two transactions that wait for
+    /// each other.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// A later holder has shown its token: [`raise_fence`](crate::raise_fence).
+    #[error(
+        "the fence of `{lock}` refuses token {token}: a later holder has raised it; roll back, and acquire the lock again"
+    )]
+    #[non_exhaustive]
+    Fenced {
+        /// What the fence is of.
+        lock: String,
+        /// The token that came too late.
+        token: FencingToken,
+    },
+    /// The driver, or the database, has failed.
+    #[error("the transaction failed: {0}")]
+    Driver(#[source] E),
+}
+
+impl<E> TransactionError<E> {
+    /// True if the same transaction, done again from its beginning, can succeed without anybody changing code or
+    /// configuration. Errors of the driver are for the driver to judge: false. A refused token stays refused: false.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            TransactionError::Lock(error) => error.is_retryable(),
+            TransactionError::Fenced { .. } | TransactionError::Driver(_) => false,
+        }
+    }
+}
+
+/// Acquires the lock within the attempt's wait, and gives it to the transaction.
+pub(crate) async fn acquire<T: SqlTransaction>(
+    attempt: &Attempt,
+    transactions: &dyn Transactions,
+    transaction: &mut T,
+) -> Result<Option<FencingToken>, TransactionError<T::Error>> {
+    attempt.core.life.check_open(attempt.key())?;
+    let wait = attempt.begin();
+    let mut seat = TransactionSeat {
+        attempt,
+        transactions,
+        transaction,
+        given_up: false,
+        failed: None,
+    };
+    let first = seat.ask(attempt.deadline.since).await;
+    let outcome = contend(&mut seat, first).await;
+    wait.came_to(outcome.as_ref().map(|_| true));
+    outcome.map_err(|error| match seat.failed {
+        Some(failed) => TransactionError::Driver(failed),
+        None => error.into(),
+    })
+}
+
+/// A lease on its way to a transaction. Dropped, it is given back in the background, unless the transaction commits.
+struct OnItsWay {
+    core: Arc<Core>,
+    key: Arc<Key>,
+    holder: HolderId,
+    ends: Moment,
+    arrived: bool,
+}
+
+impl OnItsWay {
+    fn hold_ref(&self) -> HoldRef<'_> {
+        hold_ref(&self.key, self.holder)
+    }
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        let (core, key, holder) = (self.core.clone(), self.key.clone(), self.holder);
+        let ends = self.ends;
+        if self.arrived {
+            self.core
+                .life
+                .spawn(async move { take_back(&core, hold_ref(&key, holder), ends).await });
+            return;
+        }
+        let leaving = core.life.background.enter();
+        self.core.life.spawn(async move {
+            let _leaving = leaving;
+            undo(&core, hold_ref(&key, holder), ends).await;
+        });
+    }
+}
+
+fn hold_ref(key: &Key, holder: HolderId) -> HoldRef<'_> {
+    HoldRef {
+        key,
+        holder,
+        permits: 1,
+    }
+}
+
+/// Looks now and then whether the transaction was rolled back before the lease has ended: others need not wait for that.
+async fn take_back(core: &Core, hold_ref: HoldRef<'_>, ends: Moment) {
+    let Some(transactions) = core.backend.transactions() else {
+        return;
+    };
+    let mut pauses = Backoff::new(FIRST_LOOK, LAST_LOOK);
+    loop {
+        clock::sleep(pauses.pause()).await;
+        if ends.has_passed() {
+            return;
+        }
+        let timeout = core.options.call_timeout.min(ends.remaining());
+        if let Ok(false) = transactions.take_back(hold_ref, timeout).await {
+            return;
+        }
+    }
+}
+
+/// A transaction that asks for a lock.
+struct TransactionSeat<'a, T: SqlTransaction> {
+    attempt: &'a Attempt,
+    transactions: &'a dyn Transactions,
+    transaction: &'a mut T,
+    /// This transaction cannot have the lock: nothing is asked any more.
+    given_up: bool,
+    /// What the driver said when it failed.
+    failed: Option<T::Error>,
+}
+
+impl<T: SqlTransaction> TransactionSeat<'_, T> {
+    /// What the transaction said that takes the lease over.
+    async fn give(&mut self, mut lease: OnItsWay) -> Result<String, T::Error> {
+        let (sql, params) = self.transactions.give(lease.hold_ref());
+        let params = params.each_ref().map(String::as_str);
+        let answer = self.transaction.ask(sql, &params).await?;
+        lease.arrived = answer == GIVEN;
+        Ok(answer)
+    }
+}
+
+impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
+    type Granted = Option<FencingToken>;
+
+    fn attempt(&self) -> &Attempt {
+        self.attempt
+    }
+
+    async fn ask(&mut self, now: Moment) -> Asked<Option<FencingToken>> {
+        let Attempt { core, request, .. } = self.attempt;
+        let (holder, timeout) = (core.ids.fresh(), core.options.call_timeout);
+        let (_asking, answer) = self.attempt.ask_within(timeout, holder, now).await;
+        let granted = match answer {
+            Ok(Acquired::Granted(granted)) => granted,
+            Ok(Acquired::Busy { left } | Acquired::Queued { left, .. }) => {
+                return Asked::Busy(left);
+            }
+            Err(fault) => return Asked::Failed(fault),
+        };
+        let ends = granted.sent_at + request.hold_options.ttl.duration();
+        let lease = OnItsWay {
+            core: core.clone(),
+            key: request.key.clone(),
+            holder,
+            ends,
+            arrived: false,
+        };
+        let answer = match self.give(lease).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                let fault = Fault::Unknown(StoreError::new(error.to_string()));
+                (self.given_up, self.failed) = (true, Some(error));
+                return Asked::Failed(fault);
+            }
+        };
+        let fault = match &*answer {
+            GIVEN => return Asked::Granted(granted.token),
+            TOO_EARLY => {
+                self.given_up = true;
+                Fault::NotDone(StoreError::new(
+                    "the transaction sees what was there before it had the lock: roll it back, and let it take the lock \
+                     first",
+                ))
+            }
+            _ if ends.has_passed() => Fault::NotDone(StoreError::new(
+                "the transaction was too slow to take the lock over",
+            )),
+            _ => Fault::Impossible(
+                "the transaction does not see the lock: it has to be in the database and the schema of this lock manager"
+                    .to_owned(),
+            ),
+        };
+        Asked::Failed(fault)
+    }
+
+    fn listen(&self) -> Box<dyn Listen> {
+        self.attempt.core.backend.listen(self.attempt.key())
+    }
+
+    fn count_as_waiting(&self) -> Result<(), LockError> {
+        Ok(())
+    }
+
+    fn goes_on_after(&self, fault: &Fault) -> bool {
+        !self.given_up && fault.is_passing()
+    }
+}

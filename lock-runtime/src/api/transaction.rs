@@ -1,0 +1,127 @@
+//! Locks, and fences, inside a transaction of the caller's.
+
+use crate::acquire::attempt::Attempt;
+use crate::acquire::transaction::{self, ON_ITS_WAY, SqlTransaction, TransactionError};
+use crate::api::request::LockRequest;
+use crate::backend::postgres::is_table;
+use crate::values::error::config;
+use crate::values::fence::FencingToken;
+
+impl LockRequest {
+    /// Takes the lock into a transaction of yours, which gives it back when it ends. What the transaction has written is
+    /// visible to the next holder. The lock cannot be lost while the transaction is open: there is no lease that could run
+    /// out, nothing is renewed, and there is no guard.
+    ///
+    /// A commit frees the lock, and wakes those who wait. So does a rollback, also one by a connection that was cut; of a
+    /// transaction that was shorter than two seconds, it takes effect within half a second, because the manager has to
+    /// look. If its process ends, too, the lock is free two seconds after it was acquired.
+    ///
+    /// It is one lock with [`acquire`](LockRequest::acquire): leases and transactions exclude each other. The transaction
+    /// has to be in the database of a PostgreSQL manager. Make this the first statement of it, and ask once: under a hold
+    /// of the same lock, by a lease or by the transaction itself, it waits in vain. The request's `wait` and `label` count;
+    /// what it says of a lease does not.
+    ///
+    /// The token is higher than those of all earlier holds. Raise the fence with it ([`raise_fence`](crate::raise_fence))
+    /// if holders of leases write the same data: one of them may be late. `None` with
+    /// [`fencing(false)`](crate::LockManagerBuilder::fencing).
+    ///
+    /// ```no_run
+    /// use lock_runtime::{LockManager, SqlTransaction, TransactionError};
+    ///
+    /// async fn book<T: SqlTransaction>(locks: &LockManager, tx: &mut T) -> Result<(), TransactionError<T::Error>> {
+    ///     locks.mutex("account:7").in_transaction(tx).await?;
+    ///     // Read and write with the same transaction, and commit it: the lock is free after that, and not before.
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`TransactionError::Lock`], which leaves the transaction as it was: `Busy` if somebody had the lock for the whole
+    /// wait, `InvalidConfig` for another kind than `mutex` and `fenced`, another store, or a transaction of another
+    /// database, `Unavailable` for a transaction at `repeatable read` or `serializable` that has read before; the others
+    /// are those of [`acquire`](LockRequest::acquire). [`TransactionError::Driver`] if the statement failed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives the lock back, or leaves it with the transaction: roll that back.
+    pub async fn in_transaction<T: SqlTransaction>(
+        self,
+        transaction: &mut T,
+    ) -> Result<Option<FencingToken>, TransactionError<T::Error>> {
+        tokio::task::coop::consume_budget().await;
+        let request = self.lease(ON_ITS_WAY).auto_renew(false);
+        let (core, request) = request.into_checked()?;
+        let kind = request.key.kind();
+        if !kind.is_mutex() {
+            return Err(config(format!(
+                "a transaction takes mutexes and fenced locks: no {}",
+                kind.plural()
+            ))
+            .into());
+        }
+        core.start_here()?;
+        let attempt = Attempt::new(core.clone(), request);
+        let Some(transactions) = core.backend.transactions() else {
+            let store = core.backend.store().name();
+            return Err(config(format!(
+                "the {store} store keeps no locks of transactions: connect to the transaction's own database, `postgres://…`"
+            ))
+            .into());
+        };
+        transaction::acquire(&attempt, transactions, transaction).await
+    }
+}
+
+/// Raises the fence of a lock inside a transaction of yours, or fails if a later holder has raised it: nothing that the
+/// transaction writes after it can be that of a holder which came too late.
+///
+/// Make it the first statement of every transaction that the lock guards: it also makes what you read after it safe,
+/// because the next holder waits here until you commit. `fences` is a table, `name` or `schema.name`, of the characters a-z,
+/// 0-9 and _:
+///
+/// ```sql
+/// CREATE TABLE fences (lock_name text PRIMARY KEY, token bigint NOT NULL)
+/// ```
+///
+/// The lock may be in any store, the table is in the database of what it guards.
+/// [Fencing](crate::_documentation::fencing#postgresql) says how to keep a fence in the row itself instead.
+///
+/// ```no_run
+/// use lock_runtime::{FencingToken, SqlTransaction, TransactionError, raise_fence};
+///
+/// async fn sell<T: SqlTransaction>(tx: &mut T, token: FencingToken) -> Result<(), TransactionError<T::Error>> {
+///     raise_fence(tx, "fences", "shop:lamps", token).await?;
+///     // Read and write with the same transaction, and commit it.
+///     Ok(())
+/// }
+/// ```
+///
+/// # Errors
+/// [`TransactionError::Fenced`] if the fence is higher than the token: roll back. [`TransactionError::Driver`] if the
+/// statement failed; at stricter levels than `read committed`, SQLSTATE 40001 says to repeat the transaction.
+/// [`LockError::InvalidConfig`](crate::LockError::InvalidConfig) for a name that is no table's.
+///
+/// # Cancel safety
+/// Dropping the future may leave the fence raised in the transaction: roll it back.
+pub async fn raise_fence<T: SqlTransaction>(
+    transaction: &mut T,
+    fences: &str,
+    lock: &str,
+    token: FencingToken,
+) -> Result<(), TransactionError<T::Error>> {
+    if !is_table(fences) {
+        return Err(config(
+            "the table of the fences is named by `name` or `schema.name`, of the characters a-z, 0-9 and _",
+        )
+        .into());
+    }
+    let sql = include_str!("raise_fence.sql").replace("{fences}", fences);
+    let number = token.to_string();
+    let asked = transaction.ask(&sql, &[lock, &number]).await;
+    match asked.map_err(TransactionError::Driver)?.as_str() {
+        "raised" => Ok(()),
+        _ => Err(TransactionError::Fenced {
+            lock: lock.to_owned(),
+            token,
+        }),
+    }
+}
