@@ -92,6 +92,29 @@ impl PostgresServer {
         let admitted = data.join("pg_hba.conf");
         let others = std::fs::read_to_string(&admitted).expect("the rules of initdb");
         std::fs::write(&admitted, format!("{}\n{others}", rules.join("\n"))).expect("the rules");
+        Self::run_in(dir, settings, tls)
+    }
+
+    /// A standby of this server, which follows it by streaming.
+    pub fn standby(&self) -> Self {
+        let dir = directory();
+        let copied = program("pg_basebackup")
+            .args(["-h", "127.0.0.1", "-p", &self.port.to_string()])
+            .args(["-U", USER, "--no-sync", "--checkpoint=fast", "-R", "-D"])
+            .arg(dir.path().join("data"))
+            .output()
+            .unwrap_or_else(|error| panic!("{NO_BINARY} (pg_basebackup: {error})"));
+        let said = String::from_utf8_lossy(&copied.stderr);
+        assert!(copied.status.success(), "pg_basebackup failed:\n{said}");
+        Self::run_in(dir, &[], None)
+    }
+
+    /// Makes a standby a primary.
+    pub fn promote(&self) {
+        assert_eq!(self.query("SELECT pg_promote()"), ["t"]);
+    }
+
+    fn run_in(dir: TempDir, settings: &[&str], tls: Option<TlsFiles>) -> Self {
         let mut server = Self {
             port: 0,
             settings: settings.iter().map(|&setting| setting.to_owned()).collect(),

@@ -27,6 +27,7 @@ mod outages;
 mod postgres;
 mod postgres_cost;
 mod postgres_credentials;
+mod postgres_failover;
 mod postgres_tls;
 mod processes;
 mod quorum;

@@ -31,30 +31,18 @@ pub(super) struct Dialed {
 
 /// Connects, with a login that the credentials give, if there are any; each of both within `timeout`.
 pub(super) async fn dial(target: &Target, timeout: Duration) -> Result<Dialed, Fault> {
-    let mut config = target.config.clone();
-    let mut valid_for = None;
-    if let Some(credentials) = &target.credentials {
-        let login = login::ask(credentials, timeout).await?;
-        config.password(login.password);
-        if let Some(user) = login.user {
-            config.user(user);
-        }
-        valid_for = login.valid_for;
-    }
-    let connecting = config.connect(target.tls.clone());
-    match tokio::time::timeout(timeout, connecting).await {
-        Ok(connected) => {
-            let (client, stream) = connected.map_err(|error| faults::of_connecting(&error))?;
-            Ok(Dialed {
-                client,
-                stream,
-                renew_after: valid_for.map(login::before_the_end),
-            })
-        }
-        Err(_) => Err(Fault::NotDone(StoreError::new(format!(
-            "no connection within {timeout:?}"
-        )))),
-    }
+    let login = match &target.credentials {
+        Some(credentials) => Some(login::ask(credentials, timeout).await?),
+        None => None,
+    };
+    let connecting = target.hosts.connect(login.as_ref(), &target.tls, timeout);
+    let (client, stream) = connecting.await?;
+    let valid_for = login.and_then(|login| login.valid_for);
+    Ok(Dialed {
+        client,
+        stream,
+        renew_after: valid_for.map(login::before_the_end),
+    })
 }
 
 /// Opens a connection on the runtime of `handle`, and checks its server. Also after which time its login has to be renewed.

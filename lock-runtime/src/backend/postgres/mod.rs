@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `url` | what a URL names: a server, a table, how many connections |
 //! | `tls`, `no_tls`, `channel_binding` | TLS, a build without it, and what ties a login to it |
+//! | `hosts` | which of several servers is the primary |
+//! | `encryption` | what `sslmode` asks for |
 //! | `connection` | opening one, and what is asked of a server before it may keep locks |
 //! | `pool` | connections that are lent to one statement at a time |
 //! | `relogin` | another connection in place of one whose login expires |
@@ -16,7 +18,9 @@
 #[cfg(feature = "tls-rustls")]
 mod channel_binding;
 mod connection;
+mod encryption;
 mod faults;
+mod hosts;
 mod kinds;
 mod listen;
 mod pool;

@@ -3,7 +3,7 @@
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{MakeTlsConnect, NoTls, NoTlsStream};
 
-use super::url::Encryption;
+use super::encryption::Encryption;
 use crate::backend::Fault;
 use crate::values::error::LockError;
 use crate::values::handshake::Certificates;

@@ -17,7 +17,7 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use tokio_rustls::TlsConnector;
 
 use super::channel_binding::end_point;
-use super::url::Encryption;
+use super::encryption::Encryption;
 use crate::backend::Fault;
 use crate::backend::kit::certificates::{client, given_roots};
 use crate::backend::kit::tls_refusal;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{ChannelBinding, Host, SslMode, SslNegotiation};
 
+use super::encryption::Encryption;
+use super::hosts::{self, Hosts};
 use super::tls::Tls;
 use crate::values::error::{LockError, config};
 use crate::values::handshake::{Credentials, Handshake};
@@ -60,68 +61,6 @@ impl Table {
     }
 }
 
-/// Whether connections use TLS, and what of a server is verified.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encryption {
-    Off,
-    /// Its certificate is of an authority that is trusted, and names the host.
-    Verified,
-    /// Its certificate is of an authority that is trusted.
-    OfAuthority,
-}
-
-impl Encryption {
-    fn parse(mode: &str) -> Result<Encryption, LockError> {
-        let encryption = match mode {
-            "disable" => Encryption::Off,
-            "require" | "verify-full" => Encryption::Verified,
-            "verify-ca" => Encryption::OfAuthority,
-            "allow" | "prefer" => {
-                return Err(config(format!(
-                    "`sslmode={mode}` leaves it to the network whether there is TLS: say `disable` or `verify-full`"
-                )));
-            }
-            _ => {
-                return Err(config(
-                    "`sslmode` is `disable`, `require`, `verify-ca` or `verify-full`",
-                ));
-            }
-        };
-        if encryption != Encryption::Off && !cfg!(feature = "tls-rustls") {
-            return Err(config(format!(
-                "`sslmode={mode}` needs the cargo feature `tls-rustls` of `lock-runtime`"
-            )));
-        }
-        Ok(encryption)
-    }
-
-    /// As tokio-postgres is told, which leaves what is verified to `Tls`.
-    fn apply(self, config: &mut Config) -> Result<(), LockError> {
-        if self != Encryption::Off {
-            config.ssl_mode(SslMode::Require);
-            let all_are_hosts = config
-                .get_hosts()
-                .iter()
-                .all(|host| matches!(host, Host::Tcp(_)));
-            return match all_are_hosts {
-                true => Ok(()),
-                false => Err(self::config(
-                    "a unix socket has no TLS: leave out `sslmode`, or name a host",
-                )),
-            };
-        }
-        config.ssl_mode(SslMode::Disable);
-        let needs_tls = config.get_ssl_negotiation() == SslNegotiation::Direct
-            || config.get_channel_binding() == ChannelBinding::Require;
-        match needs_tls {
-            true => Err(self::config(
-                "`sslnegotiation=direct` and `channel_binding=require` need TLS: say `sslmode=verify-full`, too",
-            )),
-            false => Ok(()),
-        }
-    }
-}
-
 /// Whether this is a table's name, `name` or `schema.name`, that needs no quotes.
 pub(crate) fn is_table(name: &str) -> bool {
     let is_word = |word: &str| {
@@ -140,7 +79,7 @@ pub(crate) fn is_table(name: &str) -> bool {
 /// What a URL names.
 #[derive(Clone)]
 pub(crate) struct Target {
-    pub(super) config: Config,
+    pub(super) hosts: Hosts,
     pub(super) table: Table,
     /// How many connections there may be for requests.
     pub(super) pool: usize,
@@ -193,32 +132,35 @@ impl Target {
                 _ => others.push(pair),
             }
         }
-        let mut plain = place.to_owned();
-        if !others.is_empty() {
-            plain.push('?');
-            plain.push_str(&others.join("&"));
+        let mut hosts = Vec::new();
+        for place in one_by_one(place) {
+            let plain = match others.is_empty() {
+                true => place,
+                false => format!("{place}?{}", others.join("&")),
+            };
+            let mut config: Config = plain.parse().map_err(|_| unreadable(&others))?;
+            if config.get_hosts().is_empty() {
+                return Err(self::config("the PostgreSQL URL names no host"));
+            }
+            encryption.apply(&mut config)?;
+            // A connection that was cut in silence is noticed, unless the URL says otherwise.
+            let says = |name: &str| others.iter().any(|pair| pair.starts_with(name));
+            if !says("keepalives") {
+                config.keepalives_idle(KEEPALIVE);
+                config.keepalives_interval(KEEPALIVE / 3);
+                config.keepalives_retries(3);
+            }
+            if !says("tcp_user_timeout") {
+                config.tcp_user_timeout(KEEPALIVE * 2);
+            }
+            if config.get_application_name().is_none() {
+                config.application_name("lock-runtime");
+            }
+            hosts.push(config);
         }
-        let mut config: Config = plain.parse().map_err(|_| unreadable(&others))?;
-        if config.get_hosts().is_empty() {
-            return Err(self::config("the PostgreSQL URL names no host"));
-        }
-        encryption.apply(&mut config)?;
-        // A connection that was cut in silence is noticed, unless the URL says otherwise.
-        let says = |name: &str| others.iter().any(|pair| pair.starts_with(name));
-        if !says("keepalives") {
-            config.keepalives_idle(KEEPALIVE);
-            config.keepalives_interval(KEEPALIVE / 3);
-            config.keepalives_retries(3);
-        }
-        if !says("tcp_user_timeout") {
-            config.tcp_user_timeout(KEEPALIVE * 2);
-        }
-        if config.get_application_name().is_none() {
-            config.application_name("lock-runtime");
-        }
-        let shown = shown(&config);
+        let shown = shown(&hosts);
         Ok(Target {
-            config,
+            hosts: Hosts::new(hosts),
             table,
             pool,
             notify,
@@ -234,7 +176,7 @@ impl Target {
     /// # Errors
     /// [`LockError::InvalidConfig`] if that does not fit the URL.
     pub(crate) fn with(mut self, handshake: &Handshake) -> Result<Target, LockError> {
-        if handshake.credentials.is_some() && self.config.get_password().is_some() {
+        if handshake.credentials.is_some() && self.hosts.have_password() {
             return Err(config(
                 "there are `credentials`, and a password in the URL: leave one of them out",
             ));
@@ -257,8 +199,7 @@ impl Target {
 
     /// Whether both fail together, as far as their URLs tell.
     pub(crate) fn is_one_with(&self, other: &Target) -> bool {
-        let places = |target: &Target| (target.config.get_hosts().to_vec(), ports(&target.config));
-        places(self) == places(other)
+        self.hosts.places().eq(other.hosts.places())
     }
 }
 
@@ -323,28 +264,23 @@ fn unreadable(pairs: &[&str]) -> LockError {
     }
 }
 
-fn ports(config: &Config) -> Vec<u16> {
-    match config.get_ports() {
-        [] => vec![5432],
-        ports => ports.to_vec(),
-    }
+/// The same place with one host each. A URL lists its hosts before the path.
+fn one_by_one(place: &str) -> Vec<String> {
+    let scheme = place.find("://").map_or(0, |end| end + 3);
+    let begin = place.rfind('@').map_or(scheme, |at| at + 1);
+    let end = place[begin..]
+        .find('/')
+        .map_or(place.len(), |slash| begin + slash);
+    let hosts = place[begin..end].split(',');
+    let alone = |host| [&place[..begin], host, &place[end..]].concat();
+    hosts.map(alone).collect()
 }
 
-fn shown(config: &Config) -> String {
-    let ports = ports(config);
-    let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
-    let hosts = config.get_hosts().iter().enumerate();
-    let hosts = hosts.map(|(index, host)| match host {
-        Host::Tcp(name) => format!("{name}:{}", port(index)),
-        #[cfg(unix)]
-        Host::Unix(path) => path.display().to_string(),
-    });
-    let hosts: Vec<String> = hosts.collect();
-    let database = config
-        .get_dbname()
-        .or(config.get_user())
-        .unwrap_or_default();
-    format!("{}/{database}", hosts.join(","))
+fn shown(hosts: &[Config]) -> String {
+    let all: Vec<String> = hosts.iter().map(hosts::shown).collect();
+    let first = hosts.first();
+    let database = first.and_then(|config| config.get_dbname().or(config.get_user()));
+    format!("{}/{}", all.join(","), database.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -362,6 +298,8 @@ mod tests {
         assert!(!format!("{target:?}").contains("hunter2"));
         let odd = Target::parse("postgres://u:hunter2?x@h/db?lock_pool=3").unwrap();
         assert_eq!((odd.shown(), odd.pool), ("h:5432/db", 3));
+        let several = Target::parse("postgres://u:hunter2@a,b:1,[::1]:2/db?lock_pool=3").unwrap();
+        assert_eq!(several.shown(), "a:5432,b:1,::1:2/db");
         let plain = Target::parse("postgresql://localhost/").unwrap();
         assert_eq!(plain.table, Table::default());
         assert_eq!((plain.pool, plain.notify), (POOL, true));
@@ -404,5 +342,6 @@ mod tests {
         let one = target("postgres://a@h/x");
         assert!(one.is_one_with(&target("postgres://b@h:5432/y?lock_table=z")));
         assert!(!one.is_one_with(&target("postgres://a@h:5433/x")));
+        assert!(!one.is_one_with(&target("postgres://a@h,i/x")));
     }
 }

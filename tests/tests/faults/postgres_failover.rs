@@ -1,0 +1,159 @@
+//! A primary of PostgreSQL that is gone, and a standby that takes its place.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::{LockError, LockManager, LostReason};
+use tests::{PostgresServer, eventually, eventually_within};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+const LEASE: Duration = Duration::from_secs(6);
+
+/// A primary and a standby, which a commit waits for if it is to be safe from a failover.
+async fn pair(synchronous: bool) -> (PostgresServer, PostgresServer) {
+    let primary = PostgresServer::start();
+    let standby = primary.standby();
+    if synchronous {
+        primary.query("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        primary.query("SELECT pg_reload_conf()");
+    }
+    let state = if synchronous { "sync" } else { "async" };
+    eventually("the standby follows", async || {
+        primary.query("SELECT sync_state FROM pg_stat_replication") == [state]
+    })
+    .await;
+    (primary, standby)
+}
+
+fn url(servers: [&PostgresServer; 2]) -> String {
+    let [one, other] = servers.map(PostgresServer::port);
+    format!("postgres://lock@127.0.0.1:{one},127.0.0.1:{other}/postgres")
+}
+
+async fn manager(url: &str) -> LockManager {
+    let builder = LockManager::builder().ensure_schema(true).lease(LEASE);
+    builder.connect(url).await.unwrap()
+}
+
+async fn token(locks: &LockManager, name: &str) -> u64 {
+    let guard = locks.mutex(name).wait(LONG).acquire().await.unwrap();
+    let token = guard.fencing_token().unwrap().get();
+    guard.release().await.unwrap();
+    token
+}
+
+async fn count(locks: &LockManager, name: &str) -> u64 {
+    let guard = locks.fenced(name).wait(LONG).acquire().await.unwrap();
+    let token = guard.fencing_token().unwrap().get();
+    guard.release().await.unwrap();
+    token
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_outlasts_a_failover_to_a_synchronous_standby_and_tokens_go_on() {
+    let (mut primary, standby) = pair(true).await;
+    // The standby comes first: it is passed over.
+    let url = url([&standby, &primary]);
+    let (locks, other) = (manager(&url).await, manager(&url).await);
+    let guard = locks.mutex("held").acquire().await.unwrap();
+    let (first, counted) = (token(&locks, "k").await, count(&locks, "counted").await);
+    let waiter = tokio::spawn(other.mutex("held").wait(LONG).acquire());
+    eventually("the waiter waits", async || {
+        other.inspect("held").await.unwrap().local_waiters == 1
+    })
+    .await;
+    primary.kill9();
+    standby.promote();
+    let next = token(&locks, "k").await;
+    assert!(next > first, "{next} after {first}");
+    assert_eq!(count(&other, "counted").await, counted + 1);
+    // Renewed by the new primary, where it is held by the same holder.
+    let over = Instant::now() + LEASE;
+    while Instant::now() < over {
+        assert!(guard.is_held());
+        tokio::time::sleep(100 * MS).await;
+    }
+    assert!(!waiter.is_finished());
+    let before = guard.fencing_token().unwrap();
+    let since = Instant::now();
+    guard.release().await.unwrap();
+    let guard = waiter.await.unwrap().unwrap();
+    // The waiter is told by the new primary.
+    assert!(since.elapsed() < 900 * MS, "{:?}", since.elapsed());
+    assert!(guard.fencing_token().unwrap() > before);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_primary_keeps_nobody_from_the_new_one_and_an_asynchronous_standby_may_have_missed_a_lock()
+ {
+    let (primary, standby) = pair(false).await;
+    let url = url([&primary, &standby]);
+    let (locks, other) = (manager(&url).await, manager(&url).await);
+    token(&locks, "kept").await;
+    let kept = "SELECT count(*) FROM lock_leases WHERE name = 'lock:kept'";
+    eventually("the standby has the row", async || {
+        standby.query(kept) == ["1"]
+    })
+    .await;
+    // From here on, the standby receives nothing.
+    standby.query("ALTER SYSTEM SET primary_conninfo = ''");
+    standby.query("SELECT pg_reload_conf()");
+    eventually("the standby has left", async || {
+        primary.query("SELECT count(*) FROM pg_stat_replication") == ["0"]
+    })
+    .await;
+    let guard = locks.mutex("missed").acquire().await.unwrap();
+    let first = guard.fencing_token().unwrap();
+    primary.sigstop();
+    standby.promote();
+    // What docs/postgres.md says: the new primary does not know the lock, so two believe in it until the next renewal.
+    let second = other.mutex("missed").wait(LONG).acquire().await.unwrap();
+    assert!(second.fencing_token().unwrap() > first);
+    assert_eq!(guard.lost().wait().await, LostReason::Refused);
+    assert!(second.is_held());
+    second.release().await.unwrap();
+    primary.sigcont();
+}
+
+#[tokio::test]
+async fn a_url_of_standbys_alone_is_refused_with_what_to_do() {
+    let (primary, standby) = pair(false).await;
+    drop(manager(&primary.url()).await);
+    let table = "SELECT to_regclass('lock_leases')";
+    eventually("the standby has the table", async || {
+        standby.query(table) == ["lock_leases"]
+    })
+    .await;
+    match LockManager::connect(&standby.url()).await {
+        Err(LockError::InvalidConfig { why, .. }) => {
+            assert!(why.contains("read-only standby"), "{why}");
+            assert!(why.contains("name the primary"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let one = format!("127.0.0.1:{}", standby.port());
+    let twice = format!("postgres://lock@{one},{one}/postgres");
+    let error = LockManager::connect(&twice).await.unwrap_err();
+    assert!(error.is_retryable(), "a standby may be promoted: {error}");
+    let said = error.to_string();
+    assert!(
+        said.contains(&one) && said.contains("does not allow writes"),
+        "{said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_manager_that_began_before_the_promotion_finds_the_new_primary() {
+    let (mut primary, standby) = pair(true).await;
+    let locks = manager(&url([&primary, &standby])).await;
+    token(&locks, "k").await;
+    primary.kill9();
+    let refused = locks.mutex("k").try_acquire().await.unwrap_err();
+    assert!(refused.is_retryable(), "{refused}");
+    standby.promote();
+    eventually_within(LONG, "the new primary serves", async || {
+        locks.mutex("k").try_acquire().await.is_ok()
+    })
+    .await;
+}
