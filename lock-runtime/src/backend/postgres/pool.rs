@@ -3,6 +3,7 @@
 //! Statements are not pipelined: one that waits for another transaction's row lock would hold up all that come after it.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +25,11 @@ use crate::values::error::StoreError;
 use crate::values::refusal::ShutdownCause;
 use crate::values::store::StoreKind;
 
-/// For how long a statement that nobody waits for any more may keep its connection.
+/// For how long a statement that nobody waits for any more may go on before it is cancelled. Most end by themselves in much
+/// less, and a new connection costs the server more than the rest of a statement.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// For how long a statement that was cancelled may keep its connection.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
 
 /// What a statement is for. Acquires leave some connections to the others: what is held has to be given back and kept
@@ -161,6 +166,15 @@ impl Pool {
         let client = self.connect().await?;
         self.idle().push(client);
         Ok(())
+    }
+
+    /// Keeps a connection for the next statement.
+    fn keep(&self, open: Open) {
+        // Looked at under the lock: `close` would miss what is pushed after it.
+        let mut idle = self.idle();
+        if !self.places.is_closed() {
+            idle.push(open);
+        }
     }
 
     /// The average time of a statement.
@@ -312,10 +326,8 @@ impl Lent {
 
     /// Its statement was answered: the next one may have the connection.
     fn is_good(&mut self) {
-        if let Some(client) = self.client.take()
-            && !self.pool.places.is_closed()
-        {
-            self.pool.idle().push(client);
+        if let Some(client) = self.client.take() {
+            self.pool.keep(client);
         }
     }
 
@@ -325,21 +337,34 @@ impl Lent {
 }
 
 impl Drop for Lent {
-    /// A statement that nobody waits for any more is cancelled. Until it has ended, it counts as a connection. The
-    /// connection is not used again: the cancellation may arrive late, and would end the next statement.
+    /// A statement that nobody waits for any more may still end by itself: then the next one may have the connection. If it
+    /// does not end soon, it is cancelled. After that, the connection is not used again: the cancellation may arrive late,
+    /// and would end the next statement. Until its statement has ended, a connection counts as lent.
     fn drop(&mut self) {
         let Some(open) = self.client.take() else {
             return;
         };
-        let places = self.places.take();
+        let (pool, places) = (self.pool.clone(), self.places.take());
         self.pool.handle.spawn(async move {
             let _places = places;
-            let ended = async {
-                // It may have ended meanwhile, or not have begun: both is fine.
-                let _ = open.client.cancel_token().cancel_query(NoTls).await;
-                let _ = open.client.simple_query("").await;
-            };
-            let _ = tokio::time::timeout(LONGEST_RETIREMENT, ended).await;
+            {
+                // Answered after the statement.
+                let mut ended = pin!(open.client.simple_query(""));
+                match tokio::time::timeout(GRACE, &mut ended).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(_)) => return,
+                    Err(_) => {
+                        let cancelled = async {
+                            // It may have ended meanwhile, or not have begun: both is fine.
+                            let _ = open.client.cancel_token().cancel_query(NoTls).await;
+                            let _ = ended.await;
+                        };
+                        let _ = tokio::time::timeout(LONGEST_RETIREMENT, cancelled).await;
+                        return;
+                    }
+                }
+            }
+            pool.keep(open);
         });
     }
 }
