@@ -65,7 +65,7 @@ pub use page::{documented_recipe, documented_rights};
 pub use pipe::Pipe;
 pub use postgres::{PostgresServer, PostgresTable};
 pub use process::Worker;
-pub use proxy::{Direction, FaultProxy, Then};
+pub use proxy::{Direction, FaultProxy, Protocol, Then};
 pub use quorum::Quorum;
 pub use sentinel::SentinelGroup;
 pub use server::{Data, RedisServer};

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::eventually::eventually;
 use crate::ports::free_port;
+use crate::process::Worker;
 use crate::running::Running;
 use crate::tls::TlsFiles;
 
@@ -195,16 +196,15 @@ impl PostgresServer {
     /// Freezes every process of the server, or thaws it.
     fn signal_all(&self, signal: Signal) {
         let process = self.process.as_ref().expect("the server runs");
+        // The first one before the others are listed: it would go on starting more.
+        process.signal(signal);
         let first = process.child.id().to_string();
         let all = Command::new("pgrep").args(["-P", &first]).output();
-        let all = String::from_utf8_lossy(&all.expect("pgrep, of the package procps").stdout)
-            .into_owned();
-        let kill = |pid: &str| {
-            let number = pid.parse().ok().and_then(rustix::process::Pid::from_raw);
-            let _ = number.map(|pid| rustix::process::kill_process(pid, signal));
-        };
-        kill(&first);
-        all.lines().for_each(kill);
+        let all = all.expect("pgrep, of the package procps").stdout;
+        for pid in String::from_utf8_lossy(&all).lines() {
+            let pid = pid.parse().ok().and_then(rustix::process::Pid::from_raw);
+            let _ = pid.map(|pid| rustix::process::kill_process(pid, signal));
+        }
     }
 
     /// Freezes the server: connections stay open and nothing is answered.
@@ -333,6 +333,31 @@ fn give_to_server(path: &Path, mode: u32) {
         std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).expect("give it away");
     }
     std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("close it to others");
+}
+
+/// A stranger's transaction that has locked one row; it ends with this value.
+#[derive(Debug)]
+pub struct Blocker(Worker);
+
+impl Blocker {
+    /// Opens it. The row has to be there.
+    pub fn of(server: &PostgresServer, table: &str, name: &str) -> Self {
+        let url = format!("{}?application_name=test-support", server.url());
+        let mut psql = program("psql");
+        let mut session = Worker::spawn(psql.args(["-X", "-q", "-A", "-t", "-d", &url]));
+        session.tell("BEGIN;");
+        session.tell(&format!(
+            "SELECT 'locked' FROM {table} WHERE name = '{name}' FOR UPDATE;"
+        ));
+        session.expect_line("locked");
+        Self(session)
+    }
+
+    /// Ends it in order.
+    pub fn commit(mut self) {
+        self.0.tell("COMMIT; SELECT 'done';");
+        self.0.expect_line("done");
+    }
 }
 
 /// A table of the process's server that belongs to one test.

@@ -1,10 +1,11 @@
-//! A TCP proxy in front of a Redis server: it cuts, delays or swallows what passes, and counts it.
+//! A TCP proxy in front of a Redis or PostgreSQL server: it cuts, delays or swallows what passes, and counts it.
 //!
 //! It understands requests and replies as frames, so a single command's reply or only the pub/sub
-//! messages can be lost. A connection that lost bytes stays deaf in that direction until it is
+//! messages can be lost. `protocol` is all that it knows of the two. A connection that lost bytes stays deaf in that direction until it is
 //! closed: a stream with a hole in it would hand replies to the wrong requests.
 
 mod link;
+mod protocol;
 mod switches;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+pub use protocol::Protocol;
 use switches::Switches;
 
 /// One way through the proxy.
@@ -38,6 +40,7 @@ pub enum Then {
 /// A proxy on a free loopback port; ends, with its connections, when dropped.
 #[derive(Debug)]
 pub struct FaultProxy {
+    protocol: Protocol,
     addr: SocketAddr,
     upstream: Arc<Mutex<SocketAddr>>,
     switches: Arc<Switches>,
@@ -45,22 +48,38 @@ pub struct FaultProxy {
 }
 
 impl FaultProxy {
-    /// Starts to forward connections to `upstream`; belongs to the current runtime.
+    /// Starts to forward connections to a Redis server; belongs to the current runtime.
     pub async fn start(upstream: SocketAddr) -> Self {
+        Self::of(Protocol::Redis, upstream).await
+    }
+
+    /// Starts to forward connections to a server of any kind; belongs to the current runtime.
+    pub async fn of(protocol: Protocol, upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
             .expect("a port to bind");
         let addr = listener.local_addr().expect("the proxy's address");
         let switches = Arc::new(Switches::default());
         let upstream = Arc::new(Mutex::new(upstream));
-        let accepting = accept(listener, Arc::clone(&upstream), Arc::clone(&switches));
+        let accepting = accept(
+            protocol,
+            listener,
+            Arc::clone(&upstream),
+            Arc::clone(&switches),
+        );
         let accepting = tokio::spawn(accepting);
         Self {
+            protocol,
             addr,
             upstream,
             switches,
             accepting,
         }
+    }
+
+    /// What it forwards.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     /// Where clients connect to.
@@ -121,7 +140,8 @@ impl FaultProxy {
     }
 
     /// Forwards the next request for which `matches` (given its arguments) is true, and takes its
-    /// reply away: the server has applied it and the client does not know.
+    /// reply away: the server has applied it and the client does not know. A statement of PostgreSQL
+    /// is seen as `PARSE` or `QUERY` and its text, here and by [`rewrite`](Self::rewrite).
     pub fn lose_reply_to(&self, matches: impl Fn(&[&[u8]]) -> bool + Send + 'static, then: Then) {
         self.switches.set_trap(Box::new(matches), then);
     }
@@ -184,7 +204,12 @@ fn lock(upstream: &Mutex<SocketAddr>) -> std::sync::MutexGuard<'_, SocketAddr> {
     upstream.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, upstream: Arc<Mutex<SocketAddr>>, switches: Arc<Switches>) {
+async fn accept(
+    protocol: Protocol,
+    listener: TcpListener,
+    upstream: Arc<Mutex<SocketAddr>>,
+    switches: Arc<Switches>,
+) {
     while let Ok((client, _)) = listener.accept().await {
         if switches.is_refusing() {
             continue;
@@ -195,7 +220,7 @@ async fn accept(listener: TcpListener, upstream: Arc<Mutex<SocketAddr>>, switche
         let upstream = *lock(&upstream);
         let task = tokio::spawn(async move {
             if let Ok(server) = TcpStream::connect(upstream).await {
-                link::forward(client, server, &shared, &link).await;
+                link::forward(protocol, client, server, &shared, &link).await;
             }
             shared.forget(link.id);
         });

@@ -57,7 +57,7 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
             losses.map(|loss| format!("{loss:?}")).collect(),
         );
         // With several processes at one key there is always somebody to wake.
-        let silent = !site.nodes.is_empty() && site.messages() == 0;
+        let silent = site.messages() == Some(0);
         find(
             "wake-ups",
             silent
@@ -66,6 +66,7 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
                 .collect(),
         );
     }
+    find("bystander", bystanders(log, strikes));
     find(
         "takeover",
         delays::late_takeovers(&delays::takeovers(log, terms, strikes)),
@@ -181,6 +182,17 @@ fn false_losses(log: &Log) -> Vec<String> {
     let refused = |loss: &&Loss| loss.why == format!("{:?}", LostReason::Refused);
     let refused = log.losses.iter().filter(refused);
     refused.map(|loss| format!("{loss:?}")).collect()
+}
+
+/// Where only one lock is in trouble, nobody loses another one.
+fn bystanders(log: &Log, strikes: &[Strike]) -> Vec<String> {
+    if strikes.is_empty() || !strikes.iter().all(|strike| strike.spares_the_others) {
+        return Vec::new();
+    }
+    let affected = strikes.iter().filter_map(|strike| strike.affected.as_ref());
+    let is_affected = |key: &str| affected.clone().any(|keys| keys.contains(&key));
+    let others = log.losses.iter().filter(|loss| !is_affected(&loss.key));
+    others.map(|loss| format!("{loss:?}")).collect()
 }
 
 /// Whether a holder noticed that it lost its lock, at the latest when it gave it back.

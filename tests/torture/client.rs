@@ -37,7 +37,7 @@ pub(crate) async fn run(
             let replicas = Replicas::majority().renewals(true);
             builder.replicas(replicas).connect(url).await
         }
-        Topology::Single | Topology::Sentinel | Topology::Cluster => builder.connect(url).await,
+        _ => builder.connect(url).await,
     };
     let locks = locks.expect("connect to the lock server");
     let resource = Resource::connect(resource, checked).await;

@@ -5,7 +5,8 @@ use tests::cluster::{RedisCluster, slot_of};
 use tokio::runtime::{Handle, Runtime};
 
 use crate::keys;
-use crate::site::{Topology, takes_writes};
+use crate::server::takes_writes;
+use crate::site::Topology;
 
 pub(crate) struct Clustered {
     pub(crate) cluster: RedisCluster,

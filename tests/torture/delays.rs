@@ -52,13 +52,16 @@ pub(crate) fn takeovers(log: &Log, terms: Terms, strikes: &[Strike]) -> Vec<Dura
         .collect()
 }
 
+/// A key, and for how long it was free.
+pub(crate) type Gap = (&'static str, Duration);
+
 /// For how long mutexes that are always wanted were free, again and again, while waiters were told nothing.
 pub(crate) fn gaps_without_messages(
     log: &Log,
     topology: Topology,
     terms: Terms,
     strikes: &[Strike],
-) -> Vec<Duration> {
+) -> Vec<Gap> {
     let silent = strikes
         .iter()
         .filter(|strike| strike.lost_messages && !terms.two);
@@ -68,7 +71,7 @@ pub(crate) fn gaps_without_messages(
 }
 
 /// The same from one moment to another: what was given back in between, whenever it was had again.
-fn gaps(log: &Log, keys: &[&str], since: u64, until: u64) -> Vec<Duration> {
+fn gaps(log: &Log, keys: &[&'static str], since: u64, until: u64) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for key in keys {
         let holds = log.holds.iter().filter(|hold| hold.key == **key);
@@ -76,7 +79,8 @@ fn gaps(log: &Log, keys: &[&str], since: u64, until: u64) -> Vec<Duration> {
         holds.sort_unstable();
         let pairs = holds.windows(2).map(|pair| (pair[0].1, pair[1].0));
         let within = pairs.filter(|(free, _)| (since..until).contains(free));
-        gaps.extend(within.map(|(free, had)| Duration::from_nanos(had.saturating_sub(free))));
+        let gap = |(free, had): (u64, u64)| Duration::from_nanos(had.saturating_sub(free));
+        gaps.extend(within.map(|pair| (*key, gap(pair))));
     }
     gaps
 }
@@ -89,14 +93,13 @@ pub(crate) fn long_gaps(
     strikes: &[Strike],
 ) -> Vec<String> {
     let (gaps, bound) = if terms.calm {
-        let mut keys = keys::wanted(topology);
-        keys.extend(keys::FAIR);
+        let keys = keys::wanted_in_peace(topology);
         (gaps(log, &keys, 0, u64::MAX), LEASE * 3 / 4)
     } else {
         (gaps_without_messages(log, topology, terms, strikes), GAP)
     };
-    let long = gaps.into_iter().filter(|gap| *gap > bound);
-    long.map(|gap| format!("free for {gap:.1?}, though wanted"))
+    let long = gaps.into_iter().filter(|(_, gap)| *gap > bound);
+    long.map(|(key, gap)| format!("`{key}` was free for {gap:.1?}, though wanted"))
         .collect()
 }
 

@@ -43,13 +43,16 @@ const MUTEXES: [Work; 11] = [
 /// The fair locks.
 pub(crate) const FAIR: &[&str] = &["fair-1"];
 
+/// The last lock of a set, which is wanted by itself, too.
+const LAST_OF_A_SET: &str = "multi-2";
+
 const OTHER_KINDS: [Work; 7] = [
     work(How::Read, &["rw-1"]),
     work(How::Read, &["rw-1"]),
     work(How::Write, &["rw-1"]),
     work(How::Permits, &["sem-1"]),
-    work(How::Multi, &["multi-1", "multi-2"]),
-    work(How::Mutex, &["multi-2"]),
+    work(How::Multi, &["multi-1", LAST_OF_A_SET]),
+    work(How::Mutex, &[LAST_OF_A_SET]),
     // One of a process only: a second one would be refused because the first one asks, and not by a holder.
     work(How::Try, &["try-1"]),
 ];
@@ -64,7 +67,10 @@ pub(crate) fn of_tasks(topology: Topology) -> Vec<Work> {
     if topology != Topology::Quorum {
         tasks.push(work(How::Fair, FAIR));
     }
-    if matches!(topology, Topology::Single | Topology::Cluster) {
+    if matches!(
+        topology,
+        Topology::Single | Topology::Cluster | Topology::Postgres
+    ) {
         tasks.extend(OTHER_KINDS);
     }
     tasks
@@ -86,11 +92,28 @@ pub(crate) fn hot(topology: Topology) -> Vec<&'static str> {
     all
 }
 
+/// Locks that somebody waits for all the time, and that nobody leaves to their leases unless something goes wrong.
+pub(crate) fn wanted_in_peace(topology: Topology) -> Vec<&'static str> {
+    let mut wanted = all(topology);
+    wanted.retain(|key| key.starts_with("hot") || FAIR.contains(key) || *key == LAST_OF_A_SET);
+    wanted
+}
+
 /// Mutexes for which several tasks of each client wait all the time.
 pub(crate) fn wanted(topology: Topology) -> Vec<&'static str> {
     let mut wanted = all(topology);
     wanted.retain(|key| key.starts_with("hot"));
     wanted
+}
+
+/// Locks of several kinds that every client takes from the beginning on.
+pub(crate) fn used_from_the_start(topology: Topology) -> Vec<&'static str> {
+    let mut all = all(topology);
+    all.retain(|key| {
+        let kinds = ["hot", "long", "fair", "rw"];
+        kinds.iter().any(|kind| key.starts_with(kind))
+    });
+    all
 }
 
 /// Places in fair queues and marks of waiting writers outlive their owners by more than a lease.

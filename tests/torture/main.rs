@@ -4,17 +4,18 @@
 //! | flag | what it does |
 //! | --- | --- |
 //! | `--minutes N` | rounds of every fault, then of random pairs, again and again, for so long; without: one short pass |
-//! | `--topology NAME` | only this one: `single`, `sentinel`, `cluster`, `quorum` or `guarded` |
+//! | `--topology NAME` | only this one: `single`, `sentinel`, `cluster`, `quorum`, `guarded` or `postgres` |
 //! | `--seed S` | the same faults, times and choices as in an earlier run; the machine's scheduling is not repeated |
 //! | `--round K` | only this round of that seed |
 //! | `--fault NAME` | only this fault (or `calm`, `pairs`) |
-//! | `--planted-bugs` | broken scripts and broken clients in place of the true ones: succeeds only if each is caught |
+//! | `--planted-bugs` | broken scripts, statements and clients in place of the true ones: succeeds only if each is caught |
 //! | `--bug NAME` | only this one of them |
 //! | `--report DIR` | writes `torture.md` and `torture.svg`, the timeline of a round that failed or of the one with most losses |
 //!
 //! | file | what is in it |
 //! | --- | --- |
 //! | `site.rs`, `replicated.rs`, `clustered.rs` | what is tortured; another topology is another constructor here |
+//! | `server.rs`, `postgres.rs`, `statements.rs` | what faults ask of a server; another database is another `Database` |
 //! | `faults/` | one small type per fault; it proves that it struck |
 //! | `client.rs`, `task.rs`, `keys.rs`, `resource.rs` | what the processes do, and what they guard |
 //! | `crew.rs`, `log.rs` | starting, killing and hearing them |
@@ -34,12 +35,15 @@ mod log;
 mod options;
 mod order;
 mod planted;
+mod postgres;
 mod replicated;
 mod report;
 mod resource;
 mod round;
 mod schedule;
+mod server;
 mod site;
+mod statements;
 mod task;
 mod timeline;
 

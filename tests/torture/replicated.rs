@@ -23,7 +23,7 @@ use tests::sentinel::{SERVICE, SentinelConf};
 use tests::{FaultProxy, RedisServer, SentinelGroup};
 use tokio::runtime::Runtime;
 
-use crate::site::takes_writes;
+use crate::server::takes_writes;
 
 /// Clients log in as this user, sentinel and replica as the default one: that one can be switched off.
 const CLIENT: &str = "client";

@@ -95,6 +95,8 @@ pub(crate) struct Strike {
     pub(crate) lost_messages: bool,
     /// See [`Fault::affected`].
     pub(crate) affected: Option<Vec<&'static str>>,
+    /// See [`Fault::spares_the_others`].
+    pub(crate) spares_the_others: bool,
 }
 
 impl Strike {
@@ -155,9 +157,9 @@ impl Plan<'_> {
             },
         };
         let durable = self.faults.iter().any(|fault| fault.needs_disk());
-        let site = Site::build(self.topology, runtime, durable, CLIENTS);
+        let mut site = Site::build(self.topology, runtime, durable, CLIENTS);
         if let Some(planted) = self.planted {
-            planted.plant(&site);
+            planted.plant(&mut site);
         }
         let job = Job {
             topology: self.topology,
@@ -225,7 +227,10 @@ impl Plan<'_> {
                 .collect(),
             own_recoveries: strikes.clone().filter_map(own).collect(),
             takeovers: delays::takeovers(log, terms, &stage.strikes),
-            gaps: delays::gaps_without_messages(log, self.topology, terms, &stage.strikes),
+            gaps: delays::gaps_without_messages(log, self.topology, terms, &stage.strikes)
+                .into_iter()
+                .map(|(_, gap)| gap)
+                .collect(),
             strict: !terms.loses_locks,
             order,
             log: stage.crew.log,
@@ -242,7 +247,8 @@ fn overlap_of((earlier, later): &(Hold, Hold)) -> Duration {
     Duration::from_nanos(earlier.until.min(later.until) - later.from)
 }
 
-fn now_us() -> u64 {
+/// Microseconds since 1970.
+pub(crate) fn now_us() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
 }
@@ -352,6 +358,7 @@ impl Stage {
                 .collect(),
             lost_messages: faults.iter().any(|fault| fault.loses_messages()),
             affected: faults.iter().find_map(|fault| fault.affected()),
+            spares_the_others: faults.iter().all(|fault| fault.spares_the_others()),
         });
     }
 
@@ -368,24 +375,20 @@ impl Stage {
             return;
         };
         let deadline = Instant::now() + RECOVERY;
-        let hot = keys::hot(self.site.topology).into_iter();
-        let hot = hot
-            .filter(|key| {
-                strike
-                    .affected
-                    .as_ref()
-                    .is_none_or(|these| these.contains(key))
-            })
-            .count();
+        let mut hot = keys::hot(self.site.topology);
+        if let Some(affected) = &strike.affected {
+            hot.retain(|key| affected.contains(key));
+        }
         loop {
-            let back = delays::recoveries(&self.crew.log, self.site.topology, &strike).len();
-            if back == hot {
+            let back = delays::recoveries(&self.crew.log, self.site.topology, &strike);
+            hot.retain(|key| back.iter().all(|(other, _)| other != key));
+            if hot.is_empty() {
                 break;
             }
             if Instant::now() > deadline {
                 self.find(
                     "recovery",
-                    format!("{back} of {hot} hot keys held again in {RECOVERY:?}"),
+                    format!("{hot:?} were not held again in {RECOVERY:?}"),
                 );
                 return;
             }

@@ -21,6 +21,8 @@ const PAIRS: usize = 4;
 const SHORT_PAIRS: usize = 2;
 /// Faults of a quorum in the short pass.
 const SHORT: usize = 3;
+/// Faults of a database in the short pass.
+const SHORT_DATABASE: usize = 7;
 /// A planted bug may need luck to show: so many rounds at most.
 const TRIES: u64 = 3;
 /// How often the fault of a planted bug strikes in each of them, or a calm round goes on, until it is caught.
@@ -129,6 +131,7 @@ fn pass_of(options: &Options, pass: u64) -> Vec<Round> {
                 Topology::Sentinel | Topology::Cluster => fault.side() == Side::Clients,
                 Topology::Quorum => number >= SHORT,
                 Topology::Guarded => fault.name() != "master-cut-off",
+                Topology::Postgres => number >= SHORT_DATABASE,
             };
             add(vec![fault], long);
         }
@@ -206,6 +209,7 @@ fn planted_bugs(options: &Options, runtime: &Runtime) -> bool {
         }
     };
     let mut bugs: Vec<_> = planted::all().enumerate().collect();
+    bugs.retain(|(_, bug)| options.topologies.contains(&bug.topology()));
     if let Some(one) = &options.bug {
         bugs.retain(|(_, bug)| bug.name == one);
     }
@@ -231,7 +235,7 @@ fn planted_bugs(options: &Options, runtime: &Runtime) -> bool {
 
 /// What caught it, if what was to catch it did.
 fn catch(bug: &Planted, seed: u64, broken: &Path, runtime: &Runtime) -> Option<String> {
-    let topology = Topology::Single;
+    let topology = bug.topology();
     let fault = bug.fault.and_then(|name| faults::named(name, topology));
     let program = this_program();
     let plan = Plan {

@@ -3,18 +3,19 @@
 //! Another topology is another way to build a [`Site`], faults of its own, and the keys that it can lock; checks and
 //! reports see only the URL and the keys.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use tests::history::now_ns;
 use tests::quorum::wait_until_it_counts;
-use tests::{FaultProxy, RedisServer};
+use tests::{Protocol, RedisServer};
 use tokio::runtime::Runtime;
 
 use crate::clustered::Clustered;
 use crate::keys;
+use crate::postgres::Postgres;
 use crate::replicated::Replicated;
+use crate::round::now_us;
+use crate::server::{Database, Node, Server, answers};
 
 /// What the locks live on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,15 +30,18 @@ pub(crate) enum Topology {
     Quorum,
     /// A master with two replicas and a sentinel, set up so that a failover forgets no lock: see `replicated.rs`.
     Guarded,
+    /// A PostgreSQL server.
+    Postgres,
 }
 
 impl Topology {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Single,
         Self::Sentinel,
         Self::Cluster,
         Self::Quorum,
         Self::Guarded,
+        Self::Postgres,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -47,18 +51,13 @@ impl Topology {
             Self::Cluster => "cluster",
             Self::Quorum => "quorum",
             Self::Guarded => "guarded",
+            Self::Postgres => "postgres",
         }
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.name() == name)
     }
-}
-
-/// A server and the proxy through which clients reach it.
-pub(crate) struct Node {
-    pub(crate) server: RedisServer,
-    pub(crate) proxy: FaultProxy,
 }
 
 /// Servers and proxies of one round.
@@ -69,6 +68,7 @@ pub(crate) struct Site {
     /// What sentinels watch.
     pub(crate) replicated: Option<Replicated>,
     pub(crate) clustered: Option<Clustered>,
+    pub(crate) database: Option<Box<dyn Database>>,
     pub(crate) resource: RedisServer,
 }
 
@@ -82,8 +82,8 @@ impl Site {
     ) -> Self {
         let nodes = match topology {
             Topology::Single => 1,
-            Topology::Sentinel | Topology::Cluster | Topology::Guarded => 0,
             Topology::Quorum => 3,
+            _ => 0,
         };
         let nodes: Vec<Node> = (0..nodes).map(|_| Node::start(runtime, durable)).collect();
         if topology == Topology::Quorum {
@@ -94,23 +94,31 @@ impl Site {
         let replicated = match topology {
             Topology::Sentinel => Some(Replicated::start(runtime, clients)),
             Topology::Guarded => Some(Replicated::guarded(runtime, clients)),
-            Topology::Single | Topology::Cluster | Topology::Quorum => None,
+            _ => None,
+        };
+        let database = match topology {
+            Topology::Postgres => {
+                Some(Box::new(Postgres::start(runtime, durable)) as Box<dyn Database>)
+            }
+            _ => None,
         };
         Self {
             topology,
             nodes,
             replicated,
             clustered: (topology == Topology::Cluster).then(|| Clustered::start(runtime)),
+            database,
             resource: RedisServer::start(),
         }
     }
 
     /// What the client in this place connects to.
     pub(crate) fn url(&self, place: usize) -> String {
-        match (&self.replicated, &self.clustered) {
-            (Some(replicated), _) => replicated.url(place),
-            (_, Some(clustered)) => clustered.cluster.url(),
-            (None, None) => {
+        match (&self.replicated, &self.clustered, &self.database) {
+            (Some(replicated), ..) => replicated.url(place),
+            (_, Some(clustered), _) => clustered.cluster.url(),
+            (.., Some(database)) => database.url(),
+            (None, None, None) => {
                 let urls: Vec<String> = self.nodes.iter().map(|node| node.proxy.url()).collect();
                 urls.join(" ")
             }
@@ -122,18 +130,52 @@ impl Site {
         self.replicated.as_mut().expect("a site with sentinels")
     }
 
+    /// The database; only where there is one.
+    pub(crate) fn database(&mut self) -> &mut dyn Database {
+        self.database
+            .as_deref_mut()
+            .expect("a site with a database")
+    }
+
+    /// One of the servers with a proxy of its own.
+    pub(crate) fn server(&mut self, at: usize) -> &mut dyn Server {
+        match &mut self.database {
+            Some(database) => database.as_mut(),
+            None => &mut self.nodes[at],
+        }
+    }
+
+    /// The servers with proxies of their own.
+    fn proxied(&self) -> impl Iterator<Item = &dyn Server> {
+        let nodes = self.nodes.iter().map(|node| node as &dyn Server);
+        let database = self.database.iter();
+        nodes.chain(database.map(|database| database.as_ref() as &dyn Server))
+    }
+
     /// Until when the mutexes are held that are held now; not asked of a quorum.
     pub(crate) fn leases(&self) -> Vec<(&'static str, u64)> {
         let mut keys = keys::hot(self.topology);
         keys.retain(|key| {
             !keys::has_queue(key) && !keys::is_semaphore(key) && !keys::is_had_before_said(key)
         });
+        if let Some(database) = &self.database {
+            // Beside another fault it may be dead or frozen.
+            if !database.answers(Duration::from_millis(100)) {
+                return Vec::new();
+            }
+            let (leases, now, now_us) = (database.leases(), now_ns(), now_us());
+            let lease = |key: &'static str| {
+                let (_, ends) = leases.iter().find(|(name, _)| name == key)?;
+                Some((key, now + ends.saturating_sub(now_us) * 1_000))
+            };
+            return keys.into_iter().filter_map(lease).collect();
+        }
         let lease = |key: &'static str| {
             let [server] = self.servers(key)[..] else {
                 return None;
             };
             // Beside another fault it may be dead or frozen.
-            if !answers(server.addr(), Duration::from_millis(100)) {
+            if !answers(Protocol::Redis, server.addr(), Duration::from_millis(100)) {
                 return None;
             }
             let left = u64::try_from(server.pttl(&format!("lock:{key}"))).ok()?;
@@ -151,7 +193,12 @@ impl Site {
     }
 
     /// A key that somebody holds, and for how long, in milliseconds.
-    pub(crate) fn held(&self) -> Option<(&'static str, i64)> {
+    pub(crate) fn held(&self) -> Option<(String, i64)> {
+        if let Some(database) = &self.database {
+            let (key, ends) = database.leases().into_iter().next()?;
+            let left = ends.saturating_sub(now_us()) / 1_000;
+            return Some((key, i64::try_from(left).unwrap_or(i64::MAX)));
+        }
         let locks = keys::all(self.topology).into_iter();
         locks
             .flat_map(|key| {
@@ -159,18 +206,19 @@ impl Site {
                     .into_iter()
                     .map(move |server| (key, server))
             })
-            .map(|(key, server)| (key, left(server, key)))
+            .map(|(key, server)| (key.to_owned(), left(server, key)))
             .find(|(_, left)| *left != NOT_THERE)
     }
 
-    /// Wake-ups that passed a proxy.
-    pub(crate) fn messages(&self) -> u64 {
-        self.nodes.iter().map(|node| node.proxy.messages()).sum()
+    /// Wake-ups that passed a proxy, where there is one.
+    pub(crate) fn messages(&self) -> Option<u64> {
+        let messages = self.proxied().map(|server| server.proxy().messages());
+        messages.reduce(|all, some| all + some)
     }
 
     /// Requests that were replaced on their way.
     pub(crate) fn rewrites(&self) -> u64 {
-        self.nodes.iter().map(|node| node.proxy.rewrites()).sum()
+        self.proxied().map(|server| server.proxy().rewrites()).sum()
     }
 }
 
@@ -193,60 +241,4 @@ fn left(server: &RedisServer, key: &str) -> i64 {
     let left = ends.map_or(0, |at| at as i64 - (seconds * 1_000 + micros / 1_000));
     // What a dead one had taken stays until somebody looks.
     if left > 0 { left } else { NOT_THERE }
-}
-
-impl Node {
-    fn start(runtime: &Runtime, durable: bool) -> Self {
-        let conf = RedisServer::builder();
-        let server = if durable { conf.appendonly() } else { conf }.start();
-        let proxy = runtime.block_on(FaultProxy::start(server.addr()));
-        Self { server, proxy }
-    }
-
-    /// What the server counted of one error's code.
-    pub(crate) fn errors(&self, code: &str) -> u64 {
-        let info: String = self.server.query(&["INFO", "errorstats"]);
-        let prefix = format!("errorstat_{code}:count=");
-        let mut lines = info.lines();
-        lines
-            .find_map(|line| line.strip_prefix(&prefix)?.trim().parse().ok())
-            .unwrap_or(0)
-    }
-
-    /// The id that the server's process gave itself.
-    pub(crate) fn run_id(&self) -> String {
-        let info: String = self.server.query(&["INFO", "server"]);
-        let mut lines = info.lines();
-        let id = lines.find_map(|line| line.strip_prefix("run_id:"));
-        id.unwrap_or_default().to_owned()
-    }
-}
-
-/// Whether something answers a PING there in time.
-pub(crate) fn answers(addr: SocketAddr, within: Duration) -> bool {
-    let ping = || -> std::io::Result<usize> {
-        let mut stream = TcpStream::connect_timeout(&addr, within)?;
-        stream.set_read_timeout(Some(within))?;
-        stream.write_all(b"*1\r\n$4\r\nPING\r\n")?;
-        stream.read(&mut [0; 16])
-    };
-    ping().is_ok_and(|read| read > 0)
-}
-
-/// Whether a plain `SET` is done there at once.
-pub(crate) fn takes_writes(addr: SocketAddr, key: &str) -> bool {
-    let within = Duration::from_millis(100);
-    let set = || -> std::io::Result<bool> {
-        let mut stream = TcpStream::connect_timeout(&addr, within)?;
-        stream.set_read_timeout(Some(within))?;
-        let length = key.len();
-        write!(
-            stream,
-            "*3\r\n$3\r\nSET\r\n${length}\r\n{key}\r\n$1\r\n1\r\n"
-        )?;
-        let mut reply = [0; 16];
-        let read = stream.read(&mut reply)?;
-        Ok(reply[..read].starts_with(b"+OK"))
-    };
-    set().unwrap_or(false)
 }

@@ -9,9 +9,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::protocol::{Protocol, Reply};
 use super::switches::{Link, Switches};
 use super::{Direction, Then};
-use crate::resp::{frame_len, strings};
 
 /// What was read in one go, and when: a delay counts from here.
 type Batch = (Instant, Vec<u8>);
@@ -20,7 +20,13 @@ type Batch = (Instant, Vec<u8>);
 const AHEAD: usize = 4_096;
 
 /// Forwards both directions until either end closes, or the trap cuts.
-pub(super) async fn forward(client: TcpStream, server: TcpStream, all: &Switches, link: &Link) {
+pub(super) async fn forward(
+    protocol: Protocol,
+    client: TcpStream,
+    server: TcpStream,
+    all: &Switches,
+    link: &Link,
+) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
@@ -30,34 +36,29 @@ pub(super) async fn forward(client: TcpStream, server: TcpStream, all: &Switches
     let mut answered = 0;
 
     let request = |frame: &[u8]| {
-        let index = asked.fetch_add(1, SeqCst);
-        if let Some(then) = all.request(&strings(frame)) {
+        let words = protocol.words(frame);
+        if let Some(then) = all.request(&words) {
+            let index = asked.load(SeqCst);
             *link.trapped.lock().unwrap_or_else(PoisonError::into_inner) = Some((index, then));
         }
-        match all.rewritten(&strings(frame)) {
-            Some(other) => Pass::Replace(other),
+        if protocol.ends_request(frame) {
+            asked.fetch_add(1, SeqCst);
+        }
+        match all.rewritten(&words) {
+            Some(other) => Pass::Replace(protocol.with_words(frame, &other)),
             None => Pass::Forward,
         }
     };
     let reply = |frame: &[u8]| {
-        let kind = strings(frame)
-            .first()
-            .map(|first| first.to_ascii_lowercase());
-        if matches!(
-            kind.as_deref(),
-            Some(b"message" | b"pmessage" | b"smessage")
-        ) {
-            return if all.message() {
-                Pass::Forward
-            } else {
-                Pass::Drop
-            };
-        }
-        if frame.first() == Some(&b'>') {
-            return Pass::Forward;
-        }
+        let kind = protocol.reply(frame);
         let index = answered;
-        answered += 1;
+        answered += u64::from(kind == Reply::End);
+        match kind {
+            Reply::Message if all.message() => return Pass::Forward,
+            Reply::Message => return Pass::Drop,
+            Reply::News => return Pass::Forward,
+            Reply::Part | Reply::End => {}
+        }
         match *link.trapped.lock().unwrap_or_else(PoisonError::into_inner) {
             Some((at, Then::Cut)) if index >= at => Pass::Cut,
             Some((at, Then::Silence)) if index >= at => Pass::Deafen,
@@ -66,8 +67,8 @@ pub(super) async fn forward(client: TcpStream, server: TcpStream, all: &Switches
     };
     // The first direction that ends takes the other with it: dropping the halves closes both ends.
     tokio::select! {
-        () = read(from_client, requests, all, link, Direction::Requests, request) => {}
-        () = read(from_server, replies, all, link, Direction::Replies, reply) => {}
+        () = read(protocol, from_client, requests, all, link, Direction::Requests, request) => {}
+        () = read(protocol, from_server, replies, all, link, Direction::Replies, reply) => {}
         () = write(to_server, requests_out, all, Direction::Requests) => {}
         () = write(to_client, replies_out, all, Direction::Replies) => {}
     }
@@ -82,6 +83,7 @@ enum Pass {
 }
 
 async fn read(
+    protocol: Protocol,
     mut from: OwnedReadHalf,
     to: mpsc::Sender<Batch>,
     all: &Switches,
@@ -94,8 +96,9 @@ async fn read(
         let read_at = Instant::now();
         let mut batch = Vec::new();
         let mut at = 0;
-        while let Some(len) =
-            frame_len(&unread[at..]).unwrap_or_else(|error| panic!("{direction:?}: {error}"))
+        while let Some(len) = protocol
+            .frame_len(&unread[at..])
+            .unwrap_or_else(|error| panic!("{}", protocol.complaint(direction, &error)))
         {
             let frame = &unread[at..at + len];
             at += len;

@@ -9,7 +9,6 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::{Direction, Then};
-use crate::resp::request;
 
 type Matches = Box<dyn Fn(&[&[u8]]) -> bool + Send>;
 type Rewrite = Box<dyn Fn(&[&[u8]]) -> Option<Vec<Vec<u8>>> + Send>;
@@ -220,11 +219,11 @@ impl Switches {
     }
 
     /// What is forwarded in place of this request, if anything else.
-    pub(super) fn rewritten(&self, args: &[&[u8]]) -> Option<Vec<u8>> {
+    pub(super) fn rewritten(&self, args: &[&[u8]]) -> Option<Vec<Vec<u8>>> {
         let mut state = self.state();
         let other = state.rewrite.as_ref()?(args)?;
         state.rewrites += 1;
-        Some(request(&other))
+        Some(other)
     }
 
     pub(super) fn rewrites(&self) -> u64 {

@@ -1,9 +1,11 @@
 //! PostgreSQL that fails: what was granted stays granted or is lost on time, and what nobody waits for is undone.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockManager, LostReason};
-use tests::faults::{at_each_poll, free_within, poll_times, took};
+use tests::faults::{Leave, at_each_poll, free_within, poll_times, took};
+use tests::postgres::Blocker;
 use tests::{Pipe, PostgresServer, PostgresTable, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
@@ -36,29 +38,6 @@ async fn end(table: PostgresTable, locks: LockManager, other: LockManager) {
     table.assert_clean().await;
     drop((locks, other));
     table.assert_deserted().await;
-}
-
-/// Opens a transaction that locks a row, and keeps it open until the sender is dropped.
-struct Blocker(tests::Worker);
-
-impl Blocker {
-    fn of(table: &PostgresTable, name: &str) -> Self {
-        let url = format!("{}?application_name=test-support", table.server().url());
-        let mut psql = tests::postgres::program("psql");
-        let mut session = tests::Worker::spawn(psql.args(["-X", "-q", "-A", "-t", "-d", &url]));
-        session.tell("BEGIN;");
-        let (table, name) = (table.name(), name);
-        session.tell(&format!(
-            "SELECT 'locked' FROM {table} WHERE name = '{name}' FOR UPDATE;"
-        ));
-        session.expect_line("locked");
-        Self(session)
-    }
-
-    fn commit(mut self) {
-        self.0.tell("COMMIT; SELECT 'done';");
-        self.0.expect_line("done");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -207,6 +186,27 @@ async fn a_request_that_is_dropped_at_any_poll_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_are_dropped_leave_their_connections_to_others() {
+    let (table, _pipe, locks, other) = scene().await;
+    free_within(&other, "k", LONG).await;
+    let connections = format!(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = '{}'",
+        table.name()
+    );
+    let mut seen = HashSet::new();
+    for _ in 0..60 {
+        // It has sent its request by then.
+        let asking = poll_times(locks.mutex("k").acquire(), 2, Leave::WhenWoken).await;
+        drop(asking);
+        seen.extend(table.server().query(&connections));
+        free_within(&other, "k", LONG).await;
+    }
+    // All that the two managers may have at a time.
+    assert!(seen.len() <= 2 * (8 + 2 + 1), "{} connections", seen.len());
+    end(table, locks, other).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone() {
     let (table, _pipe, locks, other) = scene().await;
     for n in 0..12 {
@@ -221,8 +221,9 @@ async fn a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone() {
     // Renewed in one batch with the other one.
     let locked = locks.mutex("locked").lease(1_500 * MS);
     let locked = locked.acquire().await.unwrap();
-    let mut blockers = vec![Blocker::of(&table, "lock:locked")];
-    let others = (0..12).map(|n| Blocker::of(&table, &format!("lock:blocked-{n}")));
+    let mut blockers = vec![Blocker::of(table.server(), table.name(), "lock:locked")];
+    let others =
+        (0..12).map(|n| Blocker::of(table.server(), table.name(), &format!("lock:blocked-{n}")));
     blockers.extend(others);
     let began = Instant::now();
     let mut asking = tokio::task::JoinSet::new();
@@ -273,7 +274,7 @@ async fn a_fair_request_that_was_given_up_behind_a_locked_row_takes_no_lock_and_
         .await
         .unwrap();
     for _ in 0..3 {
-        let blocker = Blocker::of(&table, "lock:k");
+        let blocker = Blocker::of(table.server(), table.name(), "lock:k");
         let refused = locks.fair("k").wait(700 * MS).acquire().await;
         assert!(refused.is_err(), "{refused:?}");
         blocker.commit();

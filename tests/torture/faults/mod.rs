@@ -2,6 +2,7 @@
 
 mod clients;
 mod cluster;
+mod database;
 mod failover;
 mod majority;
 mod network;
@@ -11,9 +12,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fastrand::Rng;
+use tests::FaultProxy;
 
 use crate::crew::Crew;
-use crate::site::{Node, Site, Topology};
+use crate::server::{Database, Node, Server};
+use crate::site::{Site, Topology};
 
 /// What a fault acts upon.
 pub(crate) struct Scene<'a> {
@@ -25,8 +28,21 @@ pub(crate) struct Scene<'a> {
 }
 
 impl Scene<'_> {
+    /// A Redis server.
     fn node(&mut self) -> &mut Node {
         &mut self.site.nodes[self.at]
+    }
+
+    fn server(&mut self) -> &mut dyn Server {
+        self.site.server(self.at)
+    }
+
+    fn proxy(&mut self) -> &FaultProxy {
+        self.site.server(self.at).proxy()
+    }
+
+    fn database(&mut self) -> &mut dyn Database {
+        self.site.database()
     }
 }
 
@@ -111,6 +127,11 @@ pub(crate) trait Fault {
     fn affected(&self) -> Option<Vec<&'static str>> {
         None
     }
+
+    /// Whether no holder of another lock may lose it.
+    fn spares_the_others(&self) -> bool {
+        false
+    }
 }
 
 /// Fresh ones of every kind.
@@ -119,8 +140,12 @@ pub(crate) fn all(topology: Topology) -> Vec<Box<dyn Fault>> {
         Topology::Sentinel => failover::all(false),
         Topology::Guarded => failover::all(true),
         Topology::Cluster => cluster::all(),
-        Topology::Single | Topology::Quorum => {
+        Topology::Single | Topology::Quorum | Topology::Postgres => {
             let mut all = server::all();
+            all.extend(match topology {
+                Topology::Postgres => database::all(),
+                _ => server::of_redis(),
+            });
             all.extend(network::all());
             all
         }

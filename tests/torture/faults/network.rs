@@ -7,7 +7,8 @@ use tests::faults::Op;
 use tests::{Direction, Then};
 
 use super::{Fault, Scene, Side, proven};
-use crate::site::{Topology, answers};
+use crate::site::Topology;
+use crate::statements::{Statement, postgres};
 
 pub(super) fn all() -> Vec<Box<dyn Fault>> {
     vec![
@@ -69,16 +70,16 @@ impl Fault for Cut {
     fn tick(&mut self, scene: &mut Scene<'_>) {
         // Beside another fault there may be none to cut at first.
         if self.before == 0 {
-            self.before = scene.node().proxy.open_connections();
+            self.before = scene.proxy().open_connections();
             if self.before > 0 {
-                scene.node().proxy.refuse(self.stays_down);
-                scene.node().proxy.cut();
+                scene.proxy().refuse(self.stays_down);
+                scene.proxy().cut();
             }
         }
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        scene.node().proxy.refuse(false);
+        scene.proxy().refuse(false);
         proven(self.before > 0, format!("{} cut", self.before))
     }
 }
@@ -103,17 +104,17 @@ impl Fault for Late {
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
         for way in [Direction::Requests, Direction::Replies] {
-            scene.node().proxy.delay(way, LATE_BY);
+            scene.proxy().delay(way, LATE_BY);
         }
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
         let asked = Instant::now();
         // With a frozen server there is no answer at all, which is late, too.
-        answers(scene.node().proxy.addr(), LATE_BY * 4);
+        scene.server().answers_clients(LATE_BY * 4);
         let took = asked.elapsed();
         for way in [Direction::Requests, Direction::Replies] {
-            scene.node().proxy.delay(way, Duration::ZERO);
+            scene.proxy().delay(way, Duration::ZERO);
         }
         proven(took >= LATE_BY * 2, format!("a PING took {took:.1?}"))
     }
@@ -140,13 +141,13 @@ impl Fault for OneWay {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        self.before = scene.node().proxy.connections();
-        scene.node().proxy.black_hole(self.lost, true);
+        self.before = scene.proxy().connections();
+        scene.proxy().black_hole(self.lost, true);
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        let was_silent = !answers(scene.node().proxy.addr(), Duration::from_millis(50));
-        scene.node().proxy.black_hole(self.lost, false);
+        let was_silent = !scene.server().answers_clients(Duration::from_millis(50));
+        scene.proxy().black_hole(self.lost, false);
         proven(was_silent, format!("silent: {was_silent}"))
     }
 }
@@ -168,12 +169,12 @@ impl Fault for Stalled {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        scene.node().proxy.stall(Direction::Requests, true);
+        scene.proxy().stall(Direction::Requests, true);
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        let was_silent = !answers(scene.node().proxy.addr(), Duration::from_millis(50));
-        scene.node().proxy.stall(Direction::Requests, false);
+        let was_silent = !scene.server().answers_clients(Duration::from_millis(50));
+        scene.proxy().stall(Direction::Requests, false);
         proven(was_silent, format!("silent: {was_silent}"))
     }
 }
@@ -202,8 +203,8 @@ impl Fault for HalfOpen {
 
     fn tick(&mut self, scene: &mut Scene<'_>) {
         if self.before == 0 {
-            self.before = scene.node().proxy.open_connections();
-            scene.node().proxy.freeze_open_connections();
+            self.before = scene.proxy().open_connections();
+            scene.proxy().freeze_open_connections();
         }
     }
 
@@ -220,7 +221,7 @@ struct ReplyLost {
 
 impl ReplyLost {
     fn collect(&mut self, scene: &mut Scene<'_>) {
-        if self.armed && scene.node().proxy.trap_sprung() {
+        if self.armed && scene.proxy().trap_sprung() {
             self.lost += 1;
             self.armed = false;
         }
@@ -248,14 +249,22 @@ impl Fault for ReplyLost {
         self.collect(scene);
         if !self.armed {
             let then = [Then::Cut, Then::Silence][scene.rng.usize(..2)];
-            if scene.site.topology == Topology::Quorum {
-                // Its scripts have no fence, and are told apart by nothing else.
-                let is_script = |args: &[&[u8]]| args.first() == Some(&&b"EVALSHA"[..]);
-                scene.node().proxy.lose_reply_to(is_script, then);
-            } else {
-                const OPS: [Op; 4] = [Op::Acquire, Op::Release, Op::HandOver, Op::FairAcquire];
-                let op = OPS[scene.rng.usize(..OPS.len())];
-                op.lose_reply(&scene.node().proxy, then);
+            match scene.site.topology {
+                Topology::Postgres => {
+                    let of = STATEMENTS[scene.rng.usize(..STATEMENTS.len())];
+                    let is_it = move |words: &[&[u8]]| is_statement(words, of);
+                    scene.proxy().lose_reply_to(is_it, then);
+                }
+                Topology::Quorum => {
+                    // Its scripts have no fence, and are told apart by nothing else.
+                    let is_script = |args: &[&[u8]]| args.first() == Some(&&b"EVALSHA"[..]);
+                    scene.proxy().lose_reply_to(is_script, then);
+                }
+                _ => {
+                    const OPS: [Op; 4] = [Op::Acquire, Op::Release, Op::HandOver, Op::FairAcquire];
+                    let op = OPS[scene.rng.usize(..OPS.len())];
+                    op.lose_reply(scene.proxy(), then);
+                }
             }
             self.armed = true;
         }
@@ -263,9 +272,26 @@ impl Fault for ReplyLost {
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
         self.collect(scene);
-        scene.node().proxy.lose_reply_to(|_| false, Then::Cut);
+        scene.proxy().lose_reply_to(|_| false, Then::Cut);
         proven(self.lost > 0, format!("{} replies lost", self.lost))
     }
+}
+
+/// What a caller waits for an answer of.
+const STATEMENTS: [Statement; 8] = [
+    postgres!("acquire"),
+    postgres!("acquire_all"),
+    postgres!("acquire_permits"),
+    postgres!("hand_over"),
+    postgres!("queue_up"),
+    postgres!("release"),
+    postgres!("renew"),
+    postgres!("take_turn"),
+];
+
+fn is_statement(words: &[&[u8]], statement: Statement) -> bool {
+    let text = words.get(1).and_then(|text| std::str::from_utf8(text).ok());
+    text.is_some_and(|text| statement.is(text))
 }
 
 /// Wake-ups get lost; everything else works.
@@ -291,13 +317,13 @@ impl Fault for MessagesLost {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        self.before = scene.node().proxy.messages();
-        scene.node().proxy.lose_messages(true);
+        self.before = scene.proxy().messages();
+        scene.proxy().lose_messages(true);
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        scene.node().proxy.lose_messages(false);
-        let lost = scene.node().proxy.messages() - self.before;
+        scene.proxy().lose_messages(false);
+        let lost = scene.proxy().messages() - self.before;
         proven(lost > 0, format!("{lost} messages lost"))
     }
 }

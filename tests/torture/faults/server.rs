@@ -1,37 +1,42 @@
-//! Faults of the server.
+//! Faults of a server: those of any, and those of Redis alone.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use redis::Value;
-use tests::Data;
 
 use super::{Fault, Scene, Side, proven};
-use crate::site::{Topology, answers};
+use crate::site::Topology;
 
 pub(super) fn all() -> Vec<Box<dyn Fault>> {
     vec![
         Box::new(Killed { run: String::new() }),
         Box::new(Frozen),
-        Box::new(Forgets { run: String::new() }),
-        Box::new(Flushed { errors: 0 }),
+        Box::new(Forgets(Ok(String::new()))),
         Box::new(Disconnects {
             name: "client-kill",
-            kind: "normal",
+            that_listen: false,
             closed: 0,
         }),
         Box::new(Disconnects {
             name: "subscriber-kill",
-            kind: "pubsub",
+            that_listen: true,
             closed: 0,
         }),
-        Box::new(Full { errors: 0 }),
-        Box::new(Forbids { errors: 0 }),
+        Box::new(Forbids { denials: 0 }),
         Box::new(ClockJump::default()),
     ]
 }
 
-/// SIGKILL, and back with the data of its append-only file.
+/// What can happen to Redis alone.
+pub(super) fn of_redis() -> Vec<Box<dyn Fault>> {
+    vec![
+        Box::new(Flushed { errors: 0 }),
+        Box::new(Full { errors: 0 }),
+    ]
+}
+
+/// SIGKILL, and back with what is on disk.
 struct Killed {
     run: String,
 }
@@ -54,14 +59,14 @@ impl Fault for Killed {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        self.run = scene.node().run_id();
-        scene.node().server.kill9();
+        self.run = scene.server().run_id();
+        scene.server().kill9();
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        let was_down = !answers(scene.node().server.addr(), Duration::from_millis(50));
-        scene.node().server.restart(Data::Kept);
-        let run = scene.node().run_id();
+        let was_down = !scene.server().answers(Duration::from_millis(50));
+        scene.server().restart();
+        let run = scene.server().run_id();
         proven(
             was_down && run != self.run,
             format!("down: {was_down}; run {} became {run}", self.run),
@@ -86,20 +91,18 @@ impl Fault for Frozen {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        scene.node().server.sigstop();
+        scene.server().freeze();
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        let was_silent = !answers(scene.node().server.addr(), Duration::from_millis(50));
-        scene.node().server.sigcont();
+        let was_silent = !scene.server().answers(Duration::from_millis(50));
+        scene.server().thaw();
         proven(was_silent, format!("silent: {was_silent}"))
     }
 }
 
-/// A restart without data: every lock is free at once.
-struct Forgets {
-    run: String,
-}
+/// Its data are gone: every lock is free at once. What proves it.
+struct Forgets(Result<String, String>);
 
 impl Fault for Forgets {
     fn name(&self) -> &'static str {
@@ -124,16 +127,11 @@ impl Fault for Forgets {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        self.run = scene.node().run_id();
-        scene.node().server.restart(Data::Lost);
+        self.0 = scene.server().forget();
     }
 
-    fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        let run = scene.node().run_id();
-        proven(
-            run != self.run,
-            format!("empty; run {} became {run}", self.run),
-        )
+    fn end(&mut self, _scene: &mut Scene<'_>) -> Result<String, String> {
+        self.0.clone()
     }
 }
 
@@ -177,11 +175,11 @@ impl Fault for Flushed {
     }
 }
 
-/// CLIENT KILL by type.
+/// The server ends connections.
 struct Disconnects {
     name: &'static str,
-    kind: &'static str,
-    closed: i64,
+    that_listen: bool,
+    closed: u64,
 }
 
 impl Fault for Disconnects {
@@ -203,8 +201,7 @@ impl Fault for Disconnects {
 
     fn tick(&mut self, scene: &mut Scene<'_>) {
         if self.closed == 0 {
-            let kill = ["CLIENT", "KILL", "TYPE", self.kind, "SKIPME", "yes"];
-            self.closed = scene.node().server.query(&kill);
+            self.closed = scene.server().end_connections(self.that_listen);
         }
     }
 
@@ -255,9 +252,9 @@ impl Fault for Full {
     }
 }
 
-/// The right to run scripts is taken away, and given back.
+/// The right to take locks is taken away, and given back.
 struct Forbids {
-    errors: u64,
+    denials: u64,
 }
 
 impl Fault for Forbids {
@@ -278,19 +275,13 @@ impl Fault for Forbids {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
-        self.errors = scene.node().errors("NOPERM");
-        let _: Value = scene
-            .node()
-            .server
-            .query(&["ACL", "SETUSER", "default", "-evalsha"]);
+        self.denials = scene.server().denials();
+        scene.server().grant(false);
     }
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
-        let _: Value = scene
-            .node()
-            .server
-            .query(&["ACL", "SETUSER", "default", "+evalsha"]);
-        let met = scene.node().errors("NOPERM").saturating_sub(self.errors);
+        scene.server().grant(true);
+        let met = scene.server().denials().saturating_sub(self.denials);
         proven(met > 0, format!("{met} refused for rights"))
     }
 }
@@ -298,29 +289,13 @@ impl Fault for Forbids {
 /// The server's clock jumps ahead: emulated, every lease ends so much earlier.
 #[derive(Default)]
 struct ClockJump {
-    shortened: i64,
+    shortened: u64,
     /// Of these: leases of which nothing was left.
-    ended: i64,
+    ended: u64,
 }
 
 /// How far the clock jumps: more than is left of most leases, which are renewed when a third is over.
 const JUMP: Duration = Duration::from_millis(900);
-
-const SHORTEN: &str = "
-local shortened, ended = 0, 0
-for _, key in ipairs(redis.call('KEYS', 'lock:*')) do
-  local left = redis.call('PTTL', key)
-  if left > 0 then
-    shortened = shortened + 1
-    if left <= tonumber(ARGV[1]) then
-      redis.call('DEL', key)
-      ended = ended + 1
-    else
-      redis.call('PEXPIRE', key, left - ARGV[1])
-    end
-  end
-end
-return {shortened, ended}";
 
 impl Fault for ClockJump {
     fn name(&self) -> &'static str {
@@ -349,9 +324,7 @@ impl Fault for ClockJump {
 
     fn tick(&mut self, scene: &mut Scene<'_>) {
         if self.ended == 0 {
-            let by = JUMP.as_millis().to_string();
-            let (shortened, ended): (i64, i64) =
-                scene.node().server.query(&["EVAL", SHORTEN, "0", &by]);
+            let (shortened, ended) = scene.server().shorten_leases(JUMP);
             self.shortened += shortened;
             self.ended += ended;
         }

@@ -222,4 +222,34 @@ pub(super) const ALL: &[Planted] = &[
             for (answer, reply) in answers.into_iter().zip(replies) {",
         )]),
     },
+    Planted {
+        name: "PostgreSQL: a dropped acquire that nobody undoes",
+        fault: None,
+        caught_by: &["gap"],
+        broken: Broken::Client(&[edit(
+            "backend/postgres/undo.rs",
+            "if !self.armed {",
+            "if PLANTED || !self.armed {",
+        )]),
+    },
+    Planted {
+        name: "PostgreSQL: a grant that is dated at its answer",
+        fault: Some("process-frozen"),
+        caught_by: &["overlap", "refused-holder"],
+        broken: Broken::Client(&[edit(
+            "backend/postgres/pool.rs",
+            "Ok(Answer { rows, sent_at })",
+            "Ok(Answer { rows, sent_at: if PLANTED { clock::now() } else { sent_at } })",
+        )]),
+    },
+    Planted {
+        name: "PostgreSQL: a row that could not be locked and counts as renewed",
+        fault: Some("row-locked"),
+        caught_by: &["overlap", "refused-holder", "false-loss"],
+        broken: Broken::Client(&[edit(
+            "backend/postgres/kinds/renewals.rs",
+            "Some(false) => Renewed::Unknown,",
+            "Some(false) => if PLANTED { Renewed::Held } else { Renewed::Unknown },",
+        )]),
+    },
 ];

@@ -2,16 +2,18 @@
 //!
 //! | file | where the bugs are |
 //! | --- | --- |
-//! | `scripts.rs` | in what the server does: scripts are replaced on the wire |
+//! | `scripts.rs` | in what a Redis server does: scripts are replaced on the wire |
+//! | `statements.rs` | in what a database does: statements are changed on the wire |
 //! | `client.rs` | in what a client does: lines of the library that are other ones in a copy of it |
 //! | `copy.rs` | makes and builds that copy |
 
 mod client;
 mod copy;
 mod scripts;
+mod statements;
 
 use crate::checks::Finding;
-use crate::site::Site;
+use crate::site::{Site, Topology};
 
 pub(crate) use self::copy::{CHOSEN, build};
 
@@ -28,6 +30,7 @@ pub(crate) struct Planted {
 /// What is broken.
 enum Broken {
     Scripts(&'static [scripts::Twist]),
+    Statements(&'static [statements::Twist]),
     Client(&'static [client::Edit]),
     /// The resource's register, which looks at no token.
     Register,
@@ -35,7 +38,8 @@ enum Broken {
 
 /// All of them.
 pub(crate) fn all() -> impl Iterator<Item = &'static Planted> {
-    scripts::ALL.iter().chain(client::ALL)
+    let on_the_wire = scripts::ALL.iter().chain(statements::ALL);
+    on_the_wire.chain(client::ALL)
 }
 
 impl Planted {
@@ -49,10 +53,23 @@ impl Planted {
         matches!(self.broken, Broken::Client(_)).then_some(self.name)
     }
 
+    /// Where it shows.
+    pub(crate) fn topology(&self) -> Topology {
+        match self.broken {
+            Broken::Statements(_) => Topology::Postgres,
+            Broken::Client(edits) if edits.iter().any(|edit| edit.file.contains("/postgres/")) => {
+                Topology::Postgres
+            }
+            _ => Topology::Single,
+        }
+    }
+
     /// Breaks what the clients will call.
-    pub(crate) fn plant(&self, site: &Site) {
-        if let Broken::Scripts(broken) = self.broken {
-            scripts::plant(broken, site);
+    pub(crate) fn plant(&self, site: &mut Site) {
+        match self.broken {
+            Broken::Scripts(broken) => scripts::plant(broken, site),
+            Broken::Statements(broken) => statements::plant(broken, site),
+            Broken::Client(_) | Broken::Register => {}
         }
     }
 
@@ -64,6 +81,6 @@ impl Planted {
 
     /// Whether the broken part was there to be called.
     pub(crate) fn is_planted(&self, rewrites: u64) -> bool {
-        !matches!(self.broken, Broken::Scripts(_)) || rewrites > 0
+        !matches!(self.broken, Broken::Scripts(_) | Broken::Statements(_)) || rewrites > 0
     }
 }

@@ -3,6 +3,7 @@
 //! Statements are not pipelined: one that waits for another transaction's row lock would hold up all that come after it.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,7 +26,11 @@ use crate::values::error::StoreError;
 use crate::values::refusal::ShutdownCause;
 use crate::values::store::StoreKind;
 
-/// For how long a statement that nobody waits for any more may keep its connection.
+/// For how long a statement that nobody waits for any more may go on before it is cancelled. Most end by themselves in much
+/// less, and a new connection costs the server more than the rest of a statement.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// For how long a statement that was cancelled may keep its connection.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
 
 /// What a statement is for. Acquires leave some connections to the others: what is held has to be given back and kept
@@ -172,6 +177,15 @@ impl Pool {
     /// Where its connections live.
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Keeps a connection for the next statement.
+    fn keep(&self, open: Open) {
+        // Looked at under the lock: `close` would miss what is pushed after it.
+        let mut idle = self.idle();
+        if !self.places.is_closed() && !open.is_replaced() {
+            idle.push(open);
+        }
     }
 
     /// The average time of a statement.
@@ -349,11 +363,8 @@ impl Lent {
 
     /// Its statement was answered: the next one may have the connection.
     fn is_good(&mut self) {
-        if let Some(open) = self.client.take() {
-            let mut idle = self.pool.idle();
-            if !self.pool.places.is_closed() && !open.is_replaced() {
-                idle.push(open);
-            }
+        if let Some(client) = self.client.take() {
+            self.pool.keep(client);
         }
     }
 
@@ -363,23 +374,37 @@ impl Lent {
 }
 
 impl Drop for Lent {
-    /// A statement that nobody waits for any more is cancelled. Until it has ended, it counts as a connection. The
-    /// connection is not used again: the cancellation may arrive late, and would end the next statement.
+    /// A statement that nobody waits for any more may still end by itself: then the next one may have the connection. If it
+    /// does not end soon, it is cancelled. After that, the connection is not used again: the cancellation may arrive late,
+    /// and would end the next statement. Until its statement has ended, a connection counts as lent.
     fn drop(&mut self) {
         let Some(mut open) = self.client.take() else {
             return;
         };
-        // Nothing replaces it: its place is free for another one.
-        open.relogin = None;
-        let (places, tls) = (self.places.take(), self.pool.target.tls.clone());
+        let (pool, places) = (self.pool.clone(), self.places.take());
         self.pool.handle.spawn(async move {
             let _places = places;
-            let ended = async {
-                // It may have ended meanwhile, or not have begun: both is fine.
-                let _ = open.client.cancel_token().cancel_query(tls).await;
-                let _ = open.client.simple_query("").await;
-            };
-            let _ = tokio::time::timeout(LONGEST_RETIREMENT, ended).await;
+            {
+                // Answered after the statement.
+                let mut ended = pin!(open.client.simple_query(""));
+                match tokio::time::timeout(GRACE, &mut ended).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(_)) => return,
+                    Err(_) => {
+                        // Nothing replaces it: its place is free for another one.
+                        open.relogin = None;
+                        let tls = pool.target.tls.clone();
+                        let cancelled = async {
+                            // It may have ended meanwhile, or not have begun: both is fine.
+                            let _ = open.client.cancel_token().cancel_query(tls).await;
+                            let _ = ended.await;
+                        };
+                        let _ = tokio::time::timeout(LONGEST_RETIREMENT, cancelled).await;
+                        return;
+                    }
+                }
+            }
+            pool.keep(open);
         });
     }
 }

@@ -1,0 +1,179 @@
+//! What the proxy has to know of a protocol.
+
+use crate::resp;
+
+use super::Direction;
+
+/// What passes through a proxy. Without TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// RESP2 or RESP3. A frame is a request or a reply.
+    Redis,
+    /// Version 3. A frame is a message, of which a request or a reply has several.
+    Postgres,
+}
+
+/// What a frame from the server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// What one client tells others: it answers no request.
+    Message,
+    /// Something else that answers no request.
+    News,
+    /// Of a reply that goes on.
+    Part,
+    /// The end of a reply.
+    End,
+}
+
+impl Protocol {
+    /// A request that a server answers at once, on a connection of its own.
+    pub fn hello(self) -> &'static [u8] {
+        match self {
+            Self::Redis => b"*1\r\n$4\r\nPING\r\n",
+            // Its length, the version, and who asks.
+            Self::Postgres => b"\0\0\0\x13\0\x03\0\0user\0lock\0\0",
+        }
+    }
+
+    /// The length of the complete frame that `bytes` begins with; `None` when more bytes are needed.
+    pub(super) fn frame_len(self, bytes: &[u8]) -> Result<Option<usize>, String> {
+        match self {
+            Self::Redis => resp::frame_len(bytes),
+            Self::Postgres => {
+                // The first messages of a connection have no letter before their length.
+                let letter = usize::from(bytes.first().is_some_and(|first| *first != 0));
+                let Some(length) = bytes.get(letter..letter + 4) else {
+                    return Ok(None);
+                };
+                let length: [u8; 4] = length.try_into().map_err(|_| "four bytes".to_owned())?;
+                let length = letter + u32::from_be_bytes(length) as usize;
+                if length < letter + 4 || length > 1 << 24 {
+                    return Err(format!("no message of PostgreSQL is {length} bytes long"));
+                }
+                Ok((bytes.len() >= length).then_some(length))
+            }
+        }
+    }
+
+    /// What a frame from the client says: a command of Redis and its arguments, or what a message of PostgreSQL is called
+    /// and the statement in it, if it has one.
+    pub(super) fn words(self, frame: &[u8]) -> Vec<&[u8]> {
+        match self {
+            Self::Redis => resp::strings(frame),
+            Self::Postgres => match statement(frame) {
+                Some((from, until)) if frame[0] == b'P' => vec![b"PARSE", &frame[from..until]],
+                Some((from, until)) => vec![b"QUERY", &frame[from..until]],
+                None => vec![&frame[..1]],
+            },
+        }
+    }
+
+    /// A frame from the client with other words in it.
+    pub(super) fn with_words(self, frame: &[u8], words: &[Vec<u8>]) -> Vec<u8> {
+        match (self, words) {
+            (Self::Redis, _) => resp::request(words),
+            (Self::Postgres, [_, text]) => {
+                let (from, until) = statement(frame).expect("a message with a statement");
+                let mut body = [&frame[5..from], text, &frame[until..]].concat();
+                let length = u32::try_from(body.len() + 4).expect("a short statement");
+                let mut other = vec![frame[0]];
+                other.extend(length.to_be_bytes());
+                other.append(&mut body);
+                other
+            }
+            (Self::Postgres, _) => panic!("a message of PostgreSQL has a name and a statement"),
+        }
+    }
+
+    /// Whether a frame from the client is the last one of its request.
+    pub(super) fn ends_request(self, frame: &[u8]) -> bool {
+        match self {
+            Self::Redis => true,
+            // A start, a synchronisation, a statement in one message.
+            Self::Postgres => matches!(frame.first(), Some(0 | b'S' | b'Q')),
+        }
+    }
+
+    /// What a frame from the server is.
+    pub(super) fn reply(self, frame: &[u8]) -> Reply {
+        match self {
+            Self::Redis => {
+                let kind = resp::strings(frame)
+                    .first()
+                    .map(|first| first.to_ascii_lowercase());
+                match kind.as_deref() {
+                    Some(b"message" | b"pmessage" | b"smessage") => Reply::Message,
+                    _ if frame.first() == Some(&b'>') => Reply::News,
+                    _ => Reply::End,
+                }
+            }
+            Self::Postgres => match frame.first() {
+                Some(b'A') => Reply::Message,
+                Some(b'Z') => Reply::End,
+                _ => Reply::Part,
+            },
+        }
+    }
+
+    /// Why bytes that are no frame are there.
+    pub(super) fn complaint(self, direction: Direction, error: &str) -> String {
+        format!("{direction:?} of {self:?}, which are not encrypted here: {error}")
+    }
+}
+
+/// Where the statement of a message to PostgreSQL begins and ends, if it has one.
+fn statement(frame: &[u8]) -> Option<(usize, usize)> {
+    let text_from = |from: usize| {
+        let length = frame.get(from..)?.iter().position(|byte| *byte == 0)?;
+        Some((from, from + length))
+    };
+    match frame.first()? {
+        b'Q' => text_from(5),
+        // Its name comes first.
+        b'P' => text_from(text_from(5)?.1 + 1),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARSE: &[u8] = b"P\0\0\0\x14\0SELECT 1\0\0\x01\0\0\0\x17";
+
+    #[test]
+    fn a_message_of_postgres_ends_where_its_length_says() {
+        for frame in [
+            PARSE,
+            b"S\0\0\0\x04",
+            b"Z\0\0\0\x05I",
+            Protocol::Postgres.hello(),
+        ] {
+            for cut in 0..frame.len() {
+                let part = Protocol::Postgres.frame_len(&frame[..cut]);
+                assert_eq!(part, Ok(None), "{frame:?} cut at {cut}");
+            }
+            let followed = [frame, b"S\0\0\0\x04"].concat();
+            let length = Protocol::Postgres.frame_len(&followed);
+            assert_eq!(length, Ok(Some(frame.len())), "{frame:?}");
+        }
+        assert!(Protocol::Postgres.frame_len(b"HTTP/1.1 200 OK").is_err());
+    }
+
+    #[test]
+    fn the_statement_of_a_message_is_found_and_replaced() {
+        assert_eq!(
+            Protocol::Postgres.words(PARSE),
+            [&b"PARSE"[..], b"SELECT 1"]
+        );
+        let words = [b"PARSE".to_vec(), b"SELECT 22".to_vec()];
+        let other = Protocol::Postgres.with_words(PARSE, &words);
+        assert_eq!(other, b"P\0\0\0\x15\0SELECT 22\0\0\x01\0\0\0\x17");
+        assert_eq!(
+            Protocol::Postgres.words(b"Q\0\0\0\x06x\0"),
+            [&b"QUERY"[..], b"x"]
+        );
+        assert_eq!(Protocol::Postgres.words(b"S\0\0\0\x04"), [b"S"]);
+    }
+}

@@ -1,0 +1,203 @@
+//! What faults and checks ask of a server, of whatever kind it is.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use redis::Value;
+use tests::{Data, FaultProxy, Protocol, RedisServer};
+use tokio::runtime::Runtime;
+
+/// A server, and the proxy through which clients reach it.
+pub(crate) trait Server {
+    fn proxy(&self) -> &FaultProxy;
+
+    fn addr(&self) -> SocketAddr;
+
+    /// Ends it as a crash would.
+    fn kill9(&mut self);
+
+    /// Starts it again with what it had on disk.
+    fn restart(&mut self);
+
+    fn freeze(&self);
+
+    fn thaw(&self);
+
+    /// Tells one start of it from the next.
+    fn run_id(&self) -> String;
+
+    /// Makes it lose every lock. What proves that it did, or why that is in doubt.
+    fn forget(&mut self) -> Result<String, String>;
+
+    /// Ends the connections of clients: those on which they listen, or the others. How many there were.
+    fn end_connections(&self, that_listen: bool) -> u64;
+
+    /// Gives clients the right to take locks, or takes it away.
+    fn grant(&self, on: bool);
+
+    /// How often that right was missing so far.
+    fn denials(&self) -> u64;
+
+    /// Ends every lease so much earlier. How many leases there were, and how many of them are over by that.
+    fn shorten_leases(&self, by: Duration) -> (u64, u64);
+
+    /// Whether the server itself answers in time.
+    fn answers(&self, within: Duration) -> bool {
+        answers(self.proxy().protocol(), self.addr(), within)
+    }
+
+    /// Whether it answers through the proxy in time.
+    fn answers_clients(&self, within: Duration) -> bool {
+        answers(self.proxy().protocol(), self.proxy().addr(), within)
+    }
+}
+
+/// A server that keeps locks in a table.
+pub(crate) trait Database: Server {
+    /// What clients connect to: as a user with the rights that the documentation names, and no others.
+    fn url(&self) -> String;
+
+    /// What is held, and until when, in microseconds since 1970.
+    fn leases(&self) -> Vec<(String, u64)>;
+
+    /// Cancels the statements of clients that are under way. How many there were.
+    fn cancel_statements(&self) -> u64;
+
+    /// Locks the row of a key in a transaction of its own, until the value that is returned is called or dropped.
+    fn block(&self, key: &str) -> Box<dyn FnOnce()>;
+}
+
+/// A Redis server.
+pub(crate) struct Node {
+    pub(crate) server: RedisServer,
+    pub(crate) proxy: FaultProxy,
+}
+
+impl Node {
+    /// `durable`: every write is on disk before it is answered.
+    pub(crate) fn start(runtime: &Runtime, durable: bool) -> Self {
+        let conf = RedisServer::builder();
+        let server = if durable { conf.appendonly() } else { conf }.start();
+        let proxy = runtime.block_on(FaultProxy::start(server.addr()));
+        Self { server, proxy }
+    }
+
+    /// What the server counted of one error's code.
+    pub(crate) fn errors(&self, code: &str) -> u64 {
+        let info: String = self.server.query(&["INFO", "errorstats"]);
+        let prefix = format!("errorstat_{code}:count=");
+        let mut lines = info.lines();
+        lines
+            .find_map(|line| line.strip_prefix(&prefix)?.trim().parse().ok())
+            .unwrap_or(0)
+    }
+}
+
+impl Server for Node {
+    fn proxy(&self) -> &FaultProxy {
+        &self.proxy
+    }
+
+    fn addr(&self) -> SocketAddr {
+        self.server.addr()
+    }
+
+    fn kill9(&mut self) {
+        self.server.kill9();
+    }
+
+    fn restart(&mut self) {
+        self.server.restart(Data::Kept);
+    }
+
+    fn freeze(&self) {
+        self.server.sigstop();
+    }
+
+    fn thaw(&self) {
+        self.server.sigcont();
+    }
+
+    /// The id that the server's process gave itself.
+    fn run_id(&self) -> String {
+        let info: String = self.server.query(&["INFO", "server"]);
+        let mut lines = info.lines();
+        let id = lines.find_map(|line| line.strip_prefix("run_id:"));
+        id.unwrap_or_default().to_owned()
+    }
+
+    /// By a restart without its data.
+    fn forget(&mut self) -> Result<String, String> {
+        let before = self.run_id();
+        self.server.restart(Data::Lost);
+        let run = self.run_id();
+        let proof = format!("empty; run {before} became {run}");
+        if run == before { Err(proof) } else { Ok(proof) }
+    }
+
+    fn end_connections(&self, that_listen: bool) -> u64 {
+        let kind = if that_listen { "pubsub" } else { "normal" };
+        let kill = ["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"];
+        self.server.query(&kill)
+    }
+
+    fn grant(&self, on: bool) {
+        let right = if on { "+evalsha" } else { "-evalsha" };
+        let _: Value = self.server.query(&["ACL", "SETUSER", "default", right]);
+    }
+
+    fn denials(&self) -> u64 {
+        self.errors("NOPERM")
+    }
+
+    fn shorten_leases(&self, by: Duration) -> (u64, u64) {
+        let by = by.as_millis().to_string();
+        self.server.query(&["EVAL", SHORTEN, "0", &by])
+    }
+}
+
+const SHORTEN: &str = "
+local shortened, ended = 0, 0
+for _, key in ipairs(redis.call('KEYS', 'lock:*')) do
+  local left = redis.call('PTTL', key)
+  if left > 0 then
+    shortened = shortened + 1
+    if left <= tonumber(ARGV[1]) then
+      redis.call('DEL', key)
+      ended = ended + 1
+    else
+      redis.call('PEXPIRE', key, left - ARGV[1])
+    end
+  end
+end
+return {shortened, ended}";
+
+/// Whether something answers there in time.
+pub(crate) fn answers(protocol: Protocol, addr: SocketAddr, within: Duration) -> bool {
+    let ask = || -> std::io::Result<usize> {
+        let mut stream = TcpStream::connect_timeout(&addr, within)?;
+        stream.set_read_timeout(Some(within))?;
+        stream.write_all(protocol.hello())?;
+        stream.read(&mut [0; 16])
+    };
+    ask().is_ok_and(|read| read > 0)
+}
+
+/// Whether a plain `SET` is done there at once.
+pub(crate) fn takes_writes(addr: SocketAddr, key: &str) -> bool {
+    let within = Duration::from_millis(100);
+    let set = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect_timeout(&addr, within)?;
+        stream.set_read_timeout(Some(within))?;
+        let length = key.len();
+        write!(
+            stream,
+            "*3\r\n$3\r\nSET\r\n${length}\r\n{key}\r\n$1\r\n1\r\n"
+        )?;
+        let mut reply = [0; 16];
+        let read = stream.read(&mut reply)?;
+        Ok(reply[..read].starts_with(b"+OK"))
+    };
+    set().unwrap_or(false)
+}
