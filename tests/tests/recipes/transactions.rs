@@ -119,20 +119,18 @@ async fn a_transaction_and_a_lease_exclude_each_other() {
             for request in [locks.mutex("k"), locks.fair("k"), locks.fenced("k")] {
                 let since = Instant::now();
                 let tried = request.try_acquire().await.unwrap();
+                println!("busy after {:?}", since.elapsed());
                 assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
                 assert!(since.elapsed() < TOLD, "{:?}", since.elapsed());
             }
-            let refused = locks.mutex("k").wait(300 * MS).acquire().await;
+            let refused = locks.mutex("k").wait(1_000 * MS).acquire().await;
             assert!(
                 matches!(refused, Err(LockError::Busy { .. })),
                 "{refused:?}"
             );
             let both = [locks.mutex("k"), locks.mutex("other")];
-            let refused = locks.multi(both).wait(300 * MS).acquire().await;
-            assert!(
-                matches!(refused, Err(LockError::Busy { .. })),
-                "{refused:?}"
-            );
+            let tried = locks.multi(both).try_acquire().await.unwrap();
+            assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
             the_lease_is_over(&table).await;
         }
         mine.commit().await.unwrap();
