@@ -65,6 +65,8 @@ macro_rules! links {
 [metrics.md]: crate::_documentation::metrics
 [guide.md#without-a-runtime]: crate::_documentation::guide#without-a-runtime
 [postgres.md]: crate::_documentation::postgres
+[postgres.md#inside-your-own-transaction]: crate::_documentation::postgres#inside-your-own-transaction
+[fencing.md#several-rows-one-fence]: crate::_documentation::fencing#several-rows-one-fence
 [schema.sql]: crate::_documentation#in-the-repository
 [redis.md]: crate::_documentation::redis
 [redis.md#connecting]: crate::_documentation::redis#connecting
@@ -140,8 +142,18 @@ pub mod fencing {}
 #[doc = include_str!("../docs/redis.md")]
 pub mod redis {}
 
+// What it is about is there with its feature only.
+#[cfg_attr(
+    feature = "postgres",
+    doc = "[SqlTransaction]: crate::SqlTransaction\n"
+)]
+#[cfg_attr(
+    not(feature = "postgres"),
+    doc = "[SqlTransaction]: crate::_documentation#in-the-repository\n"
+)]
 #[doc = links!()]
 #[doc = include_str!("../docs/postgres.md")]
+#[cfg(any(not(doctest), feature = "postgres"))] // Its examples use a transaction.
 pub mod postgres {}
 
 #[doc = links!()]

@@ -5,4 +5,5 @@ mod mysql;
 mod postgres;
 mod redis;
 mod sqlite;
+mod sqlx;
 mod transactions;
