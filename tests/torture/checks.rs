@@ -133,8 +133,8 @@ fn overlap(log: &Log, terms: Terms, strikes: &[Strike]) -> Vec<String> {
             "longer than a lease"
         } else if !terms.fails_over
             && !terms.two
-            && !is_told(log, earlier)
-            && can_tell(log, earlier)
+            && !is_told(log, loser(earlier, later))
+            && can_tell(log, loser(earlier, later))
         {
             "and its holder was not told"
         } else {
@@ -143,6 +143,15 @@ fn overlap(log: &Log, terms: Terms, strikes: &[Strike]) -> Vec<String> {
         Some(format!("{long:.1?}, {why}: {earlier}; {later}"))
     };
     overlaps(log).iter().filter_map(wrong).collect()
+}
+
+/// Which of two holds the store had ended when it granted the other one: that with the lower token. A client that had to
+/// wait for a processor may have begun the earlier one later.
+fn loser<'a>(earlier: &'a Hold, later: &'a Hold) -> &'a Hold {
+    match (earlier.token, later.token) {
+        (Some(one), Some(other)) if other < one => later,
+        _ => earlier,
+    }
 }
 
 /// Whether the holder could notice: it asked for the answer to its release and got one, and was alone in holding.
