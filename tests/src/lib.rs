@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`server`] | a real Redis server of its own, that can be frozen, killed and restarted |
 //! | [`postgres`] | a real PostgreSQL server, of a test or shared by those of a process |
+//! | [`mariadb`] | a real MariaDB server, of a test or shared by those of a process |
 //! | [`sentinel`] | a master with replicas and the sentinels that watch them |
 //! | [`cluster`] | the masters and replicas of a Redis Cluster, whose slots can be moved |
 //! | [`proxy`] | a TCP proxy that cuts, delays or swallows what passes, and counts it |
@@ -37,6 +38,7 @@ pub mod history;
 pub mod java;
 pub mod leftovers;
 pub mod linear;
+pub mod mariadb;
 pub mod monitor;
 pub mod page;
 pub mod pipe;
@@ -53,6 +55,7 @@ pub mod server;
 pub mod shared;
 pub mod store;
 pub mod tls;
+mod unprivileged;
 
 pub use caps::only_so_many_wait;
 pub use cluster::RedisCluster;
@@ -60,6 +63,7 @@ pub use events::Events;
 pub use eventually::{eventually, eventually_within};
 pub use history::{History, Hold};
 pub use java::JavaPeer;
+pub use mariadb::{MariadbServer, MariadbTable};
 pub use monitor::CommandStats;
 pub use page::{documented_recipe, documented_rights};
 pub use pipe::Pipe;

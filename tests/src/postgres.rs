@@ -1,8 +1,5 @@
 //! A real PostgreSQL server, of one test or shared by those of a process.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -15,6 +12,7 @@ use tempfile::TempDir;
 use crate::eventually::eventually;
 use crate::ports::free_port;
 use crate::running::Running;
+use crate::unprivileged::{as_server, give_to_server, logged};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The user of the server's databases.
@@ -178,15 +176,7 @@ impl PostgresServer {
         for setting in &self.settings {
             command.args(["-c", setting]);
         }
-        // The server writes to its own log: nobody reads its output.
-        let shell = format!("exec \"$0\" \"$@\" >>'{}' 2>&1", log.display());
-        let mut logged = Command::new("sh");
-        logged
-            .arg("-c")
-            .arg(shell)
-            .arg(command.get_program())
-            .args(command.get_args());
-        as_server(&mut logged);
+        let mut logged = logged(&command, &log);
         let started = Running::start(&mut logged, self.dir.path(), Signal::QUIT);
         let mut running = started.unwrap_or_else(|error| panic!("{NO_BINARY} (postgres: {error})"));
         let deadline = Instant::now() + START_TIMEOUT;
@@ -239,26 +229,6 @@ fn bin_dir() -> &'static Path {
         found.sort();
         found.pop().map_or_else(PathBuf::new, |(_, dir)| dir)
     })
-}
-
-/// PostgreSQL does not run as root: there it runs as nobody.
-const NOBODY: u32 = 65_534;
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-fn as_server(command: &mut Command) {
-    if is_root() {
-        command.uid(NOBODY).gid(NOBODY).current_dir("/");
-    }
-}
-
-fn give_to_server(dir: &Path) {
-    if is_root() {
-        std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).expect("give the directory away");
-    }
-    std::fs::set_permissions(dir, Permissions::from_mode(0o700)).expect("close the directory");
 }
 
 /// A table of the process's server that belongs to one test.

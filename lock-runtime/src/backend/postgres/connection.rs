@@ -7,10 +7,10 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls, Row};
 
 use super::faults;
-use super::statements::Statements;
 use super::url::Target;
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::sql::statements::{Statement, malformed};
 use crate::values::clock;
 use crate::values::error::StoreError;
 use crate::values::refusal::ShutdownCause;
@@ -21,7 +21,7 @@ const OLDEST: i64 = 120_000;
 /// Opens a connection on the runtime of `handle`, and checks its server.
 pub(super) async fn open(
     target: &Target,
-    statements: &Statements,
+    fitness: &Statement,
     clock: &ServerClock,
     timeout: Duration,
     handle: &Handle,
@@ -45,7 +45,7 @@ pub(super) async fn open(
     let sent_at = clock::now();
     let name = target.table.name();
     let args: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
-    let asked = client.query_typed(&statements.fitness.text, &args);
+    let asked = client.query_typed(&fitness.text, &args);
     let rows = match tokio::time::timeout(timeout, asked).await {
         Ok(rows) => rows.map_err(|error| faults::of_connecting(&error))?,
         Err(_) => {
@@ -55,7 +55,7 @@ pub(super) async fn open(
         }
     };
     let [row] = rows.as_slice() else {
-        return Err(faults::malformed());
+        return Err(malformed());
     };
     let time = judge(row, name).map_err(|refusal| match refusal {
         Refusal::Read(error) => faults::of_statement(&error),

@@ -13,4 +13,4 @@ WHERE l.name = $1
     AND (l.holder IS NULL OR l.expires_at <= c.now OR l.holder = $2)
     AND l.shares IS NULL AND l.permits IS NULL
     AND clock_timestamp() <= $4
-RETURNING l.token, l.counter, {micros}
+RETURNING CASE WHEN $5 = 1 THEN l.counter ELSE l.token END, {micros}

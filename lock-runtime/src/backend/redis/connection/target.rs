@@ -14,7 +14,8 @@ use crate::backend::redis::sentinel::{self, Sentinels};
 use crate::values::error::LockError;
 
 const SCHEMES: &str = "`redis://`, `rediss://`, `redis+unix://` (or `unix://`), \
-    `redis-sentinel://`, `rediss-sentinel://`, `redis-cluster://`, `rediss-cluster://`, `postgres://` and `memory://`";
+    `redis-sentinel://`, `rediss-sentinel://`, `redis-cluster://`, `rediss-cluster://`, `postgres://`, \
+    `mysql://` and `memory://`";
 
 /// A server that a URL names. `Debug` and [`shown`](Target::shown) leave out user and password.
 #[derive(Clone)]

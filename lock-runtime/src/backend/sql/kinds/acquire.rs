@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_postgres::Row;
-
 use super::seen::{Blocked, READ_WRITE, Seen};
-use crate::backend::postgres::listen::own_topic;
-use crate::backend::postgres::pool::{Answer, Purpose};
-use crate::backend::postgres::statements::Arg;
-use crate::backend::postgres::undo::Undo;
-use crate::backend::postgres::{Inner, faults};
+use crate::backend::sql::Inner;
+use crate::backend::sql::pool::{Answer, Purpose};
+use crate::backend::sql::statements::{Arg, Row, too_late};
+use crate::backend::sql::topic::own_topic;
+use crate::backend::sql::undo::Undo;
 use crate::backend::{
     AcquireRequest, Acquired, Fault, Granted, HoldRef, QUEUE_LIFE, READERS_KEPT_OUT,
 };
@@ -21,7 +19,7 @@ use crate::values::kind::Kind;
 /// How often a request is sent that finds the lock free after it was refused.
 const TRIES: usize = 4;
 
-pub(in crate::backend::postgres) async fn acquire(
+pub(in crate::backend::sql) async fn acquire(
     inner: &Arc<Inner>,
     request: AcquireRequest<'_>,
 ) -> Result<Acquired, Fault> {
@@ -70,7 +68,7 @@ pub(in crate::backend::postgres) async fn acquire(
     match thorough {
         // It changes hands all the time.
         true => Ok(Acquired::Busy { left: Some(left) }),
-        false => Err(faults::too_late()),
+        false => Err(too_late()),
     }
 }
 
@@ -143,12 +141,13 @@ fn granted(
     let kind = request.hold_ref.key.kind();
     let token = match kind {
         Kind::Read | Kind::Semaphore => None,
-        Kind::Fenced => Some(faults::number(row, 1)?),
-        Kind::Mutex | Kind::Fair | Kind::Write => Some(faults::number(row, 0)?),
+        Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => Some(row.number(0)?),
     };
-    inner
-        .clock
-        .saw(faults::number(row, row.len() - 1)?, sent_at);
+    // Not every database tells the time beside a token.
+    if row.len() > 1 {
+        inner.clock.saw(row.number(1)?, sent_at);
+    }
+    inner.database.holds_until(sent_at + request.ttl.duration());
     Ok(Granted {
         token: token
             .filter(|_| request.fenced)
@@ -193,7 +192,8 @@ async fn wait_for(
         return Ok(());
     };
     // Its own message tells a fair waiter.
-    let told = seen.waited || !inner.target.notify || request.hold_ref.key.kind() == Kind::Fair;
+    let told =
+        seen.waited || !inner.database.notifies() || request.hold_ref.key.kind() == Kind::Fair;
     if told && keeping_out.is_zero() {
         return Ok(());
     }
@@ -238,10 +238,9 @@ async fn queue_up(
     undo.disarm();
     let Answer { rows, .. } = answer?;
     let Some(row) = rows.first() else {
-        return Err(faults::too_late());
+        return Err(too_late());
     };
-    let first = row.try_get(0).map_err(|error| faults::unreadable(&error))?;
-    let left = faults::number(row, 1)?;
+    let (first, left) = (row.flag(0)?, row.number(1)?);
     Ok(Acquired::Queued {
         left: Some(Duration::from_micros(left)),
         first,

@@ -4,49 +4,45 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, NoTls, Row};
 
-use super::statements::{Arg, Statement, Statements};
-use super::url::Target;
-use super::{connection, faults};
-use crate::backend::Fault;
+use super::database::Connector;
+use super::statements::{Arg, Row, Statement};
 use crate::backend::kit::outage::Outage;
-use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
 use crate::values::clock::{self, Moment};
 use crate::values::error::StoreError;
 use crate::values::refusal::ShutdownCause;
-use crate::values::store::StoreKind;
 
-/// For how long a statement that nobody waits for any more may keep its connection.
+/// For how long a statement that nobody waits for any more may keep its place.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
 
 /// What a statement is for. Acquires leave some connections to the others: what is held has to be given back and kept
 /// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     Acquire,
     Other,
 }
 
 /// What a statement answered, and when it was sent.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) rows: Vec<Row>,
-    pub(super) sent_at: Moment,
+pub(crate) struct Answer {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) sent_at: Moment,
 }
 
 /// Until when a statement has to be sent, and answered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Until {
-    pub(super) sent: Moment,
-    pub(super) answered: Moment,
+pub(crate) struct Until {
+    pub(crate) sent: Moment,
+    pub(crate) answered: Moment,
 }
 
 impl From<Moment> for Until {
@@ -58,16 +54,31 @@ impl From<Moment> for Until {
     }
 }
 
+/// Connections, as the kinds of locks see them.
+pub(crate) trait Calls: fmt::Debug + Send + Sync + 'static {
+    /// Runs one statement. When the future is dropped, the statement is cancelled, or was never sent.
+    fn call<'a>(
+        &'a self,
+        purpose: Purpose,
+        statement: &'a Arc<Statement>,
+        args: Vec<Arg>,
+        now: Moment,
+        until: Until,
+    ) -> Reply<'a, Answer>;
+
+    /// The average time of a statement.
+    fn round_trip(&self) -> Duration;
+
+    /// Ends all connections. Statements that are under way still have theirs.
+    fn close(&self);
+}
+
 /// So many connections at the most.
-pub(super) struct Pool {
-    target: Arc<Target>,
-    statements: Arc<Statements>,
-    clock: Arc<ServerClock>,
+pub(crate) struct Pool<C: Connector> {
+    connector: C,
     handle: Handle,
-    /// For opening a connection.
-    timeout: Duration,
     /// Connections that are open and lent to nobody.
-    idle: Mutex<Vec<Open>>,
+    idle: Mutex<Vec<Open<C>>>,
     /// One for each connection that may be lent. Closed with the pool.
     places: Arc<Semaphore>,
     /// One for each that may be lent to an acquire.
@@ -77,53 +88,62 @@ pub(super) struct Pool {
     reached: AtomicBool,
     /// µs, an exponentially weighted average.
     round_trip: AtomicU64,
+    /// The pool itself, for the tasks that it starts.
+    own: Weak<Pool<C>>,
 }
 
-impl Pool {
-    pub(super) fn new(
-        target: &Arc<Target>,
-        statements: &Arc<Statements>,
-        clock: &Arc<ServerClock>,
-        handle: &Handle,
-        timeout: Duration,
-        size: usize,
-    ) -> Arc<Pool> {
-        Arc::new(Pool {
-            target: target.clone(),
-            statements: statements.clone(),
-            clock: clock.clone(),
+impl<C: Connector> Calls for Pool<C> {
+    /// In a task of its own: a caller that is not polled keeps its connection from nobody.
+    fn call<'a>(
+        &'a self,
+        purpose: Purpose,
+        statement: &'a Arc<Statement>,
+        args: Vec<Arg>,
+        now: Moment,
+        until: Until,
+    ) -> Reply<'a, Answer> {
+        Box::pin(async move {
+            let closed = Fault::Closed(ShutdownCause::Shutdown);
+            let (pool, statement) = (self.own.upgrade().ok_or(closed)?, statement.clone());
+            let running = async move { pool.run(purpose, &statement, &args, now, until).await };
+            let mut task = Aborted(self.handle.spawn(running));
+            match (&mut task.0).await {
+                Ok(answer) => answer,
+                Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
+            }
+        })
+    }
+
+    fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.round_trip.load(Ordering::Relaxed))
+    }
+
+    fn close(&self) {
+        self.places.close();
+        self.acquires.close();
+        // A driver may end its connection in a task.
+        let _runtime = self.handle.enter();
+        self.idle().clear();
+    }
+}
+
+impl<C: Connector> Pool<C> {
+    pub(crate) fn new(connector: C, handle: &Handle, size: usize) -> Arc<Pool<C>> {
+        Arc::new_cyclic(|own| Pool {
+            connector,
             handle: handle.clone(),
-            timeout,
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(size)),
             acquires: Arc::new(Semaphore::new(size - (size / 4).max(1))),
             outage: Mutex::new(Outage::new("the connection to the lock store is")),
             reached: AtomicBool::new(false),
             round_trip: AtomicU64::new(0),
+            own: own.clone(),
         })
     }
 
-    /// Runs one statement, in a task of its own: a caller that is not polled keeps its connection from nobody. When the
-    /// future is dropped, the statement is cancelled, or was never sent.
-    pub(super) async fn call(
-        self: &Arc<Pool>,
-        purpose: Purpose,
-        statement: &Arc<Statement>,
-        args: Vec<Arg>,
-        now: Moment,
-        until: Until,
-    ) -> Result<Answer, Fault> {
-        let (pool, statement) = (self.clone(), statement.clone());
-        let running = async move { pool.run(purpose, &statement, &args, now, until).await };
-        let mut task = Aborted(self.handle.spawn(running));
-        match (&mut task.0).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
-        }
-    }
-
     async fn run(
-        self: Arc<Pool>,
+        self: Arc<Self>,
         purpose: Purpose,
         statement: &Statement,
         args: &[Arg],
@@ -132,8 +152,7 @@ impl Pool {
     ) -> Result<Answer, Fault> {
         let mut lent = self.lend(purpose, now, until.sent).await?;
         let sent_at = lent.since;
-        let typed: Vec<_> = args.iter().map(Arg::typed).collect();
-        let asked = lent.client()?.query_typed(&statement.text, &typed);
+        let asked = self.connector.run(lent.connection()?, statement, args);
         let answer = tokio::time::timeout(until.answered - sent_at, asked).await;
         metrics::called(statement.name, answer.is_ok());
         match answer {
@@ -142,12 +161,12 @@ impl Pool {
                 self.took(sent_at.elapsed());
                 Ok(Answer { rows, sent_at })
             }
-            Ok(Err(error)) => {
-                match faults::ends_the_connection(&error) {
+            Ok(Err(failed)) => {
+                match failed.ends_the_connection {
                     true => lent.is_bad(),
                     false => lent.is_good(),
                 }
-                Err(faults::of_statement(&error))
+                Err(failed.fault)
             }
             Err(_) => Err(Fault::Unknown(StoreError::new(format!(
                 "no answer within {:?}",
@@ -157,22 +176,10 @@ impl Pool {
     }
 
     /// Opens a connection and checks its server, to keep it for later.
-    pub(super) async fn open(&self) -> Result<(), Fault> {
-        let client = self.connect().await?;
-        self.idle().push(client);
+    pub(crate) async fn open(&self) -> Result<(), Fault> {
+        let connection = self.connect().await?;
+        self.idle().push(connection);
         Ok(())
-    }
-
-    /// The average time of a statement.
-    pub(super) fn round_trip(&self) -> Duration {
-        Duration::from_micros(self.round_trip.load(Ordering::Relaxed))
-    }
-
-    /// Ends all connections. Statements that are under way still have theirs.
-    pub(super) fn close(&self) {
-        self.places.close();
-        self.acquires.close();
-        self.idle().clear();
     }
 
     fn took(&self, time: Duration) {
@@ -185,7 +192,7 @@ impl Pool {
         self.round_trip.store(average.max(1), Ordering::Relaxed);
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Open>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Open<C>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -194,11 +201,11 @@ impl Pool {
     }
 
     async fn lend(
-        self: &Arc<Pool>,
+        self: &Arc<Self>,
         purpose: Purpose,
         now: Moment,
         deadline: Moment,
-    ) -> Result<Lent, Fault> {
+    ) -> Result<Lent<C>, Fault> {
         let waiting = async {
             let acquire = match purpose {
                 Purpose::Acquire => Some(place(&self.acquires).await?),
@@ -214,39 +221,28 @@ impl Pool {
                 )));
             }
         };
-        let ready = loop {
-            match self.idle().pop() {
-                Some(open) if open.client.is_closed() => {}
-                ready => break ready,
-            }
-        };
-        let client = match ready {
-            Some(client) => client,
-            None => match tokio::time::timeout(deadline - clock::now(), self.connect()).await {
-                Ok(client) => client?,
-                Err(_) => {
-                    let fault = StoreError::new("no connection to the database in time");
-                    return Err(Fault::NotDone(fault));
-                }
-            },
-        };
-        Ok(Lent {
+        let mut lent = Lent {
             pool: self.clone(),
-            client: Some(client),
-            since: clock::now(),
+            open: None,
+            since: now,
             places: Some(places),
-        })
+        };
+        let ready = tokio::time::timeout(deadline - clock::now(), lent.connect()).await;
+        ready.unwrap_or_else(|_| {
+            let fault = StoreError::new("no connection to the database in time");
+            Err(Fault::NotDone(fault))
+        })?;
+        lent.since = clock::now();
+        Ok(lent)
     }
 
-    async fn connect(&self) -> Result<Open, Fault> {
-        let (target, timeout) = (&*self.target, self.timeout);
-        let opened =
-            connection::open(target, &self.statements, &self.clock, timeout, &self.handle).await;
-        let client = match opened {
-            Ok(client) => client,
+    async fn connect(&self) -> Result<Open<C>, Fault> {
+        let shown = self.connector.shown();
+        let connection = match self.connector.open().await {
+            Ok(connection) => connection,
             Err(fault @ Fault::Closed(_)) => return Err(fault),
             Err(fault) => {
-                self.outage().is_on(target.shown(), &fault);
+                self.outage().is_on(shown, &fault);
                 return Err(match fault {
                     // A standby may be promoted, and a failover may lead to another server.
                     Fault::Impossible(why) if self.reached.load(Ordering::Relaxed) => {
@@ -256,10 +252,26 @@ impl Pool {
                 });
             }
         };
-        let again = self.outage().is_over(target.shown());
+        let again = self.outage().is_over(shown);
         self.reached.store(true, Ordering::Relaxed);
-        let up = metrics::Connection::is_up(StoreKind::Postgres, again);
-        Ok(Open { client, _up: up })
+        let up = metrics::Connection::is_up(C::STORE, again);
+        Ok(Open {
+            connection,
+            _up: up,
+        })
+    }
+
+    /// Ends a connection in the background. Until its statement has ended, it keeps its places.
+    fn retire(&self, open: Open<C>, places: Option<Places>) {
+        let Some(pool) = self.own.upgrade() else {
+            return;
+        };
+        self.handle.spawn(async move {
+            let _places = places;
+            let Open { connection, _up } = open;
+            let retired = pool.connector.retire(connection);
+            let _ = tokio::time::timeout(LONGEST_RETIREMENT, retired).await;
+        });
     }
 }
 
@@ -268,7 +280,7 @@ async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fault> {
     place.map_err(|_| Fault::Closed(ShutdownCause::Shutdown))
 }
 
-impl fmt::Debug for Pool {
+impl<C: Connector> fmt::Debug for Pool<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
             .field("idle", &self.idle().len())
@@ -277,8 +289,8 @@ impl fmt::Debug for Pool {
 }
 
 /// A connection that is counted.
-struct Open {
-    client: Client,
+struct Open<C: Connector> {
+    connection: C::Connection,
     _up: metrics::Connection,
 }
 
@@ -295,51 +307,60 @@ impl<T> Drop for Aborted<T> {
 type Places = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 
 /// A connection that one statement has.
-struct Lent {
-    pool: Arc<Pool>,
-    /// `None` once it went back, or is to end.
-    client: Option<Open>,
+struct Lent<C: Connector> {
+    pool: Arc<Pool<C>>,
+    /// `None` until there is one, and once it went back, or is to end.
+    open: Option<Open<C>>,
     since: Moment,
     places: Option<Places>,
 }
 
-impl Lent {
-    fn client(&mut self) -> Result<&Client, Fault> {
-        let open = self.client.as_ref();
-        open.map(|open| &open.client)
+impl<C: Connector> Lent<C> {
+    /// Takes one that is ready, or opens one.
+    async fn connect(&mut self) -> Result<(), Fault> {
+        let pool = self.pool.clone();
+        loop {
+            self.open = pool.idle().pop();
+            let Some(open) = &mut self.open else {
+                self.open = Some(pool.connect().await?);
+                return Ok(());
+            };
+            if pool.connector.is_fresh(&mut open.connection).await {
+                return Ok(());
+            }
+            self.open = None;
+        }
+    }
+
+    fn connection(&mut self) -> Result<&mut C::Connection, Fault> {
+        let open = self.open.as_mut();
+        open.map(|open| &mut open.connection)
             .ok_or(Fault::Closed(ShutdownCause::Shutdown))
     }
 
     /// Its statement was answered: the next one may have the connection.
     fn is_good(&mut self) {
-        if let Some(client) = self.client.take()
+        if let Some(open) = self.open.take()
             && !self.pool.places.is_closed()
         {
-            self.pool.idle().push(client);
+            self.pool.idle().push(open);
         }
     }
 
+    /// It was lost, and those that are idle probably with it.
     fn is_bad(&mut self) {
-        self.client = None;
+        self.open = None;
+        self.pool.idle().clear();
     }
 }
 
-impl Drop for Lent {
-    /// A statement that nobody waits for any more is cancelled. Until it has ended, it counts as a connection. The
-    /// connection is not used again: the cancellation may arrive late, and would end the next statement.
+impl<C: Connector> Drop for Lent<C> {
+    /// A connection whose statement nobody waits for any more is not used again: what was left of the statement would
+    /// reach the next one.
     fn drop(&mut self) {
-        let Some(open) = self.client.take() else {
-            return;
-        };
-        let places = self.places.take();
-        self.pool.handle.spawn(async move {
-            let _places = places;
-            let ended = async {
-                // It may have ended meanwhile, or not have begun: both is fine.
-                let _ = open.client.cancel_token().cancel_query(NoTls).await;
-                let _ = open.client.simple_query("").await;
-            };
-            let _ = tokio::time::timeout(LONGEST_RETIREMENT, ended).await;
-        });
+        if let Some(open) = self.open.take() {
+            let places = self.places.take();
+            self.pool.retire(open, places);
+        }
     }
 }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::backend::postgres::pool::{Answer, Purpose};
-use crate::backend::postgres::statements::Arg;
-use crate::backend::postgres::{Inner, faults};
+use crate::backend::sql::Inner;
+use crate::backend::sql::pool::{Answer, Purpose};
+use crate::backend::sql::statements::{Arg, too_late};
 use crate::backend::{AcquireRequest, Fault, Granted, HandedOver, HoldRef, Spare};
 use crate::values::clock;
 use crate::values::fence::{FencingToken, TokenRange};
 use crate::values::holder::HolderId;
 use crate::values::kind::Kind;
 
-pub(in crate::backend::postgres) async fn hand_over(
+pub(in crate::backend::sql) async fn hand_over(
     inner: &Arc<Inner>,
     from: HolderId,
     to: AcquireRequest<'_>,
@@ -42,11 +42,15 @@ pub(in crate::backend::postgres) async fn hand_over(
     let Some(row) = rows.first() else {
         return not_handed_over(inner, [&from, &next], &to).await;
     };
-    let column = |column| faults::number(row, column);
+    let column = |column| row.number(column);
     let (token, last, counter, time) = (column(0)?, column(1)?, column(2)?, column(3)?);
     let heard = clock::now();
+    inner.database.holds_until(sent_at + to.ttl.duration());
     inner.clock.saw(time, sent_at);
-    let strangers: bool = row.try_get(4).map_err(|error| faults::unreadable(&error))?;
+    let strangers = match row.signed(4)? {
+        Some(_) => Some(row.number(4)?),
+        None => None,
+    };
     let (given, last, clock) = match key.kind() {
         Kind::Fenced => (counter - spare, counter, None),
         _ => (token, last, Some((time, heard))),
@@ -58,7 +62,7 @@ pub(in crate::backend::postgres) async fn hand_over(
     };
     Ok(HandedOver::Done {
         granted: Granted { token, sent_at },
-        strangers: Some(strangers.into()),
+        strangers,
         spare,
     })
 }
@@ -74,7 +78,7 @@ async fn not_handed_over(
     let seen = inner.look(to.hold_ref.key, now, deadline).await?;
     let holder = seen.and_then(|seen| seen.holder);
     match holder.is_some_and(|holder| holders.contains(&&*holder)) {
-        true => Err(faults::too_late()),
+        true => Err(too_late()),
         false => Ok(HandedOver::NotHeld),
     }
 }

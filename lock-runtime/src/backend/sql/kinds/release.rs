@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::postgres::Inner;
-use crate::backend::postgres::listen::topic;
-use crate::backend::postgres::pool::Purpose;
-use crate::backend::postgres::statements::{Arg, Statement};
-use crate::backend::postgres::undo;
+use crate::backend::sql::Inner;
+use crate::backend::sql::pool::Purpose;
+use crate::backend::sql::statements::{Arg, Statement};
+use crate::backend::sql::topic::topic;
+use crate::backend::sql::undo;
 use crate::backend::{Fault, HoldRef, Released, WRITER_HAS_TO_COME};
 use crate::values::clock::{self, Moment};
 use crate::values::kind::Kind;
 
-pub(in crate::backend::postgres) async fn release(
+pub(in crate::backend::sql) async fn release(
     inner: &Arc<Inner>,
     hold_ref: HoldRef<'_>,
     timeout: Duration,
@@ -61,7 +61,7 @@ async fn shared(
     is_done(inner, &inner.statements.release_share, args, deadline).await
 }
 
-pub(in crate::backend::postgres) async fn downgrade(
+pub(in crate::backend::sql) async fn downgrade(
     inner: &Arc<Inner>,
     hold_ref: HoldRef<'_>,
     timeout: Duration,

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use tokio_postgres::Row;
-
-use crate::backend::postgres::Inner;
-use crate::backend::postgres::faults;
-use crate::backend::postgres::pool::Purpose;
-use crate::backend::postgres::statements::Arg;
+use crate::backend::sql::Inner;
+use crate::backend::sql::pool::Purpose;
+use crate::backend::sql::statements::{Arg, Row};
 use crate::backend::{AcquireRequest, Asked, FIRST_WAITERS, Fault, Found, clash};
 use crate::values::clock::Moment;
 use crate::values::key::Key;
@@ -61,37 +58,29 @@ impl Inner {
 }
 
 fn read(row: &Row) -> Result<Seen, Fault> {
-    let seen = || -> Result<Seen, tokio_postgres::Error> {
-        let micros = |column: usize| -> Result<Option<Duration>, tokio_postgres::Error> {
-            let micros: Option<i64> = row.try_get(column)?;
-            Ok(micros
-                .and_then(|micros| u64::try_from(micros).ok())
-                .map(Duration::from_micros))
-        };
-        let count = |column: usize| -> Result<u64, tokio_postgres::Error> {
-            let count: Option<i64> = row.try_get(column)?;
-            Ok(count
-                .and_then(|count| u64::try_from(count).ok())
-                .unwrap_or(0))
-        };
-        Ok(Seen {
-            kind: row.try_get(0)?,
-            holder: row.try_get(1)?,
-            left: micros(2)?.unwrap_or_default(),
-            shares: count(3)?,
-            units: row.try_get::<_, Option<i64>>(4)?.unwrap_or(0),
-            first_left: micros(5)?,
-            last_left: micros(6)?,
-            sharer: row.try_get(7)?,
-            permits: row.try_get(8)?,
-            writer_left: micros(9)?,
-            waited: row.try_get(10)?,
-            queued: count(11)?,
-            first_waiters: row.try_get::<_, Option<_>>(12)?.unwrap_or_default(),
-            now: count(13)?,
-        })
+    let micros = |column| -> Result<Option<Duration>, Fault> {
+        let micros = row.signed(column)?;
+        let micros = micros.and_then(|micros| u64::try_from(micros).ok());
+        Ok(micros.map(Duration::from_micros))
     };
-    seen().map_err(|error| faults::unreadable(&error))
+    let text = |column| Ok(row.text(column)?.map(str::to_owned));
+    let waiters = row.text(12)?.unwrap_or_default().split_whitespace();
+    Ok(Seen {
+        kind: row.word(0)?,
+        holder: text(1)?,
+        left: micros(2)?.unwrap_or_default(),
+        shares: row.number(3)?,
+        units: row.signed(4)?.unwrap_or(0),
+        first_left: micros(5)?,
+        last_left: micros(6)?,
+        sharer: text(7)?,
+        permits: row.signed(8)?,
+        writer_left: micros(9)?,
+        waited: row.flag(10)?,
+        queued: row.number(11)?,
+        first_waiters: waiters.map(str::to_owned).collect(),
+        now: row.number(13)?,
+    })
 }
 
 /// Why a request was not granted.

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Inner;
-use super::faults;
-use super::listen::topic;
 use super::pool::Purpose;
-use super::statements::Arg;
+use super::statements::{Arg, malformed};
+use super::topic::topic;
 use crate::backend::{AcquireRequest, Fault};
 use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
@@ -123,5 +122,5 @@ pub(super) async fn settle(
         .pool
         .call(Purpose::Other, statement, args, now, deadline.into());
     let answer = asked.await?;
-    faults::number(answer.rows.first().ok_or_else(faults::malformed)?, 0)
+    answer.rows.first().ok_or_else(malformed)?.number(0)
 }

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_postgres::Row;
-
 use super::seen::Seen;
-use crate::backend::postgres::listen::{Listener, topic};
-use crate::backend::postgres::pool::Purpose;
-use crate::backend::postgres::statements::{Arg, Statement};
-use crate::backend::postgres::{Inner, PostgresBackend, faults};
+use crate::backend::sql::pool::Purpose;
+use crate::backend::sql::statements::{Arg, Row, Statement};
+use crate::backend::sql::topic::topic;
+use crate::backend::sql::{Inner, SqlBackend};
 use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::values::clock;
 use crate::values::key::Key;
@@ -63,7 +61,7 @@ impl Inner {
         seen: &Seen,
         timeout: Duration,
     ) -> Result<(), Fault> {
-        if seen.waited || !self.target.notify {
+        if seen.waited || !self.database.notifies() {
             return Ok(());
         }
         let args = vec![Arg::text(key.raw()), Arg::Number(0)];
@@ -72,7 +70,7 @@ impl Inner {
     }
 }
 
-impl Counters for PostgresBackend {
+impl Counters for SqlBackend {
     fn set<'a>(
         &'a self,
         counter: CounterRef<'a>,
@@ -170,7 +168,7 @@ impl Counters for PostgresBackend {
                 .ask(&inner.statements.count_down, args, timeout)
                 .await?
             {
-                Some(row) => faults::number(&row, 0),
+                Some(row) => row.number(0),
                 None => {
                     inner.counter(key, CounterKind::Latch, timeout).await?;
                     Ok(0)
@@ -198,11 +196,6 @@ impl Counters for PostgresBackend {
     }
 
     fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen> {
-        let inner = &self.inner;
-        Box::new(Listener::new(
-            &inner.topics,
-            &inner.hearing,
-            topic(counter.key),
-        ))
+        self.inner.database.listen(topic(counter.key))
     }
 }

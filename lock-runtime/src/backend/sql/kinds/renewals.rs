@@ -5,11 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_postgres::Row;
-
-use crate::backend::postgres::pool::{Purpose, Until};
-use crate::backend::postgres::statements::Arg;
-use crate::backend::postgres::{Inner, faults};
+use crate::backend::sql::Inner;
+use crate::backend::sql::pool::{Purpose, Until};
+use crate::backend::sql::statements::Arg;
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::values::clock;
 use crate::values::kind::Kind;
@@ -33,7 +31,7 @@ fn way_of(renewal: &Renewal) -> By {
     }
 }
 
-pub(in crate::backend::postgres) async fn renew(
+pub(in crate::backend::sql) async fn renew(
     inner: &Arc<Inner>,
     batch: &[Renewal],
     timeout: Duration,
@@ -72,9 +70,11 @@ pub(in crate::backend::postgres) async fn renew(
             .renewals
             .call(Purpose::Other, statement, args, now, until);
         for row in answer.await?.rows {
-            let (name, holder, held) = read(&row).map_err(|error| faults::unreadable(&error))?;
-            seen.insert((name, holder), held);
+            seen.insert((row.word(0)?, row.word(1)?), row.flag(2)?);
         }
+    }
+    if let Some(ttl) = batch.iter().filter_map(|renewal| renewal.ttl).max() {
+        inner.database.holds_until(now + ttl.duration());
     }
     let answers = batch.iter().zip(holders);
     Ok(answers
@@ -87,11 +87,6 @@ pub(in crate::backend::postgres) async fn renew(
             }
         })
         .collect())
-}
-
-/// Name, holder, and whether it was renewed.
-fn read(row: &Row) -> Result<(String, String, bool), tokio_postgres::Error> {
-    Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
 }
 
 fn micros(renewal: &Renewal) -> i64 {

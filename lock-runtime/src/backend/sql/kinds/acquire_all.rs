@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::backend::postgres::pool::{Answer, Purpose};
-use crate::backend::postgres::statements::Arg;
-use crate::backend::postgres::undo::Undo;
-use crate::backend::postgres::{Inner, faults};
+use crate::backend::sql::Inner;
+use crate::backend::sql::pool::{Answer, Purpose};
+use crate::backend::sql::statements::{Arg, malformed};
+use crate::backend::sql::undo::Undo;
 use crate::backend::{AcquireRequest, AcquiredAll, Fault, Granted};
 use crate::values::clock::{self, Moment};
 use crate::values::fence::FencingToken;
 use crate::values::kind::Kind;
 
-pub(in crate::backend::postgres) async fn acquire_all(
+pub(in crate::backend::sql) async fn acquire_all(
     inner: &Arc<Inner>,
     requests: &[AcquireRequest<'_>],
 ) -> Result<AcquiredAll, Fault> {
@@ -74,25 +74,29 @@ async fn take(
         .pool
         .call(Purpose::Acquire, statement, args, now, until);
     let answer = asked.await;
-    if !matches!(answer, Err(Fault::Unknown(_) | Fault::Closed(_))) {
+    let is_known = match &answer {
+        // Some of them were lost before their tokens were read.
+        Ok(answer) => [0, requests.len()].contains(&answer.rows.len()),
+        Err(fault) => !matches!(fault, Fault::Unknown(_) | Fault::Closed(_)),
+    };
+    if is_known {
         undo.into_iter().for_each(Undo::disarm);
     }
-    let Answer { rows, sent_at } = match answer {
-        // One of them was taken between the sight and the lock.
-        Err(fault) if faults::is_taken_back(&fault) => return Ok(None),
-        answer => answer?,
-    };
+    let Answer { rows, sent_at } = answer?;
+    if !is_known {
+        return Err(malformed());
+    }
     let mut taken = HashMap::new();
     for row in &rows {
-        let name: String = row.try_get(0).map_err(|error| faults::unreadable(&error))?;
-        let numbers = (faults::number(row, 1)?, faults::number(row, 2)?);
-        inner.clock.saw(faults::number(row, 3)?, sent_at);
-        taken.insert(name, numbers);
+        let numbers = (row.number(1)?, row.number(2)?);
+        inner.clock.saw(row.number(3)?, sent_at);
+        taken.insert(row.word(0)?, numbers);
     }
     let granted = requests.iter().map(|request| {
         let (token, counter) = taken.get(request.hold_ref.key.raw())?;
         let token = if is_fenced(request) { counter } else { token };
         let token = FencingToken::checked(*token).filter(|_| request.fenced);
+        inner.database.holds_until(sent_at + request.ttl.duration());
         Some(Granted { token, sent_at })
     });
     Ok(granted.collect())
@@ -116,11 +120,10 @@ async fn why_not(
     let (statement, until) = (&inner.statements.why_not_all, deadline.into());
     let asked = inner.pool.call(Purpose::Other, statement, args, now, until);
     let Answer { rows, sent_at } = asked.await?;
-    let row = rows.first().ok_or_else(faults::malformed)?;
-    inner.clock.saw(faults::number(row, 2)?, sent_at);
-    let busy: bool = row.try_get(1).map_err(|error| faults::unreadable(&error))?;
-    let rows = usize::try_from(faults::number(row, 0)?).unwrap_or(usize::MAX);
-    Ok(match busy {
+    let row = rows.first().ok_or_else(malformed)?;
+    inner.clock.saw(row.number(2)?, sent_at);
+    let rows = usize::try_from(row.number(0)?).unwrap_or(usize::MAX);
+    Ok(match row.flag(1)? {
         true => WhyNot::Busy,
         false if rows < requests.len() => WhyNot::Rows,
         false => WhyNot::Other,

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::postgres::Inner;
-use crate::backend::postgres::listen::topic;
-use crate::backend::postgres::pool::Purpose;
-use crate::backend::postgres::statements::Arg;
+use crate::backend::sql::Inner;
+use crate::backend::sql::pool::Purpose;
+use crate::backend::sql::statements::Arg;
+use crate::backend::sql::topic::topic;
 use crate::backend::{Fault, Snapshot};
 use crate::values::clock;
 use crate::values::health::{Checkup, NodeHealth};
@@ -15,7 +15,7 @@ use crate::values::kind::LockMode;
 
 use super::seen::{READ_WRITE, Seen};
 
-pub(in crate::backend::postgres) async fn inspect(
+pub(in crate::backend::sql) async fn inspect(
     inner: &Arc<Inner>,
     key: &Key,
     timeout: Duration,
@@ -71,7 +71,7 @@ fn snapshot(seen: Seen) -> Option<Snapshot> {
     })
 }
 
-pub(in crate::backend::postgres) async fn force_release(
+pub(in crate::backend::sql) async fn force_release(
     inner: &Arc<Inner>,
     key: &Key,
     timeout: Duration,
@@ -84,7 +84,7 @@ pub(in crate::backend::postgres) async fn force_release(
 }
 
 /// Asks the server for a sign of life.
-pub(in crate::backend::postgres) async fn health(inner: &Arc<Inner>, timeout: Duration) -> Checkup {
+pub(in crate::backend::sql) async fn health(inner: &Arc<Inner>, timeout: Duration) -> Checkup {
     let now = clock::now();
     let (statement, until) = (&inner.statements.alive, (now + timeout).into());
     let asked = inner
@@ -94,7 +94,7 @@ pub(in crate::backend::postgres) async fn health(inner: &Arc<Inner>, timeout: Du
     let since = inner.standing.note(answer.is_ok()).wall();
     let answer = answer.map(|answer| answer.sent_at.elapsed());
     let node = NodeHealth::new(
-        inner.target.shown(),
+        inner.database.shown(),
         since,
         answer.map_err(|fault| fault.to_string()),
     );

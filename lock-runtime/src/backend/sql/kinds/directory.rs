@@ -2,15 +2,13 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use tokio_postgres::Row;
-
-use crate::backend::postgres::statements::Arg;
-use crate::backend::postgres::{PostgresBackend, faults};
+use crate::backend::sql::SqlBackend;
+use crate::backend::sql::statements::{Arg, Row};
 use crate::backend::{Directory, Fault, Introduction, KnownClient, Reply};
 use crate::values::client::{ClientRecord, presentable};
 use crate::values::key::Key;
 
-impl Directory for PostgresBackend {
+impl Directory for SqlBackend {
     fn introduce<'a>(
         &'a self,
         key: &'a Key,
@@ -54,18 +52,14 @@ impl Directory for PostgresBackend {
 }
 
 fn known(row: &Row) -> Result<KnownClient, Fault> {
-    let text = |column| -> Result<String, Fault> {
-        let text: Result<String, _> = row.try_get(column);
-        text.map(|text| presentable(&text))
-            .map_err(|error| faults::unreadable(&error))
-    };
+    let text = |column| row.word(column).map(|text| presentable(&text));
     Ok(KnownClient {
         record: ClientRecord {
             app: text(0)?,
             host: text(1)?,
-            process_id: u32::try_from(faults::number(row, 2)?).unwrap_or(0),
+            process_id: u32::try_from(row.number(2)?).unwrap_or(0),
             version: text(3)?,
         },
-        since: UNIX_EPOCH + Duration::from_micros(faults::number(row, 4)?),
+        since: UNIX_EPOCH + Duration::from_micros(row.number(4)?),
     })
 }
