@@ -86,6 +86,44 @@ find_postgres() {
     fi
 }
 
+# Where a program of MariaDB is; nothing when there is none. Debian keeps the server out of users' paths.
+mariadb_program() {
+    local dir
+    for dir in "${MARIADB_BIN_DIR:-}" /usr/sbin /usr/bin; do
+        [ -n "$dir" ] && [ -x "$dir/$1" ] && { echo "$dir/$1"; return; }
+    done
+    command -v "$1" || true
+}
+
+has_mariadb() {
+    local program
+    for program in mariadbd mariadb-install-db mariadb; do
+        [ -n "$(mariadb_program $program)" ] || return 1
+    done
+}
+
+install_mariadb() {
+    say "No MariaDB server found: installing one."
+    if command -v apt-get >/dev/null && can_be_root; then
+        # The programs alone, without a server that runs all the time: the tests start theirs.
+        install_with_apt mariadb-server-core mariadb-client-core >&2
+    elif command -v brew >/dev/null; then
+        brew install mariadb >&2
+    else
+        return 1
+    fi
+}
+
+find_mariadb() {
+    has_mariadb || install_mariadb
+    if ! has_mariadb; then
+        say "The tests need a MariaDB server and found no \`mariadbd\`, \`mariadb-install-db\` or \`mariadb\`."
+        say "Install one (apt-get install mariadb-server, dnf install mariadb-server, brew install mariadb)"
+        say "or name the folder of its programs: MARIADB_BIN_DIR=/path/to/bin $0"
+        return 1
+    fi
+}
+
 # Passes on what `cargo test` says, and adds it up in a last line; takes the line's first words.
 summary() {
     awk -v title="$1" '

@@ -8,6 +8,7 @@
 //! 4. [Fencing](fencing): how a database refuses late writes; recipes for PostgreSQL, SQLite, MySQL, Redis and S3.
 //! 5. [Running on Redis](redis): settings, rights, TLS, Sentinel, Cluster, replicas.
 //! 6. [Running on PostgreSQL](postgres): the table, URLs, rights, poolers, failover, what it costs the database.
+//!    [Running on MySQL and MariaDB](mysql): the same, and how waiting works without messages.
 //! 7. [Redisson's locks on the wire](redisson_compatibility): the format, for clients in other languages.
 //! 8. [Metrics and traces](metrics): what is counted, by which labels, which spans there are, and what to watch.
 //! 9. [Testing](testing): a store that a test controls, paused clocks, loss, outage; without a server and with one.
@@ -64,6 +65,8 @@ macro_rules! links {
 [measured.md]: crate::_documentation::measured
 [metrics.md]: crate::_documentation::metrics
 [guide.md#without-a-runtime]: crate::_documentation::guide#without-a-runtime
+[mysql.md]: crate::_documentation::mysql
+[mysql-schema.sql]: crate::_documentation#in-the-repository
 [postgres.md]: crate::_documentation::postgres
 [postgres.md#inside-your-own-transaction]: crate::_documentation::postgres#inside-your-own-transaction
 [fencing.md#several-rows-one-fence]: crate::_documentation::fencing#several-rows-one-fence
@@ -155,6 +158,10 @@ pub mod redis {}
 #[doc = include_str!("../docs/postgres.md")]
 #[cfg(any(not(doctest), feature = "postgres"))] // Its examples use a transaction.
 pub mod postgres {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/mysql.md")]
+pub mod mysql {}
 
 #[doc = links!()]
 #[doc = include_str!("../docs/redisson-compatibility.md")]

@@ -1,5 +1,6 @@
 //! Distributed locks for async Rust: leases that are renewed while they live, fencing tokens, re-entry by call chain,
-//! local queues, read/write locks, semaphores; on Redis (in Redisson's wire format), on PostgreSQL and in memory.
+//! local queues, read/write locks, semaphores; on Redis (in Redisson's wire format), on PostgreSQL, MariaDB and MySQL,
+//! and in memory.
 //!
 //! ```
 //! use std::time::Duration;
@@ -93,6 +94,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | `macros` | yes | `#[distributed_lock]` and `key!` |
 //! | `redis` | yes | `redis://`, `unix://`, `redis-sentinel://` and `redis-cluster://` URLs; `LockManagerBuilder::connect_redis` |
 //! | `postgres` | no | `postgres://` URLs: [running on PostgreSQL](crate::_documentation::postgres); locks inside a transaction of yours |
+//! | `mysql` | no | `mysql://` and `mariadb://` URLs: [running on MySQL and MariaDB](crate::_documentation::mysql) |
 //! | `tls-rustls` | no | beside a store: `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, `sslmode` of `postgres://` URLs; by rustls with ring; trusts the authorities of the operating system, or those of `LockManagerBuilder::root_certificate`; shows a `client_certificate` |
 //! | `metrics` | no | [metrics](crate::_documentation::metrics) through the `metrics` facade, labelled by template or label |
 //! | `serde` | no | [`ManagerSnapshot`], [`Health`] and [`FencingToken`] can be serialized, [`FencingToken`] and [`LockConfig`] deserialized |

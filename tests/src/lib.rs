@@ -4,9 +4,11 @@
 //! | --- | --- |
 //! | [`server`] | a real Redis server of its own, that can be frozen, killed and restarted |
 //! | [`postgres`] | a real PostgreSQL server, of a test or shared by those of a process |
+//! | [`mariadb`] | a real MariaDB server, of a test or shared by those of a process |
 //! | [`sentinel`] | a master with replicas and the sentinels that watch them |
 //! | [`cluster`] | the masters and replicas of a Redis Cluster, whose slots can be moved |
 //! | [`proxy`] | a TCP proxy that cuts, delays or swallows what passes, and counts it |
+//! | [`blocker`] | a stranger's transaction that has locked a row |
 //! | [`pipe`] | a TCP proxy for any protocol, which cuts and delays |
 //! | [`monitor`] | how many commands a server executed between two points |
 //! | [`history`] | recorded holds, checked for overlaps and for repeated tokens |
@@ -26,6 +28,7 @@
 //!
 //! Everything here panics with a message that says what was expected: a test is the only caller.
 
+pub mod blocker;
 pub mod caps;
 pub mod cluster;
 pub mod compile_fail;
@@ -37,6 +40,7 @@ pub mod history;
 pub mod java;
 pub mod leftovers;
 pub mod linear;
+pub mod mariadb;
 pub mod monitor;
 pub mod page;
 pub mod pipe;
@@ -53,13 +57,16 @@ pub mod server;
 pub mod shared;
 pub mod store;
 pub mod tls;
+mod unprivileged;
 
+pub use blocker::Blocker;
 pub use caps::only_so_many_wait;
 pub use cluster::RedisCluster;
 pub use events::Events;
 pub use eventually::{eventually, eventually_within};
 pub use history::{History, Hold};
 pub use java::JavaPeer;
+pub use mariadb::{MariadbServer, MariadbTable};
 pub use monitor::CommandStats;
 pub use page::{documented_recipe, documented_rights};
 pub use pipe::Pipe;

@@ -1,8 +1,5 @@
 //! A real PostgreSQL server, of one test or shared by those of a process.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -15,9 +12,9 @@ use tempfile::TempDir;
 
 use crate::eventually::eventually;
 use crate::ports::free_port;
-use crate::process::Worker;
 use crate::running::Running;
 use crate::tls::TlsFiles;
+use crate::unprivileged::{as_server, directory, give_to_server, logged};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The user of the server's databases.
@@ -159,6 +156,14 @@ impl PostgresServer {
         ([127, 0, 0, 1], self.port).into()
     }
 
+    /// A client that runs the statements that it reads.
+    pub fn client(&self) -> Command {
+        let mut psql = program("psql");
+        psql.args(["-X", "-q", "-A", "-t", "-d"])
+            .arg(format!("{}?application_name=test-support", self.url()));
+        psql
+    }
+
     /// What a statement answers: a line for each row, with `|` between columns.
     pub fn query(&self, statement: &str) -> Vec<String> {
         let answer = program("psql")
@@ -243,15 +248,7 @@ impl PostgresServer {
         for setting in &self.settings {
             command.args(["-c", setting]);
         }
-        // The server writes to its own log: nobody reads its output.
-        let shell = format!("exec \"$0\" \"$@\" >>'{}' 2>&1", log.display());
-        let mut logged = Command::new("sh");
-        logged
-            .arg("-c")
-            .arg(shell)
-            .arg(command.get_program())
-            .args(command.get_args());
-        as_server(&mut logged);
+        let mut logged = logged(&command, &log);
         let started = Running::start(&mut logged, self.dir.path(), Signal::QUIT);
         let mut running = started.unwrap_or_else(|error| panic!("{NO_BINARY} (postgres: {error})"));
         let deadline = Instant::now() + START_TIMEOUT;
@@ -304,60 +301,6 @@ fn bin_dir() -> &'static Path {
         found.sort();
         found.pop().map_or_else(PathBuf::new, |(_, dir)| dir)
     })
-}
-
-/// PostgreSQL does not run as root: there it runs as nobody.
-const NOBODY: u32 = 65_534;
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-fn as_server(command: &mut Command) {
-    if is_root() {
-        command.uid(NOBODY).gid(NOBODY).current_dir("/");
-    }
-}
-
-fn directory() -> TempDir {
-    let dir = tempfile::Builder::new()
-        .prefix("lock-test")
-        .tempdir()
-        .expect("a directory");
-    give_to_server(dir.path(), 0o700);
-    dir
-}
-
-fn give_to_server(path: &Path, mode: u32) {
-    if is_root() {
-        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).expect("give it away");
-    }
-    std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("close it to others");
-}
-
-/// A stranger's transaction that has locked one row; it ends with this value.
-#[derive(Debug)]
-pub struct Blocker(Worker);
-
-impl Blocker {
-    /// Opens it. The row has to be there.
-    pub fn of(server: &PostgresServer, table: &str, name: &str) -> Self {
-        let url = format!("{}?application_name=test-support", server.url());
-        let mut psql = program("psql");
-        let mut session = Worker::spawn(psql.args(["-X", "-q", "-A", "-t", "-d", &url]));
-        session.tell("BEGIN;");
-        session.tell(&format!(
-            "SELECT 'locked' FROM {table} WHERE name = '{name}' FOR UPDATE;"
-        ));
-        session.expect_line("locked");
-        Self(session)
-    }
-
-    /// Ends it in order.
-    pub fn commit(mut self) {
-        self.0.tell("COMMIT; SELECT 'done';");
-        self.0.expect_line("done");
-    }
 }
 
 /// A table of the process's server that belongs to one test.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lock_runtime::{LockManager, LockManagerBuilder, MemoryStore};
 
 use crate::eventually::eventually;
+use crate::mariadb::MariadbTable;
 use crate::postgres::PostgresTable;
 use crate::quorum::Quorum;
 use crate::server::{Data, RedisServer};
@@ -23,6 +24,8 @@ pub enum Store {
     Shared(Share),
     /// A table of the PostgreSQL server that the tests of this process share.
     Postgres(PostgresTable),
+    /// A table of the MariaDB server that the tests of this process share.
+    Mysql(MariadbTable),
 }
 
 impl Store {
@@ -49,6 +52,11 @@ impl Store {
     /// A table of the process's PostgreSQL server.
     pub fn postgres() -> Self {
         Self::Postgres(PostgresTable::new())
+    }
+
+    /// A table of the process's MariaDB server.
+    pub fn mysql() -> Self {
+        Self::Mysql(MariadbTable::new())
     }
 
     /// Three memory stores that keep locks together.
@@ -84,6 +92,11 @@ impl Store {
                 .connect(&table.url())
                 .await
                 .expect("a manager on the PostgreSQL server"),
+            Self::Mysql(table) => builder
+                .ensure_schema(true)
+                .connect(&table.url())
+                .await
+                .expect("a manager on the MariaDB server"),
         }
     }
 
@@ -104,12 +117,20 @@ impl Store {
         }
     }
 
+    /// How soon a waiter has a lock that is given back: `told` where it is told, longer where it has to ask.
+    pub fn wakes_within(&self, told: Duration) -> Duration {
+        match self {
+            Self::Mysql(_) => told.max(Duration::from_millis(1_900)),
+            _ => told,
+        }
+    }
+
     /// Whether several stores keep its locks together: slower, and without tokens.
     pub fn is_quorum(&self) -> bool {
         match self {
             Self::Quorum(_) => true,
             Self::Shared(share) => share.is_quorum(),
-            Self::Memory(_) | Self::Redis(_) | Self::Postgres(_) => false,
+            Self::Memory(_) | Self::Redis(_) | Self::Postgres(_) | Self::Mysql(_) => false,
         }
     }
 
@@ -121,6 +142,7 @@ impl Store {
             Self::Quorum(quorum) => (0..3).for_each(|node| quorum.forget(node)),
             Self::Shared(share) => share.flush(),
             Self::Postgres(table) => table.empty(),
+            Self::Mysql(table) => table.empty(),
         }
     }
 
@@ -129,7 +151,7 @@ impl Store {
         match self {
             Self::Memory(store) => store.clear(),
             Self::Redis(server) => server.restart(Data::Lost),
-            Self::Quorum(_) | Self::Shared(_) | Self::Postgres(_) => {
+            Self::Quorum(_) | Self::Shared(_) | Self::Postgres(_) | Self::Mysql(_) => {
                 panic!("such a store is not restarted")
             }
         }
@@ -145,6 +167,7 @@ impl Store {
             Self::Quorum(quorum) => quorum.assert_clean().await,
             Self::Shared(share) => share.assert_clean().await,
             Self::Postgres(table) => table.assert_clean().await,
+            Self::Mysql(table) => table.assert_clean().await,
         }
     }
 
@@ -161,6 +184,7 @@ impl Store {
             }
             Self::Shared(share) => share.assert_deserted().await,
             Self::Postgres(table) => table.assert_deserted().await,
+            Self::Mysql(table) => table.assert_deserted().await,
         }
         eventually("every task of the test's runtime has ended", async || {
             tokio::runtime::Handle::current()
@@ -216,6 +240,10 @@ macro_rules! suite {
 
         mod on_postgres {
             $crate::suite!(@real |_name| $crate::Store::postgres(); $($behaviour)+);
+        }
+
+        mod on_mysql {
+            $crate::suite!(@real |_name| $crate::Store::mysql(); $($behaviour)+);
         }
 
         mod on_sentinel {

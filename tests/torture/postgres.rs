@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tests::postgres::Blocker;
+use tests::Blocker;
 use tests::{FaultProxy, PostgresServer, Protocol};
 use tokio::runtime::Runtime;
 
@@ -166,7 +166,7 @@ impl Database for Postgres {
     }
 
     fn block(&self, key: &str) -> Box<dyn FnOnce()> {
-        let blocker = Blocker::of(&self.server, TABLE, &format!("lock:{key}"));
+        let blocker = Blocker::of(&mut self.server.client(), TABLE, &format!("lock:{key}"));
         Box::new(move || blocker.commit())
     }
 }

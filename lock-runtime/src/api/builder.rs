@@ -224,6 +224,7 @@ impl LockManagerBuilder {
     /// | `redis-cluster://[user:password@]host[:port],…` | the Redis Cluster that one of these nodes is of |
     /// | `rediss-cluster://…` | the same by TLS |
     /// | `postgres://user:password@host[:port]/database`, `postgresql://…` | a table of a PostgreSQL database; needs the feature `postgres`, and has [parameters of its own](crate::_documentation::postgres#urls) |
+    /// | `mysql://user:password@host[:port]/database`, `mariadb://…` | a table of a MySQL or MariaDB database; needs the feature `mysql`, and has [parameters of its own](crate::_documentation::mysql#urls) |
     /// | `memory://` | a new memory store |
     /// | `memory://name` | the memory store of that name in this process |
     ///

@@ -3,7 +3,7 @@
 use crate::acquire::attempt::Attempt;
 use crate::acquire::transaction::{self, ON_ITS_WAY, SqlTransaction, TransactionError};
 use crate::api::request::LockRequest;
-use crate::backend::postgres::is_table;
+use crate::backend::sql::table::is_table;
 use crate::values::error::config;
 use crate::values::fence::FencingToken;
 

@@ -6,8 +6,10 @@ use tokio::runtime::Handle;
 
 use crate::backend::kit::uptime::Uptime;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
+#[cfg(feature = "mysql")]
+use crate::backend::mysql;
 #[cfg(feature = "postgres")]
-use crate::backend::postgres::{self, PostgresBackend};
+use crate::backend::postgres;
 #[cfg(feature = "redis")]
 use crate::backend::redis::{DialOptions, RedisBackend, Replicated, Settings, Target};
 use crate::backend::{Backend, EventSink};
@@ -30,6 +32,8 @@ pub(crate) enum Location {
     Redis(Box<Target>),
     #[cfg(feature = "postgres")]
     Postgres(Box<postgres::Target>),
+    #[cfg(feature = "mysql")]
+    Mysql(Box<mysql::Target>),
 }
 
 /// What a store is opened with.
@@ -52,7 +56,8 @@ impl Location {
         match url.strip_prefix("memory://") {
             Some("") => Ok(Location::Memory(MemoryStore::new())),
             Some(name) => Ok(Location::Memory(MemoryStore::named(name))),
-            None if is_of_postgres(url) => Location::of_postgres(url),
+            None if is_of(&POSTGRES, url) => Location::of_postgres(url),
+            None if is_of(&MYSQL, url) => Location::of_mysql(url),
             None => Location::of_server(url),
         }
     }
@@ -66,6 +71,18 @@ impl Location {
     fn of_postgres(_: &str) -> Result<Location, LockError> {
         Err(config(
             "`postgres://` needs the cargo feature `postgres` of `lock-runtime`",
+        ))
+    }
+
+    #[cfg(feature = "mysql")]
+    fn of_mysql(url: &str) -> Result<Location, LockError> {
+        Ok(Location::Mysql(Box::new(mysql::Target::parse(url)?)))
+    }
+
+    #[cfg(not(feature = "mysql"))]
+    fn of_mysql(_: &str) -> Result<Location, LockError> {
+        Err(config(
+            "`mysql://` and `mariadb://` need the cargo feature `mysql` of `lock-runtime`",
         ))
     }
 
@@ -106,6 +123,11 @@ impl Location {
             }
             #[cfg(feature = "postgres")]
             Location::Postgres(target) => Ok(Location::Postgres(Box::new(target.with(handshake)?))),
+            #[cfg(feature = "mysql")]
+            Location::Mysql(_) => {
+                handshake.refuse("on MySQL, the login is in the URL")?;
+                Ok(self)
+            }
             #[cfg(feature = "redis")]
             Location::Redis(target) => {
                 let target = target.with(DialOptions::new(handshake)?)?;
@@ -122,6 +144,8 @@ impl Location {
             Location::Redis(target) => target.shown(),
             #[cfg(feature = "postgres")]
             Location::Postgres(target) => target.shown(),
+            #[cfg(feature = "mysql")]
+            Location::Mysql(target) => target.shown(),
         }
     }
 
@@ -133,6 +157,8 @@ impl Location {
             Location::Redis(target) => target.is_one_server(),
             #[cfg(feature = "postgres")]
             Location::Postgres(_) => true,
+            #[cfg(feature = "mysql")]
+            Location::Mysql(_) => true,
         };
         match is_one_store {
             true => Ok(()),
@@ -152,6 +178,10 @@ impl Location {
             Location::Postgres(one) => {
                 matches!(other, Location::Postgres(other) if one.is_one_with(other))
             }
+            #[cfg(feature = "mysql")]
+            Location::Mysql(one) => {
+                matches!(other, Location::Mysql(other) if one.is_one_with(other))
+            }
         }
     }
 
@@ -163,6 +193,8 @@ impl Location {
             Location::Redis(_) => None,
             #[cfg(feature = "postgres")]
             Location::Postgres(_) => None,
+            #[cfg(feature = "mysql")]
+            Location::Mysql(_) => None,
         }
     }
 
@@ -181,7 +213,15 @@ impl Location {
                 options
                     .replicas
                     .refuse("on PostgreSQL, `synchronous_standby_names` of the server does that")?;
-                let connected = PostgresBackend::connect(*target, opening).await;
+                let connected = postgres::connect(*target, opening).await;
+                connected.map(|backend| backend as _)
+            }
+            #[cfg(feature = "mysql")]
+            Location::Mysql(target) => {
+                options
+                    .replicas
+                    .refuse("on MySQL, semisynchronous replication of the server does that")?;
+                let connected = mysql::connect(*target, opening).await;
                 connected.map(|backend| backend as _)
             }
             #[cfg(feature = "redis")]
@@ -205,11 +245,13 @@ impl Location {
     }
 }
 
-/// Whether the URL is one of PostgreSQL.
-fn is_of_postgres(url: &str) -> bool {
-    url.split_once("://").is_some_and(|(scheme, _)| {
-        ["postgres", "postgresql"].contains(&&*scheme.to_ascii_lowercase())
-    })
+const POSTGRES: [&str; 2] = ["postgres", "postgresql"];
+const MYSQL: [&str; 2] = ["mysql", "mariadb"];
+
+/// Whether the URL has one of these schemes.
+fn is_of(schemes: &[&str], url: &str) -> bool {
+    url.split_once("://")
+        .is_some_and(|(scheme, _)| schemes.contains(&&*scheme.to_ascii_lowercase()))
 }
 
 /// Says so if it was a paused clock, and no silent server, that ended the wait for an answer.

@@ -25,11 +25,15 @@ mod counters;
 mod directory;
 pub(crate) mod kit;
 pub(crate) mod memory;
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 pub(crate) mod quorum;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod sql;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "postgres")]

@@ -6,7 +6,7 @@ use crate::values::clock::Moment;
 use crate::values::error::{LockError, LostReason};
 use crate::values::kind::Kind;
 use crate::values::label::Label;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 use crate::values::store::StoreKind;
 
 #[cfg(feature = "metrics")]
@@ -50,11 +50,11 @@ const LOST: &str = "lock_lost_total";
 const RENEWALS: &str = "lock_renewals_total";
 const RELEASES: &str = "lock_releases_total";
 const HAND_OVERS: &str = "lock_hand_overs_total";
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 const CONNECTED: &str = "lock_store_connected";
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 const RECONNECTIONS: &str = "lock_store_reconnections_total";
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 const CALLS: &str = "lock_store_calls_total";
 
 /// Tells the recorder what each metric means. Once per manager: a recorder that is installed later does not learn it.
@@ -103,7 +103,7 @@ pub(crate) fn describe() {
         Unit::Count,
         "Locks that went from one caller of this process to the next"
     );
-    #[cfg(any(feature = "redis", feature = "postgres"))]
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
     {
         describe_gauge!(
             CONNECTED,
@@ -184,13 +184,13 @@ pub(crate) fn handed_over(label: Label, kind: Kind) {
 }
 
 /// A connection for requests that is up, until this is dropped.
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 #[derive(Debug)]
 pub(crate) struct Connection {
     store: StoreKind,
 }
 
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 impl Connection {
     /// `again`: another one was lost before it.
     pub(crate) fn is_up(store: StoreKind, again: bool) -> Connection {
@@ -202,7 +202,7 @@ impl Connection {
     }
 }
 
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 impl Drop for Connection {
     fn drop(&mut self) {
         gauge!(CONNECTED, decrement(1.0), "store" => self.store.name());
@@ -210,7 +210,7 @@ impl Drop for Connection {
 }
 
 /// A script was called, or a statement.
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) fn called(script: &'static str, is_answered: bool) {
     let outcome = if is_answered {
         "answered"

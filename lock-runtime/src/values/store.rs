@@ -19,6 +19,8 @@ pub enum StoreKind {
     Memory,
     /// A table of a PostgreSQL database.
     Postgres,
+    /// A table of a MySQL or MariaDB database.
+    Mysql,
     /// A majority of several independent stores.
     Quorum,
 }
@@ -30,6 +32,7 @@ impl StoreKind {
             StoreKind::Redis => "redis",
             StoreKind::Memory => "memory",
             StoreKind::Postgres => "postgres",
+            StoreKind::Mysql => "mysql",
             StoreKind::Quorum => "quorum",
         }
     }

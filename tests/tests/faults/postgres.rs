@@ -1,193 +1,20 @@
-//! PostgreSQL that fails: what was granted stays granted or is lost on time, and what nobody waits for is undone.
+//! What only PostgreSQL does: see `sql.rs` for the rest.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use lock_runtime::{LockError, LockManager, LostReason};
-use tests::faults::{Leave, at_each_poll, free_within, poll_times, took};
-use tests::postgres::Blocker;
-use tests::{Pipe, PostgresServer, PostgresTable, eventually, eventually_within};
+use lock_runtime::LockManager;
+use tests::faults::{Leave, free_within, poll_times};
+use tests::{PostgresServer, PostgresTable, eventually};
+
+use crate::sql::{end, manager, scene};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
-const CALL: Duration = Duration::from_millis(500);
-
-async fn manager(url: &str) -> LockManager {
-    let builder = LockManager::builder()
-        .call_timeout(CALL)
-        .ensure_schema(true);
-    builder.connect(url).await.unwrap()
-}
-
-/// A URL that leads through the proxy.
-fn through(pipe: &Pipe, table: &PostgresTable) -> String {
-    let direct = table.server().addr().to_string();
-    table.url().replace(&direct, &pipe.addr().to_string())
-}
-
-/// Two managers on one table, the first one through a proxy.
-async fn scene() -> (PostgresTable, Pipe, LockManager, LockManager) {
-    let table = PostgresTable::new();
-    let pipe = Pipe::start(table.server().addr()).await;
-    let locks = manager(&through(&pipe, &table)).await;
-    let other = manager(&table.url()).await;
-    (table, pipe, locks, other)
-}
-
-async fn end(table: PostgresTable, locks: LockManager, other: LockManager) {
-    table.assert_clean().await;
-    drop((locks, other));
-    table.assert_deserted().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holds_and_waiters_outlast_a_crash_of_the_server() {
-    let mut server = PostgresServer::start();
-    let (locks, other) = (manager(&server.url()).await, manager(&server.url()).await);
-    let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
-    let first = guard.fencing_token().unwrap();
-    let waiter = tokio::spawn(other.mutex("k").wait(LONG).acquire());
-    eventually("the waiter waits", async || {
-        other
-            .inspect("k")
-            .await
-            .is_ok_and(|info| info.local_waiters == 1)
-    })
-    .await;
-    server.restart();
-    assert!(guard.is_held(), "a crash is no loss");
-    eventually("the server keeps the lock", async || {
-        locks.inspect("k").await.is_ok_and(|info| info.held)
-    })
-    .await;
-    guard.release().await.unwrap();
-    let guard = waiter.await.unwrap().unwrap();
-    assert!(guard.fencing_token().unwrap() > first);
-    guard.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_is_lost_on_time_while_the_server_is_frozen_and_the_next_token_is_higher() {
-    let server = PostgresServer::start();
-    let (locks, other) = (manager(&server.url()).await, manager(&server.url()).await);
-    let guard = locks.mutex("k").lease(1_500 * MS).acquire().await.unwrap();
-    let first = guard.fencing_token().unwrap();
-    server.sigstop();
-    let (reason, after) = took(guard.lost().wait()).await;
-    assert_eq!(reason, LostReason::Expired);
-    assert!(after <= 1_500 * MS, "{after:?}");
-    let refused = other.mutex("k").wait(100 * MS).acquire().await;
-    assert!(
-        matches!(
-            refused,
-            Err(LockError::Unavailable { .. } | LockError::Busy { .. })
-        ),
-        "{refused:?}"
-    );
-    server.sigcont();
-    let next = other.mutex("k").wait(LONG).acquire().await.unwrap();
-    assert!(next.fencing_token().unwrap() > first);
-    next.release().await.unwrap();
-    free_within(&other, "k", LONG).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_are_ended_by_the_server_end_no_hold_and_no_wait() {
-    let (table, _pipe, locks, other) = scene().await;
-    let guard = locks.mutex("k").lease(1_500 * MS).acquire().await.unwrap();
-    let waiter = tokio::spawn(other.mutex("k").wait(LONG).acquire());
-    for _ in 0..3 {
-        let end_all = format!(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{}'",
-            table.name()
-        );
-        table.server().query(&end_all);
-        eventually("a renewal is due", async || {
-            assert!(guard.is_held());
-            guard.remaining() < 1_000 * MS
-        })
-        .await;
-        eventually("it is renewed", async || guard.remaining() > 1_200 * MS).await;
-    }
-    guard.release().await.unwrap();
-    waiter.await.unwrap().unwrap().release().await.unwrap();
-    end(table, locks, other).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquire_whose_answer_is_late_is_undone() {
-    let (table, pipe, locks, other) = scene().await;
-    free_within(&locks, "k", LONG).await;
-    for name in ["k", "a name without a row"] {
-        pipe.stall_replies(true);
-        let refused = locks.mutex(name).try_acquire().await;
-        assert!(
-            matches!(refused, Err(LockError::Unavailable { .. })),
-            "{refused:?}"
-        );
-        pipe.stall_replies(false);
-        free_within(&other, name, LONG).await;
-    }
-    end(table, locks, other).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquire_whose_connection_is_cut_is_undone() {
-    let (table, pipe, locks, other) = scene().await;
-    free_within(&locks, "k", LONG).await;
-    for _ in 0..5 {
-        pipe.stall_replies(true);
-        let asking = tokio::spawn(locks.mutex("k").try_acquire());
-        let (table, held) = (&table, "SELECT count(*) FROM");
-        eventually("the server has granted it", async || {
-            let held = format!("{held} {} WHERE holder IS NOT NULL", table.name());
-            table.server().query(&held) == ["1"]
-        })
-        .await;
-        pipe.cut();
-        pipe.stall_replies(false);
-        let refused = asking.await.unwrap();
-        assert!(
-            matches!(refused, Err(LockError::Unavailable { .. })),
-            "{refused:?}"
-        );
-        free_within(&other, "k", LONG).await;
-    }
-    end(table, locks, other).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_is_dropped_at_any_poll_leaves_nothing_behind() {
-    let (table, _pipe, locks, other) = scene().await;
-    for key in ["mutex", "fair", "write", "read", "semaphore"] {
-        if key == "semaphore" {
-            locks.semaphore(key).try_set_permits(1).await.unwrap();
-        }
-        at_each_poll(async |polls, leave| {
-            let request = match key {
-                "mutex" => locks.mutex(key),
-                "fair" => locks.fair(key),
-                "write" => locks.write(key),
-                "read" => locks.read(key),
-                _ => locks.semaphore(key).permits(1),
-            };
-            let acquired = poll_times(request.wait(LONG).acquire(), polls, leave).await;
-            acquired.is_some()
-        })
-        .await;
-        eventually("nothing is held", async || {
-            let info = other.inspect(key).await.unwrap();
-            !info.held && info.waiters == 0
-        })
-        .await;
-    }
-    locks.semaphore("semaphore").delete().await.unwrap();
-    end(table, locks, other).await;
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_are_dropped_leave_their_connections_to_others() {
-    let (table, _pipe, locks, other) = scene().await;
+    let (table, _pipe, locks, other) = scene::<PostgresTable>().await;
     free_within(&other, "k", LONG).await;
     let connections = format!(
         "SELECT pid FROM pg_stat_activity WHERE application_name = '{}'",
@@ -203,84 +30,6 @@ async fn requests_that_are_dropped_leave_their_connections_to_others() {
     }
     // All that the two managers may have at a time.
     assert!(seen.len() <= 2 * (8 + 2 + 1), "{} connections", seen.len());
-    end(table, locks, other).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone() {
-    let (table, _pipe, locks, other) = scene().await;
-    for n in 0..12 {
-        free_within(&locks, &format!("blocked-{n}"), LONG).await;
-    }
-    let guard = locks
-        .mutex("kept")
-        .lease(1_500 * MS)
-        .acquire()
-        .await
-        .unwrap();
-    // Renewed in one batch with the other one.
-    let locked = locks.mutex("locked").lease(1_500 * MS);
-    let locked = locked.acquire().await.unwrap();
-    let mut blockers = vec![Blocker::of(table.server(), table.name(), "lock:locked")];
-    let others =
-        (0..12).map(|n| Blocker::of(table.server(), table.name(), &format!("lock:blocked-{n}")));
-    blockers.extend(others);
-    let began = Instant::now();
-    let mut asking = tokio::task::JoinSet::new();
-    for n in 0..12 {
-        asking.spawn(
-            locks
-                .mutex(format!("blocked-{n}"))
-                .wait(2_000 * MS)
-                .acquire(),
-        );
-    }
-    // Releases and renewals have connections that acquires cannot take.
-    while began.elapsed() < 3_000 * MS {
-        assert!(guard.is_held());
-        tokio::time::sleep(50 * MS).await;
-    }
-    assert_eq!(locked.lost().wait().await, LostReason::Expired);
-    drop(locked);
-    let (released, after) = took(guard.release()).await;
-    released.unwrap();
-    assert!(after < CALL, "{after:?}");
-    while let Some(refused) = asking.join_next().await {
-        let refused = refused.unwrap();
-        assert!(
-            matches!(
-                refused,
-                Err(LockError::Unavailable { .. } | LockError::Busy { .. })
-            ),
-            "{refused:?}"
-        );
-    }
-    blockers.into_iter().for_each(Blocker::commit);
-    for n in 0..12 {
-        free_within(&other, &format!("blocked-{n}"), LONG).await;
-    }
-    end(table, locks, other).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fair_request_that_was_given_up_behind_a_locked_row_takes_no_lock_and_no_place() {
-    let (table, _pipe, locks, other) = scene().await;
-    locks
-        .fair("k")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    for _ in 0..3 {
-        let blocker = Blocker::of(table.server(), table.name(), "lock:k");
-        let refused = locks.fair("k").wait(700 * MS).acquire().await;
-        assert!(refused.is_err(), "{refused:?}");
-        blocker.commit();
-        let next = other.fair("k").wait(4_000 * MS).acquire().await.unwrap();
-        next.release().await.unwrap();
-    }
     end(table, locks, other).await;
 }
 
@@ -358,54 +107,6 @@ async fn a_server_that_cannot_keep_locks_is_refused_with_what_to_do() {
         assert_eq!(refused.is_retryable(), retryable, "{url}: {refused}");
     }
     server.query("DROP ROLE nobody");
-}
-
-#[tokio::test]
-async fn names_are_compared_byte_for_byte() {
-    let table = PostgresTable::new();
-    let locks = manager(&table.url()).await;
-    let names = [
-        "a",
-        "A",
-        "a ",
-        "ä",
-        "a\u{308}",
-        "a\n",
-        "'; DROP TABLE x; --",
-    ];
-    let mut guards = Vec::new();
-    for name in names {
-        let taken = locks.mutex(name).wait(Duration::ZERO).acquire().await;
-        guards.push(taken.unwrap_or_else(|error| panic!("{name:?}: {error}")));
-    }
-    let longest = "x".repeat(512 - "lock:".len());
-    guards.push(locks.mutex(longest).acquire().await.unwrap());
-    let refused = locks.mutex("a\0b").acquire().await.unwrap_err();
-    assert!(
-        matches!(refused, LockError::InvalidName { .. }),
-        "{refused:?}"
-    );
-    for guard in guards {
-        guard.release().await.unwrap();
-    }
-    drop(locks);
-    table.assert_deserted().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_row_is_a_lost_lock() {
-    let (table, _pipe, locks, other) = scene().await;
-    let guard = locks.mutex("k").lease(1_500 * MS).acquire().await.unwrap();
-    table.empty();
-    assert_eq!(guard.lost().wait().await, LostReason::Refused);
-    drop(guard);
-    let next = other.mutex("k").acquire().await.unwrap();
-    eventually_within(LONG, "it is held again", async || {
-        locks.inspect("k").await.unwrap().held
-    })
-    .await;
-    next.release().await.unwrap();
-    end(table, locks, other).await;
 }
 
 #[tokio::test]

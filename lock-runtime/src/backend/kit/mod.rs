@@ -5,6 +5,8 @@ pub(crate) mod certificates;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) mod login;
 pub(crate) mod outage;
+#[cfg(any(feature = "mysql", test))]
+pub(crate) mod polling;
 pub(crate) mod server_clock;
 pub(crate) mod standing;
 #[cfg(any(feature = "redis", all(feature = "tls-rustls", feature = "postgres")))]

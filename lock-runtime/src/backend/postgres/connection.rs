@@ -8,12 +8,13 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Connection, Row, Socket};
 
 use super::faults;
-use super::statements::Statements;
 use super::tls::Encrypted;
 use super::url::Target;
 use crate::backend::Fault;
 use crate::backend::kit::login;
 use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::sql::database::Opened;
+use crate::backend::sql::statements::{Statement, malformed};
 use crate::values::clock;
 use crate::values::error::StoreError;
 use crate::values::refusal::ShutdownCause;
@@ -45,14 +46,14 @@ pub(super) async fn dial(target: &Target, timeout: Duration) -> Result<Dialed, F
     })
 }
 
-/// Opens a connection on the runtime of `handle`, and checks its server. Also after which time its login has to be renewed.
+/// Opens a connection on the runtime of `handle`, and checks its server.
 pub(super) async fn open(
     target: &Arc<Target>,
-    statements: &Statements,
+    fitness: &Statement,
     clock: &ServerClock,
     timeout: Duration,
     handle: &Handle,
-) -> Result<(Client, Option<Duration>), Fault> {
+) -> Result<Opened<Client>, Fault> {
     let dialed = target.clone();
     // Where the backend lives, and not where the caller does: its runtime may end before this connection.
     let opening = handle.spawn(async move {
@@ -67,7 +68,7 @@ pub(super) async fn open(
     let sent_at = clock::now();
     let name = target.table.name();
     let args: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
-    let asked = client.query_typed(&statements.fitness.text, &args);
+    let asked = client.query_typed(&fitness.text, &args);
     let rows = match tokio::time::timeout(timeout, asked).await {
         Ok(rows) => rows.map_err(|error| faults::of_connecting(&error))?,
         Err(_) => {
@@ -77,14 +78,17 @@ pub(super) async fn open(
         }
     };
     let [row] = rows.as_slice() else {
-        return Err(faults::malformed());
+        return Err(malformed());
     };
     let time = judge(row, name).map_err(|refusal| match refusal {
         Refusal::Read(error) => faults::of_statement(&error),
         Refusal::Unfit(why) => Fault::Impossible(why),
     })?;
     clock.saw(time, sent_at);
-    Ok((client, renew_after))
+    Ok(Opened {
+        connection: client,
+        renew_after,
+    })
 }
 
 /// Runs a statement without arguments on a connection of its own.

@@ -1,7 +1,7 @@
 //! What an error of PostgreSQL says about the outcome of a statement.
 
+use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
-use tokio_postgres::{Error, Row};
 
 use super::tls;
 use crate::backend::Fault;
@@ -90,18 +90,6 @@ fn login_advice(said: &str) -> Option<&'static str> {
         .then_some("the builder's `client_certificate` shows one")
 }
 
-/// A request that was refused for its date.
-pub(super) fn too_late() -> Fault {
-    Fault::NotDone(StoreError::new(
-        "the request reached the lock store too late",
-    ))
-}
-
-/// An answer that no statement of ours has.
-pub(super) fn malformed() -> Fault {
-    Fault::Unknown(StoreError::new("the database's answer makes no sense"))
-}
-
 /// A column that is not what it should be.
 pub(super) fn unreadable(error: &Error) -> Fault {
     Fault::Unknown(StoreError::new(format!(
@@ -109,16 +97,9 @@ pub(super) fn unreadable(error: &Error) -> Fault {
     )))
 }
 
-/// A number of an answer: below zero, it is zero.
-pub(super) fn number(row: &Row, column: usize) -> Result<u64, Fault> {
-    let number: i64 = row.try_get(column).map_err(|error| unreadable(&error))?;
-    Ok(u64::try_from(number).unwrap_or(0))
-}
-
 /// Whether a statement took back what it had done, because it could not have all of it.
-pub(super) fn is_taken_back(fault: &Fault) -> bool {
-    let division_by_zero = SqlState::DIVISION_BY_ZERO;
-    matches!(fault, Fault::Impossible(why) if why.contains(division_by_zero.code()))
+pub(super) fn is_taken_back(error: &Error) -> bool {
+    error.code() == Some(&SqlState::DIVISION_BY_ZERO)
 }
 
 /// Without detail and context, which repeat names of locks.

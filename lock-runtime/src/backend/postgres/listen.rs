@@ -4,7 +4,6 @@
 //! wait ask again within the cap of a sleep.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,7 +23,6 @@ use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
 use crate::values::error::StoreError;
 use crate::values::holder::HolderId;
-use crate::values::key::Key;
 
 /// How often a connection that hears nothing is asked for a sign of life.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -32,26 +30,6 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const STABLE: Duration = Duration::from_secs(1);
 /// What the name of a released holder begins with. No topic does.
 const VICTIM: char = '!';
-
-/// What the notifications about a key are called: a hash, for others can read along.
-pub(super) fn topic(key: &Key) -> String {
-    short_hash(key.raw().as_bytes())
-}
-
-/// What one waiter of a fair lock is woken by.
-pub(super) fn own_topic(key: &Key, holder: HolderId) -> String {
-    short_hash([key.raw(), "\0", &holder.text()].concat().as_bytes())
-}
-
-fn short_hash(bytes: &[u8]) -> String {
-    let digest = sha1_smol::Sha1::from(bytes).digest().bytes();
-    digest[..8]
-        .iter()
-        .fold(String::with_capacity(16), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-}
 
 /// Who listens in this process.
 #[derive(Debug, Default)]
@@ -221,7 +199,7 @@ impl Subscriber {
         let dialed = connection::dial(&self.target, self.timeout).await?;
         let (tell, heard) = mpsc::unbounded_channel();
         tokio::spawn(drive(dialed.stream, tell));
-        let listen = format!("LISTEN {}", self.target.table.channel());
+        let listen = format!("LISTEN {}", self.target.table.own_name());
         let listening = dialed.client.batch_execute(&listen);
         match tokio::time::timeout(self.timeout, listening).await {
             Ok(listening) => listening.map_err(|error| faults::of_connecting(&error))?,

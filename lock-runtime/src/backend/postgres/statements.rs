@@ -1,11 +1,14 @@
-//! The statements, with the table's name in them, and what they are called with.
+//! The statements, with the table's name in them, and how their arguments are sent.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use tokio_postgres::types::{ToSql, Type};
 
-use super::url::Table;
+use crate::backend::sql::kinds::transactions::OfTransactions;
+use crate::backend::sql::statements::{
+    Arg, Statement, Statements, statement_files, without_comments,
+};
+use crate::backend::sql::table::Table;
 
 /// What several statements say the same way. `c.now` is the time of the statement, by the database's clock.
 const FRAGMENTS: [(&str, &str); 8] = [
@@ -52,183 +55,62 @@ const MICROS_NOW: (&str, &str) = (
     "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 );
 
-/// A statement as it is sent.
-#[derive(Debug)]
-pub(super) struct Statement {
-    /// What metrics call it.
-    pub(super) name: &'static str,
-    pub(super) text: String,
+/// All of them, for one table.
+pub(super) fn statements(table: &Table) -> Statements {
+    Statements::of(&statement_files!(), |text| filled(text, table))
 }
 
-/// Without comments.
-fn filled(name: &'static str, text: &str, table: &Table) -> Arc<Statement> {
-    let lines = text
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("--"));
-    let mut text = lines.collect::<Vec<_>>().join("\n");
+/// Those of locks that a transaction of the caller's has.
+pub(super) fn of_transactions(table: &Table) -> OfTransactions {
+    let statement = |name, text| {
+        Arc::new(Statement {
+            name,
+            text: filled(text, table),
+        })
+    };
+    OfTransactions {
+        give: statement(
+            "give_to_transaction",
+            include_str!("sql/give_to_transaction.sql"),
+        ),
+        take_back: statement("take_back", include_str!("sql/take_back.sql")),
+    }
+}
+
+fn filled(text: &str, table: &Table) -> String {
+    let mut text = without_comments(text);
     for (name, fragment) in FRAGMENTS.into_iter().chain([MICROS_NOW]) {
         text = text.replace(name, fragment);
     }
-    text = text.replace("{channel}", table.channel());
-    let text = text.replace("{table}", table.name());
-    Arc::new(Statement { name, text })
+    text = text.replace("{channel}", table.own_name());
+    text.replace("{table}", table.name())
 }
 
-macro_rules! statements {
-    ($($name:ident),+ $(,)?) => {
-        /// All of them, for one table.
-        #[derive(Debug)]
-        pub(super) struct Statements {
-            $(pub(super) $name: Arc<Statement>,)+
-        }
-
-        impl Statements {
-            pub(super) fn of(table: &Table) -> Statements {
-                Statements {
-                    $($name: filled(
-                        stringify!($name),
-                        include_str!(concat!("sql/", stringify!($name), ".sql")),
-                        table,
-                    ),)+
-                }
-            }
-
-            #[cfg(test)]
-            pub(super) fn all(&self) -> Vec<(&'static str, &str)> {
-                vec![$((self.$name.name, &*self.$name.text),)+]
-            }
-        }
-    };
-}
-
-statements!(
-    schema,
-    fitness,
-    alive,
-    acquire,
-    take_over,
-    acquire_all,
-    why_not_all,
-    insert_all,
-    insert,
-    look,
-    wait,
-    release,
-    settle,
-    hand_over,
-    renew,
-    renew_shares,
-    check,
-    read,
-    release_share,
-    downgrade,
-    take_turn,
-    queue_up,
-    leave_queue,
-    give_to_transaction,
-    take_back,
-    acquire_permits,
-    set_counter,
-    limit_counter,
-    add_permits,
-    take_permits,
-    count_down,
-    delete_counter,
-    force_release,
-    introduce,
-    withdraw,
-    who,
-);
-
-/// One argument of a statement. Its type is sent with it, so that no statement has to be prepared by name: names do not
+/// An argument with its type, which is sent with it, so that no statement has to be prepared by name: names do not
 /// survive a pooler that gives every transaction another connection.
-#[derive(Debug)]
-pub(super) enum Arg {
-    Text(String),
-    Number(i64),
-    Flag(bool),
-    /// A moment of the database's clock, in µs since 1970.
-    Moment(SystemTime),
-    Texts(Vec<String>),
-    Numbers(Vec<i64>),
-}
-
-impl Arg {
-    pub(super) fn text(text: &str) -> Arg {
-        Arg::Text(text.to_owned())
-    }
-
-    pub(super) fn typed(&self) -> (&(dyn ToSql + Sync), Type) {
-        match self {
-            Arg::Text(text) => (text, Type::TEXT),
-            Arg::Number(number) => (number, Type::INT8),
-            Arg::Flag(flag) => (flag, Type::BOOL),
-            Arg::Moment(moment) => (moment, Type::TIMESTAMPTZ),
-            Arg::Texts(texts) => (texts, Type::TEXT_ARRAY),
-            Arg::Numbers(numbers) => (numbers, Type::INT8_ARRAY),
-        }
-    }
-
-    /// A moment of the database's clock.
-    pub(super) fn moment(micros: u64) -> Arg {
-        // PostgreSQL's last moment is in the year 294,276: what is beyond it is never over.
-        const LAST: u64 = 9_000_000_000_000_000_000 / 1_000;
-        Arg::Moment(SystemTime::UNIX_EPOCH + Duration::from_micros(micros.min(LAST)))
-    }
-
-    /// A number that fits, in practice.
-    pub(super) fn count(number: u64) -> Arg {
-        Arg::Number(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-
-    pub(super) fn micros(duration: Duration) -> Arg {
-        Arg::Number(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
+pub(super) fn typed(arg: &Arg) -> (&(dyn ToSql + Sync), Type) {
+    match arg {
+        Arg::Text(text) => (text, Type::TEXT),
+        Arg::Number(number) => (number, Type::INT8),
+        Arg::Flag(flag) => (flag, Type::BOOL),
+        Arg::Moment(moment) => (moment, Type::TIMESTAMPTZ),
+        Arg::Texts(texts) => (texts, Type::TEXT_ARRAY),
+        Arg::Numbers(numbers) => (numbers, Type::INT8_ARRAY),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::sql::statements::checks;
 
     #[test]
     fn no_statement_has_a_comment_or_a_placeholder_left() {
-        let statements = Statements::of(&Table::default());
-        for (name, text) in statements.all() {
-            assert!(!text.contains("--"), "{name}: {text}");
-            for word in [
-                "{table}",
-                "{channel}",
-                "{micros",
-                "{live",
-                "{used",
-                "{queue",
-                "{not",
-                "{can",
-            ] {
-                assert!(!text.contains(word), "{name}: {text}");
-            }
-        }
+        checks::nothing_is_left_open(&statements(&Table::default()));
     }
 
     #[test]
     fn every_statement_says_what_it_does_and_what_its_arguments_are() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/backend/postgres/sql");
-        for file in std::fs::read_dir(folder).unwrap() {
-            let path = file.unwrap().path();
-            let text = std::fs::read_to_string(&path).unwrap();
-            let header: String = text
-                .lines()
-                .take_while(|line| line.starts_with("--"))
-                .collect();
-            assert!(!header.is_empty(), "{}", path.display());
-            let used = (1..=9).take_while(|n| text.replace(&header, "").contains(&format!("${n}")));
-            for argument in used {
-                assert!(
-                    header.contains(&format!("${argument} ")),
-                    "${argument} of {}",
-                    path.display()
-                );
-            }
-        }
+        checks::headers_are_complete("src/backend/postgres/sql");
     }
 }

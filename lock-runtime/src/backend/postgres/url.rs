@@ -9,73 +9,13 @@ use tokio_postgres::Config;
 use super::encryption::Encryption;
 use super::hosts::{self, Hosts};
 use super::tls::Tls;
+use crate::backend::sql::table::Table;
+use crate::backend::sql::url::{Settings, split};
 use crate::values::error::{LockError, config};
 use crate::values::handshake::{Credentials, Handshake};
 
 /// How long a connection may be silent before it is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(5);
-/// How many connections there are for requests, unless the URL says otherwise.
-const POOL: usize = 8;
-/// Fewer would let acquires keep releases waiting.
-const POOLS: std::ops::RangeInclusive<usize> = 2..=100;
-
-/// A table, by a name that needs no quotes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Table {
-    name: String,
-}
-
-/// PostgreSQL cuts names at 63 bytes; the second table's is longer by `_managers`.
-const LONGEST_NAME: usize = 63 - "_managers".len();
-
-impl Default for Table {
-    fn default() -> Table {
-        Table {
-            name: "lock_leases".to_owned(),
-        }
-    }
-}
-
-impl Table {
-    fn parse(name: &str) -> Result<Table, LockError> {
-        if !is_table(name) {
-            return Err(config(
-                "`lock_table` is the name of a table, `leases` or `schema.leases`, of the characters a-z, 0-9 and _",
-            ));
-        }
-        Ok(Table {
-            name: name.to_owned(),
-        })
-    }
-
-    /// As it stands in statements.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What those who wait are told by.
-    pub(super) fn channel(&self) -> &str {
-        self.name
-            .rsplit_once('.')
-            .map_or(&*self.name, |(_, name)| name)
-    }
-}
-
-/// Whether this is a table's name, `name` or `schema.name`, that needs no quotes.
-pub(crate) fn is_table(name: &str) -> bool {
-    let is_word = |word: &str| {
-        let mut letters = word.bytes();
-        letters
-            .next()
-            .is_some_and(|first| first.is_ascii_lowercase() || first == b'_')
-            && letters
-                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-            && word.len() <= LONGEST_NAME
-    };
-    let words: Vec<&str> = name.split('.').collect();
-    words.len() <= 2 && words.into_iter().all(is_word)
-}
-
 /// What a URL names.
 #[derive(Clone)]
 pub(crate) struct Target {
@@ -96,26 +36,16 @@ pub(crate) struct Target {
 impl Target {
     /// Reads a URL. The errors never repeat it: it may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
-        // A password may hold a `?` as it is.
-        let login = url.rfind('@').map_or(0, |at| at + 1);
-        let query = url[login..].find('?').map(|mark| login + mark);
-        let (place, query) = match query {
-            Some(mark) => (&url[..mark], &url[mark + 1..]),
-            None => (url, ""),
-        };
-        let (mut table, mut pool, mut notify) = (Table::default(), POOL, true);
+        let (place, query) = split(url);
+        let (mut settings, mut notify) = (Settings::default(), true);
         let mut encryption = Encryption::Off;
         let mut others = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            if settings.take(pair)? {
+                continue;
+            }
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
-                "lock_table" => table = Table::parse(value)?,
-                "lock_pool" => {
-                    let count = value.parse().ok().filter(|count| POOLS.contains(count));
-                    pool = count.ok_or_else(|| {
-                        config("`lock_pool` is a number of connections from 2 to 100")
-                    })?;
-                }
                 "lock_notify" => {
                     notify = match value {
                         "on" => true,
@@ -161,8 +91,8 @@ impl Target {
         let shown = shown(&hosts);
         Ok(Target {
             hosts: Hosts::new(hosts),
-            table,
-            pool,
+            table: settings.table,
+            pool: settings.pool,
             notify,
             tls: Tls::default(),
             encryption,
@@ -207,7 +137,7 @@ impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Target")
             .field("server", &self.shown)
-            .field("table", &self.table.name)
+            .field("table", &self.table.name())
             .finish_non_exhaustive()
     }
 }
@@ -293,7 +223,7 @@ mod tests {
         let target = Target::parse(url).unwrap();
         assert_eq!(target.shown(), "db.example:6432/orders");
         assert_eq!(target.table.name(), "app.locks");
-        assert_eq!(target.table.channel(), "locks");
+        assert_eq!(target.table.own_name(), "locks");
         assert_eq!((target.pool, target.notify), (3, false));
         assert!(!format!("{target:?}").contains("hunter2"));
         let odd = Target::parse("postgres://u:hunter2?x@h/db?lock_pool=3").unwrap();
@@ -302,7 +232,7 @@ mod tests {
         assert_eq!(several.shown(), "a:5432,b:1,::1:2/db");
         let plain = Target::parse("postgresql://localhost/").unwrap();
         assert_eq!(plain.table, Table::default());
-        assert_eq!((plain.pool, plain.notify), (POOL, true));
+        assert_eq!((plain.pool, plain.notify), (8, true));
     }
 
     #[test]

@@ -14,4 +14,4 @@ WHERE l.name = $1
     AND l.shares IS NULL AND l.permits IS NULL
     AND l.xmax = '0'
     AND clock_timestamp() <= $4
-RETURNING l.token, l.counter, {micros}
+RETURNING CASE WHEN $5 = 1 THEN l.counter ELSE l.token END, {micros}

@@ -5,4 +5,4 @@ UPDATE {table} AS l SET
     shares = coalesce({live}, '{}') || jsonb_build_object($2, jsonb_build_array({micros} + $3, $5))
 FROM (SELECT clock_timestamp() AS now) AS c
 WHERE l.name = $1 AND l.permits - {used_by_others} >= $5 AND clock_timestamp() <= $4
-RETURNING {micros}
+RETURNING 0, {micros}

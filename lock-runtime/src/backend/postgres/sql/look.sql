@@ -13,7 +13,7 @@ SELECT
     (extract(epoch FROM l.writer_until - c.now) * 1000000)::bigint AS writer_left,
     l.waited_until > c.now + interval '5 seconds' AS waited,
     (SELECT count(*) FROM jsonb_array_elements(l.queue) AS e WHERE (e -> 'd')::bigint > {micros}) AS queued,
-    (SELECT array_agg(f.h ORDER BY f.n) FROM (
+    (SELECT string_agg(f.h, ' ' ORDER BY f.n) FROM (
         SELECT q.e ->> 'h' AS h, q.n FROM jsonb_array_elements(l.queue) WITH ORDINALITY AS q (e, n)
         WHERE (q.e -> 'd')::bigint > {micros} ORDER BY q.n LIMIT $2
     ) AS f) AS first_waiters,

@@ -10,4 +10,4 @@ WHERE l.name = $1
     AND l.permits IS NULL
     AND (l.writer_until IS NULL OR l.writer_until <= c.now OR l.shares ? $2)
     AND clock_timestamp() <= $4
-RETURNING {micros}
+RETURNING 0, {micros}

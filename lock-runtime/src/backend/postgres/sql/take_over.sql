@@ -17,4 +17,4 @@ WHERE l.name = $1
     AND (l.shares IS NULL OR {live} IS NULL)
     AND ($7 OR {not_locked})
     AND clock_timestamp() <= $4
-RETURNING l.token, l.counter, {micros}
+RETURNING CASE WHEN $5 = 1 THEN l.counter ELSE l.token END, {micros}

@@ -21,4 +21,4 @@ WHERE l.name = $1
         ORDER BY q.n LIMIT 1
     ), true)
     AND clock_timestamp() <= $4
-RETURNING l.token, l.counter, {micros}
+RETURNING l.token, {micros}

@@ -23,7 +23,7 @@ fn schemes(has_sockets: bool) -> String {
     };
     format!(
         "`redis://`, `rediss://`, {sockets}`redis-sentinel://`, `rediss-sentinel://`, `redis-cluster://`, \
-         `rediss-cluster://`, `postgres://` and `memory://`"
+         `rediss-cluster://`, `postgres://`, `mysql://` and `memory://`"
     )
 }
 

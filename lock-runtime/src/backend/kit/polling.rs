@@ -1,0 +1,53 @@
+//! Waiting at a store that tells nobody of releases.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::backend::Listen;
+use crate::values::backoff::Backoff;
+use crate::values::clock;
+
+/// The first pause: many holds are short.
+const FIRST: Duration = Duration::from_millis(10);
+/// The longest one. The caller's own cap is not much longer.
+const LONGEST: Duration = Duration::from_millis(750);
+
+/// Hears nothing, and so has its caller ask again after pauses that grow.
+pub(crate) struct Polling(Backoff);
+
+impl Polling {
+    pub(crate) fn new() -> Polling {
+        Polling(Backoff::new(FIRST, LONGEST))
+    }
+}
+
+impl Listen for Polling {
+    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(clock::sleep(self.0.pause()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_to_less_than_a_second_and_a_quarter() {
+        let (mut polling, mut pauses) = (Polling::new(), Vec::new());
+        for _ in 0..12 {
+            let began = clock::now();
+            polling.heard().await;
+            pauses.push(began.elapsed());
+        }
+        assert!(pauses[0] < FIRST * 2, "{pauses:?}");
+        assert!(pauses[11] > LONGEST / 3, "{pauses:?}");
+        assert!(
+            pauses.iter().all(|pause| *pause < LONGEST * 5 / 3),
+            "{pauses:?}"
+        );
+    }
+}

@@ -1,0 +1,275 @@
+//! One connection: how it is opened, and what a server is asked before it may keep locks.
+
+use std::fmt;
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+use tokio::runtime::Handle;
+
+use super::connector::{MysqlConnector, Patience};
+use super::faults;
+use super::url::Target;
+use crate::backend::Fault;
+use crate::backend::sql::statements::{Row, malformed};
+use crate::values::clock::{self, Moment};
+use crate::values::error::StoreError;
+use crate::values::refusal::ShutdownCause;
+
+/// The oldest versions that run the statements as they are meant: they have `JSON_TABLE` and `SKIP LOCKED`.
+const OLDEST: &str = "MySQL 8.0.21 or MariaDB 10.6";
+
+/// How long the definition of tables may take, at least: a server syncs several files for each.
+const DEFINITION: Duration = Duration::from_secs(10);
+
+/// An open connection. It ends when it is dropped.
+pub(super) struct Connection {
+    /// `None` while it is dropped.
+    conn: Option<Conn>,
+    pub(super) used: Moment,
+    pub(super) saw_clock: Moment,
+}
+
+impl Connection {
+    fn new(conn: Conn) -> Connection {
+        let now = clock::now();
+        Connection {
+            conn: Some(conn),
+            used: now,
+            saw_clock: now,
+        }
+    }
+
+    pub(super) fn conn(&mut self) -> &mut Conn {
+        self.conn
+            .as_mut()
+            .expect("a connection has its `Conn` until it is dropped")
+    }
+}
+
+impl Drop for Connection {
+    /// At once: by itself, a `Conn` ends in a task that reads what its last statement answers, for as long as that takes.
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            let mut context = Context::from_waker(Waker::noop());
+            let _ = pin!(conn.disconnect()).poll(&mut context);
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
+
+/// Opens a connection on the runtime of `handle`, and checks its server.
+pub(super) async fn open(connector: &MysqlConnector, handle: &Handle) -> Result<Connection, Fault> {
+    let timeout = connector.timeout;
+    let settings = settings(connector.patience);
+    let mut connection = connect(&connector.target, settings, timeout, handle).await?;
+    let asked_at = clock::now();
+    let checking = async {
+        let conn = connection.conn();
+        let seen: Option<mysql_async::Row> = conn.query_first(&connector.fitness.text).await?;
+        Ok::<_, mysql_async::Error>(seen)
+    };
+    let seen = within(timeout, checking).await?;
+    let row = super::connector::values(seen.ok_or_else(malformed)?);
+    let time = judge(&row, connector)?;
+    let conn = connection.conn();
+    within(timeout, conn.query_drop(&connector.own.rights)).await?;
+    connector.clock.saw(time, asked_at);
+    Ok(connection)
+}
+
+/// Runs a statement without arguments on a connection of its own.
+pub(super) async fn run(
+    target: &Target,
+    statement: &str,
+    timeout: Duration,
+    handle: &Handle,
+) -> Result<(), Fault> {
+    let longer = timeout.max(DEFINITION);
+    let settings = settings(Patience::of_requests(longer));
+    let mut connection = connect(target, settings, timeout, handle).await?;
+    within(longer, connection.conn().query_drop(statement)).await
+}
+
+async fn connect(
+    target: &Target,
+    settings: String,
+    timeout: Duration,
+    handle: &Handle,
+) -> Result<Connection, Fault> {
+    let opts = target.opts.clone();
+    // Where the backend lives, and not where the caller does: its runtime may end before this connection.
+    let opening = handle.spawn(async move {
+        let opening = async {
+            let mut connection = Connection::new(Conn::new(opts).await?);
+            connection.conn().query_drop(settings).await?;
+            Ok(connection)
+        };
+        within(timeout, opening).await
+    });
+    match opening.await {
+        Ok(opened) => opened,
+        Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
+    }
+}
+
+async fn within<T>(
+    timeout: Duration,
+    asked: impl Future<Output = Result<T, mysql_async::Error>>,
+) -> Result<T, Fault> {
+    match tokio::time::timeout(timeout, asked).await {
+        Ok(answer) => answer.map_err(|error| faults::of_connecting(&error)),
+        Err(_) => Err(Fault::NotDone(StoreError::new(
+            "the server does not answer",
+        ))),
+    }
+}
+
+/// What the statements rely on, whatever the server's defaults are.
+fn settings(patience: Patience) -> String {
+    let (row, all) = (patience.for_a_row, patience.in_all.as_secs_f64());
+    format!(
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
+         SET NAMES utf8mb4 COLLATE utf8mb4_bin; \
+         SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES', autocommit = 1, \
+         innodb_lock_wait_timeout = {row}, group_concat_max_len = 16777216 \
+         /*M! , max_statement_time = {all:.3} */"
+    )
+}
+
+/// The columns of the table of this version.
+const COLUMNS: [&str; 11] = [
+    "name",
+    "kind",
+    "holder",
+    "expires_at",
+    "token",
+    "last_token",
+    "counter",
+    "shares",
+    "writer_until",
+    "queue",
+    "permits",
+];
+
+/// What time it is at the server, in µs, if it may keep locks.
+fn judge(row: &Row, connector: &MysqlConnector) -> Result<u64, Fault> {
+    let table = connector.target.table.name();
+    let unfit = |why: String| Err(Fault::Impossible(why));
+    let version = row.word(0)?;
+    if !is_new_enough(&version) {
+        return unfit(format!(
+            "the lock store is {version}; {OLDEST}, or newer, is needed"
+        ));
+    }
+    if !row.flag(1)? {
+        return unfit(
+            "the URL names no database: mysql://user:password@host/database, or `lock_table=database.table`".to_owned(),
+        );
+    }
+    match row.number(2)? {
+        1 => {}
+        0 => {
+            return unfit(
+                "`innodb_flush_log_at_trx_commit` is 0: a crash of the server would forget locks that it has granted; \
+                 set it to 1"
+                    .to_owned(),
+            );
+        }
+        _ => {
+            let why = "`innodb_flush_log_at_trx_commit` is not 1: a crash of the server's machine may forget locks that \
+                       are held";
+            if connector.strict {
+                return unfit(why.to_owned());
+            }
+            tracing::warn!("{why}");
+        }
+    }
+    if row.flag(3)? {
+        tracing::warn!(
+            "`sync_binlog` is not 1: after a crash of the server's machine, replicas may know other locks than it does"
+        );
+    }
+    if row.flag(4)? {
+        return unfit(
+            "`binlog_format` is STATEMENT: what locks write depends on the clock and can only be logged by rows; set it \
+             to ROW or MIXED"
+                .to_owned(),
+        );
+    }
+    let Some(engine) = row.text(5)? else {
+        return unfit(format!(
+            "there is no table `{table}`, or the user may not see it: create it with `ensure_schema(true)`, or by the \
+             statement of docs/mysql.md"
+        ));
+    };
+    if engine != "InnoDB" {
+        return unfit(format!(
+            "the table `{table}` is of the engine {engine}: locks need InnoDB"
+        ));
+    }
+    let columns = row.text(6)?.unwrap_or_default();
+    let missing = COLUMNS
+        .iter()
+        .find(|wanted| !columns.split(' ').any(|column| column == **wanted));
+    if let Some(missing) = missing {
+        return unfit(format!(
+            "the table `{table}` has no column `{missing}`: it is not the table of this version"
+        ));
+    }
+    if row.text(7)? != Some("varbinary(512)") {
+        return unfit(format!(
+            "the column `name` of the table `{table}` is no VARBINARY(512): names that differ would be one, or not fit"
+        ));
+    }
+    let (before, after) = (row.number(8)?, row.number(10)?);
+    if after <= before {
+        return unfit(
+            "the server's SYSDATE() is the time at which a statement began (`sysdate_is_now`): a request that waited \
+             would judge leases by an old time; start it without that option"
+                .to_owned(),
+        );
+    }
+    Ok(before)
+}
+
+/// Whether a version is one of MariaDB from 10.6 or of MySQL from 8.0.21.
+fn is_new_enough(version: &str) -> bool {
+    let mut numbers = version
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|number| number.parse().unwrap_or(0_u32));
+    let mut number = || numbers.next().unwrap_or(0);
+    let version_number = (number(), number(), number());
+    match version.contains("MariaDB") {
+        true => version_number >= (10, 6, 0),
+        false => version_number >= (8, 0, 21),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_told_apart_by_product() {
+        for (version, new_enough) in [
+            ("10.11.19-MariaDB-0+deb12u1", true),
+            ("10.6.0-MariaDB", true),
+            ("10.5.28-MariaDB-log", false),
+            ("11.4.2-MariaDB", true),
+            ("8.0.36", true),
+            ("8.0.20", false),
+            ("5.7.44-log", false),
+            ("9.1.0", true),
+        ] {
+            assert_eq!(is_new_enough(version), new_enough, "{version}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Running statements on connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use tokio::runtime::Handle;
+
+use super::connection::{self, Connection};
+use super::statements::{MICROS, Own, written};
+use super::url::Target;
+use super::{faults, locked_rows};
+use crate::backend::Fault;
+use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::sql::database::{Connector, Failed, Opened};
+use crate::backend::sql::statements::{Arg, Row, Statement, Value};
+use crate::values::clock;
+use crate::values::store::StoreKind;
+
+/// A connection that was idle for so long is looked at before it is used: nobody reads it meanwhile.
+const IDLE: Duration = Duration::from_secs(1);
+/// A connection that saw the server's clock so long ago looks at it again: the two clocks drift apart.
+const CLOCK: Duration = Duration::from_secs(30);
+
+/// How often a statement is sent again that a deadlock ended.
+const DEADLOCKS: usize = 3;
+
+pub(super) struct MysqlConnector {
+    pub(super) target: Arc<Target>,
+    pub(super) fitness: Arc<Statement>,
+    pub(super) own: Arc<Own>,
+    pub(super) clock: Arc<ServerClock>,
+    pub(super) strict: bool,
+    /// For opening a connection.
+    pub(super) timeout: Duration,
+    pub(super) patience: Patience,
+    pub(super) handle: Handle,
+}
+
+/// For how long a statement may take, most of all to wait for a row that somebody else has locked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// The databases count it in seconds.
+    pub(super) for_a_row: u64,
+    /// MariaDB alone limits it more finely. Zero: it does not.
+    pub(super) in_all: Duration,
+}
+
+impl Patience {
+    /// Of a request: as long as its caller.
+    pub(super) fn of_requests(call_timeout: Duration) -> Patience {
+        Patience {
+            for_a_row: call_timeout.as_secs() + 1,
+            in_all: call_timeout,
+        }
+    }
+
+    /// Of a renewal: the others of its batch wait with it.
+    pub(super) fn of_renewals(call_timeout: Duration) -> Patience {
+        let shortest = Duration::from_secs(1);
+        Patience {
+            for_a_row: shortest.as_secs(),
+            in_all: match call_timeout < 2 * shortest {
+                true => call_timeout / 2,
+                false => Duration::ZERO,
+            },
+        }
+    }
+}
+
+impl Connector for MysqlConnector {
+    type Connection = Connection;
+
+    const STORE: StoreKind = StoreKind::Mysql;
+
+    fn shown(&self) -> &str {
+        self.target.shown()
+    }
+
+    async fn open(&self) -> Result<Opened<Connection>, Fault> {
+        Ok(Opened {
+            connection: connection::open(self, &self.handle).await?,
+            renew_after: None,
+        })
+    }
+
+    async fn is_fresh(&self, connection: &mut Connection) -> bool {
+        if connection.used.elapsed() < IDLE && connection.saw_clock.elapsed() < CLOCK {
+            return true;
+        }
+        let asked_at = clock::now();
+        let micros: Result<Option<u64>, _> = connection
+            .conn()
+            .query_first(format!("SELECT {MICROS}"))
+            .await;
+        let Ok(Some(micros)) = micros else {
+            return false;
+        };
+        self.clock.saw(micros, asked_at);
+        connection.saw_clock = asked_at;
+        true
+    }
+
+    async fn run(
+        &self,
+        connection: &mut Connection,
+        statement: &Statement,
+        args: &[Arg],
+    ) -> Result<Vec<Row>, Failed> {
+        let mut deadlocks = 0;
+        let first = loop {
+            match answer(connection, &statement.text, args).await {
+                // It is undone, and one of those who were in each other's way is through.
+                Err(error) if error.is_of_a_deadlock() && deadlocks < DEADLOCKS => deadlocks += 1,
+                answer => break answer,
+            }
+        };
+        let answer = match first {
+            Err(error) if error.is_of_a_locked_row() && locked_rows::has_several(statement) => {
+                let unlocked = &self.own.unlocked_rows;
+                locked_rows::without_them(connection, unlocked, statement, args).await
+            }
+            answer => answer,
+        };
+        connection.used = clock::now();
+        answer.map_err(Broken::failed)
+    }
+
+    /// The connection is not used again: what is left of the statement's answer would be taken for the next one's.
+    async fn retire(&self, mut connection: Connection) -> Option<Connection> {
+        // Its answer is that of the statement before it.
+        let _ = connection.conn().ping().await;
+        None
+    }
+}
+
+/// A statement that failed.
+#[derive(Debug)]
+pub(super) struct Broken {
+    error: mysql_async::Error,
+    /// Whether a part of it was done before.
+    partly_done: bool,
+}
+
+impl Broken {
+    fn is_of_a_deadlock(&self) -> bool {
+        !self.partly_done && faults::is_of_a_deadlock(&self.error)
+    }
+
+    fn is_of_a_locked_row(&self) -> bool {
+        !self.partly_done && faults::is_of_a_locked_row(&self.error)
+    }
+
+    fn failed(self) -> Failed {
+        let fault = match (faults::of_statement(&self.error), self.partly_done) {
+            (Fault::NotDone(why), true) => Fault::Unknown(why),
+            (fault, _) => fault,
+        };
+        Failed {
+            fault,
+            // It may be in the middle of a transaction.
+            ends_the_connection: self.partly_done || faults::ends_the_connection(&self.error),
+        }
+    }
+}
+
+/// What a statement answers: the rows of the part that asks for rows. If there is none, a row with the last
+/// `LAST_INSERT_ID`, or none if the last part changed nothing.
+pub(super) async fn answer(
+    connection: &mut Connection,
+    text: &str,
+    args: &[Arg],
+) -> Result<Vec<Row>, Broken> {
+    let parts = text.matches(';').count() + 1;
+    let text = written(text, args);
+    let broken = |partly_done| move |error| Broken { error, partly_done };
+    let asked = connection.conn().query_iter(text).await;
+    let mut result = asked.map_err(broken(false))?;
+    let (mut rows, mut changed) = (None, Vec::new());
+    for _ in 0..parts {
+        let has_rows = !result.columns_ref().is_empty();
+        let id = result.last_insert_id().unwrap_or(0);
+        changed = match result.affected_rows() {
+            0 => Vec::new(),
+            _ => vec![Row(vec![Value::Number(i64::try_from(id).unwrap_or(0))])],
+        };
+        let part = result.collect::<mysql_async::Row>().await;
+        let part = part.map_err(broken(true))?;
+        if has_rows {
+            rows = Some(part.into_iter().map(values).collect());
+        }
+    }
+    Ok(rows.unwrap_or(changed))
+}
+
+pub(super) fn values(row: mysql_async::Row) -> Row {
+    let values = row.unwrap_raw().into_iter().map(|value| match value {
+        Some(mysql_async::Value::Bytes(bytes)) => {
+            Value::Text(String::from_utf8_lossy(&bytes).into_owned())
+        }
+        Some(mysql_async::Value::Int(number)) => Value::Number(number),
+        Some(mysql_async::Value::UInt(number)) => {
+            Value::Number(i64::try_from(number).unwrap_or(i64::MAX))
+        }
+        _ => Value::Null,
+    });
+    Row(values.collect())
+}

@@ -1,0 +1,147 @@
+//! MySQL and MariaDB: what a database has to be able to do (`backend/sql/`), in their words.
+//!
+//! | file or folder | concept |
+//! |---|---|
+//! | `url` | what a URL names: a server, a table, how many connections |
+//! | `connection` | opening one, and what is asked of a server before it may keep locks |
+//! | `connector` | running statements on connections |
+//! | `forced` | looking for forced releases |
+//! | `locked_rows` | renewals beside a row that somebody else has locked |
+//! | `statements`, `sql/` | what is sent |
+//! | `faults` | what an error says about the outcome |
+
+mod connection;
+mod connector;
+mod faults;
+mod forced;
+mod locked_rows;
+mod statements;
+mod url;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use self::connector::{MysqlConnector, Patience};
+use self::forced::Watcher;
+use self::statements::Own;
+pub(crate) use self::url::Target;
+use super::Listen;
+use super::connect::Opening;
+use super::kit::polling::Polling;
+use super::kit::server_clock::ServerClock;
+use super::sql::database::Database;
+use super::sql::pool::Pool;
+use super::sql::{Server, SqlBackend};
+use crate::values::clock::Moment;
+use crate::values::error::LockError;
+use crate::values::key::Key;
+use crate::values::store::StoreKind;
+
+/// The database of a URL. It tells nobody who waits.
+#[derive(Debug)]
+struct Mysql {
+    target: Arc<Target>,
+    /// Until when something may be held. The watcher ends when it is gone.
+    held: Mutex<Option<watch::Sender<Option<Moment>>>>,
+}
+
+/// Connects, unless the options are `lazy`, and checks the server.
+pub(crate) async fn connect(
+    target: Target,
+    opening: Opening,
+) -> Result<Arc<SqlBackend>, LockError> {
+    let (options, target) = (&opening.options, Arc::new(target));
+    let statements = statements::statements(&target);
+    let own = Arc::new(Own::of(&target));
+    let (clock, timeout) = (Arc::new(ServerClock::default()), options.call_timeout);
+    if options.ensure_schema {
+        let (schema, handle) = (&statements.schema.text, &opening.runtime);
+        let created = connection::run(&target, schema, timeout, handle).await;
+        created.map_err(|fault| fault.into_error(target.shown()))?;
+    }
+    let fitness = statements.fitness.clone();
+    let connector = |patience| MysqlConnector {
+        target: target.clone(),
+        fitness: fitness.clone(),
+        own: own.clone(),
+        clock: clock.clone(),
+        strict: options.strict,
+        timeout,
+        patience,
+        handle: opening.runtime.clone(),
+    };
+    let server = Server {
+        requests: connector(Patience::of_requests(timeout)),
+        renewals: connector(Patience::of_renewals(timeout)),
+        pool: target.pool,
+        transactions: None,
+        statements,
+        clock: clock.clone(),
+    };
+    let watcher = connector(Patience::of_requests(timeout));
+    let database = async || Arc::new(Mysql::watching(&target, watcher, &opening)) as _;
+    SqlBackend::connect(server, &opening, database).await
+}
+
+impl Mysql {
+    /// Begins to look for forced releases.
+    fn watching(target: &Arc<Target>, connector: MysqlConnector, opening: &Opening) -> Mysql {
+        let held = watch::Sender::new(None);
+        let watcher = Watcher {
+            own: connector.own.clone(),
+            timeout: opening.options.call_timeout,
+            calls: Pool::new(connector, &opening.runtime, 1),
+            events: opening.events.clone(),
+            held: held.subscribe(),
+        };
+        opening.runtime.spawn(watcher.run());
+        Mysql {
+            target: target.clone(),
+            held: Mutex::new(Some(held)),
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<watch::Sender<Option<Moment>>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Database for Mysql {
+    fn store(&self) -> StoreKind {
+        StoreKind::Mysql
+    }
+
+    fn shown(&self) -> &str {
+        self.target.shown()
+    }
+
+    fn notifies(&self) -> bool {
+        false
+    }
+
+    fn check_key(&self, _: &Key) -> Result<(), LockError> {
+        Ok(())
+    }
+
+    fn listen(&self, _: String) -> Box<dyn Listen> {
+        Box::new(Polling::new())
+    }
+
+    fn holds_until(&self, end: Moment) {
+        if let Some(held) = &*self.held() {
+            held.send_if_modified(|until| {
+                let longer = until.is_none_or(|until| end - until > Duration::ZERO);
+                if longer {
+                    *until = Some(end);
+                }
+                longer
+            });
+        }
+    }
+
+    fn close(&self) {
+        *self.held() = None;
+    }
+}

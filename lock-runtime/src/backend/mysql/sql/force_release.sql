@@ -1,0 +1,16 @@
+-- Takes a lock away from whoever has it, and notes whom for those who watch. No row: nobody had it.
+--
+-- The row stays locked until both is done: nobody is noted who gave the lock back before.
+-- $1 name
+START TRANSACTION;
+DELETE FROM {table}_forced WHERE forced_at < {micros} - 60000000;
+INSERT INTO {table}_forced (forced_at, holder)
+SELECT {micros}, IF(l.expires_at > {micros}, l.holder, s.h)
+FROM {table} AS l LEFT JOIN {shared} AS s ON s.e > {micros}
+WHERE l.name = $1 AND ((l.holder IS NOT NULL AND l.expires_at > {micros}) OR s.h IS NOT NULL)
+FOR UPDATE;
+UPDATE {table} AS l SET holder = NULL, expires_at = LEAST(expires_at, {micros}), shares = NULL
+WHERE l.name = $1 AND ((holder IS NOT NULL AND expires_at > {micros}) OR (shares IS NOT NULL AND {live} IS NOT NULL));
+SET @forced = ROW_COUNT();
+COMMIT;
+SELECT @forced FROM DUAL WHERE @forced > 0

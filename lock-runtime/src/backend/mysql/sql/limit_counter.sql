@@ -1,0 +1,11 @@
+-- Sets how many permits there are in all. Nothing changes: there are as many, or the name is held by a lock.
+-- $1 name, $2 value
+INSERT INTO {table} (name, kind) VALUES ($1, 'semaphore') ON DUPLICATE KEY UPDATE counter = counter;
+UPDATE {table} AS l SET
+    kind = 'semaphore',
+    shares = IF(permits IS NULL, NULL, shares),
+    permits = $2,
+    queue = NULL,
+    holder = NULL
+WHERE l.name = $1 AND (permits IS NOT NULL
+    OR ((holder IS NULL OR expires_at <= {micros}) AND (shares IS NULL OR {live} IS NULL)))

@@ -1,0 +1,23 @@
+-- What stands at a name. Changes nothing.
+-- $1 name, $2 how many waiters are named
+SELECT
+    l.kind,
+    IF(l.expires_at > {micros}, l.holder, NULL) AS holder,
+    l.expires_at - {micros} AS left_of_hold,
+    COUNT(s.h) AS shares,
+    SUM(s.u) AS units,
+    MIN(s.e) - {micros} AS first_left,
+    MAX(s.e) - {micros} AS last_left,
+    MIN(s.h) AS sharer,
+    l.permits,
+    l.writer_until - {micros} AS writer_left,
+    TRUE AS waited,
+    (SELECT COUNT(*) FROM {queued} AS q WHERE q.d > {micros}) AS queued,
+    (SELECT SUBSTRING_INDEX(GROUP_CONCAT(q.h ORDER BY q.n SEPARATOR ' '), ' ', $2)
+        FROM {queued} AS q WHERE q.d > {micros}) AS first_waiters,
+    {micros} AS now,
+    -- Who finds a locked row waits for it: nobody may keep one for long.
+    FALSE AS locked
+FROM {table} AS l LEFT JOIN {shared} AS s ON s.e > {micros}
+WHERE l.name = $1
+GROUP BY l.name

@@ -1,0 +1,6 @@
+-- Gives back a read or permits. After the last read, a writer that waits has to come soon.
+-- $1 name, $2 holder, $4 for how many µs readers are still kept out
+UPDATE {table} AS l SET
+    writer_until = IF({live_others} IS NULL, LEAST(writer_until, {micros} + $4), writer_until),
+    shares = {live_others}
+WHERE l.name = $1 AND EXISTS (SELECT 1 FROM {shared} AS s WHERE s.h = $2 AND s.e > {micros})

@@ -1,0 +1,17 @@
+-- Extends reads and permits, never shortening one. Answers with those that are held. Several of one row are one update
+-- of it.
+-- $1 names, $2 holders, $3 leases in µs
+UPDATE {groups} AS g STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.name = UNHEX(g.name)
+SET l.shares = (
+    SELECT JSON_ARRAYAGG(JSON_OBJECT('h', s.h, 'u', s.u, 'e', IF(
+        s.e > {micros},
+        GREATEST(s.e, {micros} + CAST(COALESCE(JSON_VALUE(g.leases, CONCAT('$."', s.h, '"')), 0) AS SIGNED)),
+        s.e)))
+    FROM {shared} AS s
+)
+WHERE l.shares IS NOT NULL;
+SELECT l.name, s.h, TRUE
+FROM {rows} AS r
+STRAIGHT_JOIN {table} AS l ON l.name = UNHEX(r.c1)
+STRAIGHT_JOIN {shared} AS s ON s.h = UNHEX(r.c2)
+WHERE s.e > {micros}

@@ -1,0 +1,18 @@
+-- Takes a free fair lock, if nobody who lives is before the holder in its queue.
+-- $1 name, $2 holder, $3 lease in µs, $4 refused after this
+UPDATE {table} AS l SET
+    kind = 'exclusive',
+    holder = $2,
+    expires_at = {micros} + $3,
+    token = LAST_INSERT_ID(GREATEST(last_token + 1, {micros})),
+    last_token = token,
+    shares = NULL,
+    queue = {queue_without}
+WHERE l.name = $1
+    AND (holder IS NULL OR expires_at <= {micros} OR holder = $2)
+    AND permits IS NULL
+    AND (shares IS NULL OR {live} IS NULL)
+    AND COALESCE((
+        SELECT q.h = $2 FROM {queued} AS q WHERE q.d > {micros} OR q.h = $2 ORDER BY q.n LIMIT 1
+    ), TRUE)
+    AND {micros} <= $4

@@ -1,0 +1,322 @@
+//! The statements, with the table's name in them, and how their arguments are written into them.
+//!
+//! Arguments stand in the text: texts as hexadecimal literals, so no setting of a session changes what they mean, and
+//! no statement has to be prepared.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use super::url::Target;
+use crate::backend::sql::statements::{
+    Arg, Statement, Statements, statement_files, without_comments,
+};
+
+/// What several statements say the same way. Those that come first may use those after them.
+const FRAGMENTS: [(&str, &str); 14] = [
+    // Readers or permits whose lease is not over; NULL if there are none.
+    ("{live}", "({the_shares} WHERE s.e > {micros})"),
+    // The same, and all, without the holder $2.
+    (
+        "{live_others}",
+        "({the_shares} WHERE s.e > {micros} AND s.h <> $2)",
+    ),
+    ("{others}", "({the_shares} WHERE s.h <> $2)"),
+    (
+        "{the_shares}",
+        "SELECT JSON_ARRAYAGG(JSON_OBJECT('h', s.h, 'e', s.e, 'u', s.u)) FROM {shared} AS s",
+    ),
+    // How many permits are leased.
+    (
+        "{used}",
+        "COALESCE((SELECT SUM(s.u) FROM {shared} AS s WHERE s.e > {micros}), 0)",
+    ),
+    (
+        "{used_by_others}",
+        "COALESCE((SELECT SUM(s.u) FROM {shared} AS s WHERE s.e > {micros} AND s.h <> $2), 0)",
+    ),
+    // The queue of a fair lock without the holder $2 and those who were silent for too long.
+    (
+        "{queue_without}",
+        "(SELECT JSON_ARRAYAGG(JSON_OBJECT('h', q.h, 'n', q.n, 'd', q.d)) FROM {queued} AS q \
+         WHERE q.h <> $2 AND q.d > {micros})",
+    ),
+    (
+        "{is_in_queue}",
+        "JSON_CONTAINS(COALESCE(l.queue, '[]'), JSON_OBJECT('h', {me}))",
+    ),
+    (
+        "{is_in_shares}",
+        "JSON_CONTAINS(COALESCE(l.shares, '[]'), JSON_OBJECT('h', {me}))",
+    ),
+    ("{me}", "CONVERT($2 USING utf8mb4)"),
+    (
+        "{shared}",
+        "JSON_TABLE(COALESCE(l.shares, '[]'), '$[*]' COLUMNS \
+         (h VARCHAR(64) PATH '$.h', e BIGINT PATH '$.e', u BIGINT PATH '$.u'))",
+    ),
+    (
+        "{queued}",
+        "JSON_TABLE(COALESCE(l.queue, '[]'), '$[*]' COLUMNS \
+         (h VARCHAR(64) PATH '$.h', n BIGINT PATH '$.n', d BIGINT PATH '$.d'))",
+    ),
+    // Arguments that are lists, side by side: `c1` has an element of $1. Texts are hexadecimal.
+    (
+        "{rows}",
+        "JSON_TABLE('{the_rows}', '$[*]' COLUMNS (c1 VARCHAR(1024) PATH '$[0]', c2 VARCHAR(256) PATH '$[1]', \
+         c3 BIGINT PATH '$[2]', c5 BIGINT PATH '$[4]'))",
+    ),
+    // The lists $1, $2 and $3, a row for each name.
+    (
+        "{groups}",
+        "JSON_TABLE('{the_groups}', '$[*]' COLUMNS (name VARCHAR(1024) PATH '$[0]', leases JSON PATH '$[1]'))",
+    ),
+];
+
+/// SYSDATE, for NOW is when the statement began: before it waited for a row. Sessions are in UTC.
+pub(super) const MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
+
+/// All of them, for one table.
+pub(super) fn statements(target: &Target) -> Statements {
+    Statements::of(&statement_files!(), |text| filled(text, target))
+}
+
+/// What only this database is asked.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) rights: String,
+    pub(super) unlocked_rows: String,
+    pub(super) forced: Arc<Statement>,
+}
+
+impl Own {
+    pub(super) fn of(target: &Target) -> Own {
+        Own {
+            rights: filled(include_str!("sql/rights.sql"), target),
+            unlocked_rows: filled(include_str!("sql/unlocked_rows.sql"), target),
+            forced: Arc::new(Statement {
+                name: "forced",
+                text: filled(include_str!("sql/forced.sql"), target),
+            }),
+        }
+    }
+}
+
+fn filled(text: &str, target: &Target) -> String {
+    let table = &target.table;
+    let schema = match table.name().split_once('.') {
+        Some((schema, _)) => Some(schema),
+        None => target.opts.db_name().filter(|name| !name.is_empty()),
+    };
+    let schema = schema.map_or("NULL".to_owned(), |name| {
+        format!("'{}'", name.replace('\\', "\\\\").replace('\'', "''"))
+    });
+    let mut text = without_comments(text);
+    for (name, fragment) in FRAGMENTS {
+        text = text.replace(name, fragment);
+    }
+    text.replace("{micros}", MICROS)
+        .replace("{own_name}", table.own_name())
+        .replace("{table}", table.name())
+        // A name of the user's comes last: nothing in it is replaced.
+        .replace("{schema}", &schema)
+}
+
+/// The statement with its arguments.
+pub(super) fn written(text: &str, args: &[Arg]) -> String {
+    let lists = |text: &str| text.contains("{the_rows}") || text.contains("{count}");
+    let mut filled = text.to_owned();
+    if lists(text) {
+        let (rows, count) = rows(args);
+        filled = filled
+            .replace("{the_rows}", &rows)
+            .replace("{count}", &count.to_string());
+    }
+    if text.contains("{the_groups}") {
+        filled = filled.replace("{the_groups}", &groups(args));
+    }
+    let mut parts = filled.split('$');
+    let mut written = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digit = part.bytes().next().filter(u8::is_ascii_digit);
+        match digit.and_then(|digit| args.get(usize::from(digit - b'0').wrapping_sub(1))) {
+            Some(arg) => {
+                push(&mut written, arg);
+                written.push_str(&part[1..]);
+            }
+            // A path in JSON begins with the sign as well.
+            None => {
+                written.push('$');
+                written.push_str(part);
+            }
+        }
+    }
+    written
+}
+
+fn push(text: &mut String, arg: &Arg) {
+    let _ = match arg {
+        Arg::Text(value) => {
+            text.push_str("X'");
+            push_hex(text, value);
+            text.push('\'');
+            Ok(())
+        }
+        Arg::Number(number) => write!(text, "{number}"),
+        Arg::Flag(flag) => write!(text, "{}", u8::from(*flag)),
+        Arg::Moment(moment) => {
+            let micros = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+            write!(text, "{}", micros.as_micros())
+        }
+        // Lists are rows.
+        Arg::Texts(_) | Arg::Numbers(_) => Ok(()),
+    };
+}
+
+fn push_hex(text: &mut String, value: &str) {
+    for byte in value.bytes() {
+        let _ = write!(text, "{byte:02x}");
+    }
+}
+
+/// The lists among the arguments, side by side, as JSON; and how long they are.
+fn rows(args: &[Arg]) -> (String, usize) {
+    let lengths = args.iter().filter_map(|arg| match arg {
+        Arg::Texts(texts) => Some(texts.len()),
+        Arg::Numbers(numbers) => Some(numbers.len()),
+        _ => None,
+    });
+    let count = lengths.min().unwrap_or(0);
+    let mut rows: Vec<(&str, String)> = (0..count)
+        .map(|row| {
+            let mut text = String::from("[");
+            for (column, arg) in args.iter().enumerate() {
+                if column > 0 {
+                    text.push(',');
+                }
+                let _ = match arg {
+                    Arg::Texts(texts) => {
+                        text.push('"');
+                        push_hex(&mut text, &texts[row]);
+                        text.push('"');
+                        Ok(())
+                    }
+                    Arg::Numbers(numbers) => write!(text, "{}", numbers[row]),
+                    _ => write!(text, "null"),
+                };
+            }
+            text.push(']');
+            let first = args.first();
+            let name = first.and_then(|arg| match arg {
+                Arg::Texts(names) => Some(names[row].as_str()),
+                _ => None,
+            });
+            (name.unwrap_or_default(), text)
+        })
+        .collect();
+    // Statements that lock several rows do so in one order, so none of them waits for each other.
+    rows.sort();
+    let rows: Vec<String> = rows.into_iter().map(|(_, row)| row).collect();
+    (format!("[{}]", rows.join(",")), count)
+}
+
+/// Names, holders and leases as JSON: for each name, in order, its holders' leases.
+fn groups(args: &[Arg]) -> String {
+    let [Arg::Texts(names), Arg::Texts(holders), Arg::Numbers(leases)] = args else {
+        return "[]".to_owned();
+    };
+    let mut groups: BTreeMap<&str, String> = BTreeMap::new();
+    for ((name, holder), lease) in names.iter().zip(holders).zip(leases) {
+        // The ids of holders are hexadecimal digits, `-` and `:`. Whatever else there may be never becomes a statement.
+        let safe = holder
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-:.".contains(&byte));
+        if !safe {
+            continue;
+        }
+        let group = groups.entry(name).or_default();
+        if !group.is_empty() {
+            group.push(',');
+        }
+        let _ = write!(group, "\"{holder}\":{lease}");
+    }
+    let mut text = String::from("[");
+    for (name, group) in groups {
+        if text.len() > 1 {
+            text.push(',');
+        }
+        text.push_str("[\"");
+        push_hex(&mut text, name);
+        let _ = write!(text, "\",{{{group}}}]");
+    }
+    text.push(']');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::sql::statements::checks;
+
+    #[test]
+    fn every_statement_says_what_it_does_and_what_its_arguments_are() {
+        checks::headers_are_complete("src/backend/mysql/sql");
+    }
+
+    #[test]
+    fn no_statement_has_a_comment_left_and_lists_are_the_only_placeholders() {
+        for statement in statements(&Target::parse("mysql://h/db").unwrap()).all() {
+            let text = &statement.text;
+            assert!(!text.contains("--"), "{}", statement.name);
+            let args = vec![
+                Arg::Texts(vec!["n".to_owned()]),
+                Arg::Texts(vec!["h".to_owned()]),
+                Arg::Numbers(vec![1]),
+            ];
+            let written = written(text, &args);
+            let open = written
+                .split('{')
+                .skip(1)
+                .filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
+            assert_eq!(open.count(), 0, "{}: {written}", statement.name);
+        }
+    }
+
+    #[test]
+    fn arguments_are_literals_that_end_nowhere_else() {
+        let text = "SELECT $1, '$.h', $2, $3 + 1";
+        let args = [
+            Arg::text("a'; --"),
+            Arg::Number(-5),
+            Arg::moment(1_000_001),
+            Arg::Flag(true),
+        ];
+        assert_eq!(
+            written(text, &args),
+            "SELECT X'61273b202d2d', '$.h', -5, 1000001 + 1"
+        );
+    }
+
+    #[test]
+    fn lists_are_rows_in_the_order_of_their_names() {
+        let texts = |texts: &[&str]| Arg::Texts(texts.iter().map(|&text| text.into()).collect());
+        let args = [
+            texts(&["b", "a", "b"]),
+            texts(&["1:2", "3", "4"]),
+            Arg::Numbers(vec![7, 8, 9]),
+        ];
+        let (rows, count) = rows(&args);
+        assert_eq!(
+            (rows.as_str(), count),
+            (
+                "[[\"61\",\"33\",8],[\"62\",\"313a32\",7],[\"62\",\"34\",9]]",
+                3
+            )
+        );
+        assert_eq!(
+            groups(&args),
+            "[[\"61\",{\"3\":8}],[\"62\",{\"1:2\":7,\"4\":9}]]"
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! Running statements on connections.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::statements::typed;
+use super::url::Target;
+use super::{connection, faults};
+use crate::backend::Fault;
+use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::sql::database::{Connector, Failed, Opened};
+use crate::backend::sql::statements::{Arg, Row, Statement, Value};
+use crate::values::store::StoreKind;
+
+/// For how long a statement that nobody waits for any more may go on before it is cancelled. Most end by themselves in much
+/// less, and a new connection costs the server more than the rest of a statement.
+const GRACE: Duration = Duration::from_millis(100);
+
+pub(super) struct PostgresConnector {
+    pub(super) target: Arc<Target>,
+    pub(super) fitness: Arc<Statement>,
+    pub(super) clock: Arc<ServerClock>,
+    /// For opening a connection.
+    pub(super) timeout: Duration,
+    pub(super) handle: Handle,
+}
+
+impl Connector for PostgresConnector {
+    type Connection = Client;
+
+    const STORE: StoreKind = StoreKind::Postgres;
+
+    fn shown(&self) -> &str {
+        self.target.shown()
+    }
+
+    async fn open(&self) -> Result<Opened<Client>, Fault> {
+        let (target, fitness) = (&self.target, &self.fitness);
+        connection::open(target, fitness, &self.clock, self.timeout, &self.handle).await
+    }
+
+    async fn is_fresh(&self, client: &mut Client) -> bool {
+        !client.is_closed()
+    }
+
+    async fn run(
+        &self,
+        client: &mut Client,
+        statement: &Statement,
+        args: &[Arg],
+    ) -> Result<Vec<Row>, Failed> {
+        let args: Vec<_> = args.iter().map(typed).collect();
+        let rows = match client.query_typed(&statement.text, &args).await {
+            Ok(rows) => rows,
+            // One of a set was taken between the sight and the lock.
+            Err(error) if statement.name == "acquire_all" && faults::is_taken_back(&error) => {
+                return Ok(Vec::new());
+            }
+            Err(error) => {
+                return Err(Failed {
+                    fault: faults::of_statement(&error),
+                    ends_the_connection: faults::ends_the_connection(&error),
+                });
+            }
+        };
+        let rows: Result<_, _> = rows.iter().map(values).collect();
+        rows.map(|rows: Vec<_>| rows.into_iter().map(Row).collect())
+            .map_err(|error| Failed {
+                fault: faults::unreadable(&error),
+                ends_the_connection: false,
+            })
+    }
+
+    /// If the statement does not end soon, it is cancelled. After that, the connection is not used again: the cancellation
+    /// may arrive late, and would end the next statement.
+    async fn retire(&self, client: Client) -> Option<Client> {
+        {
+            // Answered after the statement.
+            let mut ended = pin!(client.simple_query(""));
+            match tokio::time::timeout(GRACE, &mut ended).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(_)) => return None,
+                Err(_) => {
+                    // It may have ended meanwhile, or not have begun: both is fine.
+                    let tls = self.target.tls.clone();
+                    let _ = client.cancel_token().cancel_query(tls).await;
+                    let _ = ended.await;
+                    return None;
+                }
+            }
+        }
+        Some(client)
+    }
+}
+
+fn values(row: &tokio_postgres::Row) -> Result<Vec<Value>, tokio_postgres::Error> {
+    let columns = row.columns().iter().enumerate();
+    columns
+        .map(|(index, column)| {
+            Ok(match *column.type_() {
+                Type::INT8 => row.try_get::<_, Option<i64>>(index)?.map(Value::Number),
+                Type::INT4 => {
+                    let number: Option<i32> = row.try_get(index)?;
+                    number.map(|number| Value::Number(number.into()))
+                }
+                Type::BOOL => {
+                    let flag: Option<bool> = row.try_get(index)?;
+                    flag.map(|flag| Value::Number(flag.into()))
+                }
+                Type::VOID => None,
+                _ => row.try_get::<_, Option<String>>(index)?.map(Value::Text),
+            }
+            .unwrap_or(Value::Null))
+        })
+        .collect()
+}

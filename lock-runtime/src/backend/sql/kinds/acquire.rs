@@ -1,0 +1,286 @@
+//! Acquire: one statement takes what is free. If it was not, a look tells why, and what can be done about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::seen::{Blocked, READ_WRITE, Seen};
+use crate::backend::sql::Inner;
+use crate::backend::sql::pool::{Answer, Purpose};
+use crate::backend::sql::statements::{Arg, Row, too_late};
+use crate::backend::sql::topic::own_topic;
+use crate::backend::sql::undo::Undo;
+use crate::backend::{
+    AcquireRequest, Acquired, Fault, Granted, HoldRef, QUEUE_LIFE, READERS_KEPT_OUT,
+};
+use crate::values::clock::{self, Moment};
+use crate::values::fence::FencingToken;
+use crate::values::kind::Kind;
+
+/// How often a request is sent that finds the lock free after it was refused.
+const TRIES: usize = 4;
+/// The pauses while somebody's transaction has locked the row. One of this library is soon over, one of a caller's may
+/// take any time: after the last pause, the lock is busy.
+const WHILE_LOCKED: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
+
+pub(in crate::backend::sql) async fn acquire(
+    inner: &Arc<Inner>,
+    request: AcquireRequest<'_>,
+) -> Result<Acquired, Fault> {
+    let deadline = request.asked_at + request.timeout;
+    let key = request.hold_ref.key;
+    let mut now = request.asked_at;
+    let mut thorough = false;
+    let mut left = Duration::ZERO;
+    let mut pauses = WHILE_LOCKED.into_iter();
+    for _ in 0..TRIES {
+        let not_after = inner.clock.not_after(now, deadline);
+        if let Some(granted) = take(inner, &request, now, not_after, deadline, thorough).await? {
+            return Ok(Acquired::Granted(granted));
+        }
+        let asked_at = clock::now();
+        let Some(seen) = inner.look(key, asked_at, deadline).await? else {
+            if key.kind() == Kind::Semaphore {
+                return Err(Fault::NotSet);
+            }
+            make_row(inner, &request, deadline).await?;
+            now = clock::now();
+            continue;
+        };
+        inner.clock.saw(seen.now, asked_at);
+        left = match seen.blocks(&request)? {
+            Blocked::No if seen.locked && !waits_for_row(&request) => {
+                let Some(pause) = pauses.next() else {
+                    return Ok(Acquired::Busy { left: None });
+                };
+                clock::sleep(pause.min(deadline.remaining())).await;
+                thorough = true;
+                now = clock::now();
+                continue;
+            }
+            // It was given back meanwhile, or those who left it are dead, or the request was too late.
+            Blocked::No if key.kind() != Kind::Fair || seen.queued == 0 => {
+                thorough = true;
+                now = clock::now();
+                continue;
+            }
+            Blocked::No => Duration::ZERO,
+            Blocked::For(left) => {
+                wait_for(inner, &request, &seen, Duration::ZERO, deadline).await?;
+                left
+            }
+            Blocked::ByReaders(left) => {
+                wait_for(inner, &request, &seen, READERS_KEPT_OUT, deadline).await?;
+                left
+            }
+        };
+        if key.kind() == Kind::Fair && request.waits.is_some() {
+            return queue_up(inner, &request, deadline).await;
+        }
+        return Ok(Acquired::Busy { left: Some(left) });
+    }
+    match thorough {
+        // It changes hands all the time.
+        true => Ok(Acquired::Busy { left: Some(left) }),
+        false => Err(too_late()),
+    }
+}
+
+/// Whether the request waits for a row that another transaction has locked. Where many write one row, in turn, those who do
+/// not wait for theirs might starve: readers, writers beside them, permits, and the queue of a fair lock.
+fn waits_for_row(request: &AcquireRequest<'_>) -> bool {
+    match request.hold_ref.key.kind() {
+        Kind::Mutex | Kind::Fenced => false,
+        Kind::Fair => request.waits.is_some(),
+        Kind::Read | Kind::Write | Kind::Semaphore => true,
+    }
+}
+
+/// Takes what is free. `thorough`: also after others who are dead.
+async fn take(
+    inner: &Arc<Inner>,
+    request: &AcquireRequest<'_>,
+    now: Moment,
+    not_after: u64,
+    deadline: Moment,
+    thorough: bool,
+) -> Result<Option<Granted>, Fault> {
+    let HoldRef {
+        key,
+        holder,
+        permits,
+    } = request.hold_ref;
+    let (statements, holder) = (&inner.statements, holder.text());
+    let mut args = vec![
+        Arg::text(key.raw()),
+        Arg::text(&holder),
+        Arg::micros(request.ttl.duration()),
+        Arg::moment(not_after),
+    ];
+    let numbered = i64::from(key.kind() == Kind::Fenced);
+    let statement = match key.kind() {
+        Kind::Mutex | Kind::Fenced if !thorough => {
+            args.push(Arg::Number(numbered));
+            &statements.acquire
+        }
+        Kind::Mutex | Kind::Fenced => {
+            args.extend([Arg::Number(numbered), Arg::text("exclusive")]);
+            args.push(Arg::Flag(waits_for_row(request)));
+            &statements.take_over
+        }
+        Kind::Write => {
+            args.extend([Arg::Number(0), Arg::text(READ_WRITE)]);
+            args.push(Arg::Flag(waits_for_row(request)));
+            &statements.take_over
+        }
+        Kind::Read => &statements.read,
+        Kind::Fair => {
+            args.push(Arg::Flag(waits_for_row(request)));
+            &statements.take_turn
+        }
+        Kind::Semaphore => {
+            args.push(Arg::Number(permits.into()));
+            &statements.acquire_permits
+        }
+    };
+    // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates.
+    let undo = Undo::armed(inner, request, not_after, deadline);
+    let until = deadline.into();
+    let pool = &inner.pool;
+    let answer = pool
+        .call(Purpose::Acquire, statement, args, now, until)
+        .await;
+    // A fair waiter without an answer asks again as the same holder: only a drop ends that.
+    let asks_again = key.kind() == Kind::Fair;
+    if asks_again || !matches!(answer, Err(Fault::Unknown(_) | Fault::Closed(_))) {
+        undo.disarm();
+    }
+    let Answer { rows, sent_at } = answer?;
+    rows.first()
+        .map(|row| granted(inner, request, row, sent_at))
+        .transpose()
+}
+
+fn granted(
+    inner: &Inner,
+    request: &AcquireRequest<'_>,
+    row: &Row,
+    sent_at: Moment,
+) -> Result<Granted, Fault> {
+    let kind = request.hold_ref.key.kind();
+    let token = match kind {
+        Kind::Read | Kind::Semaphore => None,
+        Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => Some(row.number(0)?),
+    };
+    // Not every database tells the time beside a token.
+    if row.len() > 1 {
+        inner.clock.saw(row.number(1)?, sent_at);
+    }
+    inner.database.holds_until(sent_at + request.ttl.duration());
+    Ok(Granted {
+        token: token
+            .filter(|_| request.fenced)
+            .and_then(FencingToken::checked),
+        sent_at,
+    })
+}
+
+/// A lock that was never used, as free: the next request takes it.
+async fn make_row(
+    inner: &Arc<Inner>,
+    request: &AcquireRequest<'_>,
+    deadline: Moment,
+) -> Result<(), Fault> {
+    let key = request.hold_ref.key;
+    let kind = match key.kind() {
+        Kind::Read | Kind::Write => READ_WRITE,
+        _ => "exclusive",
+    };
+    let now = clock::now();
+    let args = vec![
+        Arg::text(key.raw()),
+        Arg::text(kind),
+        Arg::moment(inner.clock.not_after(now, deadline)),
+    ];
+    let insert = &inner.statements.insert;
+    let made = inner
+        .pool
+        .call(Purpose::Acquire, insert, args, now, deadline.into());
+    made.await.map(drop)
+}
+
+/// Makes sure that a caller who goes on waiting is told.
+async fn wait_for(
+    inner: &Arc<Inner>,
+    request: &AcquireRequest<'_>,
+    seen: &Seen,
+    keeping_out: Duration,
+    deadline: Moment,
+) -> Result<(), Fault> {
+    let Some(waits) = request.waits else {
+        return Ok(());
+    };
+    // Its own message tells a fair waiter.
+    let told =
+        seen.waited || !inner.database.notifies() || request.hold_ref.key.kind() == Kind::Fair;
+    if told && keeping_out.is_zero() {
+        return Ok(());
+    }
+    let mut pauses = WHILE_LOCKED.into_iter();
+    loop {
+        let args = vec![
+            Arg::text(request.hold_ref.key.raw()),
+            Arg::micros(keeping_out.min(waits)),
+        ];
+        let (wait, now) = (&inner.statements.wait, clock::now());
+        let asked = inner
+            .pool
+            .call(Purpose::Other, wait, args, now, deadline.into());
+        match asked.await {
+            // A transaction has locked the row. One of a caller's notifies in any case.
+            Ok(answer) if answer.rows.is_empty() => {
+                let Some(pause) = pauses.next() else {
+                    return Ok(());
+                };
+                clock::sleep(pause.min(deadline.remaining())).await;
+            }
+            // The lock is busy all the same: a waiter who is not told asks again.
+            Ok(_) | Err(Fault::NotDone(_) | Fault::Unknown(_)) => return Ok(()),
+            Err(fault) => return Err(fault),
+        }
+    }
+}
+
+/// Takes a place in a fair lock's queue, or keeps it.
+async fn queue_up(
+    inner: &Arc<Inner>,
+    request: &AcquireRequest<'_>,
+    deadline: Moment,
+) -> Result<Acquired, Fault> {
+    let HoldRef { key, holder, .. } = request.hold_ref;
+    let (text, topic) = (holder.text(), own_topic(key, holder));
+    let (statement, now) = (&inner.statements.queue_up, clock::now());
+    let not_after = inner.clock.not_after(now, deadline);
+    let args = vec![
+        Arg::text(key.raw()),
+        Arg::text(&text),
+        Arg::micros(QUEUE_LIFE),
+        Arg::text(&topic),
+        Arg::moment(not_after),
+    ];
+    let asked = inner
+        .pool
+        .call(Purpose::Acquire, statement, args, now, deadline.into());
+    // The caller asks again as the same holder: only a drop has to be undone.
+    let undo = Undo::armed(inner, request, not_after, deadline);
+    let answer = asked.await;
+    undo.disarm();
+    let Answer { rows, .. } = answer?;
+    let Some(row) = rows.first() else {
+        return Err(too_late());
+    };
+    let (first, left) = (row.flag(0)?, row.number(1)?);
+    Ok(Acquired::Queued {
+        left: Some(Duration::from_micros(left)),
+        first,
+    })
+}

@@ -1,0 +1,148 @@
+//! Several mutexes by one statement: all of them or none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::backend::sql::Inner;
+use crate::backend::sql::pool::{Answer, Purpose};
+use crate::backend::sql::statements::{Arg, malformed};
+use crate::backend::sql::undo::Undo;
+use crate::backend::{AcquireRequest, AcquiredAll, Fault, Granted};
+use crate::values::clock::{self, Moment};
+use crate::values::fence::FencingToken;
+use crate::values::kind::Kind;
+
+pub(in crate::backend::sql) async fn acquire_all(
+    inner: &Arc<Inner>,
+    requests: &[AcquireRequest<'_>],
+) -> Result<AcquiredAll, Fault> {
+    let Some(timeout) = requests.iter().map(|request| request.timeout).min() else {
+        return Ok(AcquiredAll::Granted(Vec::new()));
+    };
+    let mut now = clock::now();
+    let deadline = now + timeout;
+    for _ in 0..2 {
+        if let Some(granted) = take(inner, requests, now, deadline).await? {
+            return Ok(AcquiredAll::Granted(granted));
+        }
+        match why_not(inner, requests, deadline).await? {
+            WhyNot::Busy => return Ok(AcquiredAll::Busy),
+            WhyNot::Rows => make_rows(inner, requests, deadline).await?,
+            WhyNot::Other => {}
+        }
+        now = clock::now();
+    }
+    // What stands there is dead, or the set changes hands all the time: one by one, it is found out.
+    Ok(AcquiredAll::Apart)
+}
+
+fn names(requests: &[AcquireRequest<'_>]) -> Arg {
+    let names = requests.iter().map(|request| request.hold_ref.key.raw());
+    Arg::Texts(names.map(str::to_owned).collect())
+}
+
+fn holders(requests: &[AcquireRequest<'_>]) -> Arg {
+    let holders = requests.iter().map(|request| request.hold_ref.holder);
+    Arg::Texts(holders.map(|holder| holder.text()).collect())
+}
+
+async fn take(
+    inner: &Arc<Inner>,
+    requests: &[AcquireRequest<'_>],
+    now: Moment,
+    deadline: Moment,
+) -> Result<Option<Vec<Granted>>, Fault> {
+    let not_after = inner.clock.not_after(now, deadline);
+    let leases = requests.iter().map(|request| request.ttl.duration());
+    let leases = leases.map(|lease| i64::try_from(lease.as_micros()).unwrap_or(i64::MAX));
+    let is_fenced = |request: &AcquireRequest<'_>| request.hold_ref.key.kind() == Kind::Fenced;
+    let counts = requests.iter().map(|request| i64::from(is_fenced(request)));
+    let args = vec![
+        names(requests),
+        holders(requests),
+        Arg::Numbers(leases.collect()),
+        Arg::moment(not_after),
+        Arg::Numbers(counts.collect()),
+    ];
+    // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates each of them.
+    let undo: Vec<Undo<'_>> = requests
+        .iter()
+        .map(|request| Undo::armed(inner, request, not_after, deadline))
+        .collect();
+    let (statement, until) = (&inner.statements.acquire_all, deadline.into());
+    let asked = inner
+        .pool
+        .call(Purpose::Acquire, statement, args, now, until);
+    let answer = asked.await;
+    let is_known = match &answer {
+        // Some of them were lost before their tokens were read.
+        Ok(answer) => [0, requests.len()].contains(&answer.rows.len()),
+        Err(fault) => !matches!(fault, Fault::Unknown(_) | Fault::Closed(_)),
+    };
+    if is_known {
+        undo.into_iter().for_each(Undo::disarm);
+    }
+    let Answer { rows, sent_at } = answer?;
+    if !is_known {
+        return Err(malformed());
+    }
+    let mut taken = HashMap::new();
+    for row in &rows {
+        let numbers = (row.number(1)?, row.number(2)?);
+        inner.clock.saw(row.number(3)?, sent_at);
+        taken.insert(row.word(0)?, numbers);
+    }
+    let granted = requests.iter().map(|request| {
+        let (token, counter) = taken.get(request.hold_ref.key.raw())?;
+        let token = if is_fenced(request) { counter } else { token };
+        let token = FencingToken::checked(*token).filter(|_| request.fenced);
+        inner.database.holds_until(sent_at + request.ttl.duration());
+        Some(Granted { token, sent_at })
+    });
+    Ok(granted.collect())
+}
+
+/// Why a set was not granted.
+enum WhyNot {
+    /// Somebody has one of them.
+    Busy,
+    /// One of them was never used.
+    Rows,
+    Other,
+}
+
+async fn why_not(
+    inner: &Arc<Inner>,
+    requests: &[AcquireRequest<'_>],
+    deadline: Moment,
+) -> Result<WhyNot, Fault> {
+    let (now, args) = (clock::now(), vec![names(requests), holders(requests)]);
+    let (statement, until) = (&inner.statements.why_not_all, deadline.into());
+    let asked = inner.pool.call(Purpose::Other, statement, args, now, until);
+    let Answer { rows, sent_at } = asked.await?;
+    let row = rows.first().ok_or_else(malformed)?;
+    inner.clock.saw(row.number(2)?, sent_at);
+    let rows = usize::try_from(row.number(0)?).unwrap_or(usize::MAX);
+    Ok(match row.flag(1)? {
+        true => WhyNot::Busy,
+        false if rows < requests.len() => WhyNot::Rows,
+        false => WhyNot::Other,
+    })
+}
+
+async fn make_rows(
+    inner: &Arc<Inner>,
+    requests: &[AcquireRequest<'_>],
+    deadline: Moment,
+) -> Result<(), Fault> {
+    let now = clock::now();
+    let args = vec![
+        names(requests),
+        Arg::moment(inner.clock.not_after(now, deadline)),
+    ];
+    let (statement, until) = (&inner.statements.insert_all, deadline.into());
+    let made = inner
+        .pool
+        .call(Purpose::Acquire, statement, args, now, until);
+    made.await.map(drop)
+}

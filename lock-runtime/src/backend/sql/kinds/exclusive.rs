@@ -1,0 +1,84 @@
+//! What goes from one holder to the next without being free in between.
+
+use std::sync::Arc;
+
+use crate::backend::sql::Inner;
+use crate::backend::sql::pool::{Answer, Purpose};
+use crate::backend::sql::statements::{Arg, too_late};
+use crate::backend::{AcquireRequest, Fault, Granted, HandedOver, HoldRef, Spare};
+use crate::values::clock;
+use crate::values::fence::{FencingToken, TokenRange};
+use crate::values::holder::HolderId;
+use crate::values::kind::Kind;
+
+pub(in crate::backend::sql) async fn hand_over(
+    inner: &Arc<Inner>,
+    from: HolderId,
+    to: AcquireRequest<'_>,
+    spare: u64,
+) -> Result<HandedOver, Fault> {
+    let HoldRef { key, holder, .. } = to.hold_ref;
+    let (now, deadline) = (to.asked_at, to.asked_at + to.timeout);
+    let (from, next) = (from.text(), holder.text());
+    let spare = if to.fenced { spare } else { 0 };
+    let counts = match key.kind() {
+        Kind::Fenced => spare + 1,
+        _ => 0,
+    };
+    let args = vec![
+        Arg::text(key.raw()),
+        Arg::text(&from),
+        Arg::text(&next),
+        Arg::micros(to.ttl.duration()),
+        Arg::moment(inner.clock.not_after(now, deadline)),
+        Arg::count(spare),
+        Arg::count(counts),
+    ];
+    let statement = &inner.statements.hand_over;
+    let Answer { rows, sent_at } = inner
+        .pool
+        .call(Purpose::Other, statement, args, now, deadline.into())
+        .await?;
+    let Some(row) = rows.first() else {
+        return not_handed_over(inner, [&from, &next], &to).await;
+    };
+    let column = |column| row.number(column);
+    let (token, last, counter, time) = (column(0)?, column(1)?, column(2)?, column(3)?);
+    let heard = clock::now();
+    inner.database.holds_until(sent_at + to.ttl.duration());
+    inner.clock.saw(time, sent_at);
+    let strangers = match row.signed(4)? {
+        Some(_) => Some(row.number(4)?),
+        None => None,
+    };
+    let (given, last, clock) = match key.kind() {
+        Kind::Fenced => (counter - spare, counter, None),
+        _ => (token, last, Some((time, heard))),
+    };
+    let token = FencingToken::checked(given).filter(|_| to.fenced);
+    let spare = match (token, FencingToken::checked(last)) {
+        (Some(token), Some(last)) => Spare::Tokens(TokenRange::new(token, last, clock)),
+        _ => Spare::Untokened,
+    };
+    Ok(HandedOver::Done {
+        granted: Granted { token, sent_at },
+        strangers,
+        spare,
+    })
+}
+
+/// Whether neither of the two holds the lock, or the request was too late. That it is not held reads as a loss.
+async fn not_handed_over(
+    inner: &Arc<Inner>,
+    holders: [&str; 2],
+    to: &AcquireRequest<'_>,
+) -> Result<HandedOver, Fault> {
+    let now = clock::now();
+    let deadline = now + to.timeout;
+    let seen = inner.look(to.hold_ref.key, now, deadline).await?;
+    let holder = seen.and_then(|seen| seen.holder);
+    match holder.is_some_and(|holder| holders.contains(&&*holder)) {
+        true => Err(too_late()),
+        false => Ok(HandedOver::NotHeld),
+    }
+}

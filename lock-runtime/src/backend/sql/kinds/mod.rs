@@ -1,0 +1,12 @@
+//! What each kind of lock sends.
+
+pub(super) mod acquire;
+pub(super) mod acquire_all;
+pub(super) mod counters;
+pub(super) mod directory;
+pub(super) mod exclusive;
+pub(super) mod operators;
+pub(super) mod release;
+pub(super) mod renewals;
+pub(super) mod seen;
+pub(in crate::backend) mod transactions;

@@ -1,0 +1,106 @@
+//! Release, and a write that becomes a read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::sql::Inner;
+use crate::backend::sql::pool::Purpose;
+use crate::backend::sql::statements::{Arg, Statement};
+use crate::backend::sql::topic::topic;
+use crate::backend::sql::undo;
+use crate::backend::{Fault, HoldRef, Released, WRITER_HAS_TO_COME};
+use crate::values::clock::{self, Moment};
+use crate::values::kind::Kind;
+
+pub(in crate::backend::sql) async fn release(
+    inner: &Arc<Inner>,
+    hold_ref: HoldRef<'_>,
+    timeout: Duration,
+) -> Result<Released, Fault> {
+    let deadline = clock::now() + timeout;
+    match hold_ref.key.kind() {
+        Kind::Mutex | Kind::Fenced => alone(inner, hold_ref, deadline).await,
+        Kind::Fair => {
+            let (key, holder) = (hold_ref.key, hold_ref.holder.text());
+            let args = vec![Arg::text(key.raw()), Arg::text(&holder)];
+            let left = is_done(inner, &inner.statements.leave_queue, args, deadline).await?;
+            if left == Released::NotHeld {
+                // A question of this holder may be under way, behind a row that somebody else has locked.
+                undo::settle(inner, key, hold_ref.holder, clock::now(), deadline).await?;
+            }
+            Ok(left)
+        }
+        Kind::Semaphore => shared(inner, hold_ref, deadline).await,
+        // A write may have become a read, and the news of it may be under way.
+        Kind::Write => match alone(inner, hold_ref, deadline).await? {
+            Released::Done => Ok(Released::Done),
+            Released::NotHeld => shared(inner, hold_ref, deadline).await,
+        },
+        Kind::Read => match shared(inner, hold_ref, deadline).await? {
+            Released::Done => Ok(Released::Done),
+            Released::NotHeld => alone(inner, hold_ref, deadline).await,
+        },
+    }
+}
+
+async fn alone(
+    inner: &Arc<Inner>,
+    hold_ref: HoldRef<'_>,
+    deadline: Moment,
+) -> Result<Released, Fault> {
+    is_done(inner, &inner.statements.release, named(hold_ref), deadline).await
+}
+
+async fn shared(
+    inner: &Arc<Inner>,
+    hold_ref: HoldRef<'_>,
+    deadline: Moment,
+) -> Result<Released, Fault> {
+    let mut args = named(hold_ref);
+    args.push(Arg::micros(WRITER_HAS_TO_COME));
+    is_done(inner, &inner.statements.release_share, args, deadline).await
+}
+
+pub(in crate::backend::sql) async fn downgrade(
+    inner: &Arc<Inner>,
+    hold_ref: HoldRef<'_>,
+    timeout: Duration,
+) -> Result<Released, Fault> {
+    let deadline = clock::now() + timeout;
+    let downgrade = &inner.statements.downgrade;
+    if is_done(inner, downgrade, named(hold_ref), deadline).await? == Released::Done {
+        return Ok(Released::Done);
+    }
+    // It may have been done already.
+    let args = vec![
+        Arg::Texts(vec![hold_ref.key.raw().to_owned()]),
+        Arg::Texts(vec![hold_ref.holder.text()]),
+    ];
+    is_done(inner, &inner.statements.check, args, deadline).await
+}
+
+/// The name, the holder, and what those who wait are told by.
+fn named(hold_ref: HoldRef<'_>) -> Vec<Arg> {
+    vec![
+        Arg::text(hold_ref.key.raw()),
+        Arg::text(&hold_ref.holder.text()),
+        Arg::text(&topic(hold_ref.key)),
+    ]
+}
+
+/// Whether the statement found what it is about.
+async fn is_done(
+    inner: &Arc<Inner>,
+    statement: &Arc<Statement>,
+    args: Vec<Arg>,
+    deadline: Moment,
+) -> Result<Released, Fault> {
+    let now = clock::now();
+    let answer = inner
+        .pool
+        .call(Purpose::Other, statement, args, now, deadline.into());
+    Ok(match answer.await?.rows.is_empty() {
+        true => Released::NotHeld,
+        false => Released::Done,
+    })
+}

@@ -1,0 +1,95 @@
+//! Renewals: one statement for all that are held alone, one for all that are shared, one for those that are only looked
+//! at.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::sql::Inner;
+use crate::backend::sql::pool::{Purpose, Until};
+use crate::backend::sql::statements::Arg;
+use crate::backend::{Fault, Renewal, Renewed};
+use crate::values::clock;
+use crate::values::kind::Kind;
+
+/// How many call timeouts an answer may take.
+const LATE: u32 = 4;
+
+/// Which statement an item goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Alone,
+    Share,
+    Look,
+}
+
+fn way_of(renewal: &Renewal) -> By {
+    match (renewal.ttl, renewal.key.kind()) {
+        (None, _) => By::Look,
+        (_, Kind::Read | Kind::Semaphore) => By::Share,
+        (_, Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write) => By::Alone,
+    }
+}
+
+pub(in crate::backend::sql) async fn renew(
+    inner: &Arc<Inner>,
+    batch: &[Renewal],
+    timeout: Duration,
+    useful: Duration,
+) -> Result<Vec<Renewed>, Fault> {
+    let now = clock::now();
+    // No row is waited for, so an answer that takes longer than a few calls will not come: another connection may do.
+    let until = Until {
+        sent: now + timeout,
+        answered: now + useful.min(timeout * LATE),
+    };
+    let holders: Vec<String> = batch.iter().map(|renewal| renewal.holder.text()).collect();
+    let mut seen = HashMap::new();
+    for by in [By::Alone, By::Share, By::Look] {
+        let items = || {
+            let all = batch.iter().zip(&holders);
+            all.filter(move |(renewal, _)| way_of(renewal) == by)
+        };
+        if items().next().is_none() {
+            continue;
+        }
+        let names = items().map(|(renewal, _)| renewal.key.raw().to_owned());
+        let names = names.collect();
+        let holders = items().map(|(_, holder)| holder.clone()).collect();
+        let leases = items().map(|(renewal, _)| micros(renewal)).collect();
+        let mut args = vec![Arg::Texts(names), Arg::Texts(holders)];
+        let statement = match by {
+            By::Alone => &inner.statements.renew,
+            By::Share => &inner.statements.renew_shares,
+            By::Look => &inner.statements.check,
+        };
+        if by != By::Look {
+            args.push(Arg::Numbers(leases));
+        }
+        let answer = inner
+            .renewals
+            .call(Purpose::Other, statement, args, now, until);
+        for row in answer.await?.rows {
+            seen.insert((row.word(0)?, row.word(1)?), row.flag(2)?);
+        }
+    }
+    if let Some(ttl) = batch.iter().filter_map(|renewal| renewal.ttl).max() {
+        inner.database.holds_until(now + ttl.duration());
+    }
+    let answers = batch.iter().zip(holders);
+    Ok(answers
+        .map(|(renewal, holder)| {
+            match seen.get(&(renewal.key.raw().to_owned(), holder)) {
+                Some(true) => Renewed::Held,
+                // Somebody else has locked the row.
+                Some(false) => Renewed::Unknown,
+                None => Renewed::NotHeld,
+            }
+        })
+        .collect())
+}
+
+fn micros(renewal: &Renewal) -> i64 {
+    let lease = renewal.ttl.map_or(Duration::ZERO, |ttl| ttl.duration());
+    i64::try_from(lease.as_micros()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,168 @@
+//! What stands at a name, and whether a request has to wait for it.
+
+use std::time::Duration;
+
+use crate::backend::sql::Inner;
+use crate::backend::sql::pool::Purpose;
+use crate::backend::sql::statements::{Arg, Row};
+use crate::backend::{AcquireRequest, Asked, FIRST_WAITERS, Fault, Found, clash};
+use crate::values::clock::Moment;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+
+/// The row of a lock as it was looked at.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) kind: String,
+    /// Who holds it alone.
+    pub(super) holder: Option<String>,
+    pub(super) left: Duration,
+    /// Readers or leases.
+    pub(super) shares: u64,
+    /// One of them.
+    pub(super) sharer: Option<String>,
+    /// How many permits are leased.
+    pub(super) units: i64,
+    pub(super) first_left: Option<Duration>,
+    pub(super) last_left: Option<Duration>,
+    pub(super) permits: Option<i64>,
+    /// For how long readers are kept out.
+    pub(super) writer_left: Option<Duration>,
+    /// Whether releases are notified for a while.
+    pub(super) waited: bool,
+    pub(super) queued: u64,
+    /// The holders of the first of them.
+    pub(super) first_waiters: Vec<String>,
+    /// µs, by the server's clock.
+    pub(super) now: u64,
+    /// Nobody has it by a lease, but a transaction has locked the row.
+    pub(super) locked: bool,
+}
+
+impl Inner {
+    /// The row of that name, if there is one.
+    pub(super) async fn look(
+        &self,
+        key: &Key,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<Option<Seen>, Fault> {
+        let (look, args) = (
+            &self.statements.look,
+            vec![Arg::text(key.raw()), Arg::count(FIRST_WAITERS as u64)],
+        );
+        let answer = self
+            .pool
+            .call(Purpose::Other, look, args, now, deadline.into())
+            .await?;
+        answer.rows.first().map(read).transpose()
+    }
+}
+
+fn read(row: &Row) -> Result<Seen, Fault> {
+    let micros = |column| -> Result<Option<Duration>, Fault> {
+        let micros = row.signed(column)?;
+        let micros = micros.and_then(|micros| u64::try_from(micros).ok());
+        Ok(micros.map(Duration::from_micros))
+    };
+    let text = |column| Ok(row.text(column)?.map(str::to_owned));
+    let waiters = row.text(12)?.unwrap_or_default().split_whitespace();
+    Ok(Seen {
+        kind: row.word(0)?,
+        holder: text(1)?,
+        left: micros(2)?.unwrap_or_default(),
+        shares: row.number(3)?,
+        units: row.signed(4)?.unwrap_or(0),
+        first_left: micros(5)?,
+        last_left: micros(6)?,
+        sharer: text(7)?,
+        permits: row.signed(8)?,
+        writer_left: micros(9)?,
+        waited: row.flag(10)?,
+        queued: row.number(11)?,
+        first_waiters: waiters.map(str::to_owned).collect(),
+        now: row.number(13)?,
+        locked: row.flag(14)?,
+    })
+}
+
+/// Why a request was not granted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Blocked {
+    /// Nothing is in its way any more.
+    No,
+    /// For so long at the most.
+    For(Duration),
+    /// By readers, whom a writer waits for.
+    ByReaders(Duration),
+}
+
+impl Seen {
+    /// What is in the way of a request.
+    pub(super) fn blocks(&self, request: &AcquireRequest<'_>) -> Result<Blocked, Fault> {
+        let key = request.hold_ref.key;
+        let wants = key.kind();
+        if wants == Kind::Semaphore {
+            return self.blocks_permits(request);
+        }
+        if self.permits.is_some() {
+            return Err(self.is_not(key, Asked::Lock(wants)));
+        }
+        let shared = matches!(wants, Kind::Read | Kind::Write);
+        let is_shared = self.kind == READ_WRITE;
+        if self.holder.is_some() {
+            return match shared == is_shared {
+                true => Ok(Blocked::For(self.left)),
+                false => Err(self.is_not(key, Asked::Lock(wants))),
+            };
+        }
+        if self.shares > 0 {
+            let left = self.last_left.unwrap_or_default();
+            return match wants {
+                // What keeps a reader out is a writer that waits.
+                Kind::Read => Ok(self.writer_left.map_or(Blocked::No, Blocked::For)),
+                Kind::Write => Ok(Blocked::ByReaders(left)),
+                _ => Err(self.is_not(key, Asked::Lock(wants))),
+            };
+        }
+        match (wants, self.writer_left) {
+            (Kind::Read, Some(left)) => Ok(Blocked::For(left)),
+            _ => Ok(Blocked::No),
+        }
+    }
+
+    fn blocks_permits(&self, request: &AcquireRequest<'_>) -> Result<Blocked, Fault> {
+        let key = request.hold_ref.key;
+        let Some(all) = self.permits else {
+            return match self.holder.is_some() || self.shares > 0 {
+                true => Err(self.is_not(key, Asked::Lock(Kind::Semaphore))),
+                false => Err(Fault::NotSet),
+            };
+        };
+        let need = i64::from(request.hold_ref.permits);
+        if need > all {
+            return Err(Fault::not_so_many_permits(key.name(), Some(all)));
+        }
+        match all - self.units >= need {
+            true => Ok(Blocked::No),
+            false => Ok(Blocked::For(self.first_left.unwrap_or(FOREVER))),
+        }
+    }
+
+    /// The fault of a name that is used for something else.
+    pub(super) fn is_not(&self, key: &Key, asked: Asked) -> Fault {
+        let found = match self.permits {
+            Some(_) if self.units > 0 => Found::Semaphore,
+            Some(_) => Found::Counter,
+            None if self.kind == READ_WRITE => Found::ReadWrite,
+            None => Found::Exclusive,
+        };
+        clash(key, found, asked)
+    }
+}
+
+/// What the column `kind` calls read/write locks.
+pub(super) const READ_WRITE: &str = "read_write";
+
+/// Permits that are not there end with no lease: a waiter asks again within the cap of its sleep.
+const FOREVER: Duration = Duration::from_secs(3_600);

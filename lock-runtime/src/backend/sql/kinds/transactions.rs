@@ -1,0 +1,48 @@
+//! Locks of a caller's own transaction.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::sql::Inner;
+use crate::backend::sql::statements::{Arg, Statement, malformed};
+use crate::backend::sql::topic::topic;
+use crate::backend::{HoldRef, Reply, Transactions};
+
+/// The statements of a database whose transactions can have locks.
+#[derive(Debug)]
+pub(in crate::backend) struct OfTransactions {
+    /// Runs in the transaction.
+    pub(in crate::backend) give: Arc<Statement>,
+    pub(in crate::backend) take_back: Arc<Statement>,
+}
+
+/// These, and whom to ask.
+pub(in crate::backend::sql) struct InTransactions {
+    pub(in crate::backend::sql) inner: Arc<Inner>,
+    pub(in crate::backend::sql) statements: OfTransactions,
+}
+
+impl InTransactions {
+    /// The name, the holder, and what those who wait are told by, if they are.
+    fn params(&self, hold_ref: HoldRef<'_>) -> [String; 3] {
+        let topic = match self.inner.database.notifies() {
+            true => topic(hold_ref.key),
+            false => String::new(),
+        };
+        [hold_ref.key.raw().to_owned(), hold_ref.holder.text(), topic]
+    }
+}
+
+impl Transactions for InTransactions {
+    fn give(&self, hold_ref: HoldRef<'_>) -> (&str, [String; 3]) {
+        (&self.statements.give.text, self.params(hold_ref))
+    }
+
+    fn take_back<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, bool> {
+        Box::pin(async move {
+            let args = self.params(hold_ref).map(Arg::Text).into();
+            let asked = self.inner.ask(&self.statements.take_back, args, timeout);
+            asked.await?.ok_or_else(malformed)?.flag(0)
+        })
+    }
+}

@@ -1,0 +1,291 @@
+//! Locks in a table of a database: one row is one lock, and every operation is one statement about one row.
+//!
+//! What stores in databases have in common. What a database is asked in its own words is in a folder of its own, such as
+//! `backend/postgres/`.
+//!
+//! | file or folder | concept |
+//! |---|---|
+//! | `database` | what a database has to be able to do |
+//! | `statements` | the statements by name, their arguments and answers |
+//! | `pool` | connections that are lent to one statement at a time |
+//! | `table` | a table's name |
+//! | `topic` | what those who wait are told by |
+//! | `url` | what the URLs of databases have in common |
+//! | `relogin` | another connection in place of one whose login expires |
+//! | `undo` | what undoes an acquire when nobody knows whether it happened |
+//! | `kinds/` | what each kind of lock asks for |
+
+pub(super) mod database;
+pub(super) mod kinds;
+pub(super) mod pool;
+mod relogin;
+pub(super) mod statements;
+pub(crate) mod table;
+pub(super) mod topic;
+mod undo;
+pub(super) mod url;
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use self::database::{Connector, Database};
+use self::kinds::transactions::{InTransactions, OfTransactions};
+use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
+use self::pool::{Calls, Pool};
+use self::statements::Statements;
+use self::topic::{own_topic, topic};
+use super::connect::Opening;
+use super::kit::server_clock::ServerClock;
+use super::kit::standing::Standing;
+use super::{
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, HandOff, HandedOver,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Transactions,
+};
+use crate::values::count::Count;
+use crate::values::error::LockError;
+use crate::values::health::Checkup;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::store::StoreKind;
+use crate::values::ttl::Ttl;
+
+/// Renewals have connections of their own: nothing else may keep them waiting.
+const RENEWALS: usize = 2;
+
+/// How many connections compensations may have at a time.
+const UNDOING: usize = 1;
+
+/// Locks in one table of a database.
+pub(crate) struct SqlBackend {
+    inner: Arc<Inner>,
+    /// If transactions of the caller's can have locks.
+    in_transactions: Option<InTransactions>,
+}
+
+/// Shared with compensations.
+struct Inner {
+    database: Arc<dyn Database>,
+    statements: Statements,
+    call_timeout: Duration,
+    handle: tokio::runtime::Handle,
+    clock: Arc<ServerClock>,
+    pool: Arc<dyn Calls>,
+    renewals: Arc<dyn Calls>,
+    /// Since when the server answers, or does not.
+    standing: Standing,
+    /// Compensations under way.
+    pending: Arc<Count>,
+    /// One for each compensation that may have a connection.
+    undoing: Semaphore,
+}
+
+/// How a server is reached, and what is sent to it.
+pub(super) struct Server<C> {
+    /// Opens connections for requests.
+    pub(super) requests: C,
+    /// Opens those that renew.
+    pub(super) renewals: C,
+    /// How many connections there may be for requests.
+    pub(super) pool: usize,
+    pub(super) statements: Statements,
+    /// If transactions of the caller's can have locks.
+    pub(super) transactions: Option<OfTransactions>,
+    pub(super) clock: Arc<ServerClock>,
+}
+
+impl SqlBackend {
+    /// Connects, unless the options are `lazy`, and checks the server. `database` then begins to listen.
+    pub(super) async fn connect<C: Connector>(
+        server: Server<C>,
+        opening: &Opening,
+        database: impl AsyncFnOnce() -> Arc<dyn Database>,
+    ) -> Result<Arc<SqlBackend>, LockError> {
+        let (options, handle) = (&opening.options, opening.runtime.clone());
+        let timeout = options.call_timeout;
+        let shown = server.requests.shown().to_owned();
+        let requests = Pool::new(server.requests, &handle, server.pool);
+        if !options.lazy {
+            let first = requests.open().await;
+            first.map_err(|fault| fault.into_error(&shown))?;
+        }
+        let inner = Inner {
+            database: database().await,
+            statements: server.statements,
+            call_timeout: timeout,
+            clock: server.clock,
+            pool: requests,
+            renewals: Pool::new(server.renewals, &handle, RENEWALS),
+            handle,
+            standing: Standing::default(),
+            pending: Arc::default(),
+            undoing: Semaphore::new(UNDOING),
+        };
+        let inner = Arc::new(inner);
+        let of_transactions = server.transactions;
+        Ok(Arc::new(SqlBackend {
+            in_transactions: of_transactions.map(|statements| InTransactions {
+                inner: inner.clone(),
+                statements,
+            }),
+            inner,
+        }))
+    }
+}
+
+impl Drop for SqlBackend {
+    /// Compensations that are under way get one call's time before the connections end.
+    fn drop(&mut self) {
+        if self.inner.pending.count() == 0 {
+            self.inner.close();
+            return;
+        }
+        let inner = self.inner.clone();
+        self.inner.handle.spawn(async move {
+            let _ = tokio::time::timeout(inner.call_timeout, inner.pending.zero()).await;
+            inner.close();
+        });
+    }
+}
+
+impl Inner {
+    fn close(&self) {
+        self.database.close();
+        self.pool.close();
+        self.renewals.close();
+    }
+}
+
+impl Backend for SqlBackend {
+    fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
+        Box::pin(acquire::acquire(&self.inner, request))
+    }
+
+    fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
+        Box::pin(acquire_all::acquire_all(&self.inner, requests))
+    }
+
+    fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released> {
+        Box::pin(release::release(&self.inner, hold_ref, timeout))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        timeout: Duration,
+        useful: Duration,
+    ) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(renewals::renew(&self.inner, batch, timeout, useful))
+    }
+
+    fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
+        Box::pin(operators::force_release(&self.inner, key, timeout))
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Snapshot>> {
+        Box::pin(operators::inspect(&self.inner, key, timeout))
+    }
+
+    fn store(&self) -> StoreKind {
+        self.inner.database.store()
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        &Kind::ALL
+    }
+
+    fn check_key(&self, key: &Key) -> Result<(), LockError> {
+        self.inner.database.check_key(key)
+    }
+
+    fn hand_off(&self) -> Option<&dyn HandOff> {
+        Some(self)
+    }
+
+    fn shared(&self) -> Option<&dyn Shared> {
+        Some(self)
+    }
+
+    fn counters(&self) -> Option<&dyn Counters> {
+        Some(self)
+    }
+
+    fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
+        self.inner.database.listen(topic(key))
+    }
+
+    fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
+        self.inner.database.listen(own_topic(key, holder))
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        self.in_transactions.as_ref().map(|all| all as _)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        Some(self)
+    }
+
+    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+        Box::pin(operators::health(&self.inner, timeout))
+    }
+
+    fn renew_batch(&self) -> usize {
+        1_000
+    }
+
+    fn round_trip(&self, _: &Key) -> Duration {
+        self.inner.pool.round_trip()
+    }
+
+    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.inner.pending.zero())
+    }
+
+    fn close(&self) {
+        self.inner.close();
+    }
+}
+
+impl HandOff for SqlBackend {
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: AcquireRequest<'a>,
+        spare: u64,
+    ) -> Reply<'a, HandedOver> {
+        Box::pin(async move {
+            match to.hold_ref.key.kind() {
+                Kind::Mutex | Kind::Fenced | Kind::Read | Kind::Write => {
+                    exclusive::hand_over(&self.inner, from, to, spare).await
+                }
+                // Nobody owns the turn at a semaphore, and the successor of a fair lock is the first in its queue.
+                Kind::Semaphore | Kind::Fair => Ok(HandedOver::NotHeld),
+            }
+        })
+    }
+}
+
+impl Shared for SqlBackend {
+    fn downgrade<'a>(
+        &'a self,
+        hold_ref: HoldRef<'a>,
+        _: Ttl,
+        timeout: Duration,
+    ) -> Reply<'a, Released> {
+        Box::pin(release::downgrade(&self.inner, hold_ref, timeout))
+    }
+}
+
+impl fmt::Debug for SqlBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqlBackend")
+            .field("database", &self.inner.database)
+            .field("pool", &self.inner.pool)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,420 @@
+//! Connections that are lent to one statement at a time.
+//!
+//! Statements are not pipelined: one that waits for another transaction's row lock would hold up all that come after it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+
+use super::database::{Connector, Opened};
+use super::relogin::Relogin;
+use super::statements::{Arg, Row, Statement};
+use crate::backend::kit::outage::Outage;
+use crate::backend::{Fault, Reply};
+use crate::observe::metrics;
+use crate::values::clock::{self, Moment};
+use crate::values::error::StoreError;
+use crate::values::refusal::ShutdownCause;
+
+/// For how long a statement that nobody waits for any more may keep its place.
+const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
+
+/// What a statement is for. Acquires leave some connections to the others: what is held has to be given back and kept
+/// first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Acquire,
+    Other,
+}
+
+/// What a statement answered, and when it was sent.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) sent_at: Moment,
+}
+
+/// Until when a statement has to be sent, and answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Until {
+    pub(crate) sent: Moment,
+    pub(crate) answered: Moment,
+}
+
+impl From<Moment> for Until {
+    fn from(deadline: Moment) -> Until {
+        Until {
+            sent: deadline,
+            answered: deadline,
+        }
+    }
+}
+
+/// Connections, as the kinds of locks see them.
+pub(crate) trait Calls: fmt::Debug + Send + Sync + 'static {
+    /// Runs one statement. When the future is dropped, the statement is cancelled, or was never sent.
+    fn call<'a>(
+        &'a self,
+        purpose: Purpose,
+        statement: &'a Arc<Statement>,
+        args: Vec<Arg>,
+        now: Moment,
+        until: Until,
+    ) -> Reply<'a, Answer>;
+
+    /// The average time of a statement.
+    fn round_trip(&self) -> Duration;
+
+    /// Ends all connections. Statements that are under way still have theirs.
+    fn close(&self);
+}
+
+/// So many connections at the most.
+pub(crate) struct Pool<C: Connector> {
+    connector: C,
+    handle: Handle,
+    /// Connections that are open and lent to nobody.
+    idle: Mutex<Vec<Open<C>>>,
+    /// One for each connection that may be lent. Closed with the pool.
+    places: Arc<Semaphore>,
+    /// One for each that may be lent to an acquire.
+    acquires: Arc<Semaphore>,
+    outage: Mutex<Outage>,
+    /// Whether the server was reached before.
+    reached: AtomicBool,
+    /// µs, an exponentially weighted average.
+    round_trip: AtomicU64,
+    /// The pool itself, for the tasks that it starts.
+    own: Weak<Pool<C>>,
+}
+
+impl<C: Connector> Calls for Pool<C> {
+    /// In a task of its own: a caller that is not polled keeps its connection from nobody.
+    fn call<'a>(
+        &'a self,
+        purpose: Purpose,
+        statement: &'a Arc<Statement>,
+        args: Vec<Arg>,
+        now: Moment,
+        until: Until,
+    ) -> Reply<'a, Answer> {
+        Box::pin(async move {
+            let closed = Fault::Closed(ShutdownCause::Shutdown);
+            let (pool, statement) = (self.own.upgrade().ok_or(closed)?, statement.clone());
+            let running = async move { pool.run(purpose, &statement, &args, now, until).await };
+            let mut task = Aborted(self.handle.spawn(running));
+            match (&mut task.0).await {
+                Ok(answer) => answer,
+                Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
+            }
+        })
+    }
+
+    fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.round_trip.load(Ordering::Relaxed))
+    }
+
+    fn close(&self) {
+        self.places.close();
+        self.acquires.close();
+        // A driver may end its connection in a task.
+        let _runtime = self.handle.enter();
+        self.idle().clear();
+    }
+}
+
+impl<C: Connector> Pool<C> {
+    pub(crate) fn new(connector: C, handle: &Handle, size: usize) -> Arc<Pool<C>> {
+        Arc::new_cyclic(|own| Pool {
+            connector,
+            handle: handle.clone(),
+            idle: Mutex::default(),
+            places: Arc::new(Semaphore::new(size)),
+            acquires: Arc::new(Semaphore::new(size - (size / 4).max(1))),
+            outage: Mutex::new(Outage::new("the connection to the lock store is")),
+            reached: AtomicBool::new(false),
+            round_trip: AtomicU64::new(0),
+            own: own.clone(),
+        })
+    }
+
+    async fn run(
+        self: Arc<Self>,
+        purpose: Purpose,
+        statement: &Statement,
+        args: &[Arg],
+        now: Moment,
+        until: Until,
+    ) -> Result<Answer, Fault> {
+        let mut lent = self.lend(purpose, now, until.sent).await?;
+        let sent_at = lent.since;
+        let asked = self.connector.run(lent.connection()?, statement, args);
+        let answer = tokio::time::timeout(until.answered - sent_at, asked).await;
+        metrics::called(statement.name, answer.is_ok());
+        match answer {
+            Ok(Ok(rows)) => {
+                lent.is_good();
+                self.took(sent_at.elapsed());
+                Ok(Answer { rows, sent_at })
+            }
+            Ok(Err(failed)) => {
+                match failed.ends_the_connection {
+                    true => lent.is_bad(),
+                    false => lent.is_good(),
+                }
+                Err(failed.fault)
+            }
+            Err(_) => Err(Fault::Unknown(StoreError::new(format!(
+                "no answer within {:?}",
+                sent_at.elapsed()
+            )))),
+        }
+    }
+
+    /// Opens a connection and checks its server, to keep it for later.
+    pub(crate) async fn open(self: &Arc<Self>) -> Result<(), Fault> {
+        let open = self.connect().await?;
+        self.idle().push(open);
+        Ok(())
+    }
+
+    /// What errors and logs call its server.
+    pub(super) fn server(&self) -> &str {
+        self.connector.shown()
+    }
+
+    /// Where its connections live.
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Keeps a connection for the next statement.
+    fn keep(&self, open: Open<C>) {
+        // Looked at under the lock: `close` would miss what is pushed after it.
+        let mut idle = self.idle();
+        if !self.places.is_closed() && !open.is_replaced() {
+            idle.push(open);
+        }
+    }
+
+    fn took(&self, time: Duration) {
+        let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let before = self.round_trip.load(Ordering::Relaxed);
+        let average = match before {
+            0 => time,
+            before => before - before / 8 + time / 8,
+        };
+        self.round_trip.store(average.max(1), Ordering::Relaxed);
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Open<C>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outage(&self) -> MutexGuard<'_, Outage> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn lend(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<Lent<C>, Fault> {
+        let waiting = async {
+            let acquire = match purpose {
+                Purpose::Acquire => Some(place(&self.acquires).await?),
+                Purpose::Other => None,
+            };
+            Ok((acquire, place(&self.places).await?))
+        };
+        let places = match tokio::time::timeout(deadline - now, waiting).await {
+            Ok(places) => places?,
+            Err(_) => {
+                return Err(Fault::NotDone(StoreError::new(
+                    "all connections to the database were busy (`lock_pool`)",
+                )));
+            }
+        };
+        let mut lent = Lent {
+            pool: self.clone(),
+            open: None,
+            since: now,
+            places: Some(places),
+        };
+        let ready = tokio::time::timeout(deadline - clock::now(), lent.connect()).await;
+        ready.unwrap_or_else(|_| {
+            let fault = StoreError::new("no connection to the database in time");
+            Err(Fault::NotDone(fault))
+        })?;
+        lent.since = clock::now();
+        Ok(lent)
+    }
+
+    /// Lends this connection from now on, and not the one that the closure marks.
+    pub(super) fn replace(&self, open: Open<C>, mark: impl FnOnce()) {
+        let mut idle = self.idle();
+        mark();
+        idle.retain(|open| !open.is_replaced());
+        if !self.places.is_closed() {
+            idle.push(open);
+        }
+    }
+
+    /// Connects. A failure is not logged.
+    pub(super) async fn connect_once(self: &Arc<Self>) -> Result<Open<C>, Fault> {
+        let Opened {
+            connection,
+            renew_after,
+        } = self.connector.open().await?;
+        let again = self.outage().is_over(self.server());
+        self.reached.store(true, Ordering::Relaxed);
+        Ok(Open {
+            connection,
+            relogin: renew_after.map(|after| Relogin::start(self, after)),
+            _up: metrics::Connection::is_up(C::STORE, again),
+        })
+    }
+
+    async fn connect(self: &Arc<Self>) -> Result<Open<C>, Fault> {
+        match self.connect_once().await {
+            Ok(open) => Ok(open),
+            Err(fault @ Fault::Closed(_)) => Err(fault),
+            Err(fault) => {
+                self.outage().is_on(self.server(), &fault);
+                Err(match fault {
+                    // A standby may be promoted, and a failover may lead to another server.
+                    Fault::Impossible(why) if self.reached.load(Ordering::Relaxed) => {
+                        Fault::NotDone(StoreError::new(why))
+                    }
+                    fault => fault,
+                })
+            }
+        }
+    }
+
+    /// Keeps the connection of a statement that nobody waits for any more, if that ends soon, else ends it. Until the
+    /// statement has ended, it keeps its places.
+    fn retire(&self, open: Open<C>, places: Option<Places>) {
+        let Some(pool) = self.own.upgrade() else {
+            return;
+        };
+        self.handle.spawn(async move {
+            let _places = places;
+            let Open {
+                connection,
+                relogin,
+                _up,
+            } = open;
+            let retired = pool.connector.retire(connection);
+            let retired = tokio::time::timeout(LONGEST_RETIREMENT, retired).await;
+            if let Ok(Some(connection)) = retired {
+                pool.keep(Open {
+                    connection,
+                    relogin,
+                    _up,
+                });
+            }
+        });
+    }
+}
+
+async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fault> {
+    let place = places.clone().acquire_owned().await;
+    place.map_err(|_| Fault::Closed(ShutdownCause::Shutdown))
+}
+
+impl<C: Connector> fmt::Debug for Pool<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("idle", &self.idle().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A connection that is counted.
+pub(super) struct Open<C: Connector> {
+    connection: C::Connection,
+    /// Replaces it, if its login expires.
+    relogin: Option<Relogin>,
+    _up: metrics::Connection,
+}
+
+impl<C: Connector> Open<C> {
+    fn is_replaced(&self) -> bool {
+        self.relogin.as_ref().is_some_and(Relogin::is_over)
+    }
+}
+
+/// A task that ends when nobody waits for it any more.
+struct Aborted<T>(JoinHandle<T>);
+
+impl<T> Drop for Aborted<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// That of an acquire, if it is one, and that of any statement.
+type Places = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
+
+/// A connection that one statement has.
+struct Lent<C: Connector> {
+    pool: Arc<Pool<C>>,
+    /// `None` until there is one, and once it went back, or is to end.
+    open: Option<Open<C>>,
+    since: Moment,
+    places: Option<Places>,
+}
+
+impl<C: Connector> Lent<C> {
+    /// Takes one that is ready, or opens one.
+    async fn connect(&mut self) -> Result<(), Fault> {
+        let pool = self.pool.clone();
+        loop {
+            self.open = pool.idle().pop();
+            let Some(open) = &mut self.open else {
+                self.open = Some(pool.connect().await?);
+                return Ok(());
+            };
+            if pool.connector.is_fresh(&mut open.connection).await {
+                return Ok(());
+            }
+            self.open = None;
+        }
+    }
+
+    fn connection(&mut self) -> Result<&mut C::Connection, Fault> {
+        let open = self.open.as_mut();
+        open.map(|open| &mut open.connection)
+            .ok_or(Fault::Closed(ShutdownCause::Shutdown))
+    }
+
+    /// Its statement was answered: the next one may have the connection.
+    fn is_good(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.pool.keep(open);
+        }
+    }
+
+    /// It was lost, and those that are idle probably with it.
+    fn is_bad(&mut self) {
+        self.open = None;
+        self.pool.idle().clear();
+    }
+}
+
+impl<C: Connector> Drop for Lent<C> {
+    /// The connection of a statement that nobody waits for any more is lent again only once that has ended.
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            let places = self.places.take();
+            self.pool.retire(open, places);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Another connection in place of one whose login is about to expire: a session of a database keeps the login that it
+//! began with.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+
+use super::database::Connector;
+use super::pool::Pool;
+use crate::backend::kit::login::Tries;
+use crate::values::clock;
+
+/// The task that opens the other one. Belongs to the connection, and ends with it.
+pub(super) struct Relogin {
+    task: AbortHandle,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Relogin {
+    pub(super) fn start<C: Connector>(pool: &Arc<Pool<C>>, after: Duration) -> Relogin {
+        let is_over = Arc::<AtomicBool>::default();
+        let replacing = replace(Arc::downgrade(pool), is_over.clone(), after);
+        let task = pool.handle().spawn(replacing).abort_handle();
+        Relogin { task, is_over }
+    }
+
+    /// Whether the other one is there.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Relogin {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn replace<C: Connector>(pool: Weak<Pool<C>>, is_over: Arc<AtomicBool>, after: Duration) {
+    clock::sleep(after).await;
+    let mut tries = Tries::new();
+    // The pool may end meanwhile.
+    while let Some(pool) = pool.upgrade() {
+        match pool.connect_once().await {
+            Ok(open) => {
+                pool.replace(open, || is_over.store(true, Ordering::SeqCst));
+                return;
+            }
+            Err(fault) => {
+                let server = pool.server().to_owned();
+                drop(pool);
+                tries.failed(&server, &fault).await;
+            }
+        }
+    }
+}

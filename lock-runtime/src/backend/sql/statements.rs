@@ -1,0 +1,245 @@
+//! The statements by name, what they are called with, and what they answer.
+//!
+//! A statement of one name has the same arguments on every database, and answers with the same columns.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::backend::Fault;
+use crate::values::error::StoreError;
+
+/// A statement as it is sent.
+#[derive(Debug)]
+pub(crate) struct Statement {
+    /// What metrics call it.
+    pub(crate) name: &'static str,
+    pub(crate) text: String,
+}
+
+macro_rules! statements {
+    ($($name:ident),+ $(,)?) => {
+        /// All of them, for one table.
+        #[derive(Debug)]
+        pub(crate) struct Statements {
+            $(pub(crate) $name: Arc<Statement>,)+
+        }
+
+        impl Statements {
+            /// `text` makes the statement of a file's text.
+            pub(crate) fn of(files: &Files, text: impl Fn(&str) -> String) -> Statements {
+                let statement = |name, file: &str| Arc::new(Statement { name, text: text(file) });
+                Statements {
+                    $($name: statement(stringify!($name), files.$name),)+
+                }
+            }
+
+            #[cfg(test)]
+            pub(crate) fn all(&self) -> Vec<&Statement> {
+                vec![$(&*self.$name,)+]
+            }
+        }
+
+        /// The texts of their files.
+        pub(crate) struct Files {
+            $(pub(crate) $name: &'static str,)+
+        }
+
+        /// The files in the folder `sql` beside the file in which this stands.
+        macro_rules! statement_files {
+            () => {
+                $crate::backend::sql::statements::Files {
+                    $($name: include_str!(concat!("sql/", stringify!($name), ".sql")),)+
+                }
+            };
+        }
+        pub(crate) use statement_files;
+    };
+}
+
+statements!(
+    schema,
+    fitness,
+    alive,
+    acquire,
+    take_over,
+    acquire_all,
+    why_not_all,
+    insert_all,
+    insert,
+    look,
+    wait,
+    release,
+    settle,
+    hand_over,
+    renew,
+    renew_shares,
+    check,
+    read,
+    release_share,
+    downgrade,
+    take_turn,
+    queue_up,
+    leave_queue,
+    acquire_permits,
+    set_counter,
+    limit_counter,
+    add_permits,
+    take_permits,
+    count_down,
+    delete_counter,
+    force_release,
+    introduce,
+    withdraw,
+    who,
+);
+
+/// A file's text without comments.
+pub(crate) fn without_comments(text: &str) -> String {
+    let lines = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("--"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// One argument of a statement.
+#[derive(Debug)]
+pub(crate) enum Arg {
+    Text(String),
+    Number(i64),
+    Flag(bool),
+    /// A moment of the database's clock.
+    Moment(SystemTime),
+    Texts(Vec<String>),
+    Numbers(Vec<i64>),
+}
+
+impl Arg {
+    pub(crate) fn text(text: &str) -> Arg {
+        Arg::Text(text.to_owned())
+    }
+
+    /// A moment of the database's clock, in µs since 1970.
+    pub(crate) fn moment(micros: u64) -> Arg {
+        // PostgreSQL's last moment is in the year 294,276: what is beyond it is never over.
+        const LAST: u64 = 9_000_000_000_000_000_000 / 1_000;
+        Arg::Moment(SystemTime::UNIX_EPOCH + Duration::from_micros(micros.min(LAST)))
+    }
+
+    /// A number that fits, in practice.
+    pub(crate) fn count(number: u64) -> Arg {
+        Arg::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+
+    pub(crate) fn micros(duration: Duration) -> Arg {
+        Arg::Number(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
+    }
+}
+
+/// One row of an answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Row(pub(crate) Vec<Value>);
+
+/// One column of a row. A truth is 1 or 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Null,
+    Number(i64),
+    Text(String),
+}
+
+impl Row {
+    fn column(&self, column: usize) -> Result<&Value, Fault> {
+        self.0.get(column).ok_or_else(malformed)
+    }
+
+    /// `None`: it has no value.
+    pub(crate) fn signed(&self, column: usize) -> Result<Option<i64>, Fault> {
+        match self.column(column)? {
+            Value::Null => Ok(None),
+            Value::Number(number) => Ok(Some(*number)),
+            // A protocol of texts has numbers as texts.
+            Value::Text(text) => text.parse().map(Some).map_err(|_| malformed()),
+        }
+    }
+
+    /// A number: without a value, or below zero, it is zero.
+    pub(crate) fn number(&self, column: usize) -> Result<u64, Fault> {
+        let number = self.signed(column)?.unwrap_or(0);
+        Ok(u64::try_from(number).unwrap_or(0))
+    }
+
+    pub(crate) fn flag(&self, column: usize) -> Result<bool, Fault> {
+        Ok(self.number(column)? != 0)
+    }
+
+    /// `None`: it has no value.
+    pub(crate) fn text(&self, column: usize) -> Result<Option<&str>, Fault> {
+        match self.column(column)? {
+            Value::Null => Ok(None),
+            Value::Text(text) => Ok(Some(text)),
+            Value::Number(_) => Err(malformed()),
+        }
+    }
+
+    /// A text that has a value.
+    pub(crate) fn word(&self, column: usize) -> Result<String, Fault> {
+        let text = self.text(column)?.ok_or_else(malformed)?;
+        Ok(text.to_owned())
+    }
+
+    /// How many columns it has.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// An answer that no statement of ours has.
+pub(crate) fn malformed() -> Fault {
+    Fault::Unknown(StoreError::new("the database's answer makes no sense"))
+}
+
+/// A request that was refused for its date.
+pub(crate) fn too_late() -> Fault {
+    Fault::NotDone(StoreError::new(
+        "the request reached the lock store too late",
+    ))
+}
+
+/// What the tests of every database's statements look for.
+#[cfg(test)]
+pub(crate) mod checks {
+    use super::*;
+
+    /// Every file says what it does and what its arguments are.
+    pub(crate) fn headers_are_complete(folder: &str) {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let header: String = text
+                .lines()
+                .take_while(|line| line.starts_with("--"))
+                .collect();
+            assert!(!header.is_empty(), "{}", path.display());
+            let used = (1..=9).filter(|n| text.replace(&header, "").contains(&format!("${n}")));
+            for argument in used {
+                assert!(
+                    header.contains(&format!("${argument} ")),
+                    "${argument} of {}",
+                    path.display()
+                );
+            }
+        }
+    }
+
+    /// No statement has a comment or a placeholder left.
+    pub(crate) fn nothing_is_left_open(statements: &Statements) {
+        for statement in statements.all() {
+            let (name, text) = (statement.name, &statement.text);
+            assert!(!text.contains("--"), "{name}: {text}");
+            let opened = text.split('{').skip(1);
+            let open = opened.filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
+            assert_eq!(open.count(), 0, "{name}: {text}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A table's name.
+
+use crate::values::error::{LockError, config};
+
+/// A table, by a name that needs no quotes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    name: String,
+}
+
+/// PostgreSQL cuts names at 63 bytes, and MySQL has 64; the second table's name is longer by `_managers`.
+const LONGEST_NAME: usize = 63 - "_managers".len();
+
+impl Default for Table {
+    fn default() -> Table {
+        Table {
+            name: "lock_leases".to_owned(),
+        }
+    }
+}
+
+impl Table {
+    pub(crate) fn parse(name: &str) -> Result<Table, LockError> {
+        if !is_table(name) {
+            return Err(config(
+                "`lock_table` is the name of a table, `leases` or `schema.leases`, of the characters a-z, 0-9 and _",
+            ));
+        }
+        Ok(Table {
+            name: name.to_owned(),
+        })
+    }
+
+    /// As it stands in statements.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name without that of its schema.
+    pub(crate) fn own_name(&self) -> &str {
+        self.name
+            .rsplit_once('.')
+            .map_or(&*self.name, |(_, name)| name)
+    }
+}
+
+/// Whether this is a table's name, `name` or `schema.name`, that needs no quotes.
+pub(crate) fn is_table(name: &str) -> bool {
+    let is_word = |word: &str| {
+        let mut letters = word.bytes();
+        letters
+            .next()
+            .is_some_and(|first| first.is_ascii_lowercase() || first == b'_')
+            && letters
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+            && word.len() <= LONGEST_NAME
+    };
+    let words: Vec<&str> = name.split('.').collect();
+    words.len() <= 2 && words.into_iter().all(is_word)
+}

@@ -1,0 +1,126 @@
+//! What undoes an acquire when nobody knows whether it happened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Inner;
+use super::pool::Purpose;
+use super::statements::{Arg, malformed};
+use super::topic::topic;
+use crate::backend::{AcquireRequest, Fault};
+use crate::values::backoff::Backoff;
+use crate::values::clock::{self, Moment};
+use crate::values::count::Counted;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::refusal::ShutdownCause;
+
+/// The estimate of the server's time may be late by a round trip, and so may a lease's end.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// Compensates on drop unless it was disarmed.
+pub(super) struct Undo<'a> {
+    inner: &'a Arc<Inner>,
+    request: &'a AcquireRequest<'a>,
+    not_after: u64,
+    deadline: Moment,
+    armed: bool,
+}
+
+impl<'a> Undo<'a> {
+    pub(super) fn armed(
+        inner: &'a Arc<Inner>,
+        request: &'a AcquireRequest<'a>,
+        not_after: u64,
+        deadline: Moment,
+    ) -> Undo<'a> {
+        Undo {
+            inner,
+            request,
+            not_after,
+            deadline,
+            armed: true,
+        }
+    }
+
+    pub(super) fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let hold_ref = self.request.hold_ref;
+        let compensation = Compensation {
+            inner: self.inner.clone(),
+            key: hold_ref.key.clone(),
+            holder: hold_ref.holder,
+            not_after: self.not_after,
+            over: self.deadline + self.request.ttl.duration() + SLACK,
+            _pending: self.inner.pending.enter(),
+        };
+        self.inner.handle.spawn(compensation.run());
+    }
+}
+
+/// A release of what may have been acquired, repeated until it cannot happen any more.
+struct Compensation {
+    inner: Arc<Inner>,
+    key: Key,
+    holder: HolderId,
+    /// Until when the server executes the acquire, in µs of its clock.
+    not_after: u64,
+    /// When the lease, had it been granted at the last moment, has ended by itself.
+    over: Moment,
+    /// Keeps the backend from closing.
+    _pending: Counted,
+}
+
+impl Compensation {
+    async fn run(self) {
+        let mut pauses = Backoff::new(Duration::from_millis(2), Duration::from_millis(250));
+        while !self.over.has_passed() {
+            let early = match self.settle_once().await {
+                Ok(time) if time > self.not_after => return,
+                // Once more when the acquire is too late for certain.
+                Ok(time) => Duration::from_micros(self.not_after - time),
+                Err(Fault::Closed(_)) => return,
+                Err(_) => Duration::ZERO,
+            };
+            clock::sleep(pauses.pause().max(early.min(self.inner.call_timeout))).await;
+        }
+    }
+
+    async fn settle_once(&self) -> Result<u64, Fault> {
+        // A row that somebody else has locked can have many of them wait. They leave the connections to others.
+        let turn = self.inner.undoing.acquire().await;
+        let _turn = turn.map_err(|_| Fault::Closed(ShutdownCause::Shutdown))?;
+        let now = clock::now();
+        let deadline = (now + self.inner.call_timeout).earlier(self.over);
+        settle(&self.inner, &self.key, self.holder, now, deadline).await
+    }
+}
+
+/// Gives back whatever the holder has at the key or is about to have; the server's time after that, in µs.
+pub(super) async fn settle(
+    inner: &Arc<Inner>,
+    key: &Key,
+    holder: HolderId,
+    now: Moment,
+    deadline: Moment,
+) -> Result<u64, Fault> {
+    let args = vec![
+        Arg::text(key.raw()),
+        Arg::text(&holder.text()),
+        Arg::text(&topic(key)),
+    ];
+    let statement = &inner.statements.settle;
+    let asked = inner
+        .pool
+        .call(Purpose::Other, statement, args, now, deadline.into());
+    let answer = asked.await?;
+    answer.rows.first().ok_or_else(malformed)?.number(0)
+}

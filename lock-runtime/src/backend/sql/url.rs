@@ -1,0 +1,52 @@
+//! What the URLs of databases have in common.
+
+use super::table::Table;
+use crate::values::error::{LockError, config};
+
+/// How many connections there are for requests, unless the URL says otherwise.
+const POOL: usize = 8;
+/// Fewer would let acquires keep releases waiting.
+const POOLS: std::ops::RangeInclusive<usize> = 2..=100;
+
+/// What the parameters of locks in a URL say.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) table: Table,
+    /// How many connections there may be for requests.
+    pub(crate) pool: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            table: Table::default(),
+            pool: POOL,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads one parameter, `name=value`. False if it is none of these.
+    pub(crate) fn take(&mut self, pair: &str) -> Result<bool, LockError> {
+        match pair.split_once('=') {
+            Some(("lock_table", value)) => self.table = Table::parse(value)?,
+            Some(("lock_pool", value)) => {
+                let count = value.parse().ok().filter(|count| POOLS.contains(count));
+                self.pool = count.ok_or_else(|| {
+                    config("`lock_pool` is a number of connections from 2 to 100")
+                })?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// A URL without its parameters, and these. A password may hold a `?` as it is.
+pub(crate) fn split(url: &str) -> (&str, &str) {
+    let login = url.rfind('@').map_or(0, |at| at + 1);
+    match url[login..].find('?').map(|mark| login + mark) {
+        Some(mark) => (&url[..mark], &url[mark + 1..]),
+        None => (url, ""),
+    }
+}

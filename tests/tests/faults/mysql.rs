@@ -1,0 +1,185 @@
+//! What only MySQL and MariaDB do: see `sql.rs` for the rest.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::{LockError, LockManager, LostReason, TryAcquire};
+use tests::{MariadbServer, MariadbTable, eventually};
+
+use crate::sql::{CALL, block, end, manager};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_waited_for_a_locked_row_judges_leases_by_the_time_after_the_wait() {
+    let table = MariadbTable::new();
+    let other = manager(&table.url()).await;
+    let builder = LockManager::builder().call_timeout(3_000 * MS);
+    let patient = builder.connect(&table.url()).await.unwrap();
+    let request = other.mutex("k").lease(700 * MS).auto_renew(false);
+    let guard = request.acquire().await.unwrap();
+    let blocker = block(&table, "lock:k");
+    // Sent while the lease is not over; the row is free when it is.
+    let asking = tokio::spawn(patient.mutex("k").try_acquire());
+    assert_eq!(guard.lost().wait().await, LostReason::Expired);
+    tokio::time::sleep(100 * MS).await;
+    assert!(!asking.is_finished());
+    blocker.commit();
+    let granted = asking.await.unwrap().unwrap();
+    let TryAcquire::Acquired(next) = granted else {
+        panic!("{granted:?}");
+    };
+    drop(guard);
+    next.release().await.unwrap();
+    end(table, patient, other).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_was_given_up_behind_a_locked_row_takes_nothing_when_the_row_is_free() {
+    let table = MariadbTable::new();
+    let (locks, other) = (manager(&table.url()).await, manager(&table.url()).await);
+    locks
+        .mutex("k")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let blocker = block(&table, "lock:k");
+    let began = Instant::now();
+    let refused = locks.mutex("k").try_acquire().await;
+    assert!(
+        matches!(refused, Err(LockError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    assert!(began.elapsed() < 3 * CALL, "{:?}", began.elapsed());
+    // Nothing of it waits in the server any more.
+    let waits = format!(
+        "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{}' AND COMMAND = 'Query' AND INFO LIKE 'UPDATE%kind%'",
+        table.name()
+    );
+    eventually("its statement has ended", async || {
+        table.server().query(&waits).is_empty()
+    })
+    .await;
+    blocker.commit();
+    let held = format!(
+        "SELECT holder FROM {} WHERE holder IS NOT NULL",
+        table.name()
+    );
+    for _ in 0..10 {
+        assert_eq!(table.server().query(&held), Vec::<String>::new());
+        tokio::time::sleep(20 * MS).await;
+    }
+    end(table, locks, other).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_asks_more_and_more_rarely_and_gets_the_lock_within_about_a_second() {
+    let server = MariadbServer::start();
+    let (locks, other) = (manager(&server.url()).await, manager(&server.url()).await);
+    let guard = other.mutex("k").acquire().await.unwrap();
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..200 {
+        waiting.spawn(locks.mutex("k").wait(LONG).acquire());
+    }
+    eventually("all wait", async || {
+        locks.inspect("k").await.unwrap().local_waiters == 200
+    })
+    .await;
+    tokio::time::sleep(2_000 * MS).await;
+    let statements = || {
+        let status = "SELECT SUM(VARIABLE_VALUE) FROM information_schema.GLOBAL_STATUS \
+                      WHERE VARIABLE_NAME IN ('Com_update', 'Com_update_multi', 'Com_insert', 'Com_insert_select')";
+        server.query(status)[0].parse::<f64>().unwrap()
+    };
+    let (before, began) = (statements(), Instant::now());
+    tokio::time::sleep(4_000 * MS).await;
+    let tries = (statements() - before) / began.elapsed().as_secs_f64();
+    assert!(tries > 0.3 && tries < 3.0, "{tries} tries a second");
+    let since = Instant::now();
+    guard.release().await.unwrap();
+    let next = waiting.join_next().await.unwrap().unwrap().unwrap();
+    assert!(since.elapsed() < 1_900 * MS, "{:?}", since.elapsed());
+    waiting.abort_all();
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_keep_locks_is_refused_with_what_to_do() {
+    let table = MariadbTable::new();
+    let (server, name) = (table.server(), table.name());
+    let made = format!("{name}_made");
+    let url = |table: &str| format!("{}?lock_table={table}", server.url());
+    let create = LockManager::builder().ensure_schema(true);
+    drop(create.connect(&url(&made)).await.unwrap());
+    server.query(&format!("CREATE TABLE {name}_memory LIKE {made}; ALTER TABLE {name}_memory DROP shares, DROP queue, ENGINE = MEMORY"));
+    server.query(&format!("CREATE TABLE {name}_other (name VARBINARY(512))"));
+    server.query(&format!(
+        "CREATE TABLE {name}_text LIKE {made}; ALTER TABLE {name}_text MODIFY name VARCHAR(100)"
+    ));
+    server.query(&format!(
+        "CREATE USER 'reader_of_{name}'@'%'; GRANT SELECT ON locks.* TO 'reader_of_{name}'@'%'"
+    ));
+    let reader = url(&made).replace("lock@", &format!("reader_of_{name}@"));
+    let cases = [
+        (url(&format!("{name}_none")), false, "ensure_schema"),
+        (url(&format!("{name}_other")), false, "`kind`"),
+        (url(&format!("{name}_memory")), false, "InnoDB"),
+        (url(&format!("{name}_text")), false, "VARBINARY(512)"),
+        (
+            url(&made).replace("/locks?", "/?"),
+            false,
+            "names no database",
+        ),
+        (url(&made).replace("/locks?", "/missing?"), false, "missing"),
+        (reader, false, "denied"),
+        (url(&made).replace("lock@", "stranger@"), false, "stranger"),
+        (
+            url(&made).replace(&server.port().to_string(), "1"),
+            true,
+            "refused",
+        ),
+    ];
+    for (url, retryable, names) in cases {
+        let refused = LockManager::connect(&url).await.unwrap_err();
+        assert!(refused.to_string().contains(names), "{url}: {refused}");
+        assert_eq!(refused.is_retryable(), retryable, "{url}: {refused}");
+    }
+    let strict = LockManager::builder().strict(true);
+    let refused = strict.connect(&url(&made)).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("innodb_flush_log_at_trx_commit"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn settings_of_a_server_that_would_forget_or_misjudge_locks_are_refused() {
+    for (setting, names) in [
+        (
+            "innodb-flush-log-at-trx-commit=0",
+            "innodb_flush_log_at_trx_commit",
+        ),
+        ("sysdate-is-now", "sysdate_is_now"),
+        ("read-only=1", "read-only"),
+    ] {
+        let server = MariadbServer::with(&[setting]);
+        let builder = LockManager::builder().ensure_schema(!setting.contains("read-only"));
+        if setting.contains("read-only") {
+            // Made by the one user whom the option does not concern.
+            server.query("SET GLOBAL read_only = 0");
+            drop(manager(&server.url()).await);
+            server.query(
+                "CREATE USER app@'%'; GRANT ALL ON locks.* TO app@'%'; SET GLOBAL read_only = 1",
+            );
+        }
+        let url = match setting.contains("read-only") {
+            true => server.url().replace("lock@", "app@"),
+            false => server.url(),
+        };
+        let refused = builder.connect(&url).await.unwrap_err().to_string();
+        assert!(refused.contains(names), "{setting}: {refused}");
+    }
+}
