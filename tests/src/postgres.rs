@@ -273,9 +273,9 @@ impl Blocker {
         let mut session = Worker::spawn(psql.args(["-X", "-q", "-A", "-t", "-d", &url]));
         session.tell("BEGIN;");
         session.tell(&format!(
-            "SELECT 'locked' FROM {table} WHERE name = '{name}' FOR UPDATE;"
+            "SELECT count(*) FROM (SELECT FROM {table} WHERE name = '{name}' FOR UPDATE) AS locked;"
         ));
-        session.expect_line("locked");
+        session.expect_line("1");
         Self(session)
     }
 
