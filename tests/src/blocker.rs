@@ -14,9 +14,9 @@ impl Blocker {
         let mut session = Worker::spawn(client);
         session.tell("BEGIN;");
         session.tell(&format!(
-            "SELECT 'locked' FROM {table} WHERE name = '{name}' FOR UPDATE;"
+            "SELECT count(*) FROM (SELECT 1 FROM {table} WHERE name = '{name}' FOR UPDATE) AS locked;"
         ));
-        session.expect_line("locked");
+        session.expect_line("1");
         Self(session)
     }
 

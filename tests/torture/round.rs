@@ -183,6 +183,10 @@ impl Plan<'_> {
         let from = now_ns();
         stage.warm_up();
         for _ in 0..self.strikes {
+            // Who never came to work, or did not recover, shows no more.
+            if !stage.findings.is_empty() {
+                break;
+            }
             if terms.calm {
                 stage.wait(CALM, &mut []);
             } else {
@@ -191,7 +195,7 @@ impl Plan<'_> {
             }
             // A planted bug that was caught need not show again.
             let is_caught = |bug: &Planted| bug.what_caught_it(&stage.judge(terms)).is_some();
-            if !stage.findings.is_empty() || self.planted.is_some_and(is_caught) {
+            if self.planted.is_some_and(is_caught) {
                 break;
             }
         }

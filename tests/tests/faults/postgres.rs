@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use lock_runtime::LockManager;
-use tests::faults::{Leave, free_within, poll_times};
+use tests::faults::free_within;
 use tests::{PostgresServer, PostgresTable, eventually};
 
 use crate::sql::{end, manager, scene};
@@ -14,19 +14,30 @@ const LONG: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_are_dropped_leave_their_connections_to_others() {
-    let (table, _pipe, locks, other) = scene::<PostgresTable>().await;
-    free_within(&other, "k", LONG).await;
+    let (table, pipe, locks, other) = scene::<PostgresTable>().await;
     let connections = format!(
         "SELECT pid FROM pg_stat_activity WHERE application_name = '{}'",
         table.name()
     );
+    let held = format!(
+        "SELECT count(*) FROM {} WHERE holder IS NOT NULL",
+        table.name()
+    );
     let mut seen = HashSet::new();
-    for _ in 0..60 {
-        // It has sent its request by then.
-        let asking = poll_times(locks.mutex("k").acquire(), 2, Leave::WhenWoken).await;
-        drop(asking);
+    for _ in 0..30 {
+        // Opens a connection if there is none: a new one would be stalled, too.
+        free_within(&locks, "k", LONG).await;
+        pipe.stall_replies(true);
+        let asking = tokio::spawn(locks.mutex("k").acquire());
+        let granted = eventually("the server has granted it", async || {
+            table.server().query(&held) == ["1"]
+        });
+        // Or a connection is being opened all the same: that is counted, too.
+        let _ = tokio::time::timeout(1_000 * MS, granted).await;
+        asking.abort();
+        assert!(asking.await.unwrap_err().is_cancelled());
+        pipe.stall_replies(false);
         seen.extend(table.server().query(&connections));
-        free_within(&other, "k", LONG).await;
     }
     // All that the two managers may have at a time.
     assert!(seen.len() <= 2 * (8 + 2 + 1), "{} connections", seen.len());

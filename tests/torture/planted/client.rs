@@ -227,7 +227,7 @@ pub(super) const ALL: &[Planted] = &[
         fault: None,
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
-            "backend/postgres/undo.rs",
+            "backend/sql/undo.rs",
             "if !self.armed {",
             "if PLANTED || !self.armed {",
         )]),
@@ -237,7 +237,7 @@ pub(super) const ALL: &[Planted] = &[
         fault: Some("process-frozen"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
-            "backend/postgres/pool.rs",
+            "backend/sql/pool.rs",
             "Ok(Answer { rows, sent_at })",
             "Ok(Answer { rows, sent_at: if PLANTED { clock::now() } else { sent_at } })",
         )]),
@@ -247,7 +247,7 @@ pub(super) const ALL: &[Planted] = &[
         fault: Some("row-locked"),
         caught_by: &["overlap", "refused-holder", "false-loss"],
         broken: Broken::Client(&[edit(
-            "backend/postgres/kinds/renewals.rs",
+            "backend/sql/kinds/renewals.rs",
             "Some(false) => Renewed::Unknown,",
             "Some(false) => if PLANTED { Renewed::Held } else { Renewed::Unknown },",
         )]),
