@@ -52,6 +52,16 @@ impl PostgresServer {
         Self::start_with(directory(), &[], None, rules)
     }
 
+    /// A server whose data is in this folder.
+    pub fn within(folder: &Path) -> Self {
+        Self::start_with(
+            directory_in(folder),
+            &["min_wal_size=32MB", "max_wal_size=32MB"],
+            None,
+            &[],
+        )
+    }
+
     /// A server that speaks TLS, too, with settings and with lines of `pg_hba.conf` that come before those that trust
     /// everybody.
     pub fn with_tls(settings: &[&str], rules: &[&str]) -> Self {
@@ -320,9 +330,13 @@ fn as_server(command: &mut Command) {
 }
 
 fn directory() -> TempDir {
+    directory_in(&std::env::temp_dir())
+}
+
+fn directory_in(folder: &Path) -> TempDir {
     let dir = tempfile::Builder::new()
         .prefix("lock-test")
-        .tempdir()
+        .tempdir_in(folder)
         .expect("a directory");
     give_to_server(dir.path(), 0o700);
     dir
