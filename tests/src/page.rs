@@ -20,6 +20,20 @@ pub fn documented_rights(begin: &str) -> Vec<&'static str> {
     block.split_whitespace().collect()
 }
 
+/// The statement of `docs/postgres.md` that deletes idle rows.
+///
+/// # Panics
+///
+/// If the page has none.
+#[must_use]
+pub fn documented_clean_up() -> &'static str {
+    let page = include_str!("../../docs/postgres.md");
+    let mut blocks = page.split("```sql\n").skip(1);
+    let block = blocks.find(|block| block.starts_with("DELETE"));
+    let block = block.expect("docs/postgres.md has no DELETE");
+    block.split("```").next().unwrap_or_default()
+}
+
 /// A recipe of `docs/fencing.md`: the block of a section whose first line is `-- ` and the title.
 ///
 /// # Panics

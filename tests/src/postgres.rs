@@ -14,7 +14,7 @@ use crate::eventually::eventually;
 use crate::ports::free_port;
 use crate::running::Running;
 use crate::tls::TlsFiles;
-use crate::unprivileged::{as_server, directory, give_to_server, logged};
+use crate::unprivileged::{as_server, directory, directory_in, give_to_server, logged};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The user of the server's databases.
@@ -48,6 +48,16 @@ impl PostgresServer {
     /// A server with lines of `pg_hba.conf` that come before those that trust everybody.
     pub fn ruled(rules: &[&str]) -> Self {
         Self::start_with(directory(), &[], None, rules)
+    }
+
+    /// A server whose data is in this folder.
+    pub fn within(folder: &Path) -> Self {
+        Self::start_with(
+            directory_in(folder),
+            &["min_wal_size=32MB", "max_wal_size=32MB"],
+            None,
+            &[],
+        )
     }
 
     /// A server that speaks TLS, too, with settings and with lines of `pg_hba.conf` that come before those that trust

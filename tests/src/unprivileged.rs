@@ -23,9 +23,14 @@ pub(crate) fn as_server(command: &mut Command) {
 
 /// A new directory of that user's alone.
 pub(crate) fn directory() -> TempDir {
+    directory_in(&std::env::temp_dir())
+}
+
+/// The same in a folder.
+pub(crate) fn directory_in(folder: &Path) -> TempDir {
     let dir = tempfile::Builder::new()
         .prefix("lock-test")
-        .tempdir()
+        .tempdir_in(folder)
         .expect("a directory");
     give_to_server(dir.path(), 0o700);
     dir

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, LostReason, Outcome, distributed_lock};
 use tests::faults::{LEAVES, behind_a_proxy, free_within, poll_times, took};
-use tests::{Direction, RedisServer, eventually};
+use tests::{Direction, PostgresTable, RedisServer, eventually};
 use tokio::runtime::{Builder, Runtime};
 
 const MS: Duration = Duration::from_millis(1);
@@ -23,7 +23,8 @@ fn runtime() -> Runtime {
 /// A manager with two guards, made in a runtime of its own.
 fn made_in(runtime: &Runtime, url: &str) -> (LockManager, LockGuard, LockGuard) {
     runtime.block_on(async {
-        let locks = LockManager::connect(url).await.unwrap();
+        let builder = LockManager::builder().ensure_schema(true);
+        let locks = builder.connect(url).await.unwrap();
         let request = |key| locks.mutex(key).lease(1_000 * MS);
         let first = request("a").acquire().await.unwrap();
         let second = request("b").acquire().await.unwrap();
@@ -54,6 +55,24 @@ fn a_guard_dropped_outside_a_runtime_is_released() {
 }
 
 #[test]
+fn guards_on_postgresql_are_released_outside_their_runtime() {
+    let table = PostgresTable::new();
+    let (home, away) = (runtime(), runtime());
+    let (locks, first, second) = made_in(&home, &table.url());
+    // On a thread that has never seen a runtime, and in another one.
+    std::thread::spawn(move || drop(first)).join().unwrap();
+    away.block_on(async {
+        second.release().await.unwrap();
+        free_within(&locks, "c", LONG).await;
+        table.assert_clean().await;
+    });
+    home.block_on(async {
+        drop(locks);
+        table.assert_deserted().await;
+    });
+}
+
+#[test]
 fn a_guard_dropped_in_another_runtime_is_released() {
     let server = RedisServer::start();
     let (home, away) = (runtime(), runtime());
@@ -74,10 +93,16 @@ fn a_guard_dropped_in_another_runtime_is_released() {
 #[test]
 fn guards_and_managers_outlive_their_runtime_without_blocking_or_panicking() {
     // A memory manager goes on: `tests/runtimes.rs` of lock-runtime.
-    let server = RedisServer::start();
-    let url = server.url();
+    let (server, table) = (RedisServer::start(), PostgresTable::new());
+    for url in [server.url(), table.url()] {
+        outlive_their_runtime(&url);
+    }
+    runtime().block_on(table.assert_deserted());
+}
+
+fn outlive_their_runtime(url: &str) {
     let home = runtime();
-    let (locks, first, second) = made_in(&home, &url);
+    let (locks, first, second) = made_in(&home, url);
     let lease = second.lease();
     home.shutdown_timeout(LONG);
     let started = std::time::Instant::now();
@@ -137,8 +162,8 @@ fn every_call_outside_a_runtime_says_what_it_needs() {
         assert!(says.contains("block_on"), "{call} names no remedy: {says}");
     }
 
-    let server = RedisServer::start();
-    for url in [server.url(), "memory://".to_owned()] {
+    let (server, table) = (RedisServer::start(), PostgresTable::new());
+    for url in [server.url(), table.url(), "memory://".to_owned()] {
         refused("connect", LockManager::connect("redis://127.0.0.1/"));
         let home = runtime();
         let (locks, first, second) = made_in(&home, &url);

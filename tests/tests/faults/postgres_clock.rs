@@ -1,0 +1,188 @@
+//! The database's clock, which is not the clients' one, and rows that nobody has used for long by it.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::{LockGuard, LockManager, LostReason, TryAcquire};
+use tests::page::documented_clean_up;
+use tests::{PostgresServer, PostgresTable, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+const LEASE: Duration = Duration::from_millis(1_500);
+
+/// A server whose clock can be set: statements find this function before PostgreSQL's own.
+struct Shifted(PostgresServer);
+
+impl Shifted {
+    fn by(shift: &str) -> Self {
+        let server = PostgresServer::start();
+        server.query("CREATE SCHEMA shifted");
+        server.query("CREATE TABLE shifted.by (shift interval)");
+        server.query("INSERT INTO shifted.by VALUES ('0')");
+        server.query(
+            "CREATE FUNCTION shifted.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE \
+             AS 'SELECT pg_catalog.clock_timestamp() + shift FROM shifted.by'",
+        );
+        let server = Self(server);
+        server.set(shift);
+        server
+    }
+
+    fn set(&self, shift: &str) {
+        let set = format!("UPDATE shifted.by SET shift = '{shift}'");
+        self.0.query(&set);
+    }
+
+    async fn manager(&self) -> LockManager {
+        let path = "options=-c%20search_path%3Dshifted%2Cpg_catalog";
+        let url = format!("{}?{path}", self.0.url());
+        let builder = LockManager::builder().ensure_schema(true).lease(LEASE);
+        builder.connect(&url).await.unwrap()
+    }
+}
+
+async fn take(locks: &LockManager, name: &str) -> LockGuard {
+    locks.mutex(name).wait(LONG).acquire().await.unwrap()
+}
+
+/// For as long as two leases.
+async fn stays_held(guard: &LockGuard, other: &LockManager) {
+    let until = Instant::now() + 2 * LEASE;
+    while Instant::now() < until {
+        assert!(guard.is_held());
+        let seen = other.inspect("k").await.unwrap();
+        assert!(seen.held, "{seen:?}");
+        tokio::time::sleep(100 * MS).await;
+    }
+    let tried = other.mutex("k").try_acquire().await.unwrap();
+    assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_whose_clock_is_an_hour_off_holds_waits_and_gives_back_like_any_other() {
+    for shift in ["1 hour", "-1 hour"] {
+        let server = Shifted::by(shift);
+        let (locks, other) = (server.manager().await, server.manager().await);
+        let guard = take(&locks, "k").await;
+        let first = guard.fencing_token().unwrap();
+        stays_held(&guard, &other).await;
+        let waiter = tokio::spawn({
+            let other = other.clone();
+            async move { take(&other, "k").await }
+        });
+        eventually("the waiter waits", async || {
+            other.inspect("k").await.unwrap().local_waiters == 1
+        })
+        .await;
+        guard.release().await.unwrap();
+        let next = waiter.await.unwrap();
+        assert!(next.fencing_token().unwrap() > first);
+        next.release().await.unwrap();
+        // A holder that nobody hears of again.
+        let lost = tokio::task::spawn_blocking(move || {
+            let home = tokio::runtime::Runtime::new().unwrap();
+            let guard = home.block_on(async { take(&server.manager().await, "k").await });
+            home.shutdown_background();
+            (server, guard)
+        });
+        let (_server, lost) = lost.await.unwrap();
+        let since = Instant::now();
+        let next = take(&locks, "k").await;
+        assert!(since.elapsed() >= LEASE / 2, "{:?}", since.elapsed());
+        assert!(
+            since.elapsed() < LEASE + 4_000 * MS,
+            "{:?}",
+            since.elapsed()
+        );
+        assert!(!lost.is_held());
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_go_on_rising_and_holds_go_on_when_the_database_sets_its_clock_back() {
+    let server = Shifted::by("0");
+    let (locks, other) = (server.manager().await, server.manager().await);
+    let guard = take(&locks, "k").await;
+    let first = guard.fencing_token().unwrap();
+    server.set("-1 hour");
+    stays_held(&guard, &other).await;
+    guard.release().await.unwrap();
+    let mut last = first;
+    for locks in [&other, &locks, &other] {
+        let guard = take(locks, "k").await;
+        let token = guard.fencing_token().unwrap();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_sets_its_clock_forward_ends_leases_early_and_the_holder_is_told() {
+    let server = Shifted::by("0");
+    let (locks, other) = (server.manager().await, server.manager().await);
+    let lease = Duration::from_secs(6);
+    let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
+    let first = guard.fencing_token().unwrap();
+    server.set("1 hour");
+    let next = take(&other, "k").await;
+    assert!(next.fencing_token().unwrap() > first);
+    assert_eq!(guard.lost().wait().await, LostReason::Refused);
+    assert!(next.is_held());
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_tokens_rise_all_the_same()
+ {
+    let table = PostgresTable::new();
+    let builder = LockManager::builder().ensure_schema(true);
+    let locks = builder.connect(&table.url()).await.unwrap();
+    let (server, name) = (table.server(), table.name());
+    let mut tokens = Vec::new();
+    for key in ["idle", "dead", "fresh", "held", "from the future"] {
+        let guard = take(&locks, key).await;
+        tokens.push((key, guard.fencing_token().unwrap()));
+        guard.release().await.unwrap();
+    }
+    let counted = locks.fenced("counted").acquire().await.unwrap();
+    counted.release().await.unwrap();
+    locks.semaphore("permits").try_set_permits(3).await.unwrap();
+    let held = take(&locks, "held").await;
+    // As if all but one were from ten days ago. A holder has died at that time; a clock was a year ahead.
+    server.query(&format!(
+        "UPDATE {name} SET expires_at = expires_at - interval '10 days', token = token - 864000000000, \
+         last_token = last_token - 864000000000 WHERE name NOT IN ('lock:fresh', 'lock:held')"
+    ));
+    server.query(&format!(
+        "UPDATE {name} SET holder = 'x' WHERE name = 'lock:dead'"
+    ));
+    server.query(&format!(
+        "UPDATE {name} SET last_token = last_token + 31536000000000 WHERE name = 'lock:from the future'"
+    ));
+    server.query(&documented_clean_up().replace("lock_leases", name));
+    let left = server.query(&format!("SELECT name FROM {name} ORDER BY name"));
+    let kept = ["counted", "fresh", "from the future", "held", "permits"];
+    for key in [
+        "counted",
+        "fresh",
+        "from the future",
+        "held",
+        "permits",
+        "idle",
+        "dead",
+    ] {
+        let is_left = left.iter().any(|name| name.ends_with(key));
+        assert_eq!(is_left, kept.contains(&key), "{key} in {left:?}");
+    }
+    held.release().await.unwrap();
+    for (key, before) in tokens {
+        let guard = take(&locks, key).await;
+        assert!(guard.fencing_token().unwrap() > before, "{key}");
+        guard.release().await.unwrap();
+    }
+    locks.semaphore("permits").delete().await.unwrap();
+    drop(locks);
+    table.assert_deserted().await;
+}
