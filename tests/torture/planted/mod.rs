@@ -57,7 +57,7 @@ impl Planted {
     pub(crate) fn topology(&self) -> Topology {
         match self.broken {
             Broken::Statements(_) => Topology::Postgres,
-            Broken::Client(edits) if edits.iter().any(|edit| edit.file.contains("/postgres/")) => {
+            Broken::Client(edits) if edits.iter().any(|edit| edit.file.contains("/sql/")) => {
                 Topology::Postgres
             }
             _ => Topology::Single,
