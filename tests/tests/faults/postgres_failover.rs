@@ -25,6 +25,14 @@ async fn pair(synchronous: bool) -> (PostgresServer, PostgresServer) {
     (primary, standby)
 }
 
+async fn has_the_table(standby: &PostgresServer) {
+    let table = "SELECT to_regclass('lock_leases')";
+    eventually("the standby has the table", async || {
+        standby.query(table) == ["lock_leases"]
+    })
+    .await;
+}
+
 fn url(servers: [&PostgresServer; 2]) -> String {
     let [one, other] = servers.map(PostgresServer::port);
     format!("postgres://lock@127.0.0.1:{one},127.0.0.1:{other}/postgres")
@@ -91,6 +99,7 @@ async fn a_frozen_primary_keeps_nobody_from_the_new_one_and_an_asynchronous_stan
     let url = url([&primary, &standby]);
     let (locks, other) = (manager(&url).await, manager(&url).await);
     token(&locks, "kept").await;
+    has_the_table(&standby).await;
     let kept = "SELECT count(*) FROM lock_leases WHERE name = 'lock:kept'";
     eventually("the standby has the row", async || {
         standby.query(kept) == ["1"]
@@ -120,11 +129,7 @@ async fn a_frozen_primary_keeps_nobody_from_the_new_one_and_an_asynchronous_stan
 async fn a_url_of_standbys_alone_is_refused_with_what_to_do() {
     let (primary, standby) = pair(false).await;
     drop(manager(&primary.url()).await);
-    let table = "SELECT to_regclass('lock_leases')";
-    eventually("the standby has the table", async || {
-        standby.query(table) == ["lock_leases"]
-    })
-    .await;
+    has_the_table(&standby).await;
     match LockManager::connect(&standby.url()).await {
         Err(LockError::InvalidConfig { why, .. }) => {
             assert!(why.contains("read-only standby"), "{why}");
