@@ -173,6 +173,8 @@ impl MariadbServer {
             .arg(format!("--datadir={}", path("data")))
             .arg(format!("--socket={}", path("socket")))
             .arg(format!("--pid-file={}", path("pid")))
+            // A server that starts deletes the temporary tables that it finds there: those of others, too.
+            .arg(format!("--tmpdir={}", self.dir.path().display()))
             .arg(format!("--init-file={}", path("init.sql")))
             .args(["--skip-name-resolve", "--max-connections=600"])
             .args([

@@ -1,6 +1,6 @@
 //! Running statements on connections.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
@@ -14,7 +14,7 @@ use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::sql::database::{Connector, Failed, Opened};
 use crate::backend::sql::statements::{Arg, Row, Statement, Value};
-use crate::values::clock;
+use crate::values::clock::{self, Moment};
 use crate::values::store::StoreKind;
 
 /// A connection that was idle for so long is looked at before it is used: nobody reads it meanwhile.
@@ -22,6 +22,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// A connection that saw the server's clock so long ago looks at it again: the two clocks drift apart.
 const CLOCK: Duration = Duration::from_secs(30);
 
+/// For how long batches leave locked rows out after they have met one.
+const CAREFUL: Duration = Duration::from_secs(3);
 /// How often a statement is sent again that a deadlock ended.
 const DEADLOCKS: usize = 3;
 
@@ -34,6 +36,8 @@ pub(super) struct MysqlConnector {
     /// For opening a connection.
     pub(super) timeout: Duration,
     pub(super) patience: Patience,
+    /// When a batch met a row that somebody else had locked.
+    pub(super) locked_rows: Mutex<Option<Moment>>,
     pub(super) handle: Handle,
 }
 
@@ -107,20 +111,24 @@ impl Connector for MysqlConnector {
         statement: &Statement,
         args: &[Arg],
     ) -> Result<Vec<Row>, Failed> {
-        let mut deadlocks = 0;
-        let first = loop {
-            match answer(connection, &statement.text, args).await {
-                // It is undone, and one of those who were in each other's way is through.
-                Err(error) if error.is_of_a_deadlock() && deadlocks < DEADLOCKS => deadlocks += 1,
-                answer => break answer,
-            }
+        let has_several = locked_rows::has_several(statement);
+        let first = match has_several && self.meets_locked_rows() {
+            true => None,
+            false => Some(undisturbed(connection, statement, args).await),
         };
         let answer = match first {
-            Err(error) if error.is_of_a_locked_row() && locked_rows::has_several(statement) => {
-                let unlocked = &self.own.unlocked_rows;
-                locked_rows::without_them(connection, unlocked, statement, args).await
+            Some(Err(error)) if has_several && error.is_of_a_locked_row() => {
+                *self.locked_rows() = Some(clock::now());
+                None
             }
-            answer => answer,
+            first => first,
+        };
+        let answer = match answer {
+            Some(answer) => answer,
+            None => {
+                let probe = &self.own.unlocked_rows;
+                locked_rows::without_them(connection, probe, statement, args).await
+            }
         };
         connection.used = clock::now();
         answer.map_err(Broken::failed)
@@ -131,6 +139,36 @@ impl Connector for MysqlConnector {
         // Its answer is that of the statement before it.
         let _ = connection.conn().ping().await;
         None
+    }
+}
+
+impl MysqlConnector {
+    /// Whether a batch met a row lately that somebody else had locked: the next ones do not wait for it again.
+    fn meets_locked_rows(&self) -> bool {
+        self.locked_rows()
+            .is_some_and(|met| met.elapsed() < CAREFUL)
+    }
+
+    fn locked_rows(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.locked_rows
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The statement, sent again if a deadlock ended it.
+async fn undisturbed(
+    connection: &mut Connection,
+    statement: &Statement,
+    args: &[Arg],
+) -> Result<Vec<Row>, Broken> {
+    let mut deadlocks = 0;
+    loop {
+        match answer(connection, &statement.text, args).await {
+            // It is undone, and one of those who were in each other's way is through.
+            Err(error) if error.is_of_a_deadlock() && deadlocks < DEADLOCKS => deadlocks += 1,
+            answer => return answer,
+        }
     }
 }
 

@@ -18,13 +18,15 @@ mod locked_rows;
 mod statements;
 mod url;
 
+use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use self::connector::{MysqlConnector, Patience};
-use self::forced::Watcher;
+use self::forced::{Looker, Watcher};
 use self::statements::Own;
 pub(crate) use self::url::Target;
 use super::Listen;
@@ -40,9 +42,9 @@ use crate::values::key::Key;
 use crate::values::store::StoreKind;
 
 /// The database of a URL. It tells nobody who waits.
-#[derive(Debug)]
 struct Mysql {
     target: Arc<Target>,
+    looker: Arc<Looker>,
     /// Until when something may be held. The watcher ends when it is gone.
     held: Mutex<Option<watch::Sender<Option<Moment>>>>,
 }
@@ -70,6 +72,7 @@ pub(crate) async fn connect(
         strict: options.strict,
         timeout,
         patience,
+        locked_rows: Mutex::default(),
         handle: opening.runtime.clone(),
     };
     let server = Server {
@@ -89,16 +92,21 @@ impl Mysql {
     /// Begins to look for forced releases.
     fn watching(target: &Arc<Target>, connector: MysqlConnector, opening: &Opening) -> Mysql {
         let held = watch::Sender::new(None);
-        let watcher = Watcher {
+        let looker = Arc::new(Looker {
             own: connector.own.clone(),
             timeout: opening.options.call_timeout,
             calls: Pool::new(connector, &opening.runtime, 1),
             events: opening.events.clone(),
+            told: Mutex::default(),
+        });
+        let watcher = Watcher {
+            looker: looker.clone(),
             held: held.subscribe(),
         };
         opening.runtime.spawn(watcher.run());
         Mysql {
             target: target.clone(),
+            looker,
             held: Mutex::new(Some(held)),
         }
     }
@@ -141,7 +149,17 @@ impl Database for Mysql {
         }
     }
 
+    fn misses_holds(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.looker.look())
+    }
+
     fn close(&self) {
         *self.held() = None;
+    }
+}
+
+impl fmt::Debug for Mysql {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.target.fmt(f)
     }
 }

@@ -1,6 +1,7 @@
 //! What a database has to be able to do for the locks in a table of it.
 
 use std::fmt;
+use std::pin::Pin;
 use std::time::Duration;
 
 use super::statements::{Arg, Row, Statement};
@@ -33,6 +34,12 @@ pub(crate) trait Database: fmt::Debug + Send + Sync + 'static {
     /// Something is held until then, if it is not given back. A database that tells of forced releases need not know.
     fn holds_until(&self, end: Moment) {
         let _ = end;
+    }
+
+    /// A renewal found that something is not held any more. Before its holder learns that, a database that has not told
+    /// of forced releases yet does so.
+    fn misses_holds(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::ready(()))
     }
 
     /// Ends the tasks that listen.

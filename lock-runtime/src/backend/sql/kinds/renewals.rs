@@ -76,6 +76,9 @@ pub(in crate::backend::sql) async fn renew(
     if let Some(ttl) = batch.iter().filter_map(|renewal| renewal.ttl).max() {
         inner.database.holds_until(now + ttl.duration());
     }
+    if seen.len() < batch.len() {
+        inner.database.misses_holds().await;
+    }
     let answers = batch.iter().zip(holders);
     Ok(answers
         .map(|(renewal, holder)| {
