@@ -51,6 +51,7 @@ impl MariadbServer {
                 "--auth-root-authentication-method=normal",
             ])
             .arg(format!("--datadir={}", dir.path().join("data").display()))
+            .arg(format!("--tmpdir={}", dir.path().display()))
             .stdin(Stdio::null())
             .output()
             .unwrap_or_else(|error| panic!("{NO_BINARY} (mariadb-install-db: {error})"));

@@ -57,7 +57,9 @@ tests::suite! {
         while started.elapsed() < 3_500 * MS {
             assert!(guard.is_held(), "after {:?}", started.elapsed());
             assert!(guard.remaining() > 300 * MS, "{:?}", guard.remaining());
-            assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
+            let tried = other.mutex("k").try_acquire().await.unwrap();
+            let left = guard.remaining();
+            assert!(matches!(tried, TryAcquire::Busy { .. }), "with {left:?} left: {tried:?}");
             sleep(50 * MS).await;
         }
         guard.release().await.unwrap();

@@ -109,8 +109,12 @@ impl SqlBackend {
         let timeout = options.call_timeout;
         let shown = server.requests.shown().to_owned();
         let requests = Pool::new(server.requests, &handle, server.pool);
+        let renewals = Pool::new(server.renewals, &handle, RENEWALS);
         if !options.lazy {
             let first = requests.open().await;
+            first.map_err(|fault| fault.into_error(&shown))?;
+            // The first renewal of a short lease has less time than opening a connection may take.
+            let first = renewals.open().await;
             first.map_err(|fault| fault.into_error(&shown))?;
         }
         let inner = Inner {
@@ -119,7 +123,7 @@ impl SqlBackend {
             call_timeout: timeout,
             clock: server.clock,
             pool: requests,
-            renewals: Pool::new(server.renewals, &handle, RENEWALS),
+            renewals,
             handle,
             standing: Standing::default(),
             pending: Arc::default(),
