@@ -137,7 +137,7 @@ async fn a_url_without_a_known_scheme_is_told_which_there_are() {
         "redis:localhost:6379",
         "hunter2",
         "hunter2://localhost",
-        "mysql://me:hunter2/x@localhost/",
+        "mongodb://me:hunter2/x@localhost/",
     ] {
         assert_says(
             url,

@@ -239,7 +239,7 @@ async fn a_statement_that_nobody_waits_for_is_cancelled_by_tls_as_well() {
     session.tell("SELECT 'locked' FROM lock_leases WHERE name = 'lock:k' FOR UPDATE;");
     session.expect_line("locked");
     let before = beginnings.lock().unwrap().len();
-    let refused = locks.mutex("k").try_acquire().await;
+    let refused = locks.write("k").try_acquire().await;
     assert!(
         matches!(refused, Err(LockError::Unavailable { .. })),
         "{refused:?}"
