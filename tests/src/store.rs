@@ -203,7 +203,7 @@ macro_rules! suite {
             $crate::suite!(@real |name| $crate::Store::redis_quorum(name); $($behaviour)+);
         }
     };
-    ($($(#[$doc:meta])* async fn $behaviour:ident($store:ident: $type:ty) $body:block)+) => {
+    (not on postgres: $($(#[$doc:meta])* async fn $behaviour:ident($store:ident: $type:ty) $body:block)+) => {
         $($(#[$doc])* async fn $behaviour($store: $type) $body)+
 
         mod on_memory {
@@ -214,16 +214,22 @@ macro_rules! suite {
             $crate::suite!(@real |_name| $crate::Store::redis(); $($behaviour)+);
         }
 
-        mod on_postgres {
-            $crate::suite!(@real |_name| $crate::Store::postgres(); $($behaviour)+);
-        }
-
         mod on_sentinel {
             $crate::suite!(@real |name| $crate::Store::sentinel(name); $($behaviour)+);
         }
 
         mod on_cluster {
             $crate::suite!(@real |name| $crate::Store::cluster(name); $($behaviour)+);
+        }
+    };
+    ($($(#[$doc:meta])* async fn $behaviour:ident($store:ident: $type:ty) $body:block)+) => {
+        $crate::suite! {
+            not on postgres:
+            $($(#[$doc])* async fn $behaviour($store: $type) $body)+
+        }
+
+        mod on_postgres {
+            $crate::suite!(@real |_name| $crate::Store::postgres(); $($behaviour)+);
         }
     };
     (@paused $new:expr; $($behaviour:ident)+) => {

@@ -270,6 +270,7 @@ fn request(
         Mode::Semaphore(_) => manager.semaphore(name).permits(1),
     };
     Ok(request.with(Overrides {
+        keep_for: None,
         wait: call.wait.map(Some),
         lease: call.lease,
         auto_renew: call.auto_renew,

@@ -16,6 +16,7 @@
 
 mod digest;
 pub(crate) mod forced_release;
+mod keeper;
 #[cfg(test)]
 mod models;
 mod places;
@@ -35,6 +36,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::digest::Cause;
 use self::digest::Digest;
+pub(crate) use self::keeper::After;
 use self::schedule::{Batch, Schedule};
 use crate::backend::{Backend, Event, Fault, Renewal, Renewed, Victim};
 use crate::hold::lifecycle::Lifecycle;
@@ -121,7 +123,9 @@ impl Watch {
     /// may have been renewed meanwhile. Unlocked: a loss wakes waiters.
     fn remove_if_over(&self, hold: &Hold) -> bool {
         let over = hold.is_over();
-        if over && self.remove(hold) {
+        // One that has ended in good order is taken out by who ended it. The next one may have its place already.
+        let goes_on = hold.holder().keeps() && hold.is_ended();
+        if over && !goes_on && self.remove(hold) {
             self.log_lost(hold);
         }
         over
@@ -140,7 +144,7 @@ impl Watch {
     }
 
     fn log_lost(&self, hold: &Hold) {
-        let Some(reason) = hold.known_loss() else {
+        let Some(reason) = hold.known_loss().filter(|_| !hold.is_idle()) else {
             return;
         };
         if !hold.was_claimed() {
@@ -188,10 +192,14 @@ impl Watch {
 
     /// Takes in what the store says without being asked.
     pub(crate) fn hear(&self, event: Event) {
-        let Event::ForceReleased(victim) = event;
-        // Unlocked: a loss wakes waiters.
-        for hold in self.take(victim) {
-            self.end(&hold, LostReason::ForceReleased);
+        match event {
+            // Unlocked: a loss wakes waiters.
+            Event::ForceReleased(victim) => {
+                for hold in self.take(victim) {
+                    self.end(&hold, LostReason::ForceReleased);
+                }
+            }
+            Event::Wanted(wanted) => self.give_up(&wanted),
         }
     }
 
@@ -259,7 +267,7 @@ impl Watch {
         let oldest = schedule
             .holds
             .values()
-            .next()
+            .find(|watched| !watched.hold.is_idle())
             .map(|watched| watched.hold.granted_at());
         let tick = clock::now().tick() + TICK;
         let busy = std::mem::take(&mut schedule.busy);
@@ -296,10 +304,16 @@ impl Watch {
             let answer = answer.copied().unwrap_or(Renewed::Unknown);
             held += usize::from(answer == Renewed::Held);
             refused += usize::from(answer == Renewed::NotHeld);
+            // The holder may have gone on to another hold meanwhile, and may again.
+            let current = match hold.holder().keeps() {
+                true => self.answered_keeper(hold, renewal, answer, *sent_at),
+                false => None,
+            };
+            let hold = current.as_ref().unwrap_or(hold);
             // Unlocked: a loss wakes waiters.
             hold.renewed(renewal, answer, *sent_at);
             if !self.remove_if_over(hold) {
-                good.push((hold, answer != Renewed::Unknown));
+                good.push((hold.clone(), answer != Renewed::Unknown));
             }
         }
         if let Some(store) = holds.first().map(|hold| hold.label().store) {
@@ -315,7 +329,7 @@ impl Watch {
                 .answers(*place, ttl, now.since(*sent_at), now);
         }
         for (hold, confirmed) in good {
-            schedule.answered(hold, *place, confirmed, *sent_at, now);
+            schedule.answered(&hold, *place, confirmed, *sent_at, now);
         }
     }
 

@@ -224,4 +224,20 @@ pub(super) const ALL: &[Planted] = &[
             for (answer, reply) in answers.into_iter().zip(replies) {",
         )]),
     },
+    Planted {
+        name: "a kept lock that is had again after its release was sent",
+        fault: None,
+        caught_by: &["overlap", "refused-holder", "needless-loss"],
+        broken: Broken::Client(&[edit(
+            "release/kept.rs",
+            "let idle = kept.idle.clone();",
+            "let idle = kept.idle.clone();
+            if PLANTED {
+                let (core, idle) = (core.clone(), idle.clone());
+                core.clone().life.spawn(async move {
+                    super::undo(&core, idle.hold_ref(), clock::now()).await;
+                });
+            }",
+        )]),
+    },
 ];
