@@ -227,7 +227,7 @@ macro_rules! suite {
             $crate::suite!(@real |name| $crate::Store::redis_quorum(name); $($behaviour)+);
         }
     };
-    ($($(#[$doc:meta])* async fn $behaviour:ident($store:ident: $type:ty) $body:block)+) => {
+    (not in databases: $($(#[$doc:meta])* async fn $behaviour:ident($store:ident: $type:ty) $body:block)+) => {
         $($(#[$doc])* async fn $behaviour($store: $type) $body)+
 
         mod on_memory {
@@ -238,20 +238,26 @@ macro_rules! suite {
             $crate::suite!(@real |_name| $crate::Store::redis(); $($behaviour)+);
         }
 
-        mod on_postgres {
-            $crate::suite!(@real |_name| $crate::Store::postgres(); $($behaviour)+);
-        }
-
-        mod on_mysql {
-            $crate::suite!(@real |_name| $crate::Store::mysql(); $($behaviour)+);
-        }
-
         mod on_sentinel {
             $crate::suite!(@real |name| $crate::Store::sentinel(name); $($behaviour)+);
         }
 
         mod on_cluster {
             $crate::suite!(@real |name| $crate::Store::cluster(name); $($behaviour)+);
+        }
+    };
+    ($($(#[$doc:meta])* async fn $behaviour:ident($store:ident: $type:ty) $body:block)+) => {
+        $crate::suite! {
+            not in databases:
+            $($(#[$doc])* async fn $behaviour($store: $type) $body)+
+        }
+
+        mod on_postgres {
+            $crate::suite!(@real |_name| $crate::Store::postgres(); $($behaviour)+);
+        }
+
+        mod on_mysql {
+            $crate::suite!(@real |_name| $crate::Store::mysql(); $($behaviour)+);
         }
     };
     (@paused $new:expr; $($behaviour:ident)+) => {

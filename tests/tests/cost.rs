@@ -1,6 +1,8 @@
 //! What operations cost, in numbers that do not depend on the machine: requests, the commands of their scripts,
 //! allocations, and the size of a future. A change that makes one of them grow has to say so here.
 
+use std::time::Duration;
+
 use lock_runtime::{LockError, LockManager, distributed_lock, key};
 use tests::{CommandStats, RedisServer};
 use tokio::sync::Mutex;
@@ -13,6 +15,9 @@ const MOST_COMMANDS: u64 = 7;
 const MOST_BLOCKS: u64 = 35;
 /// Of a cycle of a lock that goes from task to task.
 const MOST_BLOCKS_IN_A_TENURE: u64 = 20;
+
+/// Of a cycle of a lock that its process keeps.
+const MOST_BLOCKS_KEPT: u64 = 14;
 
 /// The allocator counts for the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -96,6 +101,36 @@ async fn a_lock_that_goes_round_inside_a_process_costs_hardly_any_request() {
     assert!(
         allocated <= MOST_BLOCKS_IN_A_TENURE * cycles,
         "{allocated} allocations for {cycles} cycles"
+    );
+}
+
+#[tokio::test]
+async fn a_lock_that_its_process_keeps_costs_no_request_and_few_allocations() {
+    let _alone = ALONE.lock().await;
+    const CYCLES: u64 = 200;
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let cycle = async || {
+        let request = locks.mutex("k").keep_for(Duration::from_secs(60));
+        request.acquire().await.unwrap().release().await.unwrap();
+    };
+    for _ in 0..100 {
+        cycle().await;
+    }
+    // The manager introduces itself with its first hold.
+    tests::eventually("it is known", async || !server.records().is_empty()).await;
+    let _profiler = profiler();
+    let (before, allocated) = (CommandStats::of(&server), blocks());
+    for _ in 0..CYCLES {
+        cycle().await;
+    }
+    let allocated = blocks() - allocated;
+    let scripts = CommandStats::of(&server).since(&before).scripts();
+    println!("{allocated} allocations, {scripts} scripts for {CYCLES} cycles");
+    assert_eq!(scripts, 0);
+    assert!(
+        allocated <= MOST_BLOCKS_KEPT * CYCLES + CYCLES / 10,
+        "{allocated} allocations for {CYCLES} cycles"
     );
 }
 

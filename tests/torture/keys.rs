@@ -17,6 +17,8 @@ pub(crate) enum How {
     Multi,
     /// Without ever waiting.
     Try,
+    /// A mutex that stays with its process for a while; taken in a row, with or without waiting, and then left alone.
+    Keep,
 }
 
 /// What one task of a client does again and again.
@@ -38,6 +40,13 @@ const MUTEXES: [Work; 11] = [
     work(How::Mutex, &["hot-4"]),
     work(How::Long, &["long-1"]),
     work(How::Long, &["long-2"]),
+];
+
+/// Locks that processes keep. A key has one task in a process, which finds it kept; others have to ask for it.
+const KEPT: [Work; 3] = [
+    work(How::Keep, &["keep-1"]),
+    work(How::Keep, &["keep-2"]),
+    work(How::Keep, &["keep-2"]),
 ];
 
 /// The fair locks.
@@ -69,6 +78,12 @@ pub(crate) fn of_tasks(topology: Topology) -> Vec<Work> {
     }
     if matches!(
         topology,
+        Topology::Single | Topology::Sentinel | Topology::Cluster
+    ) {
+        tasks.extend(KEPT);
+    }
+    if matches!(
+        topology,
         Topology::Single | Topology::Cluster | Topology::Postgres
     ) {
         tasks.extend(OTHER_KINDS);
@@ -88,7 +103,7 @@ pub(crate) fn all(topology: Topology) -> Vec<&'static str> {
 /// Keys that are always wanted and never kept for long: how soon one is held again tells how soon a fault is over.
 pub(crate) fn hot(topology: Topology) -> Vec<&'static str> {
     let mut all = all(topology);
-    all.retain(|key| !key.starts_with("long"));
+    all.retain(|key| !key.starts_with("long") && !key.starts_with("keep"));
     all
 }
 

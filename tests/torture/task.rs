@@ -51,11 +51,18 @@ impl Task {
                 // A refusal can be immediate: no busy loop then.
                 tokio::time::sleep(5 * MS).await;
             }
+            Some(Ok(TryAcquire::Busy { .. })) if self.work.how == How::Keep => {
+                tokio::time::sleep(MS * self.rng.u32(1..6)).await;
+            }
             Some(Ok(TryAcquire::Busy { .. })) => {
                 self.say(format_args!("tried {holder} {asked} {} refused", now_ns()));
                 tokio::time::sleep(MS * self.rng.u32(1..6)).await;
             }
             Some(Ok(TryAcquire::Acquired(guard))) => self.hold(&holder, asked, guard).await,
+        }
+        if self.work.how == How::Keep && self.rng.u8(..8) == 0 {
+            // Longer than it is kept, or nearly so.
+            tokio::time::sleep(MS * self.rng.u32(1..1_000)).await;
         }
         let mut out = std::io::stdout().lock();
         out.write_all(self.said.as_bytes())
@@ -78,6 +85,13 @@ impl Task {
             How::Write => locks.write(key),
             How::Permits => locks.semaphore(key).permits(self.rng.u32(1..3)),
             How::Try => return Some(locks.mutex(key).try_acquire().await),
+            How::Keep => {
+                let kept = locks.mutex(key).keep_for(MS * self.rng.u32(50..800));
+                if self.rng.bool() {
+                    return Some(kept.try_acquire().await);
+                }
+                kept
+            }
             How::Multi => {
                 let members = self.work.keys.iter().map(|key| locks.mutex(*key));
                 let all = locks.multi(members).wait(WAIT).acquire();

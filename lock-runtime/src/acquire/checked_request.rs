@@ -48,6 +48,11 @@ impl Deadline {
         self.until.is_some_and(|until| now.has_reached(until))
     }
 
+    /// Moves the end to `until`, if it is earlier.
+    pub(crate) fn lasts(&mut self, until: Moment) {
+        self.until = self.until.map(|before| before.later(until));
+    }
+
     /// How long the caller has waited; zero if it does not wait.
     pub(crate) fn waited(self) -> Duration {
         match self.is_over_at(self.since) {

@@ -15,6 +15,12 @@ use crate::values::error::LockError;
 /// How long a contender sleeps at most before it asks again, give or take a fifth.
 const CAP: Duration = Duration::from_secs(1);
 
+/// How long a caller waits at least for a process that was asked to give up what it keeps: for its message, its release, and
+/// the request after it.
+fn until_given_up(round_trip: Duration) -> Duration {
+    (round_trip * 8).max(Duration::from_millis(20))
+}
+
 /// The pauses after a store that failed.
 pub(crate) fn pauses_after_faults() -> Backoff {
     Backoff::new(Duration::from_millis(25), Duration::from_millis(500))
@@ -32,6 +38,8 @@ pub(crate) enum Asked<T> {
     Granted(T),
     /// What is left of the lease.
     Busy(Option<Duration>),
+    /// As busy, and a process that may only keep the lock was asked to give it up.
+    Kept(Option<Duration>),
     Failed(Fault),
 }
 
@@ -79,7 +87,8 @@ pub(crate) async fn contend<C: Contender>(
     contender: &mut C,
     first: Asked<C::Granted>,
 ) -> Result<C::Granted, LockError> {
-    let deadline = contender.attempt().deadline;
+    let mut deadline = contender.attempt().deadline;
+    let mut asked_keeper = false;
     let mut outcome = first;
     let mut listener: Option<Box<dyn Listen>> = None;
     let mut pauses = pauses_after_faults();
@@ -87,7 +96,13 @@ pub(crate) async fn contend<C: Contender>(
     loop {
         let fault = match outcome {
             Asked::Granted(granted) => return Ok(granted),
-            Asked::Busy(left) => {
+            Asked::Busy(left) | Asked::Kept(left) => {
+                let is_kept = matches!(outcome, Asked::Kept(_));
+                if is_kept && !std::mem::replace(&mut asked_keeper, true) {
+                    let attempt = contender.attempt();
+                    let round_trip = attempt.core.backend.round_trip(attempt.key());
+                    deadline.lasts(clock::now() + until_given_up(round_trip));
+                }
                 busy = Some(left);
                 pauses.reset();
                 None

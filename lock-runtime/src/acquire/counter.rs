@@ -147,7 +147,8 @@ impl Counter<'_> {
 /// Waits behind the others of this process who want something of the counter.
 pub(crate) async fn turn(attempt: &Attempt) -> Result<Turn, LockError> {
     let waiter = match attempt.enter()? {
-        Entered::Head(head) => return Ok(Turn::Head(head)),
+        // None of these is ever kept.
+        Entered::Head(head) | Entered::Kept(head, _) => return Ok(Turn::Head(head)),
         Entered::Queued(waiter) => waiter,
     };
     let turn = attempt.wait_in_queue(waiter).await?;

@@ -139,7 +139,7 @@ impl Contender for FairSeat<'_> {
                 self.first = first;
                 Asked::Busy(left)
             }
-            Ok(Acquired::Busy { left }) => Asked::Busy(left),
+            Ok(Acquired::Busy { left } | Acquired::Kept { left }) => Asked::Busy(left),
             Err(fault) => {
                 if matches!(fault, Fault::TooFew(_)) {
                     // What gives it back may be repeated: who asks again is not to be undone by it.

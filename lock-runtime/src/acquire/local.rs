@@ -6,9 +6,11 @@ use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, contend};
 use crate::backend::{Acquired, Fault, Listen};
 use crate::hold::handle::HoldHandle;
+use crate::hold::keeping::Kept;
 use crate::observe;
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::queue::{self, Entered, Head, Turn, Waiter};
+use crate::release::kept;
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, StoreError};
 use crate::values::kind::Kind;
@@ -23,6 +25,11 @@ pub(crate) async fn acquire(attempt: &Attempt, mut now: Moment) -> Result<HoldHa
     loop {
         let turn = match attempt.enter()? {
             Entered::Head(head) => Turn::Head(head),
+            Entered::Kept(head, kept) => match attempt.take_kept(head, kept, now) {
+                Some(handle) => return Ok(handle),
+                // It is being given back: whoever waits by then is its heir.
+                None => continue,
+            },
             Entered::Queued(waiter) => {
                 let turn = attempt.wait_in_queue(waiter).await?;
                 now = clock::now();
@@ -45,27 +52,57 @@ pub(crate) async fn acquire(attempt: &Attempt, mut now: Moment) -> Result<HoldHa
 
 /// Asks the store once, if nobody of this process is before the caller. `None` if somebody is.
 pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHandle>>, LockError> {
-    let (head, now) = match attempt.core.queues.try_enter(attempt.key()) {
-        Some(head) => (head, attempt.deadline.since),
-        None if attempt.kind().is_exclusive() => return Ok(None),
-        None => match short_queue(attempt).await? {
-            Some(head) => (head, clock::now()),
-            None => return Ok(None),
+    let now = attempt.deadline.since;
+    let turn = match attempt.core.queues.enter_at_once(attempt.key()) {
+        Some(Entered::Head(head)) => return ask_once(attempt, head, now).await.map(Some),
+        Some(Entered::Kept(head, kept)) => match attempt.take_kept(head, kept, now) {
+            Some(handle) => return Ok(Some(Asked::Granted(handle))),
+            // Boxed, as the others: a try of a free lock need not carry its size.
+            None => Box::pin(short_queue(attempt)).await?,
         },
+        Some(Entered::Queued(_)) | None if attempt.kind().is_exclusive() => return Ok(None),
+        Some(Entered::Queued(_)) | None => Box::pin(short_queue(attempt)).await?,
     };
-    Ok(Some(HeadSeat::new(attempt, head).ask(now).await))
+    match turn {
+        Some(Turn::Head(head)) => ask_once(attempt, head, clock::now()).await.map(Some),
+        Some(Turn::Held(unclaimed)) => Ok(unclaimed.claim().map(Asked::Granted)),
+        Some(Turn::Go) | None => Ok(None),
+    }
 }
 
-/// The turn of somebody who does not wait, at a key that may admit several: near, unless the one at the head has
-/// to wait itself.
-async fn short_queue(attempt: &Attempt) -> Result<Option<Head>, LockError> {
+/// Asks the store once, and if a process has the lock that may only keep it, waits for that process's answer.
+async fn ask_once(
+    attempt: &Attempt,
+    head: Head,
+    now: Moment,
+) -> Result<Asked<HoldHandle>, LockError> {
+    let mut seat = HeadSeat::new(attempt, head);
+    match seat.ask(now).await {
+        kept @ Asked::Kept(_) => match Box::pin(seat.contend(kept)).await {
+            Ok(handle) => Ok(Asked::Granted(handle)),
+            Err(LockError::Busy { retry_after, .. }) => Ok(Asked::Busy(retry_after)),
+            Err(LockError::TooManyWaiters { .. }) => Ok(Asked::Busy(None)),
+            Err(error) => Err(error),
+        },
+        asked => Ok(asked),
+    }
+}
+
+/// The turn of somebody who does not wait, at a key that may admit several, or is being given back: near, unless the one
+/// at the head has to wait itself.
+async fn short_queue(attempt: &Attempt) -> Result<Option<Turn>, LockError> {
     let turn = match attempt.enter()? {
-        Entered::Head(head) => return Ok(Some(head)),
+        Entered::Head(head) => Ok(Turn::Head(head)),
+        // Of somebody who was quicker.
+        Entered::Kept(head, kept) => {
+            kept::give_back(&attempt.core, head, kept.idle);
+            return Ok(None);
+        }
         Entered::Queued(waiter) => attempt.wait_in_queue(waiter).await,
     };
     match turn {
-        Ok(Turn::Head(head)) => Ok(Some(head)),
-        Ok(Turn::Held(_) | Turn::Go) | Err(LockError::Busy { .. }) => Ok(None),
+        Ok(turn) => Ok(Some(turn)),
+        Err(LockError::Busy { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -95,6 +132,18 @@ pub(crate) async fn at_the_head(
 }
 
 impl Attempt {
+    /// Takes the lock that this process keeps. `None` if it cannot serve the request: it is then given back.
+    fn take_kept(&self, head: Head, kept: Kept, now: Moment) -> Option<HoldHandle> {
+        let options = self.request.hold_options;
+        match HoldHandle::take_kept(&self.core, head, kept, options, now) {
+            Ok(handle) => Some(handle),
+            Err((head, idle)) => {
+                kept::give_back(&self.core, head, idle);
+                None
+            }
+        }
+    }
+
     /// Becomes the head of the local queue, or waits in it.
     pub(crate) fn enter(&self) -> Result<Entered, LockError> {
         self.core
@@ -197,12 +246,22 @@ impl Contender for HeadSeat<'_> {
                 }
                 Asked::Granted(self.attempt.admit(head, holder, granted))
             }
-            (_, Ok(Acquired::Busy { left } | Acquired::Queued { left, .. })) => {
+            (
+                _,
+                Ok(
+                    busy @ (Acquired::Busy { left }
+                    | Acquired::Kept { left }
+                    | Acquired::Queued { left, .. }),
+                ),
+            ) => {
                 self.note(|head| {
                     head.heard_from_store(None);
                     head.budget(HandoffBudget::saw_another);
                 });
-                Asked::Busy(left)
+                match busy {
+                    Acquired::Kept { .. } => Asked::Kept(left),
+                    _ => Asked::Busy(left),
+                }
             }
             (_, Err(fault)) => {
                 if let Fault::NotDone(source) | Fault::TooFew(source) | Fault::Unknown(source) =

@@ -168,6 +168,11 @@ async fn at_once(
     {
         return Ok(AtOnce::Apart);
     }
+    let is_kept = |(_, request): &Member| core.queues.is_kept(&request.key);
+    if members.iter().any(is_kept) {
+        // Those are had without the store.
+        return Ok(AtOnce::Apart);
+    }
     // Until the grants count as guards: a shutdown in between would leave the locks to their leases.
     let _asking = core.life.under_way.enter();
     core.life.check_open(&first.key)?;

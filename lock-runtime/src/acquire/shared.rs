@@ -30,7 +30,8 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
             None
         };
         let head = match attempt.enter()? {
-            Entered::Head(head) => head,
+            // No read is ever kept.
+            Entered::Head(head) | Entered::Kept(head, _) => head,
             Entered::Queued(waiter) => match attempt.wait_in_queue(waiter).await? {
                 Turn::Head(head) => return at_the_head(attempt, head, clock::now()).await,
                 // Holds of readers do not own the turn, and are not handed over.
@@ -55,7 +56,9 @@ pub(crate) async fn ask(attempt: &Attempt) -> Asked<HoldHandle> {
     let (_asking, answer) = attempt.ask_as(holder, clock::now()).await;
     match answer {
         Ok(Acquired::Granted(granted)) => Asked::Granted(attempt.admit(None, holder, granted)),
-        Ok(Acquired::Busy { left } | Acquired::Queued { left, .. }) => Asked::Busy(left),
+        Ok(Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. }) => {
+            Asked::Busy(left)
+        }
         Err(fault) => Asked::Failed(fault),
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::api::clients::Clients;
 use crate::backend::{KnownClient, Snapshot};
+use crate::values::holder;
 use crate::values::kind::LockMode;
 
 /// The state of a lock at the instant the store was asked. It may have changed since.
@@ -33,6 +34,9 @@ use crate::values::kind::LockMode;
 pub struct LockInfo {
     /// True if somebody held the lock, or leased permits of the semaphore.
     pub held: bool,
+    /// True if the holder's process keeps the lock between its holds ([`keep_for`](crate::LockRequest::keep_for)). Then
+    /// it may be that nobody used the lock: only that process knows. Whoever asks for the lock gets it once it is not used.
+    pub kept: bool,
     /// Who held it; of several readers, one. `None` for a semaphore: its leases do not say whose they are.
     pub holder: Option<HolderInfo>,
     /// How the lock was held. `None` if it was free.
@@ -64,6 +68,9 @@ impl LockInfo {
         LockInfo {
             first_waiters: first_waiters.map(|id| clients.holder(id)).collect(),
             held: seen.as_ref().is_some_and(|seen| seen.count > 0),
+            kept: seen
+                .as_ref()
+                .is_some_and(|seen| seen.holder.as_deref().is_some_and(holder::keeps)),
             mode: seen.as_ref().map(|seen| seen.mode),
             readers: seen.as_ref().map_or(0, |seen| seen.readers),
             count: seen.as_ref().map_or(0, |seen| seen.count),

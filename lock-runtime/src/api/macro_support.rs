@@ -260,6 +260,7 @@ fn request(
         Mode::Semaphore(in_all) => manager.semaphore(name).in_all(in_all).permits(1),
     };
     Ok(request.with(Overrides {
+        keep_for: None,
         wait: call.wait.map(Some),
         lease: call.lease,
         auto_renew: call.auto_renew,

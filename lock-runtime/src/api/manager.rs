@@ -17,6 +17,7 @@ use crate::backend::{Backend, EventSink};
 use crate::hold::core::Core;
 use crate::hold::lifecycle::current_runtime;
 use crate::observe::metrics;
+use crate::release::kept;
 use crate::renew::Watch;
 use crate::values::client::ClientRecord;
 use crate::values::clock;
@@ -257,6 +258,7 @@ impl LockManager {
         }
         core.life.close();
         core.queues.close();
+        kept::give_back_all(core);
         let grace = core.options.shutdown_grace;
         let in_time = tokio::time::timeout(grace, core.life.holds_ended()).await;
         let mut over_at = None;

@@ -132,6 +132,45 @@ impl LockRequest {
         self
     }
 
+    /// After the hold, this process keeps the lock for so long, 50 ms to 24 h, and renews it. If one of its callers asks for
+    /// the lock meanwhile, it has it again without a request to the store. Default: the lock is given back at once. For
+    /// locks that nearly always the same process wants: of actors, of shards, of the owner of an entity.
+    ///
+    /// A process that uses this library and asks for the lock, also by [`try_acquire`](LockRequest::try_acquire), gets it
+    /// at once: the store tells the keeper, which gives it up. If the lock is in use then, it is given back after
+    /// that hold. A Redisson client waits until it is given back: after `keep_for` without a hold. While holds follow one
+    /// another, the store is asked once per `keep_for` whether somebody waits.
+    ///
+    /// A crash of the process while it keeps the lock costs others the lease, as in a hold. A shutdown gives back what is
+    /// kept, and so does the end of the last manager and guard. The next hold of the process has a fencing token of its
+    /// own. If it asks for another lease, or for a lease that is not renewed, it goes through the store.
+    ///
+    /// For [`mutex`](crate::LockManager::mutex) and [`fenced`](crate::LockManager::fenced), on Redis and in memory. The
+    /// numbers of `fenced` then have gaps, of 100 at most.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lock_runtime::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock_runtime::LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// let cart = || locks.mutex("cart:17").keep_for(Duration::from_secs(5));
+    /// cart().acquire().await?.release().await?;
+    /// assert!(locks.inspect("cart:17").await?.kept);
+    /// let guard = cart().acquire().await?; // without a request
+    /// assert!(guard.is_held());
+    /// # guard.release().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The request ends with [`LockError::InvalidConfig`], before any I/O, if it is of another kind or store, of a manager
+    /// with [`replicas`](crate::LockManagerBuilder::replicas), or has `auto_renew(false)`.
+    pub fn keep_for(mut self, idle: Duration) -> LockRequest {
+        self.overrides.keep_for = Some(idle);
+        self
+    }
+
     /// Whether a request under a hold of the same lock in its own call chain shares that hold. Default true. With
     /// `false` every request contends with all holds, as with a lock of another process: nested in a hold of the same
     /// lock it waits in vain, and is [`LockError::Busy`] when its wait is over. In the store there is no difference.
@@ -160,6 +199,9 @@ impl LockRequest {
         let mut hold_options =
             self.overrides
                 .hold_options(key.name(), options, self.core.backend.store().name())?;
+        if hold_options.keep_for.is_some() {
+            self.core.check_keeps(self.kind)?;
+        }
         // A kind that is chosen for its tokens has them, whatever the manager does with the others.
         hold_options.fenced |= self.kind == Kind::Fenced;
         if self.kind == Kind::Semaphore {
@@ -203,6 +245,9 @@ impl LockRequest {
 
     /// Acquires the lock if it is free now: one call to the store, bounded by the call timeout, and none if this
     /// process itself holds the lock, asks for it or is just giving it back (after dropping a guard, for a moment).
+    ///
+    /// If another process keeps the lock between its holds ([`keep_for`](LockRequest::keep_for)), that process is asked
+    /// to give it up, and this waits for it: 20 ms or eight round trips at most, whichever is longer.
     ///
     /// With [`replicas`](crate::LockManagerBuilder::replicas), their confirmation comes on top (`within`, a sixth of the
     /// lease at most), and up to 250 ms for giving back if it fails. On a quorum it is one call to each node. Permits of

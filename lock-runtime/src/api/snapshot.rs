@@ -113,7 +113,12 @@ impl LockManager {
     pub fn snapshot(&self) -> ManagerSnapshot {
         let core = self.core();
         let now = clock::now();
-        let holds = core.watch.holds().into_iter().map(|hold| HeldLock {
+        let holds = core
+            .watch
+            .holds()
+            .into_iter()
+            .filter(|hold| !hold.is_idle());
+        let holds = holds.map(|hold| HeldLock {
             name: hold.key().name().to_owned(),
             label: hold.label().lock,
             kind: hold.key().kind(),

@@ -129,6 +129,12 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Whether a holder that keeps a lock between its holds is told that somebody else wants it
+    /// ([`Event::Wanted`]). Such a store has a [`hand_off`](Backend::hand_off).
+    fn tells_keepers(&self) -> bool {
+        false
+    }
+
     /// Plain permits and latches.
     fn counters(&self) -> Option<&dyn Counters> {
         None
@@ -273,6 +279,10 @@ pub(crate) enum Acquired {
     Busy {
         left: Option<Duration>,
     },
+    /// As busy, and the holder, which keeps the lock between its holds, was asked to give it up.
+    Kept {
+        left: Option<Duration>,
+    },
     /// As busy, and the caller has a place in the store's queue, which it keeps while it goes on asking.
     Queued {
         left: Option<Duration>,
@@ -287,7 +297,7 @@ pub(crate) enum AcquiredAll {
     Granted(Vec<Granted>),
     /// Somebody has one of them.
     Busy,
-    /// They cannot be had by one request: ask for each by itself.
+    /// They cannot be had by one request, or only a process that keeps one is in the way: ask for each by itself.
     Apart,
 }
 
@@ -376,6 +386,8 @@ pub(crate) struct Snapshot {
 pub(crate) enum Event {
     /// These holders were released by force: the listener looks for its own among them.
     ForceReleased(Victim),
+    /// Somebody wants what these holders keep: the listener gives it up if it is one of them.
+    Wanted(Victim),
 }
 
 /// The holders that an event names.

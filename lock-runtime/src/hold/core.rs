@@ -7,6 +7,7 @@ use crate::backend::{AcquireRequest, Backend, CounterKind, Counters, HoldRef};
 use crate::hold::lifecycle::{Lifecycle, current_runtime};
 use crate::hold::runtimes::Runtimes;
 use crate::queue::LocalQueues;
+use crate::release::kept;
 use crate::renew::presence::Presence;
 use crate::renew::{self, Background, Watch};
 use crate::values::client::ClientRecord;
@@ -94,6 +95,27 @@ impl Core {
         Err(self.keeps_no(kind.plural()))
     }
 
+    /// Refuses to keep a lock of that kind between its holds, before any request.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`].
+    pub(crate) fn check_keeps(&self, kind: Kind) -> Result<(), LockError> {
+        if !kind.is_mutex() {
+            return Err(config(format!(
+                "`keep_for` is for mutexes and fenced locks: {} are given back at once",
+                kind.plural()
+            )));
+        }
+        if !self.backend.tells_keepers() {
+            let store = self.backend.store().name();
+            return Err(config(format!(
+                "`keep_for` needs a store that tells a process when another one wants what it keeps: Redis without \
+                 `replicas`, or memory, not this {store} store"
+            )));
+        }
+        Ok(())
+    }
+
     /// The store's counters.
     ///
     /// # Errors
@@ -149,6 +171,7 @@ impl Drop for Core {
     /// The last manager and the last guard are gone. The backend closes when its last user drops it, after what it
     /// has to undo.
     fn drop(&mut self) {
+        kept::give_back_at_the_end(self);
         self.life.stop();
     }
 }

@@ -10,11 +10,13 @@ use crate::backend::{Renewal, Renewed};
 use crate::hold::call_chain::{CallChain, Frame, Level, Path};
 use crate::hold::core::Core;
 use crate::hold::group::Held;
+use crate::hold::keeping::Kept;
 use crate::hold::lifecycle::{Lifecycle, current_runtime};
 use crate::hold::sharing::Left;
 use crate::hold::state::{Beginning, Hold};
 use crate::observe::{metrics, spans};
 use crate::queue::Head;
+use crate::renew::After;
 use crate::values::clock::{self, Moment};
 use crate::values::count::{Count, Counted};
 use crate::values::error::{LockError, StoreError};
@@ -68,6 +70,37 @@ impl HoldHandle {
         core.watch.insert(&hold, sent_at);
         core.presence.is_wanted();
         HoldHandle::new(core.clone(), hold, key.kind(), hold_options.renewed, None)
+    }
+
+    /// Takes a lock that this process keeps, without the store. It cannot if the options are others, no token is left,
+    /// or it was lost: it is then to be given back.
+    pub(crate) fn take_kept(
+        core: &Arc<Core>,
+        head: Head,
+        mut kept: Kept,
+        hold_options: HoldOptions,
+        now: Moment,
+    ) -> Result<HoldHandle, (Head, Arc<Hold>)> {
+        let Some(granted) = kept.grant(&hold_options, now) else {
+            return Err((head, kept.idle));
+        };
+        let (key, idle) = (head.key().clone(), kept.idle.clone());
+        let beginning = Beginning {
+            granted,
+            at: now,
+            tenure: None,
+            keeping: Some(kept.into_keeping()),
+        };
+        let (holder, life) = (idle.holder(), core.life.clone());
+        let hold = Hold::new(key, None, holder, hold_options, beginning, life);
+        if !core.watch.pass_on(&idle, &hold) {
+            return Err((head, idle));
+        }
+        head.now_held_by(hold_options.label.lock);
+        hold.owns(head);
+        metrics::held(hold_options.label);
+        let (kind, renewed) = (hold.key().kind(), hold_options.renewed);
+        Ok(HoldHandle::new(core.clone(), hold, kind, renewed, None))
     }
 
     /// Leaves the handle with its hold until the caller that it is for takes it.
@@ -239,11 +272,34 @@ impl HoldHandle {
         if let Some(span) = self.span.take() {
             span.record("outcome", if is_lost { "lost" } else { "released" });
         }
-        if let Left::Good { tenure, .. } = &mut left {
+        if let Left::Good {
+            left_at,
+            tenure,
+            keep_for,
+            keeping,
+            kept,
+            ..
+        } = &mut left
+        {
+            let open = self.core.life.is_open();
+            *keep_for = keep_for.filter(|_| open);
+            let goes_on = Option::zip(*keep_for, keeping.take())
+                .and_then(|(keep_for, keeping)| keeping.falls_idle(keep_for, *left_at));
             // Before the release is sent: nothing renews a hold that is being given back.
-            if !self.core.watch.remove(&self.hold) {
+            let left = match goes_on {
+                Some(goes_on) => {
+                    let left = self.core.watch.leave_to(&self.hold, &goes_on.idle);
+                    *kept = Some(goes_on).filter(|_| left == After::Watched);
+                    left
+                }
+                None => self.core.watch.leave(&self.hold),
+            };
+            match left {
+                After::Watched => {}
+                // It is given back, and not kept again.
+                After::Wanted => *keep_for = None,
                 // A forced release may have taken it out: the store knows.
-                *tenure = None;
+                After::Unknown => (*tenure, *keep_for) = (None, None),
             }
             metrics::ended(
                 self.hold.label(),

@@ -4,10 +4,12 @@ use std::sync::Weak;
 
 use tokio::sync::Notify;
 
+use super::core::Core;
 use super::handle::HoldHandle;
 use super::state::{Hold, Phase, State};
 use crate::observe;
 use crate::queue::Head;
+use crate::release;
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, LostReason};
 
@@ -17,6 +19,8 @@ pub(super) struct News {
     head: Option<Head>,
     also_told: Vec<Weak<Notify>>,
     unclaimed: Option<HoldHandle>,
+    /// Of a hold that is nobody's.
+    keeper: Option<Weak<Core>>,
 }
 
 impl Hold {
@@ -63,12 +67,20 @@ impl Hold {
             head: state.head.take(),
             also_told: state.take_also_told(),
             unclaimed,
+            keeper: state.keeper(),
         })
     }
 
     /// Tells of a loss. Outside of the state's lock: this wakes others.
     pub(super) fn announce(&self, news: Option<News>) {
         let Some(news) = news else { return };
+        if let Some(keeper) = news.keeper {
+            // Nobody had it, so nobody is told.
+            if let Some(core) = keeper.upgrade() {
+                release::kept::ended(&core, self);
+            }
+            return;
+        }
         self.tell(news.also_told);
         // This wakes the next local waiter.
         drop(news.head);
@@ -81,7 +93,8 @@ impl Hold {
     }
 
     pub(super) fn overdue(&self, state: &State, now: Moment) -> Option<LostReason> {
-        if self.max_until().is_some_and(|max| now.has_reached(max)) {
+        let ends = self.max_until().into_iter().chain(state.idle_until());
+        if ends.into_iter().any(|end| now.has_reached(end)) {
             Some(LostReason::MaxHold)
         } else if now.has_reached(state.deadline) {
             Some(LostReason::Expired)

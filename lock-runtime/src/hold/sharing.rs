@@ -1,7 +1,9 @@
 //! Who shares a hold: guards come to it and leave it, and the last one ends it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::keeping::{Keeping, Kept};
 use super::state::{Hold, Phase, State};
 use super::tenure::Tenure;
 use crate::queue::Head;
@@ -11,6 +13,10 @@ use crate::values::kind::Kind;
 use crate::values::options::HoldOptions;
 
 /// What the last sharer takes along when it leaves.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved at the end of a hold and never kept: a box would cost each release an allocation"
+)]
 pub(crate) enum Left {
     /// Others still share the hold.
     Shared,
@@ -24,6 +30,12 @@ pub(crate) enum Left {
         keep_until: Option<Moment>,
         /// What the next hold may have without the store.
         tenure: Option<Tenure>,
+        /// For how long the process keeps the lock.
+        keep_for: Option<Duration>,
+        /// What it takes to do so without the store.
+        keeping: Option<Box<Keeping>>,
+        /// It goes on in this.
+        kept: Option<Kept>,
     },
     /// The hold was lost before; whether this was its last sharer.
     Lost { reason: LostReason, last: bool },
@@ -115,11 +127,20 @@ impl Hold {
         let keep_until = state.rare.as_ref().and_then(|rare| rare.keep_until);
         let keep_until = keep_until.filter(|until| !now.has_reached(*until));
         let tenure = state.take_tenure();
+        let rare = state.rare.as_mut();
+        let (keep_for, keeping) =
+            rare.map_or((None, None), |rare| (rare.keep_for, rare.keeping.take()));
+        // A nested request may have asked for a longer lease.
+        let keeping = keeping.filter(|keeping| keeping.ttl() == state.ttl);
         drop(state);
         self.tell(also_told);
         Left::Good {
             head,
             left_at: now,
+            // It ends the key's time with this process, so nothing is kept behind it.
+            keep_for: keep_for.filter(|_| keep_until.is_none()),
+            keeping: keeping.filter(|_| keep_until.is_none()),
+            kept: None,
             keep_until,
             tenure,
         }

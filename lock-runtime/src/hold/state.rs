@@ -10,6 +10,7 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::backend::{Granted, HoldRef, Renewal, Renewed};
 use crate::hold::handle::HoldHandle;
+use crate::hold::keeping::{Idle, Keeping};
 use crate::hold::lifecycle::Lifecycle;
 use crate::hold::tenure::Tenure;
 use crate::queue::Head;
@@ -30,6 +31,7 @@ pub(crate) struct Beginning {
     /// When its caller got the lock, which may be later than what the store has confirmed.
     pub(crate) at: Moment,
     pub(crate) tenure: Option<Tenure>,
+    pub(crate) keeping: Option<Box<Keeping>>,
 }
 
 impl From<Granted> for Beginning {
@@ -39,6 +41,7 @@ impl From<Granted> for Beginning {
             granted,
             at: granted.sent_at,
             tenure: None,
+            keeping: None,
         }
     }
 }
@@ -89,11 +92,27 @@ pub(super) struct Rare {
     pub(super) also_told: Vec<Weak<Notify>>,
     /// What the next hold of this process may have without the store, if this one has not asked the store for more.
     pub(super) tenure: Option<Tenure>,
+    /// For how long the process keeps the lock once the hold has ended.
+    pub(super) keep_for: Option<Duration>,
+    /// What it takes to keep it without the store.
+    pub(super) keeping: Option<Box<Keeping>>,
+    /// The hold is nobody's.
+    pub(super) idle: Option<Idle>,
     /// The first handle, until the caller that the hold was handed over to takes it.
     pub(super) unclaimed: Option<HoldHandle>,
 }
 
 impl State {
+    /// Takes in that the store has confirmed the hold.
+    pub(super) fn confirm(&mut self, asked: &Renewal, sent_at: Moment) {
+        if let Some(ttl) = asked.ttl {
+            self.deadline = self.deadline.later(sent_at + ttl.trusted());
+            if ttl >= self.ttl {
+                self.lengthen = false;
+            }
+        }
+    }
+
     pub(super) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
@@ -138,10 +157,15 @@ impl Hold {
             granted,
             at: granted_at,
             tenure,
+            keeping,
         } = beginning.into();
-        let rare = tenure.map(|tenure| {
+        let keep_for = hold_options.keep_for;
+        let is_rare = tenure.is_some() || keeping.is_some() || keep_for.is_some();
+        let rare = is_rare.then(|| {
             Box::new(Rare {
-                tenure: Some(tenure),
+                tenure,
+                keep_for,
+                keeping,
                 ..Rare::default()
             })
         });
@@ -349,9 +373,12 @@ impl Hold {
 
     /// When the hold is over if nothing else happens.
     pub(crate) fn end_at(&self) -> Moment {
-        let deadline = self.deadline();
-        self.max_until()
-            .map_or(deadline, |max| max.earlier(deadline))
+        let (deadline, idle_until) = {
+            let state = self.state();
+            (state.deadline, state.idle_until())
+        };
+        let ends = self.max_until().into_iter().chain(idle_until);
+        ends.fold(deadline, Moment::earlier)
     }
 
     /// Takes in the answer to a renewal that was sent at `sent_at`. One that confirms the hold after its end comes too
@@ -361,14 +388,7 @@ impl Hold {
         let mut news = self.expire(&mut state, clock::now());
         if state.phase == Phase::Held {
             match answer {
-                Renewed::Held => {
-                    if let Some(ttl) = asked.ttl {
-                        state.deadline = state.deadline.later(sent_at + ttl.trusted());
-                        if ttl >= state.ttl {
-                            state.lengthen = false;
-                        }
-                    }
-                }
+                Renewed::Held => state.confirm(asked, sent_at),
                 // It was asked for as a write and meanwhile became a read.
                 Renewed::NotHeld if asked.key.kind() != self.key().kind() => {}
                 Renewed::NotHeld => news = self.end(&mut state, LostReason::Refused),

@@ -40,7 +40,7 @@ impl Head {
     }
 
     /// The queue, if this is still its head.
-    fn queue_in<'a>(&self, state: &'a mut State) -> Option<&'a mut KeyQueue> {
+    pub(super) fn queue_in<'a>(&self, state: &'a mut State) -> Option<&'a mut KeyQueue> {
         let queue = state.queues.get_mut(&self.key)?;
         (queue.head == self.number).then_some(queue)
     }

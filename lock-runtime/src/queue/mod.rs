@@ -12,6 +12,7 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::{Notify, oneshot};
 
 use crate::hold::handle::Unclaimed;
+use crate::hold::keeping::Kept;
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::sync::{Mutex, MutexGuard};
 use crate::values::error::{LockError, StoreError};
@@ -51,6 +52,8 @@ struct KeyQueue {
     head_waits: bool,
     /// How often anything was heard of the head: a caller at the head hears from the store again and again.
     signs: u64,
+    /// Nobody in this process uses the key, which is kept for whoever comes next. Then nobody waits, either.
+    kept: Option<Kept>,
     /// By the waiter's number, so the order is that of arrival.
     waiters: BTreeMap<u64, InQueue>,
     budget: HandoffBudget,
@@ -123,6 +126,8 @@ pub(crate) enum Turn {
 pub(crate) enum Entered {
     /// Nobody was there.
     Head(Head),
+    /// Nobody was there, and this process keeps the lock.
+    Kept(Head, Kept),
     Queued(Waiter),
 }
 
@@ -147,6 +152,18 @@ impl LocalQueues {
             return None;
         }
         Some(self.open(&mut state, key))
+    }
+
+    /// As [`enter`](LocalQueues::enter), for a caller that does not queue: `None` if somebody is before it.
+    pub(crate) fn enter_at_once(self: &Arc<LocalQueues>, key: &Arc<Key>) -> Option<Entered> {
+        let mut state = self.state();
+        match state.queues.get_mut(key) {
+            None => Some(Entered::Head(self.open(&mut state, key))),
+            Some(queue) => {
+                let (head, kept) = queue.take_kept(self, key)?;
+                Some(Entered::Kept(head, kept))
+            }
+        }
     }
 
     /// The first head at a key.
@@ -179,6 +196,9 @@ impl LocalQueues {
         let Some(queue) = state.queues.get_mut(key) else {
             return Ok(Entered::Head(self.open(state, key)));
         };
+        if let Some((head, kept)) = queue.take_kept(self, key) {
+            return Ok(Entered::Kept(head, kept));
+        }
         self.check_caps(key, queue.waiting(), state.waiting)?;
         state.waiting += 1;
         let (turn, given) = oneshot::channel();
@@ -270,7 +290,7 @@ impl LocalQueues {
         Kind::ALL.into_iter().map(queued).sum()
     }
 
-    /// Sends every waiter away and admits no more.
+    /// Sends every waiter away and admits no more. What is kept by then is to be given back: nothing is kept later.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -316,6 +336,7 @@ pub(crate) fn closed(key: &Key) -> LockError {
 
 pub(crate) mod handoff_budget;
 pub(crate) mod head;
+pub(crate) mod kept;
 #[cfg(test)]
 mod models;
 #[cfg(test)]

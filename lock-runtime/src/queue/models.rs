@@ -110,7 +110,7 @@ fn one_caller_at_a_time_has_the_turn_and_each_has_it_once() {
                 let (inside, served) = (inside.clone(), served.clone());
                 thread::spawn(move || {
                     let head = match queues.enter(&key, hold_options()).unwrap() {
-                        Entered::Head(head) => head,
+                        Entered::Head(head) | Entered::Kept(head, _) => head,
                         Entered::Queued(mut waiter) => match block_on(waiter.turn()) {
                             Some(Turn::Head(head)) => head,
                             turn => panic!("no turn but {turn:?}"),
@@ -145,7 +145,7 @@ fn a_queue_that_is_closed_sends_everybody_away_and_admits_nobody_later() {
             let late = thread::spawn(move || match queues.enter(&key, hold_options()) {
                 Err(_) => true,
                 Ok(Entered::Queued(mut waiter)) => block_on(waiter.turn()).is_none(),
-                Ok(Entered::Head(_)) => false,
+                Ok(Entered::Head(_) | Entered::Kept(..)) => false,
             });
             scene.queues.close();
             assert!(early.join().unwrap() && late.join().unwrap());

@@ -12,7 +12,7 @@ pub(super) fn hold_options() -> HoldOptions {
 pub(super) fn waiter(queues: &Arc<LocalQueues>, key: &Arc<Key>) -> Waiter {
     match queues.enter(key, hold_options()).unwrap() {
         Entered::Queued(waiter) => waiter,
-        Entered::Head(_) => panic!("nobody was there"),
+        Entered::Head(_) | Entered::Kept(..) => panic!("nobody was there"),
     }
 }
 

@@ -1,14 +1,15 @@
 //! The lock goes to the next waiter of this process: without the store while a tenure lasts, else in one round trip.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{Departure, undo};
+use super::{Departure, kept, undo};
 use crate::backend::{Fault, HandedOver, Released};
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
-use crate::hold::state::Beginning;
+use crate::hold::state::{Beginning, Hold};
 use crate::hold::tenure::Tenure;
 use crate::observe::metrics;
 use crate::queue::{Head, Successor, Turn};
@@ -41,9 +42,9 @@ pub(super) fn pass_on(
         (Some(successor), Some(granted)) => {
             let tenure = Some(tenure);
             let beginning = Beginning {
-                granted,
                 at: now,
                 tenure,
+                ..Beginning::from(granted)
             };
             become_holder(core, head, successor, holder, beginning);
             None
@@ -78,12 +79,49 @@ fn become_holder(
     metrics::handed_over(hold_options.label, key.kind());
 }
 
+/// Who has the lock next.
+pub(super) enum Heir {
+    Waiter(Successor),
+    /// Nobody wants it, and this process keeps it.
+    Nobody(HoldOptions),
+}
+
+impl Heir {
+    /// The process keeps the lock as `hold` had it.
+    pub(super) fn nobody(hold: &Hold, keep_for: Duration) -> Heir {
+        Heir::Nobody(HoldOptions {
+            ttl: hold.ttl(),
+            renewed: true,
+            fenced: hold.token().is_some(),
+            max_hold: None,
+            keep_for: Some(keep_for),
+            permits: hold.permits(),
+            label: hold.label(),
+        })
+    }
+
+    fn options(&self) -> &HoldOptions {
+        match self {
+            Heir::Waiter(successor) => &successor.hold_options,
+            Heir::Nobody(options) => options,
+        }
+    }
+
+    /// The lock was not handed over: who is next asks the store.
+    fn inherits_nothing(self, head: Head) {
+        match self {
+            Heir::Waiter(successor) => drop(successor.give(Turn::Head(head))),
+            Heir::Nobody(_) => drop(head),
+        }
+    }
+}
+
 impl Departure {
-    /// Makes the successor the holder, in one round trip. Always runs to its end; `told` hears of it before the last of the
+    /// Makes the heir the holder, in one round trip. Always runs to its end; `told` hears of it before the last of the
     /// cleaning up, which can take as long as the successor's lease.
     pub(super) async fn hand_over(
         mut self,
-        successor: Successor,
+        heir: Heir,
         told: oneshot::Sender<Result<(), LockError>>,
     ) {
         let core = self.core.clone();
@@ -91,15 +129,16 @@ impl Departure {
             return;
         };
         let key = head.key().clone();
-        let (from, to) = (self.hold.holder(), core.ids.fresh());
-        let lease = successor.hold_options.ttl.duration();
-        let call = core.acquire_request(&key, to, &successor.hold_options, clock::now());
-        let hold_ref = call.hold_ref;
-        let spare = match key.kind() {
+        let (from, options) = (self.hold.holder(), *heir.options());
+        let (to, spare) = match (&heir, key.kind()) {
+            (Heir::Nobody(_), kind) => (core.ids.fresh_keeper(), kept::spare_tokens(kind)),
             // It counts holds: what nobody takes is a gap that people see.
-            Kind::Fenced => head.waiters().min(SPARE_TOKENS),
-            _ => SPARE_TOKENS,
+            (_, Kind::Fenced) => (core.ids.fresh(), head.waiters().min(SPARE_TOKENS)),
+            _ => (core.ids.fresh(), SPARE_TOKENS),
         };
+        let lease = options.ttl.duration();
+        let call = core.acquire_request(&key, to, &options, clock::now());
+        let hold_ref = call.hold_ref;
         let fault = match store.hand_over(from, call, spare).await {
             Ok(HandedOver::Done {
                 granted,
@@ -107,22 +146,26 @@ impl Departure {
                 spare,
             }) => {
                 let strangers = strangers.map(|others| others + readers_of(&core, &key));
+                self.done = true;
+                let Heir::Waiter(successor) = heir else {
+                    kept::keep(&core, head, to, options, granted, spare, strangers);
+                    let _ = told.send(Ok(()));
+                    return;
+                };
                 let round_trip = core.backend.round_trip(&key);
                 let until = head.budget(|budget| budget.handed_over(strangers, round_trip));
-                self.done = true;
-                let ttl = successor.hold_options.ttl;
-                let tenure = until.and_then(|until| Tenure::new(ttl, granted, spare, until));
+                let tenure =
+                    until.and_then(|until| Tenure::new(options.ttl, granted, spare, until));
                 let beginning = Beginning {
-                    granted,
-                    at: granted.sent_at,
                     tenure,
+                    ..Beginning::from(granted)
                 };
                 become_holder(&core, head, successor, to, beginning);
                 let _ = told.send(Ok(()));
                 return;
             }
             Ok(HandedOver::NotHeld) => {
-                successor.give(Turn::Head(head));
+                heir.inherits_nothing(head);
                 let _ = told.send(self.conclude(Released::NotHeld));
                 return;
             }
@@ -130,14 +173,14 @@ impl Departure {
             Err(Fault::TooFew(source)) => {
                 head.heard_from_store(Some(&source));
                 self.done = true;
-                successor.give(Turn::Head(head));
+                heir.inherits_nothing(head);
                 let _ = told.send(Ok(()));
                 return;
             }
             Err(fault) => fault,
         };
         let unknown = matches!(fault, Fault::Unknown(_));
-        successor.give(Turn::Head(head));
+        heir.inherits_nothing(head);
         self.unanswered |= unknown;
         // First the old holder, then the new one: whichever of them the store has by the time, and however late the
         // lost request arrives, neither is left behind.

@@ -7,6 +7,7 @@
 pub(crate) mod downgrade;
 mod hand_over;
 mod keep;
+pub(crate) mod kept;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use self::hand_over::pass_on;
+use self::hand_over::{Heir, pass_on};
 use self::keep::Kept;
 use crate::backend::{Fault, HoldRef, Released};
 use crate::hold::core::Core;
@@ -25,7 +26,7 @@ use crate::hold::lifecycle::current_runtime;
 use crate::hold::sharing::Left;
 use crate::hold::state::Hold;
 use crate::observe;
-use crate::queue::{Head, Successor};
+use crate::queue::Head;
 use crate::release::downgrade::Downgrade;
 use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
@@ -61,17 +62,29 @@ impl HoldHandle {
                 left_at,
                 keep_until,
                 tenure,
+                keep_for,
+                keeping: _,
+                kept,
             } => {
-                let head = match (head, tenure, keep_until) {
-                    (Some(head), Some(tenure), None) => {
+                let head = match (head, kept, tenure, keep_until) {
+                    (Some(head), Some(kept), _, _) => match kept::stay(&core, head, kept) {
+                        Ok(()) => return Ok(None),
+                        // Somebody of this process came just now.
+                        Err((head, idle)) => {
+                            core.watch.remove(&idle);
+                            idle.ends_idle();
+                            Some(head)
+                        }
+                    },
+                    (Some(head), None, Some(tenure), None) => {
                         match pass_on(&core, head, hold.holder(), tenure, left_at) {
                             Some(head) => Some(head),
                             None => return Ok(None),
                         }
                     }
-                    (head, _, _) => head,
+                    (head, _, _, _) => head,
                 };
-                let departure = Departure::new(core, hold, head, left_at, keep_until);
+                let departure = Departure::new(core, hold, head, left_at, keep_until, keep_for);
                 Ok(Some(Next::Depart(departure)))
             }
             Left::Lost { reason, last } => {
@@ -139,6 +152,8 @@ struct Departure {
     left_at: Moment,
     /// Until when the key stays taken.
     keep_until: Option<Moment>,
+    /// For how long this process keeps the lock, if nobody waits for it.
+    keep_for: Option<Duration>,
     /// When the store's lease is over at the latest: until then a release without an answer is repeated.
     over_at: Moment,
 }
@@ -150,6 +165,7 @@ impl Departure {
         head: Option<Head>,
         left_at: Moment,
         keep_until: Option<Moment>,
+        keep_for: Option<Duration>,
     ) -> Departure {
         if let Some(head) = &head {
             head.held_no_more();
@@ -165,6 +181,7 @@ impl Departure {
             in_background: false,
             left_at,
             keep_until,
+            keep_for,
         }
     }
 
@@ -184,7 +201,7 @@ impl Departure {
                 Ok(Err(_)) | Err(_) => Ok(()),
             };
         }
-        if let Some(successor) = self.successor() {
+        if let Some(heir) = self.heir() {
             // The successor's turn must not hang on this caller, who may be dropped: the manager owns the hand-over.
             let (done, outcome) = oneshot::channel();
             self.in_background = true;
@@ -193,7 +210,7 @@ impl Departure {
                 self.unavailable(StoreError::new("the runtime of the lock manager is gone"));
             let timeout = core.options.call_timeout;
             let late = self.unconfirmed(timeout, "no answer to the hand-over");
-            core.life.spawn(self.hand_over(successor, done));
+            core.life.spawn(self.hand_over(heir, done));
             return match tokio::time::timeout(timeout, outcome).await {
                 Ok(outcome) => outcome.unwrap_or(Err(error)),
                 Err(_) => Err(late),
@@ -215,10 +232,10 @@ impl Departure {
             return;
         }
         let (core, label) = (self.core.clone(), self.hold.label().lock);
-        let outcome = match self.successor() {
-            Some(successor) => {
+        let outcome = match self.heir() {
+            Some(heir) => {
                 let (done, outcome) = oneshot::channel();
-                self.hand_over(successor, done).await;
+                self.hand_over(heir, done).await;
                 outcome.await.unwrap_or(Ok(()))
             }
             None => self.give_back().await,
@@ -234,9 +251,17 @@ impl Departure {
         self.head = None;
     }
 
-    fn successor(&self) -> Option<Successor> {
+    /// Who has the lock next without asking for it.
+    fn heir(&self) -> Option<Heir> {
         self.core.backend.hand_off()?;
-        self.head.as_ref()?.successor()
+        let head = self.head.as_ref()?;
+        if let Some(successor) = head.successor() {
+            return Some(Heir::Waiter(successor));
+        }
+        let keep_for = self.keep_for.filter(|_| self.core.life.is_open())?;
+        // Those who wait although the budget is spent come after others.
+        let keeps = head.waiters() == 0;
+        keeps.then(|| Heir::nobody(&self.hold, keep_for))
     }
 
     /// Releases the lock in the store, until there is an answer or the lease is over.
@@ -312,6 +337,7 @@ impl Drop for Departure {
             _under_way: self.core.life.background.enter(),
             left_at: self.left_at,
             keep_until: self.keep_until,
+            keep_for: self.keep_for,
             over_at: self.over_at,
         };
         let core = rest.core.clone();

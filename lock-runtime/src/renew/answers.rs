@@ -93,10 +93,16 @@ impl Watch {
             let answer = answer.copied().unwrap_or(Renewed::Unknown);
             held += usize::from(answer == Renewed::Held);
             refused += usize::from(answer == Renewed::NotHeld);
+            // The holder may have gone on to another hold meanwhile, and may again.
+            let current = match hold.holder().keeps() {
+                true => self.answered_keeper(hold, renewal, answer, *sent_at),
+                false => None,
+            };
+            let hold = current.as_ref().unwrap_or(hold);
             // Unlocked: a loss wakes waiters.
             hold.renewed(renewal, answer, *sent_at);
             if !self.remove_if_over(hold) {
-                good.push((hold, answer != Renewed::Unknown));
+                good.push((hold.clone(), answer != Renewed::Unknown));
             }
         }
         if let Some(store) = holds.first().map(|hold| hold.label().store) {
@@ -112,7 +118,7 @@ impl Watch {
                 .answers(*place, ttl, now.since(*sent_at), now);
         }
         for (hold, confirmed) in good {
-            schedule.answered(hold, *place, confirmed, *sent_at, now);
+            schedule.answered(&hold, *place, confirmed, *sent_at, now);
         }
     }
 }

@@ -17,6 +17,7 @@
 mod answers;
 mod digest;
 pub(crate) mod forced_release;
+mod keeper;
 #[cfg(test)]
 mod models;
 mod places;
@@ -37,6 +38,7 @@ use tokio::time::Instant;
 use self::answers::{renew, take_in};
 pub(crate) use self::digest::Cause;
 use self::digest::Digest;
+pub(crate) use self::keeper::After;
 use self::schedule::{Batch, Schedule};
 use crate::backend::{Backend, Event, Victim};
 use crate::hold::lifecycle::Lifecycle;
@@ -123,7 +125,9 @@ impl Watch {
     /// may have been renewed meanwhile. Unlocked: a loss wakes waiters.
     fn remove_if_over(&self, hold: &Hold) -> bool {
         let over = hold.is_over();
-        if over && self.remove(hold) {
+        // One that has ended in good order is taken out by who ended it. The next one may have its place already.
+        let goes_on = hold.holder().keeps() && hold.is_ended();
+        if over && !goes_on && self.remove(hold) {
             self.log_lost(hold);
         }
         over
@@ -142,7 +146,7 @@ impl Watch {
     }
 
     fn log_lost(&self, hold: &Hold) {
-        let Some(reason) = hold.known_loss() else {
+        let Some(reason) = hold.known_loss().filter(|_| !hold.is_idle()) else {
             return;
         };
         if !hold.was_claimed() {
@@ -190,10 +194,14 @@ impl Watch {
 
     /// Takes in what the store says without being asked.
     pub(crate) fn hear(&self, event: Event) {
-        let Event::ForceReleased(victim) = event;
-        // Unlocked: a loss wakes waiters.
-        for hold in self.take(victim) {
-            self.end(&hold, LostReason::ForceReleased);
+        match event {
+            // Unlocked: a loss wakes waiters.
+            Event::ForceReleased(victim) => {
+                for hold in self.take(victim) {
+                    self.end(&hold, LostReason::ForceReleased);
+                }
+            }
+            Event::Wanted(wanted) => self.give_up(&wanted),
         }
     }
 
@@ -261,7 +269,7 @@ impl Watch {
         let oldest = schedule
             .holds
             .values()
-            .next()
+            .find(|watched| !watched.hold.is_idle())
             .map(|watched| watched.hold.granted_at());
         let tick = clock::now().tick() + TICK;
         let busy = std::mem::take(&mut schedule.busy);

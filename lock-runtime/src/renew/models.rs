@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use shuttle::thread;
 
-use super::Watch;
 use super::answers::Outcome;
+use super::{After, Watch};
 use crate::api::manager::events_of;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::{Event, Granted, Renewed, Victim};
@@ -43,6 +43,7 @@ fn hold(key: Arc<Key>, head: Option<Head>, holder: HolderId) -> Arc<Hold> {
         ttl: Ttl::new(LEASE, true).unwrap(),
         renewed: true,
         fenced: false,
+        keep_for: None,
         max_hold: None,
         permits: 1,
         label: Label {
@@ -275,6 +276,79 @@ fn a_look_at_a_hold_that_has_ended_does_not_take_the_next_one_of_its_tenure_out(
             scene.watch.remove_if_over(&scene.hold);
             if let Some(next) = next.join().unwrap() {
                 assert!(is_watched(&scene.watch, &next));
+            }
+        },
+        1_000,
+    );
+}
+
+impl Scene {
+    /// As [`new`](Scene::new), of a holder that keeps its lock.
+    fn of_a_keeper() -> Scene {
+        let mut scene = Scene::new();
+        scene.watch.remove(&scene.hold);
+        scene.hold = hold(
+            scene.hold.key().clone(),
+            None,
+            HolderIds::new().fresh_keeper(),
+        );
+        scene.watch.insert(&scene.hold, scene.hold.granted_at());
+        scene
+    }
+
+    /// The hold ends, and the lock goes to the next one of the same holder. What the watchdog says of it, and that one.
+    fn goes_on(&self) -> impl FnOnce() -> (After, Arc<Hold>) + Send + use<> {
+        let (first, watch) = (self.hold.clone(), self.watch.clone());
+        move || {
+            let next = hold(first.key().clone(), None, first.holder());
+            let left = first.leave(Kind::Mutex, true, None, clock::now());
+            let after = match left {
+                Left::Good { .. } => watch.leave_to(&first, &next),
+                _ => After::Unknown,
+            };
+            (after, next)
+        }
+    }
+}
+
+#[test]
+fn what_the_store_says_of_a_holder_reaches_the_hold_that_it_has_gone_on_to() {
+    shuttle::check_random(
+        || {
+            for answer in [Renewed::Held, Renewed::NotHeld] {
+                let scene = Scene::of_a_keeper();
+                let sent_at = clock::now();
+                let outcome = Outcome {
+                    answers: Ok(vec![answer]),
+                    ..scene.answered(sent_at)
+                };
+                let next = thread::spawn(scene.goes_on());
+                scene.watch.answered(&outcome);
+                let (after, next) = next.join().unwrap();
+                let holds = after == After::Watched && next.known_loss().is_none();
+                assert_eq!(holds, answer == Renewed::Held);
+                if holds {
+                    assert!(is_watched(&scene.watch, &next));
+                    assert!(next.deadline().has_reached(sent_at + LEASE / 10 * 9));
+                }
+            }
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn a_lock_that_somebody_wants_is_given_back_by_the_hold_that_ends_next() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::of_a_keeper();
+            let next = thread::spawn(scene.goes_on());
+            let wanted = Victim::Id(scene.hold.holder());
+            scene.watch.hear(Event::Wanted(wanted));
+            let (after, next) = next.join().unwrap();
+            match after {
+                After::Watched => assert_eq!(scene.watch.leave(&next), After::Wanted),
+                after => assert_eq!(after, After::Wanted),
             }
         },
         1_000,

@@ -13,6 +13,7 @@ use crate::renew::forced_release::{Newcomers, Unnamed};
 use crate::renew::places::Places;
 use crate::values::backoff::jittered;
 use crate::values::clock::Moment;
+use crate::values::holder::Alias;
 use crate::values::kind::Kind;
 
 /// How many due entries are taken in one look, and how many that are not due yet are looked at to fill the batches:
@@ -33,6 +34,8 @@ pub(super) struct Schedule {
     pub(super) missing: Missing,
     pub(super) places: Places,
     newcomers: Newcomers,
+    /// What others call the holders that keep their locks.
+    keepers: HashMap<Alias, u64>,
 }
 
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub(super) struct Watched {
     renew_at: Moment,
     /// When the last request was sent that the store has confirmed.
     confirmed: Moment,
+    /// Somebody else has asked for the lock, which this process keeps.
+    wanted: bool,
     /// A question is under way, so that `renew_at` is the time for another one beside it.
     asked: bool,
 }
@@ -83,6 +88,11 @@ impl Schedule {
         let next = renew_at.earlier(hold.end_at()).tick();
         self.queue.insert((next, number));
         self.newcomers.note(number, self.holds.len());
+        if hold.holder().keeps() {
+            // A hash for what costs a request to the store anyway.
+            let alias = hold.holder().alias(hold.key().kind());
+            self.keepers.insert(alias, number);
+        }
         self.holds.insert(
             number,
             Watched {
@@ -90,9 +100,77 @@ impl Schedule {
                 next,
                 renew_at,
                 confirmed,
+                wanted: false,
                 asked: false,
             },
         );
+    }
+
+    /// Takes out the hold with that number.
+    pub(super) fn forget(&mut self, number: u64) {
+        drop(self.remove_number(number));
+    }
+
+    /// Puts a hold in the place of another one that has the same holder, with all that is known of that. False if the
+    /// other one is not here, or was lost.
+    pub(super) fn pass_on(&mut self, from: &Hold, to: &Arc<Hold>) -> bool {
+        let number = from.holder().number();
+        let watched = self.holds.get_mut(&number);
+        let Some(watched) = watched.filter(|watched| watched.is_of(from)) else {
+            return false;
+        };
+        if from.known_loss().is_some() {
+            return false;
+        }
+        to.inherits(from);
+        watched.hold = to.clone();
+        let (renew_at, end) = (watched.renew_at, to.end_at());
+        if end.tick() < watched.next {
+            // By tokio's clock alone: a suspension plans everything anew.
+            self.queue.remove(&(watched.next, number));
+            watched.next = renew_at.earlier(end).tick();
+            self.queue.insert((watched.next, number));
+        }
+        true
+    }
+
+    /// Notes that somebody else wants what is kept. The holds that nobody has.
+    pub(super) fn want(&mut self, wanted: &Victim) -> Vec<Arc<Hold>> {
+        let numbers: Vec<u64> = match wanted {
+            Victim::Id(id) => vec![id.number()],
+            Victim::Aliases(aliases) => {
+                let number = |alias| self.keepers.get(alias).copied();
+                aliases.iter().filter_map(number).collect()
+            }
+        };
+        let mut idle = Vec::new();
+        for number in numbers {
+            let watched = self.holds.get_mut(&number);
+            if let Some(watched) = watched.filter(|watched| watched.hold.holder().keeps()) {
+                watched.wanted = true;
+                if watched.hold.is_idle() {
+                    idle.push(watched.hold.clone());
+                }
+            }
+        }
+        idle
+    }
+
+    pub(super) fn is_wanted(&self, hold: &Hold) -> bool {
+        let watched = self.holds.get(&hold.holder().number());
+        watched.is_some_and(|watched| watched.wanted && watched.is_of(hold))
+    }
+
+    /// Takes a hold out, and tells whether somebody else wants what is kept.
+    pub(super) fn leave(&mut self, hold: &Hold) -> Option<bool> {
+        let number = hold.holder().number();
+        let wanted = self
+            .holds
+            .get(&number)
+            .filter(|watched| watched.is_of(hold))?
+            .wanted;
+        self.remove_number(number);
+        Some(wanted)
     }
 
     /// Plans a question for now, whatever is under way.
@@ -243,7 +321,9 @@ impl Schedule {
     ) {
         let number = hold.holder().number();
         let watched = self.holds.get_mut(&number);
-        let Some(watched) = watched.filter(|watched| watched.is_of(hold)) else {
+        // What was said of a holder that keeps its lock is true of the next hold as well.
+        let is_meant = |watched: &&mut Watched| watched.is_of(hold) || hold.holder().keeps();
+        let Some(watched) = watched.filter(is_meant) else {
             return;
         };
         if !sent_at.has_reached(watched.confirmed) {
@@ -316,6 +396,11 @@ impl Schedule {
     fn remove_number(&mut self, number: u64) -> Option<Arc<Hold>> {
         let watched = self.holds.remove(&number)?;
         self.queue.remove(&(watched.next, number));
+        let holder = watched.hold.holder();
+        if holder.keeps() {
+            self.keepers
+                .remove(&holder.alias(watched.hold.key().kind()));
+        }
         Some(watched.hold)
     }
 }

@@ -121,6 +121,10 @@ impl Backend for ScriptedBackend {
         self.store.hand_off().map(|_| self as &dyn HandOff)
     }
 
+    fn tells_keepers(&self) -> bool {
+        self.store.tells_keepers()
+    }
+
     fn shared(&self) -> Option<&dyn Shared> {
         self.store.shared().map(|_| self as &dyn Shared)
     }

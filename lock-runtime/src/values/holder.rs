@@ -34,13 +34,32 @@ pub(crate) fn client_alias(holder: &str) -> Option<Alias> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct HolderId {
     client: Uuid,
+    /// With the bit [`KEEPS`] if the holder keeps the lock between its holds.
     number: u64,
 }
 
+/// Makes a number one of 19 digits, by which others tell that the holder keeps the lock while nobody uses it. A Java
+/// `long` has room for it.
+const KEEPS: u64 = 1 << 62;
+
+/// Whether a holder of this name keeps the lock between its holds, as [`HolderId::keeps`] says of ours.
+pub(crate) fn keeps(holder: &str) -> bool {
+    let number = holder
+        .rsplit_once(':')
+        .map(|(_, number)| number.parse::<u64>());
+    let keeps = number.is_some_and(|number| matches!(number, Ok(number) if number & KEEPS != 0));
+    keeps && client_alias(holder).is_some()
+}
+
 impl HolderId {
-    /// The acquisition's number, unique in its manager.
+    /// The acquisition's number, unique in its manager, in the order of asking.
     pub(crate) fn number(self) -> u64 {
-        self.number
+        self.number & !KEEPS
+    }
+
+    /// Whether the holder keeps the lock between its holds, and gives it up when it is asked to.
+    pub(crate) fn keeps(self) -> bool {
+        self.number & KEEPS != 0
     }
 
     /// The id of one of the holder's permits in a semaphore's leases: 16 bytes, as Redisson's are. It follows from the
@@ -81,7 +100,7 @@ impl HolderId {
 
 impl fmt::Debug for HolderId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HolderId(…:{})", self.number)
+        write!(f, "HolderId(…:{})", self.number())
     }
 }
 
@@ -124,6 +143,15 @@ impl HolderIds {
             number: self.next.fetch_add(1, Ordering::Relaxed),
         }
     }
+
+    /// An id that tells others that its holder keeps the lock between its holds.
+    pub(crate) fn fresh_keeper(&self) -> HolderId {
+        let HolderId { client, number } = self.fresh();
+        HolderId {
+            client,
+            number: number | KEEPS,
+        }
+    }
 }
 
 impl fmt::Debug for HolderIds {
@@ -159,6 +187,25 @@ mod tests {
         for other in ["", ":1", "uuid:7", &javas, &"8".repeat(1_000)] {
             assert_eq!(client_alias(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn the_id_of_a_holder_that_keeps_its_lock_is_told_by_its_number() {
+        let ids = HolderIds::new();
+        let (plain, keeper) = (ids.fresh(), ids.fresh_keeper());
+        assert!(keeper.keeps() && !plain.keeps());
+        assert_eq!((plain.number(), keeper.number()), (1, 2));
+        let text = keeper.text();
+        // What the scripts look at.
+        assert_eq!((text.len(), &text[14..15]), (56, "8"));
+        assert!(
+            text.split_once(':').unwrap().1.parse::<i64>().is_ok(),
+            "a Java long"
+        );
+        assert_eq!(HolderId::parse(&text), Some(keeper));
+        assert!(keeps(&text) && !keeps(&plain.text()));
+        let javas = format!("{}:{}", Uuid::new_v4(), KEEPS + 1);
+        assert!(!keeps(&javas) && !keeps("") && !keeps("a:b"));
     }
 
     #[test]

@@ -151,6 +151,8 @@ pub(crate) struct HoldOptions {
     pub(crate) renewed: bool,
     pub(crate) fenced: bool,
     pub(crate) max_hold: Option<Duration>,
+    /// For how long this process keeps the lock once the hold has ended, for the next caller of its own.
+    pub(crate) keep_for: Option<Duration>,
     /// How many permits of a semaphore; 1 of anything else.
     pub(crate) permits: u32,
     /// What logs and metrics call this lock.
@@ -164,6 +166,7 @@ pub(crate) struct Overrides {
     pub(crate) lease: Option<Duration>,
     pub(crate) auto_renew: Option<bool>,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) keep_for: Option<Duration>,
     pub(crate) label: Option<&'static str>,
 }
 
@@ -181,11 +184,24 @@ impl Overrides {
         if self.max_hold.is_some_and(|longest| longest < ttl::MIN) {
             return Err(config("`max_hold` lasts 50 ms at least"));
         }
+        if let Some(keep_for) = self.keep_for {
+            if !(ttl::MIN..=ttl::MAX).contains(&keep_for) {
+                return Err(config(format!(
+                    "`keep_for` lasts 50 ms to 24 h, not {keep_for:?}"
+                )));
+            }
+            if !renewed {
+                return Err(config(
+                    "`keep_for` needs a lease that is renewed: leave out `auto_renew(false)`",
+                ));
+            }
+        }
         Ok(HoldOptions {
             ttl,
             renewed,
             fenced: options.fencing,
             max_hold: self.max_hold,
+            keep_for: self.keep_for,
             permits: 1,
             label: Label {
                 lock: self.label.unwrap_or(Label::UNLABELLED),

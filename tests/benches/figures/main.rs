@@ -14,6 +14,7 @@ mod frozen;
 mod holds;
 mod hot_key;
 mod idle;
+mod keep_for;
 mod many_keys;
 mod scripts;
 mod starved;
@@ -61,6 +62,9 @@ fn main() {
     }
     if wanted("idle") {
         idle::run();
+    }
+    if wanted("keep-for") {
+        keep_for::run();
     }
     if wanted("holds") {
         holds::run();

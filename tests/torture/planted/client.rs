@@ -252,4 +252,20 @@ pub(super) const ALL: &[Planted] = &[
             "Some(false) => if PLANTED { Renewed::Held } else { Renewed::Unknown },",
         )]),
     },
+    Planted {
+        name: "a kept lock that is had again after its release was sent",
+        fault: None,
+        caught_by: &["overlap", "refused-holder", "needless-loss"],
+        broken: Broken::Client(&[edit(
+            "release/kept.rs",
+            "let idle = kept.idle.clone();",
+            "let idle = kept.idle.clone();
+            if PLANTED {
+                let (core, idle) = (core.clone(), idle.clone());
+                core.clone().life.spawn(async move {
+                    super::undo(&core, idle.hold_ref(), clock::now()).await;
+                });
+            }",
+        )]),
+    },
 ];

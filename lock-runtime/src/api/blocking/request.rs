@@ -93,6 +93,11 @@ impl Request<crate::LockRequest> {
         self.set(|request| request.max_hold(longest))
     }
 
+    /// As [`LockRequest::keep_for`](crate::LockRequest::keep_for).
+    pub fn keep_for(self, idle: Duration) -> Self {
+        self.set(|request| request.keep_for(idle))
+    }
+
     /// As [`LockRequest::reentrant`](crate::LockRequest::reentrant).
     pub fn reentrant(self, on: bool) -> Self {
         self.set(|request| request.reentrant(on))

@@ -58,9 +58,13 @@ pub(super) fn acquire(
     at: At,
 ) -> Result<Acquired, Fault> {
     match other_hold(state, request.hold_ref)? {
-        Some(hold) => Ok(Acquired::Busy {
-            left: Some(hold.left()),
-        }),
+        Some(hold) => {
+            let left = Some(hold.left());
+            Ok(match hold.holder.keeps() {
+                true => Acquired::Kept { left },
+                false => Acquired::Busy { left },
+            })
+        }
         None => Ok(Acquired::Granted(grant(state, request, at))),
     }
 }
@@ -70,10 +74,17 @@ pub(super) fn acquire_all(
     requests: &[AcquireRequest<'_>],
     at: At,
 ) -> Result<AcquiredAll, Fault> {
+    let mut is_kept = false;
     for request in requests {
-        if other_hold(state, request.hold_ref)?.is_some() {
-            return Ok(AcquiredAll::Busy);
+        match other_hold(state, request.hold_ref)? {
+            None => {}
+            Some(hold) if hold.holder.keeps() => is_kept = true,
+            Some(_) => return Ok(AcquiredAll::Busy),
         }
+    }
+    if is_kept {
+        // Asked for one by one, its keeper is told.
+        return Ok(AcquiredAll::Apart);
     }
     let granted = requests.iter().map(|request| grant(state, request, at));
     Ok(AcquiredAll::Granted(granted.collect()))

@@ -40,7 +40,7 @@ pub(super) fn acquire(
     let own = exclusive::hold(state, key).is_some_and(|hold| hold.holder == holder);
     if own || head.is_none_or(|head| head == holder) {
         match exclusive::acquire(state, request, at)? {
-            Acquired::Busy { left: rest } => left = rest,
+            Acquired::Busy { left: rest } | Acquired::Kept { left: rest } => left = rest,
             granted => {
                 leave(state, key, holder);
                 return Ok(granted);

@@ -53,16 +53,36 @@ impl MemoryBackend {
         Box::new(Listener::new(&self.store, key.raw()))
     }
 
+    /// Tells the holder that keeps the lock that somebody wants it.
+    fn ask_keeper(&self, key: &Key) {
+        let (keeper, sinks) = {
+            let mut state = self.store.lock();
+            let Some(hold) = exclusive::hold(&mut state, key) else {
+                return;
+            };
+            (hold.holder, state.attached.clone())
+        };
+        // Unlocked: the keeper gives back.
+        for (_, sink) in sinks {
+            sink(Event::Wanted(Victim::Id(keeper)));
+        }
+    }
+
     /// Runs one operation on the state, as a store runs one script. It is ready at once, so it takes part in
     /// tokio's cooperative scheduling by hand: a loop over it must not keep a worker thread to itself.
     fn op<'a, T: Send + 'a>(
         &'a self,
         op: impl FnOnce(&mut State) -> Result<T, Fault> + Send + 'a,
     ) -> Reply<'a, T> {
-        Box::pin(async move {
-            tokio::task::coop::consume_budget().await;
-            op(&mut self.store.lock())
-        })
+        Box::pin(self.run(op))
+    }
+
+    async fn run<T>(
+        &self,
+        op: impl FnOnce(&mut State) -> Result<T, Fault> + Send,
+    ) -> Result<T, Fault> {
+        tokio::task::coop::consume_budget().await;
+        op(&mut self.store.lock())
     }
 }
 
@@ -74,7 +94,7 @@ impl Drop for MemoryBackend {
 
 impl Backend for MemoryBackend {
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
-        self.op(move |state| {
+        let acquire = move |state: &mut State| {
             let at = At {
                 micros: self.store.micros(),
                 sent_at: request.asked_at,
@@ -85,6 +105,13 @@ impl Backend for MemoryBackend {
                 Kind::Fair => fair::acquire(state, &request, at),
                 Kind::Read | Kind::Write => read_write::acquire(state, &request, at),
             }
+        };
+        Box::pin(async move {
+            let acquired = self.run(acquire).await?;
+            if matches!(acquired, Acquired::Kept { .. }) {
+                self.ask_keeper(request.hold_ref.key);
+            }
+            Ok(acquired)
         })
     }
 
@@ -203,6 +230,10 @@ impl Backend for MemoryBackend {
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
         Some(self)
+    }
+
+    fn tells_keepers(&self) -> bool {
+        true
     }
 
     fn shared(&self) -> Option<&dyn Shared> {

@@ -289,7 +289,9 @@ async fn ask(node: &super::Node, requests: &[AcquireRequest<'_>]) -> Vote {
             Acquired::Granted(granted) => Ok(Polled::Won {
                 sent_at: granted.sent_at,
             }),
-            Acquired::Busy { left } | Acquired::Queued { left, .. } => Ok(Polled::Busy { left }),
+            Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. } => {
+                Ok(Polled::Busy { left })
+            }
         };
     }
     match node.backend.acquire_all(requests).await? {

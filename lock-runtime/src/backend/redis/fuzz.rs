@@ -3,7 +3,6 @@
 use redis::Value;
 
 use super::cluster::slots;
-use crate::backend::Victim;
 use crate::backend::redis::connection::check::micros;
 use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::kinds::counters::{CountDown, ReadCounter};
@@ -14,10 +13,12 @@ use crate::backend::redis::kinds::operators::Inspect;
 use crate::backend::redis::kinds::replies::{AcquireReply, read_renewals};
 use crate::backend::redis::pubsub::subscribe;
 use crate::backend::redis::scripting::Script;
+use crate::backend::{Event, Victim};
 
 /// What a message on the control channel calls the holders that it names; `None` if the message is not ours.
 pub fn victims(payload: &[u8]) -> Option<Vec<[u8; 16]>> {
-    match subscribe::victim(payload)? {
+    let (Event::ForceReleased(victim) | Event::Wanted(victim)) = subscribe::event(payload)?;
+    match victim {
         Victim::Id(_) => None,
         Victim::Aliases(aliases) => Some(aliases.iter().copied().collect()),
     }

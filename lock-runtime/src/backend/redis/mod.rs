@@ -202,6 +202,10 @@ impl Backend for RedisBackend {
         Box::new(self.inner.topics.listen(fair::own_channel(key, holder)))
     }
 
+    fn tells_keepers(&self) -> bool {
+        true
+    }
+
     fn place(&self, key: &Key) -> usize {
         match &self.inner.nodes {
             Nodes::One(_) => 0,

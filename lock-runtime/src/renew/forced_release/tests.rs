@@ -31,6 +31,7 @@ fn hold(ids: &HolderIds, kind: Kind) -> Arc<Hold> {
         ttl: Ttl::new(Duration::from_secs(30), true).unwrap(),
         renewed: true,
         fenced: false,
+        keep_for: None,
         max_hold: None,
         permits: 1,
         label: Label {

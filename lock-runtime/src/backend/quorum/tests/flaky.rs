@@ -247,6 +247,10 @@ impl Backend for Flaky {
         Some(self)
     }
 
+    fn tells_keepers(&self) -> bool {
+        self.store.tells_keepers()
+    }
+
     fn shared(&self) -> Option<&dyn Shared> {
         self.store.shared()
     }

@@ -191,7 +191,7 @@ impl Check {
         };
         match self.call(connection, &acquire).await? {
             AcquireReply::Granted { time, .. } => clock.saw(time, sent_at),
-            AcquireReply::Busy { .. } | AcquireReply::Queued { .. } => {
+            AcquireReply::Busy { .. } | AcquireReply::Kept { .. } | AcquireReply::Queued { .. } => {
                 return Err(self.senseless("acquire"));
             }
             AcquireReply::Stale { .. } => {

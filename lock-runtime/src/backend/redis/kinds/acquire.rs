@@ -53,6 +53,10 @@ pub(crate) async fn acquire(
                 live.clock().saw(time, *sent_at);
                 return Ok(Acquired::Busy { left });
             }
+            AcquireReply::Kept { left, time } => {
+                live.clock().saw(time, *sent_at);
+                return Ok(Acquired::Kept { left });
+            }
             AcquireReply::Queued { left, first, time } => {
                 live.clock().saw(time, *sent_at);
                 return Ok(Acquired::Queued { left, first });

@@ -102,6 +102,11 @@ async fn attempt(
             live.clock().saw(time, sent_at);
             Ok(AcquiredAll::Busy)
         }
+        // One by one, they wait for the keeper's answer.
+        AcquireAllReply::Kept { time } => {
+            live.clock().saw(time, sent_at);
+            Ok(AcquiredAll::Apart)
+        }
         AcquireAllReply::Stale { time } => {
             live.clock().saw(time, sent_at);
             Err(Fault::NotDone(StoreError::new(
@@ -157,6 +162,10 @@ pub(crate) enum AcquireAllReply {
     Busy {
         time: u64,
     },
+    /// By a process that may only keep one of them, and was asked for it.
+    Kept {
+        time: u64,
+    },
     Stale {
         time: u64,
     },
@@ -169,7 +178,7 @@ impl Script for AcquireAll<'_> {
         source!(
             "acquire_all",
             [
-                "digits", "range", "dated", "refusal", "fence", "lease", "holder"
+                "digits", "range", "dated", "refusal", "fence", "lease", "holder", "keeper"
             ]
         )
     }
@@ -207,6 +216,9 @@ impl Script for AcquireAll<'_> {
                 AcquireAllReply::Granted { tokens, time }
             }
             "BUSY" => AcquireAllReply::Busy {
+                time: items.digits()?,
+            },
+            "KEPT" => AcquireAllReply::Kept {
                 time: items.digits()?,
             },
             "STALE" => AcquireAllReply::Stale {

@@ -26,6 +26,11 @@ pub(crate) enum AcquireReply {
         left: Option<Duration>,
         time: u64,
     },
+    /// By a process that may only keep the lock, and was asked for it.
+    Kept {
+        left: Option<Duration>,
+        time: u64,
+    },
     /// Only of a fair lock.
     Queued {
         left: Option<Duration>,
@@ -57,6 +62,10 @@ pub(crate) fn acquire_reply(
             }
         }
         "BUSY" => AcquireReply::Busy {
+            left: items.expiry()?,
+            time: items.digits()?,
+        },
+        "KEPT" => AcquireReply::Kept {
             left: items.expiry()?,
             time: items.digits()?,
         },

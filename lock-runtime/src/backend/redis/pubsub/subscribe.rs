@@ -27,8 +27,10 @@ use crate::values::error::StoreError;
 
 /// How often a quiet connection is asked for a sign of life.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(10);
-/// What a message that names holders begins with.
+/// What a message begins with that names the holders that were released by force.
 const NAMES: &[u8] = b"holders:";
+/// What one begins with that names a holder whose lock somebody wants: what the script fragment `keeper` sends.
+const WANTED: &[u8] = b"wanted:";
 /// Channels in one SUBSCRIBE.
 const BATCH: usize = 512;
 
@@ -168,19 +170,27 @@ pub(crate) fn deliver(push: &PushInfo, topics: &Topics, events: &EventSink) {
     };
     if channel != CONTROL {
         topics.heard(channel);
-    } else if let Some(victim) = victim(payload) {
-        events(Event::ForceReleased(victim));
+    } else if let Some(event) = event(payload) {
+        events(event);
     }
 }
 
 /// Holders in one message at most: what the script fragment `tell` puts into one.
 const MOST_NAMED: usize = 256;
 
-/// `holders:` and the alias of each holder in 32 hex digits. Anything else on the control channel is not ours; it is
+/// What a message on the control channel says.
+pub(crate) fn event(payload: &[u8]) -> Option<Event> {
+    match payload.first()? {
+        b'w' => Some(Event::Wanted(named(payload, WANTED)?)),
+        _ => Some(Event::ForceReleased(named(payload, NAMES)?)),
+    }
+}
+
+/// `what` and the alias of each holder in 32 hex digits. Anything else on the control channel is not ours; it is
 /// refused by its length before a byte of it is read, for others may publish there what they like.
-pub(crate) fn victim(payload: &[u8]) -> Option<Victim> {
+fn named(payload: &[u8], what: &[u8]) -> Option<Victim> {
     const DIGITS: usize = 32;
-    let length = payload.len().checked_sub(NAMES.len())?;
+    let length = payload.len().checked_sub(what.len())?;
     if !length.is_multiple_of(DIGITS) || !(1..=MOST_NAMED).contains(&(length / DIGITS)) {
         return None;
     }
@@ -190,7 +200,7 @@ pub(crate) fn victim(payload: &[u8]) -> Option<Victim> {
         let number = u128::from_str_radix(digits, 16).ok()?;
         plain.then(|| number.to_be_bytes())
     };
-    let names = payload.strip_prefix(NAMES)?;
+    let names = payload.strip_prefix(what)?;
     let aliases: Option<HashSet<_>> = names.chunks(DIGITS).map(alias).collect();
     Some(Victim::Aliases(Arc::new(aliases?)))
 }
@@ -351,10 +361,36 @@ mod tests {
     use super::*;
 
     fn named(payload: &str) -> Option<Arc<HashSet<[u8; 16]>>> {
-        match victim(payload.as_bytes())? {
-            Victim::Aliases(aliases) => Some(aliases),
-            Victim::Id(_) => panic!("an id is never sent"),
+        match event(payload.as_bytes())? {
+            Event::ForceReleased(Victim::Aliases(aliases)) => Some(aliases),
+            other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_holder_whose_lock_is_wanted_is_named_as_those_that_were_released_by_force() {
+        let one = "0f".repeat(16);
+        let wanted = event(format!("wanted:{one}").as_bytes());
+        let Some(Event::Wanted(Victim::Aliases(aliases))) = wanted else {
+            panic!("{wanted:?}");
+        };
+        assert_eq!(*aliases, [[0x0f; 16]].into());
+        for bad in [
+            "wanted:",
+            "wanted:1",
+            "w",
+            &format!("wanted{one}"),
+            &format!("wanted:{one}0"),
+        ] {
+            assert!(event(bad.as_bytes()).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_script_asks_keepers_on_the_control_channel() {
+        let fragment = include_str!("../scripting/lua/lib/keeper.lua");
+        let words = std::str::from_utf8(WANTED).unwrap();
+        assert!(fragment.contains(&format!("'PUBLISH', '{CONTROL}', '{words}'")));
     }
 
     #[test]
@@ -380,7 +416,7 @@ mod tests {
         ] {
             assert!(named(bad).is_none(), "{bad}");
         }
-        assert!(victim(&[0xff; 40]).is_none());
+        assert!(event(&[0xff; 40]).is_none() && event(b"").is_none());
     }
 
     #[test]

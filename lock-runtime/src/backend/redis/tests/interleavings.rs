@@ -234,6 +234,7 @@ impl Run {
                         left.ok_or("busy without an expiry")?;
                     }
                     AcquireReply::Queued { .. } => return Err("a mutex has no queue".to_owned()),
+                    AcquireReply::Kept { .. } => return Err("nobody keeps it".to_owned()),
                     AcquireReply::Stale { time } if time > not_after => {}
                     AcquireReply::Stale { .. } => return Err("refused in time".to_owned()),
                 }

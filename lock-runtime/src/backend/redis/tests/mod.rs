@@ -97,7 +97,7 @@ fn hold_ref(key: &Key, holder: HolderId) -> HoldRef<'_> {
 fn granted(acquired: Acquired) -> Granted {
     match acquired {
         Acquired::Granted(granted) => granted,
-        Acquired::Busy { .. } | Acquired::Queued { .. } => panic!("busy"),
+        Acquired::Busy { .. } | Acquired::Kept { .. } | Acquired::Queued { .. } => panic!("busy"),
     }
 }
 

@@ -1,14 +1,15 @@
 -- Takes a lock for one holder if nobody has it.
 --
 -- Flags:
--- Uses: usually, digits, range, dated, refusal, fence, lease, holder
+-- Uses: usually, digits, range, dated, refusal, fence, lease, holder, keeper
 -- Keys: lock, fence?
 -- Args: holder, lease_ms, not_after_us, counted
--- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us}
+-- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'KEPT', pttl_ms, time_us} | {'STALE', time_us}
 --          | {'FOREIGN', 'lock' or 'fence', why}
 -- Why: A copy that arrives after not_after is refused, so nothing late can take a lock for a dead id.
 --      The holder's own field means that this is a second copy: the count stays, the lease only grows, and the
 --      token rises, for the reply that carried the first one is lost. No token is wanted where no fence is named.
+--      Kept is as busy, by a holder that was asked to give the lock up, for it may not use it.
 --      A counted fence goes up by one, as Redisson's fenced lock counts; any other follows the clock.
 
 local lock, fence = KEYS[1], KEYS[2]
@@ -46,11 +47,11 @@ if fields > 0 then
   if fields ~= 1 then
     return {'FOREIGN', 'lock', 'it holds a hash of several fields'}
   end
-  local _, _, miscounted = sole_holder(lock)
+  local other, _, miscounted = sole_holder(lock)
   if miscounted then
     return miscounted
   end
-  return {'BUSY', redis.call('PTTL', lock), digits(now)}
+  return {ask_keeper(other) and 'KEPT' or 'BUSY', redis.call('PTTL', lock), digits(now)}
 end
 
 if fence then

@@ -1,14 +1,14 @@
 -- Takes several locks, each for a holder of its own, if all of them are free.
 --
 -- Flags:
--- Uses: digits, range, dated, refusal, fence, lease, holder
+-- Uses: digits, range, dated, refusal, fence, lease, holder, keeper
 -- Keys: (lock, fence?)...
 -- Args: not_after_us, (holder, lease_ms, how the fence counts?)...
--- Returns: {'OK', time_us, token or '', ...} | {'BUSY', time_us} | {'STALE', time_us}
+-- Returns: {'OK', time_us, token or '', ...} | {'BUSY', time_us} | {'KEPT', time_us} | {'STALE', time_us}
 --          | {'FOREIGN', index, 'lock' or 'fence', why}
 -- Why: As acquire, for each of them: dated, and a second copy takes nothing twice. Everything is looked at before
 --      the first write, so that none is taken where one cannot be. Locks of one slot share a fence, so each token is
---      made when its lock is taken.
+--      made when its lock is taken. Kept is as busy, where a holder was asked to give up what it may not use.
 
 local now, stale = dated(tonumber(ARGV[1]))
 if stale then
@@ -37,7 +37,7 @@ local function at(index, refused)
   return refused.err and refused or {refused[1], index, refused[2], refused[3]}
 end
 
-local busy = false
+local busy, kept = false, false
 for i, item in ipairs(items) do
   local wrong = out_of_range(item.lease, 1, LONGEST_LEASE, 'lease')
   if wrong then
@@ -58,15 +58,16 @@ for i, item in ipairs(items) do
     if fields ~= 1 then
       return {'FOREIGN', i, 'lock', 'it holds a hash of several fields'}
     end
-    local _, _, miscounted = sole_holder(item.lock)
+    local other, _, miscounted = sole_holder(item.lock)
     if miscounted then
       return at(i, miscounted)
     end
+    kept = ask_keeper(other) or kept
     busy = true
   end
 end
 if busy then
-  return {'BUSY', digits(now)}
+  return {kept and 'KEPT' or 'BUSY', digits(now)}
 end
 
 local reply = {'OK', digits(now)}

@@ -226,8 +226,9 @@ fn sharded_channels_change_what_scripts_publish_by_and_count_and_nothing_else() 
         assert_eq!(classic, source.text, "{}", source.name);
         let calls = |text: &str, what: &str| text.matches(what).count();
         for (old, new) in [("'PUBLISH'", "'SPUBLISH'"), ("'NUMSUB'", "'SHARDNUMSUB'")] {
-            // Victims of a forced release are named to the whole cluster.
-            let kept = usize::from(source.name == "force_release" && old == "'PUBLISH'");
+            // Victims of a forced release and keepers that are asked are named to the whole cluster.
+            let to_all = matches!(source.name, "force_release" | "acquire");
+            let kept = usize::from(to_all && old == "'PUBLISH'");
             let found = calls(classic, old);
             assert_eq!(calls(sharded, old), kept, "{}", source.name);
             assert_eq!(calls(sharded, new), found - kept, "{}", source.name);

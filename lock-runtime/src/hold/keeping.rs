@@ -1,0 +1,234 @@
+//! A lock that this process keeps between its holds (`keep_for`).
+//!
+//! The store knows one holder id for all of it. There are two in this process who can have the lock under that id, one at a
+//! time: a hold of a caller, or the idle hold, which no caller sees. The watchdog renews whichever of them has it, and a
+//! loss ends that one. What is needed to go from one to the other without the store is the [`Keeping`], of which there is
+//! one: the hold of a caller carries it, or it lies in the queue with the idle hold.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::core::Core;
+use super::state::{Hold, Phase, State};
+use crate::backend::{Granted, Renewal, Spare};
+use crate::queue::Head;
+use crate::values::clock::{self, Moment};
+use crate::values::fence::FencingToken;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::options::HoldOptions;
+use crate::values::ttl::Ttl;
+
+/// What goes along from hold to hold while the process keeps the lock.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    /// The hold of nobody, which has the lock while no caller has it.
+    idle: Arc<Hold>,
+    ttl: Ttl,
+    /// Of the request that began it. What the store has confirmed since then, the hold that has the lock knows.
+    sent_at: Moment,
+    spare: Spare,
+    /// When the store is to be asked again who else waits, at the next release.
+    look_at: Moment,
+}
+
+/// A lock that nobody in this process uses, and that it keeps.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) idle: Arc<Hold>,
+    /// Boxed once, and moved from hold to hold.
+    keeping: Box<Keeping>,
+}
+
+impl Kept {
+    /// Begins with what the store has just granted to `holder`, for nobody.
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        key: &Arc<Key>,
+        holder: HolderId,
+        options: HoldOptions,
+        granted: Granted,
+        spare: Spare,
+        now: Moment,
+    ) -> Kept {
+        let keep_for = options.keep_for.unwrap_or_default();
+        let idle = Hold::idle(core, key, holder, options, granted, now + keep_for);
+        let keeping = Box::new(Keeping {
+            idle: idle.clone(),
+            ttl: options.ttl,
+            sent_at: granted.sent_at,
+            spare,
+            look_at: now + keep_for,
+        });
+        Kept { idle, keeping }
+    }
+
+    /// What the next hold begins with, if it can be one with these options: the same lease, for a crash must not block
+    /// the key for longer than it asks for, and a lease that is renewed, for some of it is over.
+    pub(super) fn grant(&mut self, options: &HoldOptions, now: Moment) -> Option<Granted> {
+        let wants_renewal = options.renewed || options.keep_for.is_some();
+        if !wants_renewal || options.ttl != self.keeping.ttl || !self.idle.wakes_up(now) {
+            return None;
+        }
+        let token = match options.fenced {
+            true => Some(self.keeping.token(now)?),
+            false => None,
+        };
+        let sent_at = self.keeping.sent_at;
+        Some(Granted { token, sent_at })
+    }
+
+    pub(super) fn into_keeping(self) -> Box<Keeping> {
+        self.keeping
+    }
+}
+
+impl Keeping {
+    fn token(&mut self, now: Moment) -> Option<FencingToken> {
+        match &mut self.spare {
+            Spare::Tokens(tokens) => tokens.take(now).or_else(|| tokens.take_soon()),
+            Spare::Nothing | Spare::Untokened => None,
+        }
+    }
+
+    pub(super) fn ttl(&self) -> Ttl {
+        self.ttl
+    }
+
+    /// Lets the idle hold have the lock for so long, unless the store is to be asked first: who else waits, or for tokens.
+    pub(super) fn falls_idle(self: Box<Self>, keep_for: Duration, now: Moment) -> Option<Kept> {
+        let has_tokens = match &self.spare {
+            Spare::Nothing => false,
+            Spare::Untokened => true,
+            Spare::Tokens(tokens) => !tokens.is_empty(),
+        };
+        let goes = has_tokens && !now.has_reached(self.look_at);
+        if !goes || !self.idle.falls_asleep(now + keep_for) {
+            return None;
+        }
+        let idle = self.idle.clone();
+        Some(Kept {
+            idle,
+            keeping: self,
+        })
+    }
+}
+
+/// What a hold of nobody has beside the rest.
+pub(super) struct Idle {
+    /// Gives the lock back when the hold is over.
+    keeper: Weak<Core>,
+    /// When it is over. `None` while a caller has the lock.
+    until: Option<Moment>,
+}
+
+impl State {
+    fn idle(&self) -> Option<&Idle> {
+        self.rare.as_ref()?.idle.as_ref()
+    }
+
+    pub(super) fn idle_until(&self) -> Option<Moment> {
+        self.idle()?.until
+    }
+
+    /// Who gives the lock back when a hold of nobody is over. `None` for the hold of a caller.
+    pub(super) fn keeper(&self) -> Option<Weak<Core>> {
+        Some(self.idle()?.keeper.clone())
+    }
+
+    fn set_idle_until(&mut self, until: Option<Moment>) {
+        if let Some(idle) = &mut self.rare().idle {
+            idle.until = until;
+        }
+    }
+}
+
+impl Hold {
+    /// A hold of nobody, until then.
+    fn idle(
+        core: &Arc<Core>,
+        key: &Arc<Key>,
+        holder: HolderId,
+        options: HoldOptions,
+        granted: Granted,
+        until: Moment,
+    ) -> Arc<Hold> {
+        let hold = Hold::new(
+            key.clone(),
+            None,
+            holder,
+            options,
+            granted,
+            core.life.clone(),
+        );
+        let idle = Idle {
+            keeper: Arc::downgrade(core),
+            until: Some(until),
+        };
+        hold.state().rare().idle = Some(idle);
+        hold
+    }
+
+    /// Whether it is nobody's: the process keeps the lock.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.holder.keeps() && self.state().idle().is_some()
+    }
+
+    /// Has the lock again, until then. False if it was ended meanwhile.
+    fn falls_asleep(&self, until: Moment) -> bool {
+        let mut state = self.state();
+        state.set_idle_until(Some(until));
+        state.phase == Phase::Held
+    }
+
+    /// Ends the idle time, if it is not over, and enough is left of the lease.
+    fn wakes_up(&self, now: Moment) -> bool {
+        let mut state = self.state();
+        let goes = state.phase == Phase::Held
+            && self.overdue(&state, now).is_none()
+            && state.deadline - now >= state.ttl.least_useful();
+        if goes {
+            state.set_idle_until(None);
+        }
+        goes
+    }
+
+    /// The hold has this process's turn at the key, unless it is lost already: then the next waiter has it.
+    pub(super) fn owns(&self, head: Head) {
+        let mut state = self.state();
+        if state.phase == Phase::Held {
+            state.head = Some(head);
+            return;
+        }
+        drop(state);
+        drop(head);
+    }
+
+    /// Ends a hold of nobody that is being given back: nothing ends it a second time.
+    pub(crate) fn ends_idle(&self) {
+        let mut state = self.state();
+        if state.phase == Phase::Held {
+            state.phase = Phase::Ended;
+        }
+    }
+
+    /// Takes in that the store has confirmed the holder, also while the lock is on its way from one hold to the next: that
+    /// one [`inherits`](Hold::inherits) it. A hold whose end has come is not brought back.
+    pub(crate) fn is_confirmed(&self, asked: &Renewal, sent_at: Moment) {
+        let mut state = self.state();
+        if self.overdue(&state, clock::now()).is_none() {
+            state.confirm(asked, sent_at);
+        }
+    }
+
+    /// Takes over until when the store has confirmed the holder that both have. Under the watchdog's lock, where
+    /// confirmations come in.
+    pub(crate) fn inherits(&self, before: &Hold) {
+        let confirmed = before.state().deadline;
+        let mut state = self.state();
+        state.deadline = confirmed;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,320 @@
+//! Locks that stay with a process between its holds: had again without a request, given up to whoever asks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_runtime::{
+    LockError, LockGuard, LockManager, LockRequest, LostReason, Replicas, TryAcquire,
+};
+use tests::{CommandStats, History, RedisServer, Store, eventually, eventually_within};
+use tokio::time::{Instant, sleep};
+
+const MS: Duration = Duration::from_millis(1);
+/// Longer than any test.
+const KEEP: Duration = Duration::from_secs(600);
+
+fn keeper(locks: &LockManager) -> LockRequest {
+    locks.mutex("k").keep_for(KEEP)
+}
+
+/// A hold that has ended, whose lock is kept. A process that has just waited for it counts as one that waits for two more
+/// seconds: until then it is given back at once.
+async fn keep(locks: &LockManager) {
+    eventually("it is kept", async || {
+        let guard = keeper(locks).acquire().await.unwrap();
+        sleep(3 * MS).await;
+        guard.release().await.unwrap();
+        sleep(3 * MS).await;
+        locks.inspect("k").await.unwrap().kept
+    })
+    .await;
+}
+
+/// Tries until it is had: a keeper that gets no CPU for 20 ms is not waited for. The lock would be kept for minutes.
+async fn given_up(request: LockRequest) -> LockGuard {
+    let asked = Instant::now();
+    loop {
+        if let TryAcquire::Acquired(guard) = request.clone().try_acquire().await.unwrap() {
+            return guard;
+        }
+        assert!(asked.elapsed() < 2_000 * MS, "it is not given up");
+    }
+}
+
+async fn is_busy(request: LockRequest) -> bool {
+    matches!(
+        request.try_acquire().await.unwrap(),
+        TryAcquire::Busy { .. }
+    )
+}
+
+tests::suite! {
+    not in databases:
+    async fn a_kept_lock_is_had_again_with_a_larger_token(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        keep(&locks).await;
+        let mut last = None;
+        for _ in 0..50 {
+            let guard = keeper(&locks).try_acquire().await.unwrap().expect("it is kept");
+            assert!(guard.is_held() && guard.fencing_token() > last);
+            last = guard.fencing_token();
+            sleep(MS).await;
+            guard.release().await.unwrap();
+            sleep(MS).await;
+        }
+        assert!(locks.inspect("k").await.unwrap().kept);
+        let guard = other.mutex("k").acquire().await.unwrap();
+        assert!(guard.fencing_token() > last);
+        guard.release().await.unwrap();
+    }
+
+    async fn whoever_tries_gets_a_kept_lock_that_nobody_uses(store: &mut Store) {
+        let locks = store.manager().await;
+        let mut last = None;
+        for _ in 0..3 {
+            keep(&locks).await;
+            let guard = given_up(store.manager().await.mutex("k")).await;
+            assert!(guard.fencing_token() > last);
+            last = guard.fencing_token();
+            guard.release().await.unwrap();
+        }
+    }
+
+    async fn whoever_waits_gets_it_at_once_and_so_does_a_request_with_a_wait_of_zero(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        for wait in [Duration::ZERO, 60_000 * MS] {
+            keep(&locks).await;
+            let asked = Instant::now();
+            let guard = other.mutex("k").wait(wait).acquire().await.unwrap();
+            assert!(asked.elapsed() < 900 * MS, "{:?}", asked.elapsed());
+            guard.release().await.unwrap();
+        }
+    }
+
+    async fn a_set_of_locks_gets_kept_ones_from_another_process(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let set = || other.multi(["j", "k"].map(|name| other.mutex(name)));
+        keep(&locks).await;
+        set().acquire().await.unwrap().release().await.unwrap();
+    }
+
+    async fn a_lock_that_was_asked_for_in_use_is_given_back_after_the_hold(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        keep(&locks).await;
+        let guard = keeper(&locks).acquire().await.unwrap();
+        assert!(is_busy(other.mutex("k")).await);
+        assert!(guard.is_held());
+        sleep(100 * MS).await;
+        guard.release().await.unwrap();
+        assert!(!other.inspect("k").await.unwrap().held);
+    }
+
+    async fn a_lock_is_kept_for_its_time_and_no_longer(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let request = locks.mutex("k").keep_for(600 * MS);
+        request.acquire().await.unwrap().release().await.unwrap();
+        let released = Instant::now();
+        eventually("it is given back", async || !other.inspect("k").await.unwrap().held).await;
+        assert!(released.elapsed() > 500 * MS, "{:?}", released.elapsed());
+    }
+
+    async fn a_kept_lock_is_renewed(store: &mut Store) {
+        let locks = store.manager().await;
+        let request = locks.mutex("k").lease(1_000 * MS).keep_for(KEEP);
+        request.clone().acquire().await.unwrap().release().await.unwrap();
+        for _ in 0..6 {
+            sleep(400 * MS).await;
+            assert!(locks.inspect("k").await.unwrap().kept);
+        }
+        let guard = request.acquire().await.unwrap();
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+    }
+
+    async fn a_kept_lock_that_is_released_by_force_is_another_processs(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        keep(&locks).await;
+        assert!(other.force_release("k").await.unwrap());
+        let theirs = other.mutex("k").try_acquire().await.unwrap().expect("free");
+        eventually("the keeper hears of it", async || is_busy(keeper(&locks)).await).await;
+        assert!(theirs.is_held());
+        theirs.release().await.unwrap();
+        // In use, its holder is told.
+        keep(&locks).await;
+        let guard = keeper(&locks).acquire().await.unwrap();
+        assert!(other.force_release("k").await.unwrap());
+        assert_eq!(guard.lost().wait().await, LostReason::ForceReleased);
+        drop(guard);
+    }
+
+    async fn a_shutdown_gives_back_what_is_kept(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        keep(&locks).await;
+        locks.shutdown().await;
+        assert!(!other.inspect("k").await.unwrap().held);
+    }
+
+    async fn the_end_of_the_last_manager_gives_back_what_is_kept(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        keep(&locks).await;
+        drop(locks);
+        eventually("it is free", async || !other.inspect("k").await.unwrap().held).await;
+    }
+
+    async fn the_numbers_of_a_fenced_lock_rise(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let request = || locks.fenced("k").keep_for(KEEP);
+        let mut last = None;
+        for _ in 0..250 {
+            let guard = request().acquire().await.unwrap();
+            assert!(guard.fencing_token() > last);
+            last = guard.fencing_token();
+            guard.release().await.unwrap();
+        }
+        let guard = given_up(other.fenced("k")).await;
+        assert!(guard.fencing_token() > last);
+        assert!(guard.fencing_token().unwrap().get() < 600, "gaps are small");
+        guard.release().await.unwrap();
+    }
+
+    async fn two_processes_that_keep_it_never_hold_it_together(store: &mut Store) {
+        let history = Arc::new(History::new());
+        let managers = [store.manager().await, store.manager().await];
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..8_usize {
+            tasks.spawn(contender(managers[task % 2].clone(), task, history.clone()));
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap();
+        }
+        assert!(history.len() >= 8 * 20);
+        history.assert_exclusive();
+    }
+}
+
+/// Has the lock again and again: in a row, as long as nobody else asks, and after others.
+async fn contender(locks: LockManager, task: usize, history: Arc<History>) {
+    let mut had = 0;
+    for round in 0_usize.. {
+        let request = locks.mutex("k").keep_for(50 * MS).wait(60_000 * MS);
+        let guard = if (round + task).is_multiple_of(3) {
+            match request.try_acquire().await.unwrap() {
+                TryAcquire::Acquired(guard) => guard,
+                TryAcquire::Busy { .. } => {
+                    sleep(MS).await;
+                    continue;
+                }
+            }
+        } else {
+            request.acquire().await.unwrap()
+        };
+        let token = guard.fencing_token().map(|token| token.get());
+        let mut hold = history.begin("k", task, token);
+        tokio::task::yield_now().await;
+        assert!(hold.seen(|| guard.is_held()));
+        hold.end();
+        if round.is_multiple_of(5) {
+            drop(guard);
+        } else {
+            guard.release().await.unwrap();
+        }
+        had += 1;
+        if had == 20 {
+            return;
+        }
+        if round.is_multiple_of(7) {
+            sleep(MS * u32::try_from(task).unwrap()).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_kept_lock_costs_no_request() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    keep(&locks).await;
+    let before = CommandStats::of(&server);
+    for _ in 0..100 {
+        keeper(&locks)
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        sleep(MS).await;
+    }
+    assert_eq!(CommandStats::of(&server).since(&before).scripts(), 0);
+}
+
+/// What Redisson's `tryLock` sends.
+const REDISSON: &str = "if (redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', KEYS[1], ARGV[2]) == 1) then \
+     redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; \
+     return redis.call('pttl', KEYS[1]);";
+
+fn redisson_has(server: &RedisServer) -> bool {
+    let holder = "0a1b2c3d-0000-4000-9000-000000000000:33";
+    let left: Option<i64> = server.query(&["EVAL", REDISSON, "1", "lock:k", "30000", holder]);
+    left.is_none()
+}
+
+#[tokio::test]
+async fn a_redisson_client_that_only_tries_gets_it_when_its_time_is_over() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let request = || locks.mutex("k").keep_for(500 * MS);
+    for _ in 0..30 {
+        request().acquire().await.unwrap().release().await.unwrap();
+        assert!(!redisson_has(&server));
+        sleep(5 * MS).await;
+    }
+    let released = Instant::now();
+    eventually("it is Redisson's", async || redisson_has(&server)).await;
+    assert!(released.elapsed() > 400 * MS, "{:?}", released.elapsed());
+    assert!(is_busy(request()).await);
+}
+
+#[tokio::test]
+async fn a_redisson_client_that_listens_is_served_while_holds_follow_one_another() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let request = || locks.mutex("k").keep_for(300 * MS);
+    request().acquire().await.unwrap().release().await.unwrap();
+    // Whoever waits there listens; here it is a connection that does nothing else.
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut listener = client.get_connection().unwrap();
+    let mut listener = listener.as_pubsub();
+    listener
+        .subscribe("redisson_lock__channel:{lock:k}")
+        .unwrap();
+    let asked = Instant::now();
+    eventually_within(
+        Duration::from_secs(5),
+        "it is free for a moment",
+        async || {
+            if let TryAcquire::Acquired(guard) = request().try_acquire().await.unwrap() {
+                guard.release().await.unwrap();
+            }
+            redisson_has(&server)
+        },
+    )
+    .await;
+    assert!(asked.elapsed() < 1_000 * MS, "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn stores_that_tell_no_keeper_refuse_it() {
+    let server = RedisServer::start();
+    let confirmed = LockManager::builder().replicas(Replicas::majority());
+    let quorum = Store::quorum();
+    let postgres = Store::postgres();
+    for locks in [
+        confirmed.connect(&server.url()).await.unwrap(),
+        quorum.manager().await,
+        postgres.manager().await,
+    ] {
+        let refused = keeper(&locks).acquire().await.unwrap_err();
+        assert!(matches!(refused, LockError::InvalidConfig { .. }));
+        assert!(refused.to_string().contains("keep_for"), "{refused}");
+    }
+}
