@@ -231,7 +231,9 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
         let (_asking, answer) = self.attempt.ask_within(timeout, holder, now).await;
         let granted = match answer {
             Ok(Acquired::Granted(granted)) => granted,
-            Ok(Acquired::Busy { left } | Acquired::Queued { left, .. }) => {
+            Ok(
+                Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. },
+            ) => {
                 return Asked::Busy(left);
             }
             Err(fault) => return Asked::Failed(fault),
