@@ -1,14 +1,11 @@
-//! The recipes for MySQL and MariaDB, on a server that is there already: `MYSQL_TEST_SOCKET` names its unix socket.
+//! The recipes for MySQL and MariaDB, on MariaDB.
 //!
-//! `MYSQL_TEST_SOCKET=/run/mysqld/mysqld.sock cargo test -p tests --test recipes mysql -- --ignored`, as a user whom the
-//! server lets in without a password and who may make databases. The client program does not set `CLIENT_FOUND_ROWS`,
-//! so this is the page's way of asking after each 0.
+//! Its client program does not set `CLIENT_FOUND_ROWS`, so this is the page's way of asking after each 0.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lock_runtime::FencingToken;
-use tests::documented_recipe;
+use tests::{MariadbServer, documented_recipe};
 
 use crate::meter::{
     Meter, keeps_the_highest_of_many_writes_at_once,
@@ -19,29 +16,21 @@ fn recipe(title: &str) -> &'static str {
     documented_recipe("MySQL and MariaDB", title)
 }
 
-/// What the statements answer, without the names of columns.
+/// What the statements answer in a database.
 fn query(database: &str, statements: &str) -> String {
-    let socket = std::env::var("MYSQL_TEST_SOCKET").expect("MYSQL_TEST_SOCKET is set");
-    let output = Command::new("mysql")
-        .args(["--no-defaults", "--batch", "--skip-column-names"])
-        .args(["--socket", &socket, "--execute", statements, database])
-        .output()
-        .expect("the client program `mysql`");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{statements}: {errors}");
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    let statements = format!("USE {database}; {statements}");
+    MariadbServer::shared().query(&statements).join("\n")
 }
 
-/// A database of its own, which is dropped with this value.
+/// A database of the process's server, which belongs to one test.
 struct Database(String);
 
 impl Database {
     /// With the meter in it, which belongs to nobody yet.
     fn new() -> Self {
         static DATABASES: AtomicUsize = AtomicUsize::new(0);
-        let number = DATABASES.fetch_add(1, Ordering::Relaxed);
-        let name = format!("recipes_{}_{number}", std::process::id());
-        query("", &format!("CREATE DATABASE {name}"));
+        let name = format!("recipes_{}", DATABASES.fetch_add(1, Ordering::Relaxed));
+        MariadbServer::shared().query(&format!("CREATE DATABASE {name}"));
         let database = Self(name);
         query(&database.0, recipe("The table"));
         let meter = database.connect();
@@ -52,12 +41,6 @@ impl Database {
 
     fn connect(&self) -> MysqlMeter {
         MysqlMeter(self.0.clone())
-    }
-}
-
-impl Drop for Database {
-    fn drop(&mut self) {
-        query("", &format!("DROP DATABASE {}", self.0));
     }
 }
 
@@ -103,14 +86,12 @@ impl Meter for MysqlMeter {
 }
 
 #[tokio::test]
-#[ignore = "needs a MySQL or MariaDB server: MYSQL_TEST_SOCKET"]
 async fn mysql_refuses_a_paused_holder_once_the_next_one_has_read() {
     let database = Database::new();
     refuses_a_paused_holder_once_the_next_one_has_read(&database.connect()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-#[ignore = "needs a MySQL or MariaDB server: MYSQL_TEST_SOCKET"]
 async fn mysql_keeps_the_highest_of_many_writes_at_once() {
     let database = Database::new();
     let connections = (0..8).map(|_| database.connect());
