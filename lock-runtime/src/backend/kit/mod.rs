@@ -5,7 +5,7 @@ pub(crate) mod certificates;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) mod login;
 pub(crate) mod outage;
-#[cfg(any(feature = "mysql", test))]
+#[cfg(any(feature = "mysql", feature = "postgres", test))]
 pub(crate) mod polling;
 pub(crate) mod server_clock;
 pub(crate) mod standing;

@@ -17,6 +17,7 @@ use super::url::Target;
 use super::{connection, faults};
 use crate::backend::kit::login::Tries;
 use crate::backend::kit::outage::Outage;
+use crate::backend::kit::polling::Polling;
 use crate::backend::kit::topic::{Ear, Topic};
 use crate::backend::{Event, EventSink, Fault, Listen, Victim};
 use crate::values::backoff::Backoff;
@@ -92,6 +93,8 @@ pub(super) struct Listener {
     ear: Ear,
     topics: Arc<Topics>,
     hearing: watch::Receiver<Hearing>,
+    /// Where releases notify nobody.
+    polling: Option<Polling>,
 }
 
 impl Listener {
@@ -99,8 +102,10 @@ impl Listener {
         topics: &Arc<Topics>,
         hearing: &watch::Receiver<Hearing>,
         name: String,
+        notifies: bool,
     ) -> Listener {
         Listener {
+            polling: (!notifies).then(Polling::new),
             ear: topics.listen(&name),
             name,
             topics: topics.clone(),
@@ -121,7 +126,16 @@ impl Listen for Listener {
     }
 
     fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.ear.heard()
+        let Some(polling) = &mut self.polling else {
+            return self.ear.heard();
+        };
+        let heard = self.ear.heard();
+        Box::pin(async move {
+            tokio::select! {
+                () = heard => {}
+                () = polling.heard() => {}
+            }
+        })
     }
 }
 

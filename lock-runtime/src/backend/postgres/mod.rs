@@ -141,7 +141,12 @@ impl Database for Postgres {
     }
 
     fn listen(&self, topic: String) -> Box<dyn Listen> {
-        Box::new(Listener::new(&self.topics, &self.hearing, topic))
+        Box::new(Listener::new(
+            &self.topics,
+            &self.hearing,
+            topic,
+            self.target.notify,
+        ))
     }
 
     fn close(&self) {

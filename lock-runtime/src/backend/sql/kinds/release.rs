@@ -38,7 +38,12 @@ pub(in crate::backend::sql) async fn release(
         },
         Kind::Read => match shared(inner, hold_ref, deadline).await? {
             Released::Done => Ok(Released::Done),
-            Released::NotHeld => alone(inner, hold_ref, deadline).await,
+            // Or it is still a write.
+            Released::NotHeld => match alone(inner, hold_ref, deadline).await? {
+                Released::Done => Ok(Released::Done),
+                // Or it has become a read since the first look, and does not change any more.
+                Released::NotHeld => shared(inner, hold_ref, deadline).await,
+            },
         },
     }
 }
