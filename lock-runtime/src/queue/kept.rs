@@ -22,7 +22,6 @@ impl Head {
             drop(guard);
             return Err((self, kept));
         };
-        queue.waiters.retain(|_, waiter| !waiter.turn.is_closed());
         if !queue.waiters.is_empty() {
             drop(guard);
             return Err((self, kept));

@@ -13,7 +13,7 @@ use crate::renew::forced_release::{Newcomers, Unnamed};
 use crate::renew::places::Places;
 use crate::values::backoff::jittered;
 use crate::values::clock::Moment;
-use crate::values::holder::Alias;
+use crate::values::holder::{Alias, HolderId};
 use crate::values::kind::Kind;
 
 /// How many due entries are taken in one look, and how many that are not due yet are looked at to fill the batches:
@@ -145,8 +145,13 @@ impl Schedule {
         };
         let mut idle = Vec::new();
         for number in numbers {
+            // Other managers of a memory store have holders of the same numbers.
+            let is_meant = |holder: HolderId| match wanted {
+                Victim::Id(id) => holder == *id,
+                Victim::Aliases(_) => holder.keeps(),
+            };
             let watched = self.holds.get_mut(&number);
-            if let Some(watched) = watched.filter(|watched| watched.hold.holder().keeps()) {
+            if let Some(watched) = watched.filter(|watched| is_meant(watched.hold.holder())) {
                 watched.wanted = true;
                 if watched.hold.is_idle() {
                     idle.push(watched.hold.clone());

@@ -161,6 +161,25 @@ async fn somebody_else_who_only_tries_gets_a_lock_that_nobody_uses() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_keeper_gives_up_the_lock_that_is_wanted_and_no_other() {
+    let url = "memory://keepers-that-count-alike";
+    let (one, two) = (
+        LockManager::connect(url).await.unwrap(),
+        LockManager::connect(url).await.unwrap(),
+    );
+    // Both managers give their holders the same numbers.
+    for (locks, name) in [(&one, "a"), (&two, "b")] {
+        let guard = locks.mutex(name).lease(LEASE).keep_for(KEEP);
+        guard.acquire().await.unwrap().release().await.unwrap();
+    }
+    let other = LockManager::connect(url).await.unwrap();
+    let wanted = other.mutex("a").try_acquire().await.unwrap();
+    wanted.expect("it is given up").release().await.unwrap();
+    advance(SECOND).await;
+    assert!(other.inspect("b").await.unwrap().kept);
+}
+
+#[tokio::test(start_paused = true)]
 async fn somebody_else_who_waits_without_a_time_gets_it_too() {
     let scene = Scene::kept().await;
     let request = scene.other.mutex("k").wait(Duration::ZERO);

@@ -44,34 +44,21 @@ pub(in crate::backend::sql) async fn renew(
         answered: now + useful.min(timeout * LATE),
     };
     let holders: Vec<String> = batch.iter().map(|renewal| renewal.holder.text()).collect();
-    let mut seen = HashMap::new();
+    let mut seen = Seen::new();
     for by in [By::Alone, By::Share, By::Look] {
-        let items = || {
-            let all = batch.iter().zip(&holders);
-            all.filter(move |(renewal, _)| way_of(renewal) == by)
+        let all = batch.iter().zip(&holders);
+        let items = all.filter(|(renewal, _)| way_of(renewal) == by).collect();
+        ask(inner, by, items, until, &mut seen).await?;
+    }
+    // A read may be a write still, and become a read between one statement and the next.
+    for by in [By::Alone, By::Share] {
+        let all = batch.iter().zip(&holders);
+        let is_missing = |(renewal, holder): &(&Renewal, &String)| {
+            let was_a_write = way_of(renewal) == By::Share && renewal.key.kind() == Kind::Read;
+            was_a_write && !seen.contains_key(&(renewal.key.raw().to_owned(), (*holder).clone()))
         };
-        if items().next().is_none() {
-            continue;
-        }
-        let names = items().map(|(renewal, _)| renewal.key.raw().to_owned());
-        let names = names.collect();
-        let holders = items().map(|(_, holder)| holder.clone()).collect();
-        let leases = items().map(|(renewal, _)| micros(renewal)).collect();
-        let mut args = vec![Arg::Texts(names), Arg::Texts(holders)];
-        let statement = match by {
-            By::Alone => &inner.statements.renew,
-            By::Share => &inner.statements.renew_shares,
-            By::Look => &inner.statements.check,
-        };
-        if by != By::Look {
-            args.push(Arg::Numbers(leases));
-        }
-        let answer = inner
-            .renewals
-            .call(Purpose::Other, statement, args, now, until);
-        for row in answer.await?.rows {
-            seen.insert((row.word(0)?, row.word(1)?), row.flag(2)?);
-        }
+        let items = all.filter(is_missing).collect();
+        ask(inner, by, items, until, &mut seen).await?;
     }
     if let Some(ttl) = batch.iter().filter_map(|renewal| renewal.ttl).max() {
         inner.database.holds_until(now + ttl.duration());
@@ -90,6 +77,43 @@ pub(in crate::backend::sql) async fn renew(
             }
         })
         .collect())
+}
+
+/// The name and the holder, and false if somebody else has locked the row.
+type Seen = HashMap<(String, String), bool>;
+
+/// Asks for these by one statement, if there are any.
+async fn ask(
+    inner: &Inner,
+    by: By,
+    items: Vec<(&Renewal, &String)>,
+    until: Until,
+    seen: &mut Seen,
+) -> Result<(), Fault> {
+    if items.is_empty() {
+        return Ok(());
+    }
+    let names = items
+        .iter()
+        .map(|(renewal, _)| renewal.key.raw().to_owned());
+    let holders = items.iter().map(|(_, holder)| (*holder).clone());
+    let mut args = vec![Arg::Texts(names.collect()), Arg::Texts(holders.collect())];
+    let statement = match by {
+        By::Alone => &inner.statements.renew,
+        By::Share => &inner.statements.renew_shares,
+        By::Look => &inner.statements.check,
+    };
+    if by != By::Look {
+        let leases = items.iter().map(|(renewal, _)| micros(renewal));
+        args.push(Arg::Numbers(leases.collect()));
+    }
+    let asked = inner
+        .renewals
+        .call(Purpose::Other, statement, args, clock::now(), until);
+    for row in asked.await?.rows {
+        seen.insert((row.word(0)?, row.word(1)?), row.flag(2)?);
+    }
+    Ok(())
 }
 
 fn micros(renewal: &Renewal) -> i64 {
