@@ -112,7 +112,10 @@ impl Server for Postgres {
                 shares = (SELECT jsonb_object_agg(key, jsonb_build_array((value -> 0)::bigint - {by}, value -> 1))
                     FROM jsonb_each(shares))
             WHERE holder IS NOT NULL AND expires_at > clock_timestamp() OR shares IS NOT NULL
-            RETURNING holder IS NOT NULL AND expires_at <= clock_timestamp() AS ended)
+            RETURNING holder IS NOT NULL AND expires_at <= clock_timestamp() OR EXISTS (
+                SELECT FROM jsonb_each(shares) AS s
+                WHERE (s.value -> 0)::bigint <= extract(epoch FROM clock_timestamp()) * 1000000
+            ) AS ended)
             SELECT count(*), count(*) FILTER (WHERE ended) FROM cut"
         ));
         (cut[0], cut[1])
