@@ -31,8 +31,9 @@ impl Protocol {
     pub fn hello(self) -> &'static [u8] {
         match self {
             Self::Redis => b"*1\r\n$4\r\nPING\r\n",
-            // Its length, the version, and who asks.
-            Self::Postgres => b"\0\0\0\x13\0\x03\0\0user\0lock\0\0",
+            // Its length, the version, who asks, and a database that there is: the server would end the connection, and the
+            // proxy with it what is still under way.
+            Self::Postgres => b"\0\0\0\x25\0\x03\0\0user\0lock\0database\0postgres\0\0",
         }
     }
 
