@@ -2,7 +2,7 @@
 
 #[cfg(all(feature = "tls-rustls", any(feature = "redis", feature = "postgres")))]
 pub(crate) mod certificates;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
 pub(crate) mod login;
 pub(crate) mod outage;
 #[cfg(any(feature = "mysql", feature = "postgres", test))]

@@ -79,6 +79,7 @@ pub(crate) async fn connect(
         requests: connector(Patience::of_requests(timeout)),
         renewals: connector(Patience::of_renewals(timeout)),
         pool: target.pool,
+        #[cfg(feature = "postgres")]
         transactions: None,
         statements,
         clock: clock.clone(),

@@ -33,6 +33,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use self::database::{Connector, Database};
+#[cfg(feature = "postgres")]
 use self::kinds::transactions::{InTransactions, OfTransactions};
 use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
 use self::pool::{Calls, Pool};
@@ -43,7 +44,7 @@ use super::kit::server_clock::ServerClock;
 use super::kit::standing::Standing;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, HandOff, HandedOver,
-    HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Transactions,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
 use crate::values::count::Count;
 use crate::values::error::LockError;
@@ -64,6 +65,7 @@ const UNDOING: usize = 1;
 pub(crate) struct SqlBackend {
     inner: Arc<Inner>,
     /// If transactions of the caller's can have locks.
+    #[cfg(feature = "postgres")]
     in_transactions: Option<InTransactions>,
 }
 
@@ -94,6 +96,7 @@ pub(super) struct Server<C> {
     pub(super) pool: usize,
     pub(super) statements: Statements,
     /// If transactions of the caller's can have locks.
+    #[cfg(feature = "postgres")]
     pub(super) transactions: Option<OfTransactions>,
     pub(super) clock: Arc<ServerClock>,
 }
@@ -130,9 +133,9 @@ impl SqlBackend {
             undoing: Semaphore::new(UNDOING),
         };
         let inner = Arc::new(inner);
-        let of_transactions = server.transactions;
         Ok(Arc::new(SqlBackend {
-            in_transactions: of_transactions.map(|statements| InTransactions {
+            #[cfg(feature = "postgres")]
+            in_transactions: server.transactions.map(|statements| InTransactions {
                 inner: inner.clone(),
                 statements,
             }),
@@ -226,7 +229,8 @@ impl Backend for SqlBackend {
         self.inner.database.listen(own_topic(key, holder))
     }
 
-    fn transactions(&self) -> Option<&dyn Transactions> {
+    #[cfg(feature = "postgres")]
+    fn transactions(&self) -> Option<&dyn super::Transactions> {
         self.in_transactions.as_ref().map(|all| all as _)
     }
 
