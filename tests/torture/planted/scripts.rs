@@ -155,7 +155,8 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a release that wakes nobody",
         fault: None,
-        caught_by: &["wake-ups"],
+        // Those who want what another process keeps still send messages.
+        caught_by: &["wake-ups", "gap"],
         broken: Broken::Scripts(&[
             (Script::Release, instead_of!("PUBLISH", "return 0"), ""),
             (Script::ReleaseEach, instead_of!("PUBLISH", "return 0"), ""),
