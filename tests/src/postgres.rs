@@ -176,10 +176,9 @@ impl PostgresServer {
 
     /// What a statement answers: a line for each row, with `|` between columns.
     pub fn query(&self, statement: &str) -> Vec<String> {
-        let answer = program("psql")
-            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d"])
-            .arg(format!("{}?application_name=test-support", self.url()))
-            .args(["-c", statement])
+        let answer = self
+            .client()
+            .args(["-v", "ON_ERROR_STOP=1", "-c", statement])
             .output()
             .unwrap_or_else(|error| panic!("{NO_BINARY} (psql: {error})"));
         let said = String::from_utf8_lossy(&answer.stderr);

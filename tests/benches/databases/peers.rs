@@ -6,7 +6,7 @@ use lock_runtime::{LockManager, TryAcquire};
 use tests::PostgresServer;
 use tokio::sync::Mutex;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{Client, NoTls, Row};
 
 /// As many connections as this library has for requests by default.
 const CONNECTIONS: usize = 8;
@@ -29,6 +29,9 @@ pub(crate) enum Peer {
     },
 }
 
+/// An argument and its type.
+type Arg<'a> = (&'a (dyn ToSql + Sync), Type);
+
 /// Connections that are lent to one task at a time.
 pub(crate) struct Clients(Vec<Mutex<Client>>);
 
@@ -41,8 +44,16 @@ impl Clients {
         Clients(clients)
     }
 
-    fn of(&self, task: usize) -> &Mutex<Client> {
-        &self.0[task % self.0.len()]
+    /// What the statement of a task answers.
+    async fn query(&self, task: usize, statement: &str, args: &[Arg<'_>]) -> Vec<Row> {
+        let client = self.0[task % self.0.len()].lock().await;
+        client.query_typed(statement, args).await.unwrap()
+    }
+
+    /// How many rows it changes.
+    async fn change(&self, task: usize, statement: &str, args: &[Arg<'_>]) -> u64 {
+        let client = self.0[task % self.0.len()].lock().await;
+        client.execute_typed(statement, args).await.unwrap()
     }
 }
 
@@ -139,47 +150,28 @@ impl Peer {
                     format!("0b1f4dc06a3e4c0e9e574f9a4b1c7a11:{task}"),
                 );
                 let not_after = SystemTime::now() + Duration::from_secs(60);
-                let taking: [(&(dyn ToSql + Sync), Type); 5] = [
+                let taking: [Arg<'_>; 5] = [
                     (&key, Type::TEXT),
                     (&holder, Type::TEXT),
                     (&30_000_000_i64, Type::INT8),
                     (&not_after, Type::TIMESTAMPTZ),
                     (&0_i64, Type::INT8),
                 ];
-                let taken = clients
-                    .of(task)
-                    .lock()
-                    .await
-                    .query_typed(acquire, &taking)
-                    .await
-                    .unwrap();
+                let taken = clients.query(task, acquire, &taking).await;
                 assert_eq!(taken.len(), 1);
-                let giving: [(&(dyn ToSql + Sync), Type); 3] = [
+                let giving: [Arg<'_>; 3] = [
                     (&key, Type::TEXT),
                     (&holder, Type::TEXT),
                     (&"topic", Type::TEXT),
                 ];
-                let given = clients
-                    .of(task)
-                    .lock()
-                    .await
-                    .query_typed(release, &giving)
-                    .await
-                    .unwrap();
+                let given = clients.query(task, release, &giving).await;
                 assert_eq!(given.len(), 1);
             }
             Peer::ShedLock { clients } => {
                 let key = format!("k{task}");
                 for statement in [SHED_LOCK, SHED_UNLOCK] {
-                    let args: [(&(dyn ToSql + Sync), Type); 2] =
-                        [(&key, Type::TEXT), (&"host", Type::TEXT)];
-                    let done = clients
-                        .of(task)
-                        .lock()
-                        .await
-                        .execute_typed(statement, &args)
-                        .await
-                        .unwrap();
+                    let args: [Arg<'_>; 2] = [(&key, Type::TEXT), (&"host", Type::TEXT)];
+                    let done = clients.change(task, statement, &args).await;
                     assert_eq!(done, 1);
                 }
             }
@@ -189,14 +181,8 @@ impl Peer {
                     "SELECT pg_try_advisory_lock($1)",
                     "SELECT pg_advisory_unlock($1)",
                 ] {
-                    let args: [(&(dyn ToSql + Sync), Type); 1] = [(&key, Type::INT8)];
-                    let done = clients
-                        .of(task)
-                        .lock()
-                        .await
-                        .query_typed(statement, &args)
-                        .await
-                        .unwrap();
+                    let args: [Arg<'_>; 1] = [(&key, Type::INT8)];
+                    let done = clients.query(task, statement, &args).await;
                     assert!(done[0].get::<_, bool>(0));
                 }
             }
@@ -212,27 +198,14 @@ impl Peer {
             }
             Peer::Bare { .. } => panic!("its looks are the library's"),
             Peer::ShedLock { clients } => {
-                let args: [(&(dyn ToSql + Sync), Type); 2] =
-                    [(&"k0", Type::TEXT), (&"other", Type::TEXT)];
-                let done = clients
-                    .of(0)
-                    .lock()
-                    .await
-                    .execute_typed(SHED_LOCK, &args)
-                    .await
-                    .unwrap();
+                let args: [Arg<'_>; 2] = [(&"k0", Type::TEXT), (&"other", Type::TEXT)];
+                let done = clients.change(0, SHED_LOCK, &args).await;
                 assert_eq!(done, 0);
             }
             Peer::Advisory { clients } => {
                 let statement = "SELECT pg_try_advisory_lock($1)";
-                let args: [(&(dyn ToSql + Sync), Type); 1] = [(&0_i64, Type::INT8)];
-                let done = clients
-                    .of(0)
-                    .lock()
-                    .await
-                    .query_typed(statement, &args)
-                    .await
-                    .unwrap();
+                let args: [Arg<'_>; 1] = [(&0_i64, Type::INT8)];
+                let done = clients.query(0, statement, &args).await;
                 assert!(!done[0].get::<_, bool>(0));
             }
         }
@@ -247,15 +220,8 @@ impl Peer {
             }
             Peer::Bare { .. } => {}
             Peer::ShedLock { clients } => {
-                let args: [(&(dyn ToSql + Sync), Type); 2] =
-                    [(&"k0", Type::TEXT), (&"host", Type::TEXT)];
-                clients
-                    .of(0)
-                    .lock()
-                    .await
-                    .execute_typed(SHED_LOCK, &args)
-                    .await
-                    .unwrap();
+                let args: [Arg<'_>; 2] = [(&"k0", Type::TEXT), (&"host", Type::TEXT)];
+                clients.change(0, SHED_LOCK, &args).await;
             }
             Peer::Advisory { .. } => {
                 holder

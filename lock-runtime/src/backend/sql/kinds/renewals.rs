@@ -44,7 +44,7 @@ pub(in crate::backend::sql) async fn renew(
         answered: now + useful.min(timeout * LATE),
     };
     let holders: Vec<String> = batch.iter().map(|renewal| renewal.holder.text()).collect();
-    let mut seen = Seen::new();
+    let mut seen = Answers::new();
     for by in [By::Alone, By::Share, By::Look] {
         let all = batch.iter().zip(&holders);
         let items = all.filter(|(renewal, _)| way_of(renewal) == by).collect();
@@ -79,8 +79,8 @@ pub(in crate::backend::sql) async fn renew(
         .collect())
 }
 
-/// The name and the holder, and false if somebody else has locked the row.
-type Seen = HashMap<(String, String), bool>;
+/// By name and holder; false if somebody else has locked the row.
+type Answers = HashMap<(String, String), bool>;
 
 /// Asks for these by one statement, if there are any.
 async fn ask(
@@ -88,7 +88,7 @@ async fn ask(
     by: By,
     items: Vec<(&Renewal, &String)>,
     until: Until,
-    seen: &mut Seen,
+    seen: &mut Answers,
 ) -> Result<(), Fault> {
     if items.is_empty() {
         return Ok(());
