@@ -205,7 +205,7 @@ impl<A: Future<Output = Result<LockGuard, LockError>>> Future for Enter<A> {
         };
         Poll::Ready(entered.map(|mut guard| {
             if let Some(least) = *this.min_hold {
-                guard.handles.keep_for(least);
+                guard.handles.set_min_hold(least);
             }
             guard
         }))

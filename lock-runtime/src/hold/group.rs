@@ -253,9 +253,9 @@ impl Handles {
     }
 
     /// Keeps the keys for `least` from now, even if the guard ends before.
-    pub(crate) fn keep_for(&mut self, least: Duration) {
+    pub(crate) fn set_min_hold(&mut self, least: Duration) {
         for handle in self.parts_mut() {
-            handle.keep_for(least);
+            handle.set_min_hold(least);
         }
     }
 

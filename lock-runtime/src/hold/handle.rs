@@ -194,7 +194,7 @@ impl HoldHandle {
     }
 
     /// Keeps the key for `least` from now, even if the handle ends before.
-    pub(crate) fn keep_for(&mut self, least: Duration) {
+    pub(crate) fn set_min_hold(&mut self, least: Duration) {
         self.keep_until = Some(Box::new(clock::now() + least));
     }
 

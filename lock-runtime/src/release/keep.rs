@@ -10,13 +10,13 @@ use crate::values::error::{LockError, LostReason, StoreError};
 use crate::values::ttl::{self, LEAST_CALL, Ttl};
 
 /// Told whether the store keeps the key.
-pub(super) type Kept = oneshot::Sender<Result<(), LockError>>;
+pub(super) type Covered = oneshot::Sender<Result<(), LockError>>;
 
 impl Departure {
     /// Waits until the key may be given back. False if the manager closes before: nobody is left to wait, so the
     /// lease ends the hold. `kept` is told once the store will keep the key for that long, whatever becomes of this
     /// process, or cannot.
-    pub(super) async fn keep(&mut self, kept: Option<Kept>) -> bool {
+    pub(super) async fn keep(&mut self, kept: Option<Covered>) -> bool {
         let Some(until) = self.keep_until else {
             return true;
         };

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use self::hand_over::{Heir, pass_on};
-use self::keep::Kept;
+use self::keep::Covered;
 use crate::backend::{Fault, HoldRef, Released};
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
@@ -226,7 +226,7 @@ impl Departure {
     }
 
     /// Ends the hold with nobody waiting for the outcome.
-    async fn in_background(mut self, kept: Option<Kept>) {
+    async fn in_background(mut self, kept: Option<Covered>) {
         if !self.keep(kept).await {
             self.is_done();
             return;

@@ -16,7 +16,7 @@ async fn a_key_that_was_kept_is_given_back_although_the_store_is_away_when_the_t
     let (locks, switch, other, _store) = managers(Options::default());
     let since = Instant::now();
     let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
-    guard.handles.keep_for(LEAST);
+    guard.handles.set_min_hold(LEAST);
     guard.release().await.unwrap();
     sleep(LEAST - SECOND / 2).await;
     switch.set(Mode::Away);
@@ -37,7 +37,7 @@ async fn a_key_is_kept_once_the_store_is_back_within_the_lease() {
     let (locks, switch, other, _store) = managers(Options::default());
     let since = Instant::now();
     let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
-    guard.handles.keep_for(LEAST);
+    guard.handles.set_min_hold(LEAST);
     switch.set(Mode::Away);
     let released = tokio::spawn(guard.release());
     sleep(SECOND * 9 / 10).await;
@@ -52,7 +52,7 @@ async fn a_key_is_kept_once_the_store_is_back_within_the_lease() {
 async fn a_key_is_not_said_to_be_kept_when_the_store_stays_away_for_the_whole_lease() {
     let (locks, switch, other, _store) = managers(Options::default());
     let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
-    guard.handles.keep_for(LEAST);
+    guard.handles.set_min_hold(LEAST);
     switch.set(Mode::Away);
     let released = guard.release().await;
     let unavailable = matches!(released, Err(LockError::Unavailable { .. }));
@@ -65,7 +65,7 @@ async fn a_key_is_not_said_to_be_kept_when_the_store_stays_away_for_the_whole_le
 async fn a_key_that_is_gone_is_not_said_to_be_kept() {
     let (locks, _switch, other, store) = managers(Options::default());
     let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
-    guard.handles.keep_for(LEAST);
+    guard.handles.set_min_hold(LEAST);
     store.clear();
     let since = Instant::now();
     let released = guard.release().await;

@@ -369,7 +369,7 @@ async fn a_write_that_became_a_read_is_given_back_to_the_store() {
 async fn a_key_that_is_to_stay_taken_is_not_passed_on_before() {
     let scene = Scene::new();
     let (mut guard, [mut next]) = scene.begin_usual().await;
-    guard.handles.keep_for(LEASE / 2);
+    guard.handles.set_min_hold(LEASE / 2);
     guard.release().await.unwrap();
     assert!(timeout(LEASE / 2 - MS, &mut next).await.is_err());
     assert!(next.await.unwrap().is_held());
