@@ -272,6 +272,13 @@ pub(crate) struct AcquireRequest<'a> {
     pub(crate) timeout: Duration,
 }
 
+impl AcquireRequest<'_> {
+    /// Until when an answer is waited for.
+    pub(crate) fn deadline(&self) -> Moment {
+        self.asked_at + self.timeout
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Acquired {
     Granted(Granted),

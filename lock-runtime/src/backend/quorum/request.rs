@@ -30,7 +30,7 @@ impl NodeRequest {
             waits: request.waits,
             asked_at: request.asked_at,
             timeout: request.ttl.node_timeout(request.timeout),
-            deadline: request.asked_at + request.timeout,
+            deadline: request.deadline(),
         }
     }
 

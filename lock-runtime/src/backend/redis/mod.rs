@@ -35,17 +35,16 @@ use tokio::sync::watch;
 
 pub(crate) use self::connection::connect::Settings;
 pub(crate) use self::connection::dial_options::DialOptions;
-use self::connection::link::Live;
 pub(crate) use self::connection::target::Target;
-use self::kinds::{acquire, acquire_all, counters, exclusive, fair, permits, read_write};
+use self::kinds::{acquire, acquire_all, counters, exclusive, fair, read_write};
 use self::pubsub::topics::Topics;
 pub(crate) use self::replicas::Replicated;
 use self::router::Nodes;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, Fault, HandOff,
-    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, HandOff, HandedOver,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
-use crate::values::clock::{self, Moment};
+use crate::values::clock;
 use crate::values::count::Count;
 use crate::values::error::LockError;
 use crate::values::health::Checkup;
@@ -96,31 +95,11 @@ impl Inner {
     fn close(&self) {
         self.closed.send_replace(true);
     }
-
-    /// Gives back what a holder has, on that connection.
-    async fn release(
-        &self,
-        live: &Live,
-        hold_ref: HoldRef<'_>,
-        now: Moment,
-        deadline: Moment,
-    ) -> Result<GaveBack, Fault> {
-        match hold_ref.key.kind() {
-            Kind::Mutex | Kind::Fenced => {
-                exclusive::release(self, live, hold_ref, now, deadline).await
-            }
-            Kind::Semaphore => permits::release(self, live, hold_ref, now, deadline).await,
-            Kind::Fair => fair::release(self, live, hold_ref, now, deadline).await,
-            Kind::Read | Kind::Write => {
-                read_write::release(self, live, hold_ref, now, deadline).await
-            }
-        }
-    }
 }
 
 impl Backend for RedisBackend {
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
-        Box::pin(acquire::acquire(&self.inner, request))
+        Box::pin(async move { acquire::acquire(&self.inner, &request).await })
     }
 
     fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
@@ -134,7 +113,7 @@ impl Backend for RedisBackend {
             match inner.give_back(hold_ref, now, deadline).await? {
                 (GaveBack::Done, _) => Ok(Released::Done),
                 (GaveBack::NotHeld { .. }, from) => {
-                    inner.vouch(Some(from), deadline).await?;
+                    Box::pin(inner.vouch(Some(from), deadline)).await?;
                     Ok(Released::NotHeld)
                 }
             }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::cluster::{Cluster, Redirect};
+use super::kinds::release::Releasing;
 use super::{CONTROL, GaveBack, Inner};
 use crate::backend::redis::connection::link::{Link, Live};
 use crate::backend::redis::scripting;
@@ -129,17 +130,15 @@ impl Inner {
         key: &Key,
         deadline: Moment,
     ) -> Result<AcquireRoute, Fault> {
-        let (mut live, mut now) = routed;
-        loop {
-            if let Some((permit, sent_at)) = live.permit(now, deadline).await? {
-                return Ok(AcquireRoute {
-                    live,
-                    sent_at,
-                    permit: Some(permit),
-                });
-            }
+        let (live, now) = routed;
+        match live.permit(now, deadline).await? {
+            Some((permit, sent_at)) => Ok(AcquireRoute {
+                live,
+                sent_at,
+                permit: Some(permit),
+            }),
             // The connection was given up meanwhile.
-            (live, now) = self.route(key, clock::now(), deadline).await?;
+            None => Box::pin(self.route_acquire(key, clock::now(), deadline)).await,
         }
     }
 
@@ -171,11 +170,18 @@ impl Inner {
     ) -> Result<(GaveBack, Live), Fault> {
         let (mut live, mut now) = self.route(hold_ref.key, now, deadline).await?;
         loop {
-            let answer = self.release(&live, hold_ref, now, deadline).await;
+            let releasing = Releasing {
+                inner: self,
+                live: &live,
+                hold_ref,
+                sent_at: now,
+                deadline,
+            };
+            let answer = releasing.ask().await;
             let Some(redirect) = self.redirect(&answer) else {
                 return Ok((answer?, live));
             };
-            (live, now) = self.follow(redirect, &live, hold_ref.key, deadline).await?;
+            (live, now) = Box::pin(self.follow(redirect, &live, hold_ref.key, deadline)).await?;
         }
     }
 

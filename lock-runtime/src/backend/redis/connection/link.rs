@@ -111,7 +111,8 @@ impl Link {
     ) -> Result<(Live, Moment), Fault> {
         match self.live() {
             Some(live) => Ok((live, now)),
-            None => Ok((self.wait(deadline).await?, clock::now())),
+            // Boxed: it is rare, and every request would carry its size.
+            None => Ok((Box::pin(self.wait(deadline)).await?, clock::now())),
         }
     }
 
@@ -368,12 +369,12 @@ impl Live {
 
     /// One of the connection's permits to acquire, and what time it is then: `now`, if one was free. `None` if the
     /// connection was given up before there was one.
-    pub(crate) async fn permit(
+    pub(crate) fn permit(
         &self,
         now: Moment,
         deadline: Moment,
-    ) -> Result<Option<(OwnedSemaphorePermit, Moment)>, Fault> {
-        self.wire.limit.get(now, deadline).await
+    ) -> impl Future<Output = Result<Option<(OwnedSemaphorePermit, Moment)>, Fault>> + Send {
+        self.wire.limit.get(now, deadline)
     }
 
     /// Makes the supervisor look whether the connection is still good.

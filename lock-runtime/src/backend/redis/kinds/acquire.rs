@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::release::Releasing;
 use super::replies::AcquireReply;
 use super::{exclusive, fair, permits, read_write};
 use crate::backend::redis::connection::link::Live;
@@ -20,22 +21,23 @@ use crate::values::kind::Kind;
 
 pub(crate) async fn acquire(
     inner: &Arc<Inner>,
-    request: AcquireRequest<'_>,
+    request: &AcquireRequest<'_>,
 ) -> Result<Acquired, Fault> {
-    let deadline = request.asked_at + request.timeout;
     let key = request.hold_ref.key;
-    let mut at = inner.route_acquire(key, request.asked_at, deadline).await?;
+    let routed = inner.route_acquire(key, request.asked_at, request.deadline());
+    let mut at = routed.await?;
 
-    let mut fence = Fence::of(&request);
+    let mut fence = Fence::of(request);
     let mut late = false;
     loop {
-        let reply = attempt(inner, &mut at, &request, fence, deadline).await;
+        let reply = attempt(inner, &mut at, request, fence).await;
         if let Some(redirect) = inner.redirect(&reply) {
             if redirect.splits() && key.kind().is_mutex() && fence == Fence::Together {
                 fence = Fence::Apart;
             }
             // Another request: the lease counts from its sending, and its date is by the other node's clock.
-            at = inner.follow_acquire(redirect, at, key, deadline).await?;
+            let followed = inner.follow_acquire(redirect, at, key, request.deadline());
+            at = Box::pin(followed).await?;
             continue;
         }
         let AcquireRoute { live, sent_at, .. } = &mut at;
@@ -98,22 +100,17 @@ async fn attempt(
     at: &mut AcquireRoute,
     request: &AcquireRequest<'_>,
     fence: Fence,
-    deadline: Moment,
 ) -> Result<AcquireReply, Fault> {
-    let (live, sent_at, permit) = (&at.live, at.sent_at, &mut at.permit);
-    let not_after = live.clock().not_after(sent_at, deadline);
+    let (live, permit) = (&at.live, &mut at.permit);
+    let not_after = live.clock().not_after(at.sent_at, request.deadline());
     // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates.
-    let undo = Undo::armed(inner, live, request, not_after, deadline);
-    let asked = AcquireRequest {
-        fenced: request.fenced && fence != Fence::Apart,
-        ..*request
-    };
+    let undo = Undo::armed(inner, live, request, not_after);
     let sending = Sending {
         live,
-        request: &asked,
+        request,
+        fenced: fence == Fence::Together,
         not_after,
-        sent_at,
-        deadline,
+        sent_at: at.sent_at,
     };
     let mut reply = sending.ask().await;
     if fence == Fence::Apart
@@ -122,7 +119,7 @@ async fn attempt(
         // The token's request has a permit of its own, perhaps of another node's connection.
         *permit = None;
         // Still armed: without a token it is given back.
-        *token = Box::pin(exclusive::token(inner, request, deadline)).await?;
+        *token = Box::pin(exclusive::token(inner, request)).await?;
     }
     // A fair waiter without an answer asks again as the same holder: only a drop ends that.
     let asks_again = request.hold_ref.key.kind() == Kind::Fair;
@@ -133,33 +130,34 @@ async fn attempt(
 }
 
 /// An acquire that goes out on one connection.
-#[derive(Clone, Copy)]
 pub(crate) struct Sending<'a> {
     pub(crate) live: &'a Live,
     pub(crate) request: &'a AcquireRequest<'a>,
+    /// Whether its script draws a token.
+    pub(crate) fenced: bool,
     /// Until when the server may grant it, in µs of its TIME.
     pub(crate) not_after: u64,
     pub(crate) sent_at: Moment,
-    pub(crate) deadline: Moment,
 }
 
 impl Sending<'_> {
     /// The key that carries the token, if one is wanted.
     pub(crate) fn fence(&self) -> Option<String> {
-        let request = self.request;
-        request.fenced.then(|| request.hold_ref.key.fence())
+        self.fenced.then(|| self.request.hold_ref.key.fence())
     }
 
     pub(crate) async fn call<S: Script>(&self, script: &S) -> Result<S::Reply, Fault> {
-        self.live.call(script, self.sent_at, self.deadline).await
+        let deadline = self.request.deadline();
+        self.live.call(script, self.sent_at, deadline).await
     }
 
-    async fn ask(self) -> Result<AcquireReply, Fault> {
+    async fn ask(&self) -> Result<AcquireReply, Fault> {
         match self.request.hold_ref.key.kind() {
             Kind::Mutex | Kind::Fenced => exclusive::acquire(self).await,
-            Kind::Semaphore => permits::acquire(self).await,
-            Kind::Fair => fair::acquire(self).await,
-            Kind::Read | Kind::Write => read_write::acquire(self).await,
+            // Boxed: a mutex need not carry their size.
+            Kind::Semaphore => Box::pin(permits::acquire(self)).await,
+            Kind::Fair => Box::pin(fair::acquire(self)).await,
+            Kind::Read | Kind::Write => Box::pin(read_write::acquire(self)).await,
         }
     }
 }
@@ -170,7 +168,6 @@ pub(crate) struct Undo<'a> {
     live: &'a Live,
     request: &'a AcquireRequest<'a>,
     not_after: u64,
-    deadline: Moment,
     armed: bool,
 }
 
@@ -180,14 +177,12 @@ impl<'a> Undo<'a> {
         live: &'a Live,
         request: &'a AcquireRequest<'a>,
         not_after: u64,
-        deadline: Moment,
     ) -> Undo<'a> {
         Undo {
             inner,
             live,
             request,
             not_after,
-            deadline,
             armed: true,
         }
     }
@@ -203,7 +198,8 @@ impl Drop for Undo<'_> {
             return;
         }
         let sent = (self.live.clone(), self.not_after);
-        let compensation = Compensation::of(self.inner, self.request, Some(sent), self.deadline);
+        let granted_by = self.request.deadline();
+        let compensation = Compensation::of(self.inner, self.request, Some(sent), granted_by);
         self.inner.handle.spawn(compensation.run());
     }
 }
@@ -269,7 +265,14 @@ impl Compensation {
             };
             let answer = match live {
                 Ok((live, now)) => {
-                    let answer = self.inner.release(&live, hold_ref, now, deadline).await;
+                    let releasing = Releasing {
+                        inner: &self.inner,
+                        live: &live,
+                        hold_ref,
+                        sent_at: now,
+                        deadline,
+                    };
+                    let answer = releasing.ask().await;
                     // A node that sends this release elsewhere has executed the acquire before it, or has sent that
                     // elsewhere, too, to a caller who had gone. So whatever the acquire did is done: where the slot is
                     // being moved to, the key has arrived as a whole, for a node sends on what it does not have any

@@ -21,15 +21,14 @@ pub(crate) async fn acquire_all(
     inner: &Arc<Inner>,
     requests: &[AcquireRequest<'_>],
 ) -> Result<AcquiredAll, Fault> {
-    let Some(timeout) = requests.iter().map(|request| request.timeout).min() else {
+    let deadlines = requests.iter().map(AcquireRequest::deadline);
+    let Some(deadline) = deadlines.reduce(Moment::earlier) else {
         return Ok(AcquiredAll::Granted(Vec::new()));
     };
-    let asked_at = clock::now();
-    let deadline = asked_at + timeout;
     let Some(key) = one_slot(inner, requests) else {
         return Ok(AcquiredAll::Apart);
     };
-    let mut at = inner.route_acquire(key, asked_at, deadline).await?;
+    let mut at = inner.route_acquire(key, clock::now(), deadline).await?;
     loop {
         let reply = attempt(inner, &at, requests, deadline).await;
         match inner.redirect(&reply) {
@@ -86,7 +85,7 @@ async fn attempt(
     // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates each of them.
     let undo: Vec<Undo<'_>> = requests
         .iter()
-        .map(|request| Undo::armed(inner, live, request, not_after, deadline))
+        .map(|request| Undo::armed(inner, live, request, not_after))
         .collect();
     let reply = live.call(&script, sent_at, deadline).await;
     if !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {

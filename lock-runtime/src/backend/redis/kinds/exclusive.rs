@@ -5,6 +5,7 @@ use redis::{Cmd, Value};
 
 use super::acquire::Sending;
 use super::grouped::{OneAcquire, OneRelease};
+use super::release::Releasing;
 use super::renewals::ttl;
 use super::replies::{
     AcquireReply, RELEASED, ReleaseReply, acquire_reply, read_renewals, release_reply,
@@ -33,7 +34,7 @@ pub(crate) fn field(key: &Key, holder: HolderId) -> String {
 }
 
 /// Asks once.
-pub(crate) async fn acquire(sending: Sending<'_>) -> Result<AcquireReply, Fault> {
+pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     let HoldRef { key, holder, .. } = sending.request.hold_ref;
     let under_way = sending.live.enter();
     if key.kind() == Kind::Mutex {
@@ -44,11 +45,17 @@ pub(crate) async fn acquire(sending: Sending<'_>) -> Result<AcquireReply, Fault>
             lease_ms: sending.request.ttl.millis(),
             not_after_us: sending.not_after,
         };
-        let shared = under_way.share(one, sending.sent_at, sending.deadline);
+        let shared = under_way.share(one, sending.sent_at, sending.request.deadline());
         if let Some(answer) = shared.await {
             return answer;
         }
     }
+    // Boxed: who shares a script need not carry the size of a call.
+    Box::pin(acquire_alone(sending)).await
+}
+
+async fn acquire_alone(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
+    let HoldRef { key, holder, .. } = sending.request.hold_ref;
     let fence = sending.fence();
     let script = Acquire {
         lock: key.raw(),
@@ -61,15 +68,15 @@ pub(crate) async fn acquire(sending: Sending<'_>) -> Result<AcquireReply, Fault>
     sending.call(&script).await
 }
 
-/// A token for a lock that the request's holder has just been given without one. Not later than `deadline`, which comes
+/// A token for a lock that the request's holder has just been given without one. Not later than the request's deadline, which comes
 /// before the end of the lease: the token of a later holder is larger.
 ///
 /// Without an answer, and without a token, the caller gives the lock back: both are told as unknown.
 pub(crate) async fn token(
     inner: &Inner,
     request: &AcquireRequest<'_>,
-    deadline: Moment,
 ) -> Result<Option<FencingToken>, Fault> {
+    let deadline = request.deadline();
     let key = request.hold_ref.key;
     let unfenced = |fault: Fault| match fault {
         Fault::NotDone(source) | Fault::Unknown(source) => {
@@ -107,32 +114,33 @@ pub(crate) async fn token(
 }
 
 /// Gives the lock back, on that connection.
-pub(crate) async fn release(
-    inner: &Inner,
-    live: &Live,
-    hold_ref: HoldRef<'_>,
-    now: Moment,
-    deadline: Moment,
-) -> Result<GaveBack, Fault> {
-    let HoldRef { key, holder, .. } = hold_ref;
-    let under_way = live.enter();
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
+    let HoldRef { key, holder, .. } = releasing.hold_ref;
+    let under_way = releasing.live.enter();
     let one = || OneRelease {
         lock: key.raw().into(),
         holder,
         channel: channel(key),
     };
-    let reply = match under_way.share(one, now, deadline).await {
+    let shared = under_way.share(one, releasing.sent_at, releasing.deadline);
+    let reply = match shared.await {
         Some(answer) => answer?,
-        None => {
-            let script = Release {
-                lock: key.raw(),
-                holder: &holder.text(),
-                channel: &channel(key),
-            };
-            live.call(&script, now, deadline).await?.heard_of(live)
-        }
+        // Boxed, as a lone acquire.
+        None => Box::pin(release_alone(releasing)).await?,
     };
+    let inner = releasing.inner;
     Ok(reply.gave_back(|| inner.publish(channel(key), RELEASED.to_owned())))
+}
+
+async fn release_alone(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
+    let HoldRef { key, holder, .. } = releasing.hold_ref;
+    let script = Release {
+        lock: key.raw(),
+        holder: &holder.text(),
+        channel: &channel(key),
+    };
+    let reply = releasing.call(&script).await?;
+    Ok(reply.heard_of(releasing.live))
 }
 
 pub(crate) async fn hand_over(
@@ -141,7 +149,7 @@ pub(crate) async fn hand_over(
     to: AcquireRequest<'_>,
     spare: u64,
 ) -> Result<HandedOver, Fault> {
-    let deadline = to.asked_at + to.timeout;
+    let deadline = to.deadline();
     let (mut live, mut sent_at) = inner.route(to.hold_ref.key, to.asked_at, deadline).await?;
     let HoldRef { key, holder, .. } = to.hold_ref;
     let fence = to.fenced.then(|| key.fence());

@@ -3,14 +3,13 @@
 use redis::Value;
 
 use super::acquire::Sending;
+use super::release::Releasing;
 use super::replies::{AcquireReply, RELEASED, acquire_reply};
-use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::scripting::reply::{Items, text};
 use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
-use crate::backend::redis::{GaveBack, Inner, channel};
+use crate::backend::redis::{GaveBack, channel};
 use crate::backend::{Fault, HoldRef};
-use crate::values::clock::Moment;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 
@@ -25,7 +24,7 @@ pub(crate) fn queue_keys(key: &Key) -> [String; 2] {
 }
 
 /// Asks once.
-pub(crate) async fn acquire(sending: Sending<'_>) -> Result<AcquireReply, Fault> {
+pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     let HoldRef { key, holder, .. } = sending.request.hold_ref;
     let [queue, timeouts] = &queue_keys(key);
     let fence = sending.fence();
@@ -44,13 +43,8 @@ pub(crate) async fn acquire(sending: Sending<'_>) -> Result<AcquireReply, Fault>
 }
 
 /// Gives back the hold or the place in the queue, on that connection.
-pub(crate) async fn release(
-    inner: &Inner,
-    live: &Live,
-    hold_ref: HoldRef<'_>,
-    now: Moment,
-    deadline: Moment,
-) -> Result<GaveBack, Fault> {
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
+    let hold_ref = releasing.hold_ref;
     let [queue, timeouts] = &queue_keys(hold_ref.key);
     let script = FairRelease {
         lock: hold_ref.key.raw(),
@@ -59,10 +53,10 @@ pub(crate) async fn release(
         holder: &hold_ref.holder.text(),
         channel: &channel(hold_ref.key),
     };
-    match live.call(&script, now, deadline).await? {
+    match releasing.call(&script).await? {
         FairReleaseReply::Done => Ok(GaveBack::Done),
         FairReleaseReply::Unpublished { channel } => {
-            inner.publish(channel, RELEASED.to_owned());
+            releasing.inner.publish(channel, RELEASED.to_owned());
             Ok(GaveBack::Done)
         }
         FairReleaseReply::Nothing { time } => Ok(GaveBack::NotHeld { time }),

@@ -11,5 +11,6 @@ pub(crate) mod grouped;
 pub(crate) mod operators;
 pub(crate) mod permits;
 pub(crate) mod read_write;
+pub(crate) mod release;
 pub(crate) mod renewals;
 pub(crate) mod replies;

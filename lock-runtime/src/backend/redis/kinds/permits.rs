@@ -6,6 +6,7 @@ use redis::{Cmd, Value};
 
 use super::acquire::Sending;
 use super::counters::{ReadCounter, foreign_counter, too_few};
+use super::release::Releasing;
 use super::renewals::ttl;
 use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals};
 use crate::backend::redis::connection::link::Live;
@@ -33,7 +34,7 @@ pub(crate) fn ids(holder: HolderId, permits: u32) -> Vec<u8> {
 }
 
 /// Asks once.
-pub(crate) async fn acquire(sending: Sending<'_>) -> Result<AcquireReply, Fault> {
+pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     let HoldRef {
         key,
         holder,
@@ -52,13 +53,8 @@ pub(crate) async fn acquire(sending: Sending<'_>) -> Result<AcquireReply, Fault>
 }
 
 /// Gives the permits back, on that connection.
-pub(crate) async fn release(
-    inner: &Inner,
-    live: &Live,
-    hold_ref: HoldRef<'_>,
-    now: Moment,
-    deadline: Moment,
-) -> Result<GaveBack, Fault> {
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
+    let hold_ref = releasing.hold_ref;
     let channel = channel(hold_ref.key);
     let script = ReleasePermits {
         permits: hold_ref.key.raw(),
@@ -66,12 +62,14 @@ pub(crate) async fn release(
         ids: &ids(hold_ref.holder, hold_ref.permits),
         channel: &channel,
     };
-    let reply = live.call(&script, now, deadline).await?;
+    let reply = releasing.call(&script).await?;
     if let Some(payload) = reply.unpublished {
-        inner.publish(channel, payload);
-    } else if live.asking {
+        releasing.inner.publish(channel, payload);
+    } else if releasing.live.asking {
         // Those who listen do so at the node that still has the slot.
-        inner.publish(channel, hold_ref.permits.to_string());
+        releasing
+            .inner
+            .publish(channel, hold_ref.permits.to_string());
     }
     Ok(match reply.released {
         ReleaseReply::Done | ReleaseReply::Unpublished => GaveBack::Done,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::acquire::Sending;
+use super::release::Releasing;
 use super::renewals::ttl;
 use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply};
 use crate::backend::redis::connection::link::Live;
@@ -32,7 +33,7 @@ pub(crate) fn timeout_key(key: &Key, holder: HolderId) -> String {
 }
 
 /// Asks once.
-pub(crate) async fn acquire(sending: Sending<'_>) -> Result<AcquireReply, Fault> {
+pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     let request = sending.request;
     let HoldRef { key, holder, .. } = request.hold_ref;
     let writer_waits = key.writer_waits();
@@ -62,13 +63,8 @@ pub(crate) async fn acquire(sending: Sending<'_>) -> Result<AcquireReply, Fault>
 }
 
 /// Gives back a read or a write, on that connection.
-pub(crate) async fn release(
-    inner: &Inner,
-    live: &Live,
-    hold_ref: HoldRef<'_>,
-    now: Moment,
-    deadline: Moment,
-) -> Result<GaveBack, Fault> {
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
+    let hold_ref = releasing.hold_ref;
     let (holder, channel) = (hold_ref.holder.text(), channel(hold_ref.key));
     let script = ReadWriteRelease {
         lock: hold_ref.key.raw(),
@@ -78,8 +74,8 @@ pub(crate) async fn release(
         channel: &channel,
         time_to_come_ms: u64::try_from(WRITER_HAS_TO_COME.as_millis()).unwrap_or(u64::MAX),
     };
-    let reply = live.call(&script, now, deadline).await?.heard_of(live);
-    Ok(reply.gave_back(|| publish(inner, channel)))
+    let reply = releasing.call(&script).await?.heard_of(releasing.live);
+    Ok(reply.gave_back(|| publish(releasing.inner, channel)))
 }
 
 pub(crate) async fn downgrade(

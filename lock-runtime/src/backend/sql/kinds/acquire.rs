@@ -26,7 +26,7 @@ pub(in crate::backend::sql) async fn acquire(
     inner: &Arc<Inner>,
     request: AcquireRequest<'_>,
 ) -> Result<Acquired, Fault> {
-    let deadline = request.asked_at + request.timeout;
+    let deadline = request.deadline();
     let key = request.hold_ref.key;
     let mut now = request.asked_at;
     let mut thorough = false;

@@ -18,7 +18,7 @@ pub(in crate::backend::sql) async fn hand_over(
     spare: u64,
 ) -> Result<HandedOver, Fault> {
     let HoldRef { key, holder, .. } = to.hold_ref;
-    let (now, deadline) = (to.asked_at, to.asked_at + to.timeout);
+    let (now, deadline) = (to.asked_at, to.deadline());
     let (from, next) = (from.text(), holder.text());
     let spare = if to.fenced { spare } else { 0 };
     let counts = match key.kind() {

@@ -1,0 +1,34 @@
+//! Release: what a holder has is given back on one connection.
+
+use super::{exclusive, fair, permits, read_write};
+use crate::backend::redis::connection::link::Live;
+use crate::backend::redis::scripting::Script;
+use crate::backend::redis::{GaveBack, Inner};
+use crate::backend::{Fault, HoldRef};
+use crate::values::clock::Moment;
+use crate::values::kind::Kind;
+
+/// A release that goes out on one connection.
+pub(crate) struct Releasing<'a> {
+    pub(crate) inner: &'a Inner,
+    pub(crate) live: &'a Live,
+    pub(crate) hold_ref: HoldRef<'a>,
+    pub(crate) sent_at: Moment,
+    pub(crate) deadline: Moment,
+}
+
+impl Releasing<'_> {
+    pub(crate) async fn ask(&self) -> Result<GaveBack, Fault> {
+        match self.hold_ref.key.kind() {
+            Kind::Mutex | Kind::Fenced => exclusive::release(self).await,
+            // Boxed: a mutex need not carry their size.
+            Kind::Semaphore => Box::pin(permits::release(self)).await,
+            Kind::Fair => Box::pin(fair::release(self)).await,
+            Kind::Read | Kind::Write => Box::pin(read_write::release(self)).await,
+        }
+    }
+
+    pub(super) async fn call<S: Script>(&self, script: &S) -> Result<S::Reply, Fault> {
+        self.live.call(script, self.sent_at, self.deadline).await
+    }
+}
