@@ -1,13 +1,11 @@
 //! What compiles, and what every mistake says.
 
+/// In one run, which builds what both need once.
 #[test]
-fn functions_of_every_shape_compile() {
-    trybuild::TestCases::new().pass("tests/ui/pass/*.rs");
-}
-
-#[test]
-fn every_mistake_is_a_clear_error_at_its_place() {
-    trybuild::TestCases::new().compile_fail("tests/ui/fail/*.rs");
+fn functions_of_every_shape_compile_and_every_mistake_is_a_clear_error_at_its_place() {
+    let cases = trybuild::TestCases::new();
+    cases.pass("tests/ui/pass/*.rs");
+    cases.compile_fail("tests/ui/fail/*.rs");
 }
 
 /// What `#[async_trait]` leaves of a method is not documented, and is recognised by its form: here for this version.
