@@ -290,7 +290,7 @@ impl Session {
 }
 
 fn silent() -> Fault {
-    Fault::Unknown(StoreError::new("the server gives no sign of life"))
+    Fault::unknown("the server gives no sign of life")
 }
 
 /// Reads the connection, until it ends or nobody hears any more.

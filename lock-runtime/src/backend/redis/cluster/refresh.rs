@@ -89,9 +89,8 @@ impl Cluster {
             let cluster = self.clone();
             let question = async move {
                 let asked = cluster.ask(&address, connection);
-                let late = |_| Fault::NotDone(StoreError::new("no answer to CLUSTER SLOTS"));
-                let answer = tokio::time::timeout(timeout, asked).await.map_err(late);
-                (address, answer.and_then(|answer| answer))
+                let answer = scripting::in_time("CLUSTER SLOTS", timeout, asked).await;
+                (address, answer)
             };
             questions.spawn_on(question, &self.handle);
         }
@@ -117,7 +116,7 @@ impl Cluster {
         if views.is_empty() {
             return Err(match failed {
                 Some((address, fault)) => of_node(&address, fault),
-                None => Fault::NotDone(StoreError::new("no node of the cluster answers")),
+                None => Fault::not_done("no node of the cluster answers"),
             });
         }
         let before = |slot| {
@@ -210,11 +209,8 @@ impl Pauses {
 }
 
 fn read(reply: &Value, address: &str) -> Result<View, Fault> {
-    slots::read(reply, address).ok_or_else(|| {
-        Fault::NotDone(StoreError::new(
-            "it tells of no slots: it may be in no cluster yet",
-        ))
-    })
+    slots::read(reply, address)
+        .ok_or_else(|| Fault::not_done("it tells of no slots: it may be in no cluster yet"))
 }
 
 /// A server that is in no cluster will not be in one by waiting.

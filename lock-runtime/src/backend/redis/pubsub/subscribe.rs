@@ -138,7 +138,7 @@ impl Subscriber {
             }
             // It may be a slow network.
             Fault::Unknown(_) if waited >= self.timeout => {
-                FirstTry::NoPubSub(Fault::NotDone(StoreError::new(without())))
+                FirstTry::NoPubSub(Fault::not_done(without()))
             }
             Fault::Unknown(_) if cuts < CUTS => FirstTry::UnderWay,
             Fault::Unknown(_) => FirstTry::NoPubSub(Fault::Impossible(without()).at(shown)),
@@ -277,10 +277,10 @@ impl Session<'_> {
             let wake = next_idle.map_or(next_ping, |idle| idle.earlier(next_ping));
             tokio::select! {
                 () = cut.notified() => {
-                    return Err(Fault::Unknown(StoreError::new("the connection was cut")));
+                    return Err(Fault::unknown("the connection was cut"));
                 }
                 () = self.subscriber.target.superseded(&self.master) => {
-                    return Err(Fault::Unknown(StoreError::new("the master has moved")));
+                    return Err(Fault::unknown("the master has moved"));
                 }
                 () = topics.changed.notified() => {}
                 () = clock::sleep_until(wake) => {
@@ -350,9 +350,7 @@ pub(crate) async fn within<T>(
     match tokio::time::timeout(timeout, request).await {
         Ok(Ok(reply)) => Ok(reply),
         Ok(Err(error)) => Err(faults::of_call(&error)),
-        Err(_) => Err(Fault::Unknown(StoreError::new(format!(
-            "no answer within {timeout:?}"
-        )))),
+        Err(_) => Err(Fault::unknown(format!("no answer within {timeout:?}"))),
     }
 }
 

@@ -1,9 +1,10 @@
 //! How a script is called: by its hash, and by its text where the server does not know it.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, InfoDict, RedisError, Value};
 
 use crate::backend::Fault;
 use crate::observe::metrics;
@@ -239,6 +240,30 @@ pub(crate) async fn send(
     match connection.send_packed_command(command).await? {
         Value::ServerError(error) => Err(error.into()),
         reply => Ok(reply),
+    }
+}
+
+/// The answer to a question, which changes nothing, if it comes in time.
+pub(crate) async fn in_time<T>(
+    what: &str,
+    timeout: Duration,
+    asked: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    let late = |_| Fault::not_done(format!("no answer to {what} within {timeout:?}"));
+    tokio::time::timeout(timeout, asked).await.map_err(late)?
+}
+
+/// What the server says in these sections of INFO.
+pub(crate) async fn info(
+    connection: &mut MultiplexedConnection,
+    sections: &[&str],
+) -> Result<InfoDict, Fault> {
+    let info = redis::cmd("INFO").arg(sections).take();
+    match send(connection, &info).await {
+        Ok(Value::VerbatimString { text, .. }) => Ok(InfoDict::new(&text)),
+        Ok(Value::BulkString(text)) => Ok(InfoDict::new(&String::from_utf8_lossy(&text))),
+        Ok(_) => Err(faults::malformed("INFO")),
+        Err(error) => Err(faults::of_call(&error)),
     }
 }
 
