@@ -28,25 +28,25 @@ pub(in crate::backend::sql) async fn acquire(
 ) -> Result<Acquired, Fault> {
     let deadline = request.asked_at + request.timeout;
     let key = request.hold_ref.key;
-    let mut now = request.asked_at;
+    let mut asked_at = Some(request.asked_at);
     let mut thorough = false;
     let mut left = Duration::ZERO;
     let mut pauses = WHILE_LOCKED.into_iter();
     for _ in 0..TRIES {
+        let now = asked_at.take().unwrap_or_else(clock::now);
         let not_after = inner.clock.not_after(now, deadline);
         if let Some(granted) = take(inner, &request, now, not_after, deadline, thorough).await? {
             return Ok(Acquired::Granted(granted));
         }
-        let asked_at = clock::now();
+        let looked_at = clock::now();
         let Some(seen) = inner.look(key, deadline).await? else {
             if key.kind() == Kind::Semaphore {
                 return Err(Fault::NotSet);
             }
             make_row(inner, &request, deadline).await?;
-            now = clock::now();
             continue;
         };
-        inner.clock.saw(seen.now, asked_at);
+        inner.clock.saw(seen.now, looked_at);
         left = match seen.blocks(&request)? {
             Blocked::No if seen.locked && !waits_for_row(&request) => {
                 let Some(pause) = pauses.next() else {
@@ -54,13 +54,11 @@ pub(in crate::backend::sql) async fn acquire(
                 };
                 clock::sleep(pause.min(deadline.remaining())).await;
                 thorough = true;
-                now = clock::now();
                 continue;
             }
             // It was given back meanwhile, or those who left it are dead, or the request was too late.
             Blocked::No if key.kind() != Kind::Fair || seen.queued == 0 => {
                 thorough = true;
-                now = clock::now();
                 continue;
             }
             Blocked::No => Duration::ZERO,
