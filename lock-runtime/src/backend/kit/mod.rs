@@ -2,6 +2,8 @@
 
 #[cfg(all(feature = "tls-rustls", any(feature = "redis", feature = "postgres")))]
 pub(crate) mod certificates;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) mod closed;
 #[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
 pub(crate) mod login;
 pub(crate) mod outage;

@@ -11,6 +11,7 @@ use super::super::sentinel::Address;
 use super::slots::{self, Before, View};
 use super::{Cluster, closed};
 use crate::backend::Fault;
+use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::connection::dial;
 use crate::backend::redis::connection::refused::refused;
 use crate::backend::redis::scripting;
@@ -37,12 +38,7 @@ const ENOUGH: usize = 3;
 impl Cluster {
     /// Until the backend is closed.
     pub(in super::super) async fn keep_table(self: Arc<Self>) {
-        let mut is_closed = self.closed.clone();
-        tokio::select! {
-            // An error means that the backend is gone: the same.
-            _ = is_closed.wait_for(|closed| *closed) => {}
-            () = self.keep_refreshing() => {}
-        }
+        until_closed(&self.closed, self.keep_refreshing()).await;
     }
 
     async fn keep_refreshing(self: &Arc<Self>) {

@@ -100,6 +100,16 @@ impl State {
             wire.limit.close();
         }
     }
+
+    /// The connection, or why there is none.
+    fn wire(&self) -> Result<&Wire, Fault> {
+        match self {
+            State::Live(wire) => Ok(wire),
+            State::Down(fault) => Err(fault.clone()),
+            State::Dismissed => Err(dismissed()),
+            State::Closed => Err(Fault::Closed(ShutdownCause::Shutdown)),
+        }
+    }
 }
 
 impl Link {
@@ -121,12 +131,7 @@ impl Link {
             .wait_for(|state| !matches!(state, State::Down(Fault::NotDone(_) | Fault::Unknown(_))));
         let waited = tokio::time::timeout_at(deadline.tick(), settled).await;
         match waited {
-            Ok(Ok(state)) => match &*state {
-                State::Live(wire) => Ok(self.on(wire)),
-                State::Down(fault) => Err(fault.clone()),
-                State::Dismissed => Err(dismissed()),
-                State::Closed => Err(Fault::Closed(ShutdownCause::Shutdown)),
-            },
+            Ok(Ok(state)) => state.wire().map(|wire| self.on(wire)),
             Ok(Err(_)) => Err(self.ended()),
             Err(_) => Err(match &*self.state.borrow() {
                 State::Down(fault) => Fault::not_done(format!("not connected: {fault}")),
@@ -250,12 +255,7 @@ impl Link {
 
     /// Whether the server answers. A connection that is down is not waited for: it is known not to.
     pub(crate) async fn health(self: &Arc<Link>, node: &str, deadline: Moment) -> NodeHealth {
-        let there = match &*self.state.borrow() {
-            State::Live(wire) => Ok(self.on(wire)),
-            State::Down(fault) => Err(fault.clone()),
-            State::Dismissed => Err(dismissed()),
-            State::Closed => Err(Fault::Closed(ShutdownCause::Shutdown)),
-        };
+        let there = self.state.borrow().wire().map(|wire| self.on(wire));
         let answer = match there {
             Ok(live) => self.ping(&live, deadline).await,
             Err(fault) => Err(fault),

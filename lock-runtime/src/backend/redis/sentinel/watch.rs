@@ -34,10 +34,8 @@ pub(in super::super) async fn watch(
         listeners.spawn(async move {
             let mut pauses = dial::pauses();
             loop {
-                let fault = match listen(&sentinels, index, &options, timeout, &mut pauses).await {
-                    Ok(never) => match never {},
-                    Err(fault) => fault,
-                };
+                let listening = listen(&sentinels, index, &options, timeout, &mut pauses);
+                let Err(fault) = listening.await;
                 let sentinel = sentinels.host(index);
                 tracing::debug!(sentinel, reason = %fault, "not listening to a sentinel");
                 clock::sleep(pauses.pause()).await;
