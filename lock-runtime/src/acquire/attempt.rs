@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
-use crate::backend::{AcquireRequest, Acquired, CounterKind, CounterRef, Fault, Granted};
+use crate::backend::{AcquireRequest, Acquired, CounterRef, Fault, Granted};
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
 use crate::observe::spans::Wait;
@@ -98,10 +98,7 @@ impl Attempt {
         let (Some(in_all), Some(counters)) = (self.request.in_all, backend.counters()) else {
             return Err(Fault::NotSet);
         };
-        let counter = CounterRef {
-            key: self.key(),
-            kind: CounterKind::Semaphore,
-        };
+        let counter = CounterRef::semaphore(self.key());
         let setting = self.core.options.call_timeout;
         let setting = self.deadline.cut(setting, clock::now());
         // False if somebody else was faster: they are set all the same.

@@ -12,7 +12,7 @@ use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::hold::core::Core;
 use crate::queue::{Entered, Head, Turn};
 use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, StoreError};
+use crate::values::error::LockError;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::name::LockName;
@@ -135,9 +135,9 @@ impl Counter<'_> {
     /// The fault as the caller's error; one whose outcome is unknown says so.
     pub(crate) fn error(&self, fault: Fault) -> LockError {
         let fault = match fault {
-            Fault::Unknown(source) => Fault::Unknown(StoreError::new(format!(
-                "unknown whether it was done: {source}"
-            ))),
+            Fault::Unknown(source) => {
+                Fault::unknown(format!("unknown whether it was done: {source}"))
+            }
             fault => fault,
         };
         fault.into_error(self.key.name())

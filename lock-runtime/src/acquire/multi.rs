@@ -17,7 +17,7 @@ use crate::hold::handle::HoldHandle;
 use crate::observe::spans::Wait;
 use crate::values::backoff::jittered;
 use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, StoreError};
+use crate::values::error::LockError;
 use crate::values::ttl::Ttl;
 
 /// One lock of a set, checked.
@@ -93,10 +93,8 @@ pub(crate) async fn try_acquire(
     };
     // One time for all of them: each call by itself may take as long.
     let Ok(tried) = tokio::time::timeout(timeout, try_each(members, &caller)).await else {
-        return Err(LockError::Unavailable {
-            name: first_name(members).to_owned(),
-            source: StoreError::new(format!("no answer within {timeout:?}")),
-        });
+        let why = format!("no answer within {timeout:?}");
+        return Err(LockError::unavailable(first_name(members), why));
     };
     match tried? {
         TryAcquire::Acquired(handles) => intact(handles, members).map(TryAcquire::Acquired),
@@ -291,11 +289,10 @@ async fn renew(handles: impl Iterator<Item = &HoldHandle>) -> Result<(), LockErr
 async fn renew_one(handle: &HoldHandle) -> Result<(), LockError> {
     let ttl = handle.hold().ttl();
     let timeout = ttl.call_timeout(handle.core().options.call_timeout);
-    let late = |_| LockError::Unavailable {
-        name: handle.hold().key().name().to_owned(),
-        source: StoreError::new(format!("no answer to the renewal within {timeout:?}")),
+    let late = |_| {
+        let why = format!("no answer to the renewal within {timeout:?}");
+        LockError::unavailable(handle.hold().key().name(), why)
     };
-    tokio::time::timeout(timeout, handle.renew(ttl))
-        .await
-        .unwrap_or_else(|elapsed| Err(late(elapsed)))
+    let renewed = tokio::time::timeout(timeout, handle.renew(ttl)).await;
+    renewed.map_err(late)?
 }

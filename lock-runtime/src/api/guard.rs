@@ -199,10 +199,6 @@ impl LockGuard {
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockGuard")
-            .field("name", &self.name())
-            .field("fencing_token", &self.fencing_token())
-            .field("is_held", &self.is_held())
-            .finish_non_exhaustive()
+        self.handles.held().show("LockGuard", f)
     }
 }

@@ -1,6 +1,5 @@
 //! Count-down latches.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +30,7 @@ use crate::values::options::check_wait;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "a latch by its name waits for nothing: await `opened()`, or count down"]
 pub struct Latch {
     core: Arc<Core>,
@@ -192,13 +191,5 @@ impl IntoFuture for LatchRequest {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.wait_until_open())
-    }
-}
-
-impl fmt::Debug for Latch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Latch")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
     }
 }

@@ -50,7 +50,7 @@ impl Lease {
         Frame::current()?.call_chain().map(Lease::new)
     }
 
-    fn held(&self) -> &Held {
+    pub(super) fn held(&self) -> &Held {
         &self.call_chain.held
     }
 
@@ -141,11 +141,7 @@ impl Lease {
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease")
-            .field("name", &self.name())
-            .field("fencing_token", &self.fencing_token())
-            .field("is_held", &self.is_held())
-            .finish_non_exhaustive()
+        self.held().show("Lease", f)
     }
 }
 

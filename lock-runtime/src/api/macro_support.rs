@@ -121,13 +121,13 @@ pub fn enter(
             acquiring: Box::pin(request.acquire()),
         }),
     };
-    let (acquiring, refused) = match acquiring {
-        Ok(acquiring) => (Some(acquiring), None),
-        Err(error) => (None, Some(error)),
-    };
     Enter {
-        acquiring,
-        refused,
+        acquiring: acquiring.unwrap_or_else(|error| Acquiring::Boxed {
+            acquiring: Box::pin(async {
+                coop::consume_budget().await;
+                Err(error)
+            }),
+        }),
         min_hold: call.min_hold,
     }
 }
@@ -150,8 +150,7 @@ pin_project! {
     #[derive(Debug)]
     pub struct Enter<A> {
         #[pin]
-        acquiring: Option<Acquiring<A>>,
-        refused: Option<LockError>,
+        acquiring: Acquiring<A>,
         min_hold: Option<Duration>,
     }
 }
@@ -192,17 +191,7 @@ impl<A: Future<Output = Result<LockGuard, LockError>>> Future for Enter<A> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let entered = match this.acquiring.as_pin_mut() {
-            Some(acquiring) => ready!(acquiring.poll(cx)),
-            None => {
-                ready!(coop::poll_proceed(cx)).made_progress();
-                match this.refused.take() {
-                    Some(error) => Err(error),
-                    // Only polled again after it was ready, which promises nothing.
-                    None => return Poll::Pending,
-                }
-            }
-        };
+        let entered = ready!(this.acquiring.poll(cx));
         Poll::Ready(entered.map(|mut guard| {
             if let Some(least) = *this.min_hold {
                 guard.handles.set_min_hold(least);

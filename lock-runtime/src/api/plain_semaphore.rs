@@ -1,15 +1,14 @@
 //! Plain semaphores: permits without a holder.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::acquire::counter::{Counter, turn};
+use crate::acquire::counter::turn;
 use crate::acquire::try_acquire::TryAcquire;
 use crate::api::semaphore::Semaphore;
-use crate::backend::{CounterKind, Fault, Reply};
+use crate::backend::{Fault, Reply};
 use crate::hold::core::Core;
 use crate::queue::Turn;
 use crate::values::error::LockError;
@@ -38,19 +37,17 @@ use crate::values::refusal::ShutdownCause;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "a semaphore by its name takes nothing: acquire some of its `permits(n)`"]
 pub struct PlainSemaphore {
-    core: Arc<Core>,
-    name: LockName,
     /// What both kinds can do.
     both: Semaphore,
 }
 
 impl PlainSemaphore {
     pub(crate) fn new(core: Arc<Core>, name: LockName) -> PlainSemaphore {
-        let both = Semaphore::new(core.clone(), name.clone());
-        PlainSemaphore { core, name, both }
+        let both = Semaphore::new(core, name);
+        PlainSemaphore { both }
     }
 
     /// As [`Semaphore::try_set_permits`].
@@ -101,10 +98,9 @@ impl PlainSemaphore {
     /// they asked.
     pub fn permits(&self, permits: u32) -> PlainSemaphoreRequest {
         PlainSemaphoreRequest {
-            core: self.core.clone(),
-            name: self.name.clone(),
+            both: self.both.clone(),
             permits,
-            wait: self.core.options.wait,
+            wait: self.both.core.options.wait,
         }
     }
 
@@ -125,11 +121,10 @@ impl PlainSemaphore {
 /// [`acquire`](PlainSemaphoreRequest::acquire) or [`try_acquire`](PlainSemaphoreRequest::try_acquire).
 ///
 /// See the example of [`PlainSemaphore`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "a request does nothing until it is acquired"]
 pub struct PlainSemaphoreRequest {
-    core: Arc<Core>,
-    name: LockName,
+    both: Semaphore,
     permits: u32,
     wait: Option<Duration>,
 }
@@ -175,14 +170,11 @@ impl PlainSemaphoreRequest {
     /// long: they have no lease that could end.
     pub async fn acquire(self) -> Result<(), LockError> {
         let PlainSemaphoreRequest {
-            core,
-            name,
+            both,
             permits,
             wait,
         } = self;
-        let counter = Counter::new(&core, &name, CounterKind::Semaphore)
-            .await?
-            .if_open()?;
+        let counter = both.counter().await?.if_open()?;
         check_permits(permits)?;
         check_wait(wait)?;
         let attempt = counter.attempt(wait)?;
@@ -192,20 +184,15 @@ impl PlainSemaphoreRequest {
             Turn::Held(_) | Turn::Go => return Err(attempt.busy(None)),
         };
         let ask = |timeout| -> Reply<'_, bool> {
-            Box::pin(take(core.clone(), counter.key.clone(), permits, timeout))
+            Box::pin(take(
+                both.core.clone(),
+                counter.key.clone(),
+                permits,
+                timeout,
+            ))
         };
         let not_done = |fault: &Fault| matches!(fault, Fault::NotDone(_));
         counter.until(&attempt, Some(&head), ask, not_done).await
-    }
-}
-
-impl fmt::Debug for PlainSemaphoreRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlainSemaphoreRequest")
-            .field("name", &self.name)
-            .field("permits", &self.permits)
-            .field("wait", &self.wait)
-            .finish_non_exhaustive()
     }
 }
 
@@ -268,13 +255,5 @@ async fn take(
         Ok(Ok(None)) => Ok(false),
         Ok(Err(fault)) => Err(fault),
         Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
-    }
-}
-
-impl fmt::Debug for PlainSemaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlainSemaphore")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
     }
 }

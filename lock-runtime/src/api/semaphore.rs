@@ -1,6 +1,5 @@
 //! Semaphores whose permits are leased.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::acquire::counter::Counter;
@@ -30,10 +29,10 @@ use crate::values::options::check_count;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "a semaphore by its name takes nothing: acquire some of its `permits(n)`"]
 pub struct Semaphore {
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
     name: LockName,
     in_all: Option<u64>,
 }
@@ -68,7 +67,7 @@ impl Semaphore {
         self
     }
 
-    async fn counter(&self) -> Result<Counter<'_>, LockError> {
+    pub(super) async fn counter(&self) -> Result<Counter<'_>, LockError> {
         Counter::new(&self.core, &self.name, CounterKind::Semaphore).await
     }
 
@@ -165,13 +164,5 @@ impl Semaphore {
         counter
             .once(|counters, counter, timeout| counters.delete(counter, timeout))
             .await
-    }
-}
-
-impl fmt::Debug for Semaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
     }
 }

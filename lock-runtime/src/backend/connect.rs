@@ -151,19 +151,13 @@ impl Location {
 
     /// Refuses what cannot be a node of a quorum.
     pub(crate) fn check_node(&self) -> Result<(), LockError> {
-        let is_one_store = match self {
-            Location::Memory(_) => true,
-            #[cfg(feature = "redis")]
-            Location::Redis(target) => target.is_one_server(),
-            #[cfg(feature = "postgres")]
-            Location::Postgres(_) => true,
-            #[cfg(feature = "mysql")]
-            Location::Mysql(_) => true,
-        };
-        match is_one_store {
-            true => Ok(()),
-            false => Err(config("a node of a quorum is one server by itself")),
+        #[cfg(feature = "redis")]
+        if let Location::Redis(target) = self
+            && !target.is_one_server()
+        {
+            return Err(config("a node of a quorum is one server by itself"));
         }
+        Ok(())
     }
 
     /// Whether both fail together.

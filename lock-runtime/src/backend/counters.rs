@@ -32,6 +32,18 @@ pub(crate) struct CounterRef<'a> {
     pub(crate) kind: CounterKind,
 }
 
+impl<'a> CounterRef<'a> {
+    pub(crate) fn semaphore(key: &'a Key) -> CounterRef<'a> {
+        let kind = CounterKind::Semaphore;
+        CounterRef { key, kind }
+    }
+
+    pub(crate) fn latch(key: &'a Key) -> CounterRef<'a> {
+        let kind = CounterKind::Latch;
+        CounterRef { key, kind }
+    }
+}
+
 pub(crate) trait Counters: Send + Sync {
     /// Sets the counter if it is not set, and wakes waiters. False if it was set. A semaphore whose leases outlived
     /// its counter gets what they leave.

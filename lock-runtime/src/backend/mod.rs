@@ -91,17 +91,22 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Looks without touching.
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Snapshot>>;
 
-    /// Whether its connections end with the runtime that they were opened in. The manager then ends with it.
-    fn lives_in_a_runtime(&self) -> bool {
-        true
-    }
-
     /// Which store it is, for errors, logs and metrics.
     fn store(&self) -> StoreKind;
 
+    /// The backend that this one is around, if it is: it answers what this one leaves out of the methods below.
+    fn around(&self) -> Option<&dyn Backend> {
+        None
+    }
+
+    /// Whether its connections end with the runtime that they were opened in. The manager then ends with it.
+    fn lives_in_a_runtime(&self) -> bool {
+        self.around().is_none_or(|inner| inner.lives_in_a_runtime())
+    }
+
     /// The kinds that it keeps.
     fn kinds(&self) -> &'static [Kind] {
-        &[Kind::Mutex]
+        self.around().map_or(&[Kind::Mutex], |inner| inner.kinds())
     }
 
     /// The store's own rules for names.
@@ -109,35 +114,36 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`LockError::InvalidName`].
     fn check_key(&self, key: &Key) -> Result<(), LockError> {
-        let _ = key;
-        Ok(())
+        self.around().map_or(Ok(()), |inner| inner.check_key(key))
     }
 
     /// Takes all of the locks, which are mutexes, or none of them. Cancel safe as [`acquire`](Backend::acquire).
     fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
-        let _ = requests;
-        Box::pin(std::future::ready(Ok(AcquiredAll::Apart)))
+        match self.around() {
+            Some(inner) => inner.acquire_all(requests),
+            None => Box::pin(std::future::ready(Ok(AcquiredAll::Apart))),
+        }
     }
 
     /// How a hold goes to another holder without being free in between; `None`: it is released, and asked for again.
     fn hand_off(&self) -> Option<&dyn HandOff> {
-        None
+        self.around()?.hand_off()
     }
 
     /// What read/write locks need beside the rest. A store that keeps them has it.
     fn shared(&self) -> Option<&dyn Shared> {
-        None
+        self.around()?.shared()
     }
 
     /// Whether a holder that keeps a lock between its holds is told that somebody else wants it
     /// ([`Event::Wanted`]). Such a store has a [`hand_off`](Backend::hand_off).
     fn tells_keepers(&self) -> bool {
-        false
+        self.around().is_some_and(|inner| inner.tells_keepers())
     }
 
     /// Plain permits and latches.
     fn counters(&self) -> Option<&dyn Counters> {
-        None
+        self.around()?.counters()
     }
 
     /// Locks that a transaction of the caller's has.
@@ -148,56 +154,70 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Records of who its clients are. Without them, operators see ids alone.
     fn directory(&self) -> Option<&dyn Directory> {
-        None
+        self.around()?.directory()
     }
 
     /// Asks its servers whether they answer, within `timeout`, and changes nothing. The default is that of a store
     /// without servers.
     fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
-        let _ = timeout;
-        Box::pin(std::future::ready(Checkup::default()))
+        match self.around() {
+            Some(inner) => inner.health(timeout),
+            None => Box::pin(std::future::ready(Checkup::default())),
+        }
     }
 
     /// Starts listening for releases of `key`. Never fails: where there is no push, the waiter's cap decides.
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        let _ = key;
-        Box::new(Deaf)
+        match self.around() {
+            Some(inner) => inner.listen(key),
+            None => Box::new(Deaf),
+        }
     }
 
     /// As [`listen`](Backend::listen), for one waiter of a kind that wakes them one by one.
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
-        let _ = holder;
-        self.listen(key)
+        match self.around() {
+            Some(inner) => inner.listen_alone(key, holder),
+            None => self.listen(key),
+        }
     }
 
     /// How many keys one [`renew`](Backend::renew) call may carry.
     fn renew_batch(&self) -> usize {
-        128
+        self.around().map_or(128, |inner| inner.renew_batch())
     }
 
     /// Where the key is just now: keys of different places are renewed by different calls, so that a place that does
     /// not answer keeps nobody else waiting. A hint, asked under a lock.
-    fn place(&self, _: &Key) -> usize {
-        0
+    fn place(&self, key: &Key) -> usize {
+        self.around().map_or(0, |inner| inner.place(key))
     }
 
     /// True for a quorum: one of its nodes may still keep a lock that the majority reported as not held.
     fn is_divided(&self) -> bool {
-        false
+        self.around().is_some_and(|inner| inner.is_divided())
     }
 
     /// A recent round trip to where the key is, for pauses that must be longer than one.
-    fn round_trip(&self, _: &Key) -> Duration {
-        Duration::ZERO
+    fn round_trip(&self, key: &Key) -> Duration {
+        self.around()
+            .map_or(Duration::ZERO, |inner| inner.round_trip(key))
     }
 
     /// Resolves once nothing is being undone in the background any more.
     fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
+        match self.around() {
+            Some(inner) => inner.drained(),
+            None => Box::pin(std::future::ready(())),
+        }
     }
 
     /// Ends connections and tasks. Calls after it fail with [`Fault::Closed`].
-    fn close(&self) {}
+    fn close(&self) {
+        if let Some(inner) = self.around() {
+            inner.close();
+        }
+    }
 }
 
 /// What a store can do that hands a lock from one holder to the next.
@@ -388,6 +408,35 @@ pub(crate) struct Snapshot {
     pub(crate) readers: u64,
 }
 
+impl Snapshot {
+    /// What is held once, by nobody who is known.
+    pub(crate) fn of(mode: LockMode) -> Snapshot {
+        Snapshot {
+            mode,
+            holder: None,
+            count: 1,
+            left: None,
+            available: None,
+            queued: 0,
+            first_waiters: Vec::new(),
+            readers: 0,
+        }
+    }
+
+    /// A semaphore with so many leases or leased permits, or a counter without.
+    pub(crate) fn of_permits(leased: u64, free: i64) -> Snapshot {
+        let mode = match leased {
+            0 => LockMode::Counter,
+            _ => LockMode::Semaphore,
+        };
+        Snapshot {
+            count: leased,
+            available: Some(free),
+            ..Snapshot::of(mode)
+        }
+    }
+}
+
 /// Something the store says without being asked.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
@@ -455,6 +504,31 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
+    pub(crate) fn not_done(why: impl Into<String>) -> Fault {
+        Fault::NotDone(StoreError::new(why))
+    }
+
+    pub(crate) fn unknown(why: impl Into<String>) -> Fault {
+        Fault::Unknown(StoreError::new(why))
+    }
+
+    pub(crate) fn denied(why: impl Into<String>) -> Fault {
+        Fault::Denied(StoreError::new(why))
+    }
+
+    pub(crate) fn too_few(why: impl Into<String>) -> Fault {
+        Fault::TooFew(StoreError::new(why))
+    }
+
+    pub(crate) fn impossible(why: impl Into<String>) -> Fault {
+        Fault::Impossible(why.into())
+    }
+
+    /// The server's clock says that the caller has stopped waiting for this request.
+    pub(crate) fn too_late() -> Fault {
+        Fault::not_done("the request reached the lock store too late")
+    }
+
     /// True if the same request may succeed in a moment.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(

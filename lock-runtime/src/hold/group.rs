@@ -90,6 +90,15 @@ impl Held {
         remaining.min().unwrap_or_default()
     }
 
+    /// How those print it who have it.
+    pub(crate) fn show(&self, owner: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(owner)
+            .field("name", &self.name())
+            .field("fencing_token", &self.token())
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+
     /// Why it was lost, if it was.
     pub(crate) fn loss(&self) -> Option<LostReason> {
         match self {

@@ -19,7 +19,7 @@ use crate::queue::Head;
 use crate::renew::After;
 use crate::values::clock::{self, Moment};
 use crate::values::count::{Count, Counted};
-use crate::values::error::{LockError, StoreError};
+use crate::values::error::LockError;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
@@ -252,10 +252,8 @@ impl HoldHandle {
             self.core.watch.look_now(hold);
         }
         if answer == Renewed::Unknown {
-            return Err(LockError::Unavailable {
-                name: hold.key().name().to_owned(),
-                source: StoreError::new("the renewal was not confirmed"),
-            });
+            let why = "the renewal was not confirmed";
+            return Err(LockError::unavailable(hold.key().name(), why));
         }
         hold.check()
     }

@@ -170,7 +170,7 @@ pub(crate) fn current_runtime() -> Result<Handle, LockError> {
     })
 }
 
-fn refused(key: &Key, why: ShutdownCause) -> LockError {
+pub(crate) fn refused(key: &Key, why: ShutdownCause) -> LockError {
     LockError::ShuttingDown {
         name: key.name().to_owned(),
         why,

@@ -61,65 +61,38 @@ const CALLS: &str = "lock_store_calls_total";
 #[cfg(feature = "metrics")]
 pub(crate) fn describe() {
     use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
-    describe_counter!(
-        ACQUIRES,
-        Unit::Count,
-        "Requests for locks, by what became of them"
-    );
-    describe_histogram!(
-        WAIT,
-        Unit::Seconds,
-        "Time from a request for a lock to what became of it"
-    );
-    describe_histogram!(
-        HOLD,
-        Unit::Seconds,
-        "Time from the grant of a lock to its release or loss"
-    );
-    describe_gauge!(HELD, Unit::Count, "Locks that this process holds");
-    describe_gauge!(
-        OLDEST,
-        Unit::Seconds,
-        "Age of the lock that this process has held longest"
-    );
-    describe_gauge!(
+    let counter = |name, text: &'static str| describe_counter!(name, Unit::Count, text);
+    let gauge = |name, text: &'static str| describe_gauge!(name, Unit::Count, text);
+    let seconds = |name, text: &'static str| describe_histogram!(name, Unit::Seconds, text);
+    counter(ACQUIRES, "Requests for locks, by what became of them");
+    seconds(WAIT, "Time from a request for a lock to what became of it");
+    seconds(HOLD, "Time from the grant of a lock to its release or loss");
+    gauge(HELD, "Locks that this process holds");
+    let age = "Age of the lock that this process has held longest";
+    describe_gauge!(OLDEST, Unit::Seconds, age);
+    gauge(
         WAITING,
-        Unit::Count,
-        "Requests for locks that are under way in this process"
+        "Requests for locks that are under way in this process",
     );
-    describe_counter!(
-        LOST,
-        Unit::Count,
-        "Locks that were held and lost, by reason"
-    );
-    describe_counter!(
+    counter(LOST, "Locks that were held and lost, by reason");
+    counter(
         RENEWALS,
-        Unit::Count,
-        "Renewals of single locks, by what the store answered"
+        "Renewals of single locks, by what the store answered",
     );
-    describe_counter!(RELEASES, Unit::Count, "Releases, by what became of them");
-    describe_counter!(
+    counter(RELEASES, "Releases, by what became of them");
+    counter(
         HAND_OVERS,
-        Unit::Count,
-        "Locks that went from one caller of this process to the next"
+        "Locks that went from one caller of this process to the next",
     );
     #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
     {
-        describe_gauge!(
-            CONNECTED,
-            Unit::Count,
-            "Connections for requests that are up"
-        );
-        describe_counter!(
+        gauge(CONNECTED, "Connections for requests that are up");
+        counter(
             RECONNECTIONS,
-            Unit::Count,
-            "Connections that were opened again after one was lost"
+            "Connections that were opened again after one was lost",
         );
-        describe_counter!(
-            CALLS,
-            Unit::Count,
-            "Calls of scripts or statements, by name and by whether the server answered"
-        );
+        let calls = "Calls of scripts or statements, by name and by whether the server answered";
+        counter(CALLS, calls);
     }
 }
 

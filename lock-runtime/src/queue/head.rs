@@ -26,6 +26,14 @@ pub(crate) struct Head {
 }
 
 impl Head {
+    pub(super) fn new(queues: &Arc<LocalQueues>, key: &Arc<Key>, number: u64) -> Head {
+        Head {
+            queues: queues.clone(),
+            key: key.clone(),
+            number,
+        }
+    }
+
     pub(crate) fn key(&self) -> &Arc<Key> {
         &self.key
     }
@@ -187,11 +195,7 @@ impl Drop for Head {
             next.map(|waiter| (waiter, number))
         };
         if let Some((waiter, number)) = next {
-            let head = Head {
-                queues: self.queues.clone(),
-                key: self.key.clone(),
-                number,
-            };
+            let head = Head::new(&self.queues, &self.key, number);
             // A waiter that has just left gives its turn back as the error; dropping that passes it on.
             let _ = waiter.turn.send(Turn::Head(head));
         }

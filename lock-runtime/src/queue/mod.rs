@@ -13,6 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::hold::handle::Unclaimed;
 use crate::hold::keeping::Kept;
+use crate::hold::lifecycle::refused;
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::sync::{Mutex, MutexGuard};
 use crate::values::error::{LockError, StoreError};
@@ -174,11 +175,7 @@ impl LocalQueues {
             ..KeyQueue::default()
         };
         state.queues.insert(key.clone(), queue);
-        Head {
-            queues: self.clone(),
-            key: key.clone(),
-            number: head,
-        }
+        Head::new(self, key, head)
     }
 
     /// Becomes the head at `key`, or waits for that.
@@ -328,10 +325,7 @@ impl fmt::Debug for LocalQueues {
 }
 
 pub(crate) fn closed(key: &Key) -> LockError {
-    LockError::ShuttingDown {
-        name: key.name().to_owned(),
-        why: ShutdownCause::Shutdown,
-    }
+    refused(key, ShutdownCause::Shutdown)
 }
 
 pub(crate) mod handoff_budget;

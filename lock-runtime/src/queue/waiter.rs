@@ -66,11 +66,7 @@ impl Waiter {
                 return;
             }
             queue.head = number;
-            Head {
-                queues: self.queues.clone(),
-                key: self.key.clone(),
-                number,
-            }
+            Head::new(&self.queues, &self.key, number)
         };
         // Unlocked: it goes to the first in the queue.
         drop(head);

@@ -19,7 +19,7 @@ use crate::queue::Head;
 use crate::release::pauses;
 use crate::values::clock;
 use crate::values::count::Counted;
-use crate::values::error::{LockError, LostReason, StoreError, config};
+use crate::values::error::{LockError, LostReason, config};
 use crate::values::kind::Kind;
 
 impl Handles {
@@ -91,8 +91,7 @@ impl Downgrade {
                     "the downgrade was not confirmed within {timeout:?} and is repeated in the background"
                 ),
             };
-            let source = StoreError::new(why);
-            Err(LockError::Unavailable { name, source })
+            Err(LockError::unavailable(&name, why))
         }
     }
 

@@ -6,7 +6,7 @@ use super::{Departure, pauses};
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::observe;
 use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, LostReason, StoreError};
+use crate::values::error::{LockError, LostReason};
 use crate::values::ttl::{self, LEAST_CALL, Ttl};
 
 /// Told whether the store keeps the key.
@@ -63,9 +63,7 @@ impl Departure {
                 Ok(Some(Renewed::NotHeld)) => {
                     return Err(self.hold.lost_error(LostReason::Refused, false));
                 }
-                Ok(Some(Renewed::Unknown) | None) => {
-                    Fault::Unknown(StoreError::new("the store failed at this key"))
-                }
+                Ok(Some(Renewed::Unknown) | None) => Fault::unknown("the store failed at this key"),
                 Err(fault) => fault,
             };
             observe::renewal_failed(1, &fault);

@@ -31,7 +31,7 @@ use crate::release::downgrade::Downgrade;
 use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
 use crate::values::count::Counted;
-use crate::values::error::{LockError, LostReason, StoreError};
+use crate::values::error::{LockError, LostReason};
 use crate::values::ttl::LEAST_CALL;
 
 /// A release under way. Boxed, so that what waits for it stays small while the body runs.
@@ -206,8 +206,7 @@ impl Departure {
             let (done, outcome) = oneshot::channel();
             self.in_background = true;
             let core = self.core.clone();
-            let error =
-                self.unavailable(StoreError::new("the runtime of the lock manager is gone"));
+            let error = self.unavailable("the runtime of the lock manager is gone");
             let timeout = core.options.call_timeout;
             let late = self.unconfirmed(timeout, "no answer to the hand-over");
             core.life.spawn(self.hand_over(heir, done));
@@ -273,13 +272,8 @@ impl Departure {
     }
 
     async fn release_until_answered(&mut self, until: Moment) -> Result<Released, Fault> {
-        release_until_answered(
-            &self.core,
-            self.hold.hold_ref(),
-            until,
-            &mut self.unanswered,
-        )
-        .await
+        let hold_ref = self.hold.hold_ref();
+        release_until_answered(&self.core, hold_ref, until, &mut self.unanswered).await
     }
 
     fn conclude(&mut self, answer: Released) -> Result<(), LockError> {
@@ -291,34 +285,27 @@ impl Departure {
             Released::NotHeld if self.unanswered => Ok(()),
             Released::NotHeld => Err(self.hold.lost_error(LostReason::Refused, false)),
         };
-        self.count(&outcome);
+        observe::released(&self.hold, &outcome);
         outcome
-    }
-
-    fn count(&self, outcome: &Result<(), LockError>) {
-        observe::released(&self.hold, outcome);
     }
 
     /// No answer will come, or the lease is over anyway.
     fn refused(&mut self, fault: Fault) -> Result<(), LockError> {
         self.is_done();
         let outcome = Err(fault.into_error(self.hold.key().name()));
-        self.count(&outcome);
+        observe::released(&self.hold, &outcome);
         outcome
     }
 
     /// The call timeout is over; the release goes on.
     fn unconfirmed(&self, timeout: Duration, why: &str) -> LockError {
-        self.unavailable(StoreError::new(format!(
+        self.unavailable(format!(
             "the release was not confirmed within {timeout:?} and is repeated in the background: {why}"
-        )))
+        ))
     }
 
-    fn unavailable(&self, source: StoreError) -> LockError {
-        LockError::Unavailable {
-            name: self.hold.key().name().to_owned(),
-            source,
-        }
+    fn unavailable(&self, why: impl Into<String>) -> LockError {
+        LockError::unavailable(self.hold.key().name(), why)
     }
 }
 

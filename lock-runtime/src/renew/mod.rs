@@ -349,19 +349,12 @@ pub(crate) fn start(runtime: &Handle, of: Background) {
     runtime.spawn(presence::keep(of.clone()));
     let end = EndOfRuntime(of.clone());
     runtime.spawn(async move {
-        let Background {
-            watch,
-            backend,
-            life,
-            timeout,
-            ..
-        } = of;
         let _end = end;
         let first = || Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         let (mut backoff, mut panics) = (first(), 0_u64);
         loop {
             let began = clock::now();
-            let run = tokio::spawn(run(watch.clone(), backend.clone(), life.clone(), timeout));
+            let run = tokio::spawn(run(of.clone()));
             if !run.await.is_err_and(|error| error.is_panic()) {
                 return;
             }
@@ -374,7 +367,7 @@ pub(crate) fn start(runtime: &Handle, of: Background) {
                 observe::watchdog_restarted(panics);
             }
             tokio::select! {
-                () = life.stopped() => return,
+                () = of.life.stopped() => return,
                 () = clock::sleep(backoff.pause()) => {}
             }
         }
@@ -404,12 +397,14 @@ impl Drop for EndOfRuntime {
     }
 }
 
-async fn run(
-    watch: Arc<Watch>,
-    backend: Arc<dyn Backend>,
-    life: Arc<Lifecycle>,
-    timeout: Duration,
-) {
+async fn run(of: Background) {
+    let Background {
+        watch,
+        backend,
+        life,
+        timeout,
+        ..
+    } = of;
     let mut calls = JoinSet::new();
     let (mut last, mut planned) = (clock::now(), None);
     loop {

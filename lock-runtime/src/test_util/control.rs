@@ -45,7 +45,7 @@ pub struct TestControl {
 impl fmt::Debug for TestControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TestControl")
-            .field("away", &self.backend.script.is_away())
+            .field("away", &self.backend.is_away())
             .field("answers_left", &self.answers_left())
             .finish_non_exhaustive()
     }
@@ -129,7 +129,7 @@ impl TestControl {
                 !holds.is_empty(),
                 "lock `{name}` is not held by this manager at {at}: it cannot be lost"
             );
-            let (core, store) = (control.locks.core(), &control.backend.store);
+            let (core, store) = (control.locks.core(), &control.backend.beside);
             let timeout = core.options.call_timeout;
             if reason == LostReason::ForceReleased {
                 // A memory store always answers.

@@ -49,10 +49,7 @@ pub fn lost(
 
 /// [`LockError::Unavailable`].
 pub fn unavailable(name: impl Into<String>, source: impl Into<String>) -> LockError {
-    LockError::Unavailable {
-        name: name.into(),
-        source: StoreError::new(source),
-    }
+    LockError::unavailable(&name.into(), source)
 }
 
 /// [`LockError::Denied`].

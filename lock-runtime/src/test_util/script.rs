@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::backend::{AcquireRequest, Fault};
 use crate::values::clock::{self, Moment};
-use crate::values::error::StoreError;
 
 /// What an acquire is answered instead of being served: see
 /// [`TestControl::next_acquire`](super::TestControl::next_acquire).
@@ -46,7 +45,6 @@ pub(super) struct Script {
 
 #[derive(Debug, Default)]
 struct Told {
-    away: bool,
     next: VecDeque<Next>,
     lasting: Vec<Lasting>,
 }
@@ -88,33 +86,16 @@ impl Script {
         told.lasting.clear();
     }
 
-    pub(super) fn set_away(&self, away: bool) {
-        self.told().away = away;
-    }
-
-    pub(super) fn is_away(&self) -> bool {
-        self.told().away
-    }
-
-    /// Fails while the store is away.
-    pub(super) fn check_here(&self) -> Result<(), Fault> {
-        match self.is_away() {
-            true => Err(not_done("the store is away, as the test says")),
-            false => Ok(()),
-        }
-    }
-
     /// What becomes of a question for these locks, of which one caller wants all.
     pub(super) async fn verdict(&self, requests: &[AcquireRequest<'_>]) -> Result<Verdict, Fault> {
-        self.check_here()?;
         let timeout = requests.iter().map(|request| request.timeout).min();
         match (self.answer(requests), timeout) {
             (None, _) => Ok(Verdict::Ask),
             (Some(Answer::Busy { retry_after }), _) => Ok(Verdict::Busy(retry_after)),
-            (Some(Answer::Unavailable), _) => Err(not_done("no answer, as the test says")),
-            (Some(Answer::Denied), _) => Err(Fault::Denied(StoreError::new(
-                "the store refuses it, as the test says",
-            ))),
+            (Some(Answer::Unavailable), _) => Err(Fault::not_done("no answer, as the test says")),
+            (Some(Answer::Denied), _) => {
+                Err(Fault::denied("the store refuses it, as the test says"))
+            }
             (Some(Answer::Slow(pause)), Some(timeout)) if pause >= timeout => {
                 clock::sleep(timeout).await;
                 Err(no_answer_within(timeout))
@@ -159,12 +140,6 @@ impl Script {
     }
 }
 
-fn not_done(why: &str) -> Fault {
-    Fault::NotDone(StoreError::new(why))
-}
-
 pub(super) fn no_answer_within(time: Duration) -> Fault {
-    Fault::Unknown(StoreError::new(format!(
-        "no answer within {time:?}, as the test says"
-    )))
+    Fault::unknown(format!("no answer within {time:?}, as the test says"))
 }

@@ -177,6 +177,13 @@ pub enum LockError {
 }
 
 impl LockError {
+    pub(crate) fn unavailable(name: &str, why: impl Into<String>) -> LockError {
+        LockError::Unavailable {
+            name: name.to_owned(),
+            source: StoreError::new(why),
+        }
+    }
+
     /// True if the same call can succeed later without anybody changing code or configuration.
     pub fn is_retryable(&self) -> bool {
         matches!(

@@ -74,37 +74,20 @@ impl Key {
     pub(crate) fn new(namespace: &str, name: &LockName, kind: Kind) -> Result<Key, LockError> {
         name.check()?;
         let text = name.as_str();
-        if namespace.len() + text.len() > MAX_BYTES {
-            return Err(invalid(
-                text,
-                "a name has 512 bytes at most, namespace included",
-            ));
-        }
-        let mut raw = String::with_capacity(namespace.len() + text.len());
-        raw.push_str(namespace);
-        raw.push_str(text);
-        if raw.starts_with(FENCE_PREFIX) {
-            return Err(invalid(
-                text,
-                "keys that start with `lock:fence:{` hold fencing tokens",
-            ));
-        }
-        if raw
-            .strip_prefix(WRITER_WAITS)
-            .is_some_and(|rest| rest.starts_with(':'))
-        {
-            return Err(invalid(
-                text,
-                "keys that start with `lock:rw:waiting:` say that a writer waits",
-            ));
-        }
-        if is_of_client(&raw) {
-            return Err(invalid(
-                text,
-                "keys that end in `lock-manager:{…}` say who a lock manager is",
-            ));
-        }
-        Ok(Key::of_parts(raw, namespace, kind))
+        let raw = [namespace, text].concat();
+        let rest = raw.strip_prefix(WRITER_WAITS);
+        let why = if raw.len() > MAX_BYTES {
+            "a name has 512 bytes at most, namespace included"
+        } else if raw.starts_with(FENCE_PREFIX) {
+            "keys that start with `lock:fence:{` hold fencing tokens"
+        } else if rest.is_some_and(|rest| rest.starts_with(':')) {
+            "keys that start with `lock:rw:waiting:` say that a writer waits"
+        } else if is_of_client(&raw) {
+            "keys that end in `lock-manager:{…}` say who a lock manager is"
+        } else {
+            return Ok(Key::of_parts(raw, namespace, kind));
+        };
+        Err(invalid(text, why))
     }
 
     /// Where the record of a client is. No lock's key, nor one that belongs to a lock, is the same.

@@ -150,10 +150,6 @@ impl Drop for LockGuard {
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockGuard")
-            .field("name", &self.name())
-            .field("fencing_token", &self.fencing_token())
-            .field("is_held", &self.is_held())
-            .finish_non_exhaustive()
+        self.lease.held().show("LockGuard", f)
     }
 }

@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use crate::api::manager::LockManager;
-use crate::values::error::{LockError, StoreError, config};
+use crate::values::error::{LockError, config};
 
 /// A manager and its runtime. What needs either has it: guards, too.
 pub(super) struct Runtime {
@@ -30,9 +30,9 @@ impl Runtime {
         connecting: impl Future<Output = Result<LockManager, LockError>>,
     ) -> Result<Runtime, LockError> {
         check_thread()?;
-        let failed = |error: std::io::Error| LockError::Unavailable {
-            name: "(blocking)".to_owned(),
-            source: StoreError::new(format!("no thread could be started: {error}")),
+        let failed = |error: std::io::Error| {
+            let why = format!("no thread could be started: {error}");
+            LockError::unavailable("(blocking)", why)
         };
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed)?;

@@ -14,14 +14,13 @@ use crate::api::builder::LockManagerBuilder;
 use crate::api::manager::LockManager;
 use crate::values::channels::ClusterChannels;
 use crate::values::error::{LockError, config};
-use crate::values::options::Options;
 use crate::values::replicas::Replicas;
 
 /// Settings that may hold passwords: they are not shown.
 const SECRET: [&str; 2] = ["url", "quorum"];
 
 macro_rules! settings {
-    ($($(#[$about:meta])* $name:ident: $type:ty,)*) => {
+    ($($(#[$about:meta])* $name:ident: $type:ty $(=> $set:expr)?,)*) => {
         /// The options of a [`LockManagerBuilder`], and the store, as a file or the environment holds them.
         ///
         /// [Running on Redis](crate::_documentation::redis#configuration) has a table of all settings: how each is written,
@@ -62,6 +61,12 @@ macro_rules! settings {
                 }
                 Ok(())
             }
+
+            /// All but the store and what is in other files.
+            fn apply(&self, mut builder: LockManagerBuilder) -> LockManagerBuilder {
+                $($(builder = with(builder, &self.$name, $set);)?)*
+                builder
+            }
         }
 
         impl fmt::Debug for LockConfig {
@@ -89,39 +94,45 @@ settings! {
     /// The stores of a quorum, in place of `url`: see [`LockManagerBuilder::quorum`].
     quorum: Vec<String>,
     /// [`LockManagerBuilder::namespace`].
-    namespace: String,
+    namespace: String => LockManagerBuilder::namespace,
     /// [`LockManagerBuilder::app`].
-    app: String,
+    app: String => LockManagerBuilder::app,
     /// [`LockManagerBuilder::lease`].
-    lease: Duration,
+    lease: Duration => LockManagerBuilder::lease,
     /// [`LockManagerBuilder::longest_lease`].
-    longest_lease: Duration,
+    longest_lease: Duration => LockManagerBuilder::longest_lease,
     /// [`LockManagerBuilder::wait`].
-    wait: Duration,
+    wait: Duration => LockManagerBuilder::wait,
     /// [`LockManagerBuilder::fencing`].
-    fencing: bool,
+    fencing: bool => LockManagerBuilder::fencing,
     /// [`LockManagerBuilder::call_timeout`].
-    call_timeout: Duration,
+    call_timeout: Duration => LockManagerBuilder::call_timeout,
     /// [`LockManagerBuilder::max_waiters`].
-    max_waiters: usize,
+    max_waiters: usize => LockManagerBuilder::max_waiters,
     /// [`LockManagerBuilder::max_waiters_per_key`].
-    max_waiters_per_key: usize,
+    max_waiters_per_key: usize => LockManagerBuilder::max_waiters_per_key,
     /// [`LockManagerBuilder::shutdown_grace`].
-    shutdown_grace: Duration,
+    shutdown_grace: Duration => LockManagerBuilder::shutdown_grace,
     /// [`LockManagerBuilder::replicas`].
-    replicas: Replicas,
+    replicas: Replicas => LockManagerBuilder::replicas,
     /// [`Replicas::within`].
-    replicas_within: Duration,
+    replicas_within: Duration => |builder, within| {
+        let replicas = builder.options.replicas.within(within);
+        builder.replicas(replicas)
+    },
     /// [`Replicas::renewals`].
-    replicas_renewals: bool,
+    replicas_renewals: bool => |builder, renewals| {
+        let replicas = builder.options.replicas.renewals(renewals);
+        builder.replicas(replicas)
+    },
     /// [`LockManagerBuilder::strict`].
-    strict: bool,
+    strict: bool => LockManagerBuilder::strict,
     /// [`LockManagerBuilder::lazy`].
-    lazy: bool,
+    lazy: bool => LockManagerBuilder::lazy,
     /// [`LockManagerBuilder::cluster_channels`].
-    cluster_channels: ClusterChannels,
+    cluster_channels: ClusterChannels => LockManagerBuilder::cluster_channels,
     /// [`LockManagerBuilder::ensure_schema`].
-    ensure_schema: bool,
+    ensure_schema: bool => LockManagerBuilder::ensure_schema,
     /// The PEM file with the client's certificate and its chain: `LockManagerBuilder::client_certificate`. Needs
     /// `client_key`, and the feature `tls-rustls`.
     client_certificate: PathBuf,
@@ -137,69 +148,9 @@ impl LockConfig {
         // Alone, so that whatever is found is about this one.
         let mut alone = LockConfig::default();
         alone.set(name, text)?;
-        let mut options = Options::default();
-        alone.apply(&mut options);
+        let LockManagerBuilder { options, .. } = alone.apply(LockManager::builder());
         options.check().map_err(|error| error.to_string())?;
         self.set(name, text)
-    }
-
-    /// All but the store and what is in other files.
-    fn apply(&self, options: &mut Options) {
-        // Every setting is named: a new one is not forgotten.
-        let LockConfig {
-            url: _,
-            quorum: _,
-            namespace,
-            app,
-            lease,
-            longest_lease,
-            wait,
-            fencing,
-            call_timeout,
-            max_waiters,
-            max_waiters_per_key,
-            shutdown_grace,
-            replicas,
-            replicas_within,
-            replicas_renewals,
-            strict,
-            lazy,
-            cluster_channels,
-            ensure_schema,
-            client_certificate: _,
-            client_key: _,
-            root_certificate: _,
-        } = self;
-        fn set<T: Copy>(option: &mut T, setting: &Option<T>) {
-            if let Some(value) = setting {
-                *option = *value;
-            }
-        }
-        if let Some(namespace) = namespace {
-            options.namespace = namespace.as_str().into();
-        }
-        if let Some(app) = app {
-            options.app = Some(app.as_str().into());
-        }
-        set(&mut options.lease, lease);
-        options.longest_lease = longest_lease.or(options.longest_lease);
-        options.wait = wait.or(options.wait);
-        set(&mut options.fencing, fencing);
-        set(&mut options.call_timeout, call_timeout);
-        set(&mut options.max_waiters, max_waiters);
-        set(&mut options.max_waiters_per_key, max_waiters_per_key);
-        set(&mut options.shutdown_grace, shutdown_grace);
-        set(&mut options.replicas, replicas);
-        if let Some(within) = replicas_within {
-            options.replicas = options.replicas.within(*within);
-        }
-        if let Some(renewals) = replicas_renewals {
-            options.replicas = options.replicas.renewals(*renewals);
-        }
-        set(&mut options.strict, strict);
-        set(&mut options.lazy, lazy);
-        set(&mut options.channels, cluster_channels);
-        set(&mut options.ensure_schema, ensure_schema);
     }
 
     /// A builder with these options: for what a file cannot hold, such as
@@ -219,8 +170,7 @@ impl LockConfig {
     /// # Errors
     /// [`LockError::InvalidConfig`] if a certificate's file cannot be read, or a certificate has no key.
     pub fn builder(&self) -> Result<LockManagerBuilder, LockError> {
-        let mut builder = LockManager::builder();
-        self.apply(&mut builder.options);
+        let mut builder = self.apply(LockManager::builder());
         let certificates = &mut builder.options.handshake.certificates;
         certificates.client = match (&self.client_certificate, &self.client_key) {
             (Some(chain), Some(key)) => {
@@ -258,6 +208,17 @@ impl LockConfig {
                 "the configuration has a `url` and a `quorum`: leave one of them out",
             )),
         }
+    }
+}
+
+fn with<T: Clone>(
+    builder: LockManagerBuilder,
+    setting: &Option<T>,
+    set: impl FnOnce(LockManagerBuilder, T) -> LockManagerBuilder,
+) -> LockManagerBuilder {
+    match setting {
+        Some(value) => set(builder, value.clone()),
+        None => builder,
     }
 }
 

@@ -3,6 +3,7 @@ use std::ffi::OsString;
 use super::*;
 use crate::acquire::try_acquire::TryAcquire;
 use crate::values::duration;
+use crate::values::options::Options;
 
 fn from(variables: &[(&str, &str)]) -> Result<LockConfig, LockError> {
     let variables = variables
@@ -62,8 +63,7 @@ fn from_all() -> LockConfig {
 #[test]
 fn every_setting_is_read_and_reaches_the_builder() {
     let settings = from_all();
-    let mut options = Options::default();
-    settings.apply(&mut options);
+    let LockManagerBuilder { options, .. } = settings.apply(LockManager::builder());
     let ms = Duration::from_millis;
     assert_eq!(settings.url.as_deref(), Some("memory://shop"));
     let nodes = ["memory://a", "memory://b", "memory://c"].map(str::to_owned);

@@ -2,14 +2,20 @@
 
 #[cfg(all(feature = "tls-rustls", any(feature = "redis", feature = "postgres")))]
 pub(crate) mod certificates;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) mod closed;
 #[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
 pub(crate) mod login;
 pub(crate) mod outage;
 #[cfg(any(feature = "mysql", feature = "postgres", test))]
 pub(crate) mod polling;
+#[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
+pub(crate) mod round_trip;
 pub(crate) mod server_clock;
 pub(crate) mod standing;
 #[cfg(any(feature = "redis", all(feature = "tls-rustls", feature = "postgres")))]
 pub(crate) mod tls_refusal;
 pub(crate) mod topic;
+#[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
+pub(crate) mod undo;
 pub(crate) mod uptime;

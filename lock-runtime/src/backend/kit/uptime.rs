@@ -66,8 +66,8 @@ impl Uptime {
     pub(crate) fn saw(&self, run_id: &str, lasts: Duration, at: Moment) -> Result<(), Fault> {
         let tells = !run_id.is_empty();
         if tells && !self.run_ids.claim(self.node, run_id) {
-            return Err(Fault::Impossible(
-                "two nodes of the quorum are one server: its vote would count twice".to_owned(),
+            return Err(Fault::impossible(
+                "two nodes of the quorum are one server: its vote would count twice",
             ));
         }
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::store::{At, Entry, State, foreign};
+use super::store::{At, Entry, State, foreign, left};
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Asked, Fault, Granted, HandedOver, HoldRef, Released,
     Renewal, Renewed, Snapshot,
@@ -27,19 +27,14 @@ impl Exclusive {
     }
 
     pub(super) fn left(&self) -> std::time::Duration {
-        self.expires.saturating_duration_since(clock::tick())
+        left(self.expires)
     }
 
     pub(super) fn seen(&self) -> Snapshot {
         Snapshot {
-            mode: LockMode::Exclusive,
             holder: Some(self.holder.text()),
-            count: 1,
             left: Some(self.left()),
-            available: None,
-            queued: 0,
-            first_waiters: Vec::new(),
-            readers: 0,
+            ..Snapshot::of(LockMode::Exclusive)
         }
     }
 }

@@ -13,6 +13,7 @@ mod store;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub use self::store::MemoryStore;
@@ -23,7 +24,7 @@ use super::{
     HandOff, HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
     Victim,
 };
-use crate::values::clock;
+use crate::values::clock::{self, Moment};
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::{Kind, LockMode};
@@ -35,6 +36,8 @@ use crate::values::ttl::Ttl;
 pub(crate) struct MemoryBackend {
     store: MemoryStore,
     attachment: u64,
+    /// A test says so. Nothing else can take a memory store away.
+    is_away: AtomicBool,
 }
 
 impl MemoryBackend {
@@ -46,7 +49,36 @@ impl MemoryBackend {
             state.attached.push((attachment, events));
             attachment
         };
-        MemoryBackend { store, attachment }
+        MemoryBackend {
+            store,
+            attachment,
+            is_away: AtomicBool::new(false),
+        }
+    }
+
+    /// A connection of another's to the same store. It hears of nothing.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn beside(&self) -> MemoryBackend {
+        MemoryBackend::new(self.store.clone(), Arc::new(|_| ()))
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(crate) fn set_away(&self, away: bool) {
+        self.is_away.store(away, Ordering::SeqCst);
+    }
+
+    pub(crate) fn check_here(&self) -> Result<(), Fault> {
+        match self.is_away.load(Ordering::SeqCst) {
+            true => Err(Fault::not_done("the store is away, as the test says")),
+            false => Ok(()),
+        }
+    }
+
+    fn at(&self, sent_at: Moment) -> At {
+        At {
+            micros: self.store.micros(),
+            sent_at,
+        }
     }
 
     fn listen_at(&self, key: &Arc<Key>) -> Box<dyn Listen> {
@@ -82,6 +114,7 @@ impl MemoryBackend {
         op: impl FnOnce(&mut State) -> Result<T, Fault> + Send,
     ) -> Result<T, Fault> {
         tokio::task::coop::consume_budget().await;
+        self.check_here()?;
         op(&mut self.store.lock())
     }
 }
@@ -95,10 +128,7 @@ impl Drop for MemoryBackend {
 impl Backend for MemoryBackend {
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
         let acquire = move |state: &mut State| {
-            let at = At {
-                micros: self.store.micros(),
-                sent_at: request.asked_at,
-            };
+            let at = self.at(request.asked_at);
             match request.hold_ref.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &request, at),
                 Kind::Semaphore => permits::acquire(state, &request, at),
@@ -117,13 +147,7 @@ impl Backend for MemoryBackend {
 
     fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
         let sent_at = clock::now();
-        self.op(move |state| {
-            let at = At {
-                micros: self.store.micros(),
-                sent_at,
-            };
-            exclusive::acquire_all(state, requests, at)
-        })
+        self.op(move |state| exclusive::acquire_all(state, requests, self.at(sent_at)))
     }
 
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, _: Duration) -> Reply<'a, Released> {
@@ -155,6 +179,7 @@ impl Backend for MemoryBackend {
 
     fn force_release<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, bool> {
         Box::pin(async move {
+            self.check_here()?;
             let (victims, sinks) = {
                 let mut state = self.store.lock();
                 let Some(entry) = state.live(key) else {
@@ -272,10 +297,7 @@ impl HandOff for MemoryBackend {
         spare: u64,
     ) -> Reply<'a, HandedOver> {
         self.op(move |state| {
-            let at = At {
-                micros: self.store.micros(),
-                sent_at: to.asked_at,
-            };
+            let at = self.at(to.asked_at);
             Ok(match to.hold_ref.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, spare, at),
                 // Nobody owns the turn at a semaphore, so nobody hands it over.

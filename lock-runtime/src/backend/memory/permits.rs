@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tokio::time::Instant;
 
-use super::store::{At, Entry, State, foreign};
+use super::store::{At, Entry, State, foreign, left};
 use crate::backend::{
     AcquireRequest, Acquired, Asked, CounterKind, Fault, Granted, HoldRef, Released, Renewal,
     Renewed, Snapshot,
@@ -12,7 +12,6 @@ use crate::backend::{
 use crate::values::clock;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
-use crate::values::kind::LockMode;
 
 #[derive(Default)]
 pub(super) struct Permits {
@@ -66,22 +65,10 @@ impl Permits {
     }
 
     pub(super) fn seen(&self) -> Snapshot {
-        let leased = self.leased();
+        let leased = u64::try_from(self.leased()).unwrap_or(0);
         Snapshot {
-            mode: if leased > 0 {
-                LockMode::Semaphore
-            } else {
-                LockMode::Counter
-            },
-            holder: None,
-            count: u64::try_from(leased).unwrap_or(0),
-            left: self
-                .first_end()
-                .map(|end| end.saturating_duration_since(clock::tick())),
-            queued: 0,
-            first_waiters: Vec::new(),
-            available: Some(self.free),
-            readers: 0,
+            left: self.first_end().map(left),
+            ..Snapshot::of_permits(leased, self.free)
         }
     }
 
@@ -127,10 +114,7 @@ pub(super) fn acquire(
         if need > all {
             return Err(Fault::not_so_many_permits(key.name(), Some(all)));
         }
-        let now = clock::tick();
-        let left = permits
-            .first_end()
-            .map(|end| end.saturating_duration_since(now));
+        let left = permits.first_end().map(left);
         return Ok(Acquired::Busy { left });
     }
     permits.free -= need;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::store::{At, Entry, State, foreign};
+use super::store::{At, Entry, State, foreign, left};
 use crate::backend::{
     AcquireRequest, Acquired, Asked, Fault, Granted, HandedOver, HoldRef, READERS_KEPT_OUT,
     Released, Renewal, Renewed, Snapshot, WRITER_HAS_TO_COME,
@@ -45,30 +45,21 @@ impl ReadWrite {
 
     pub(super) fn seen(&self) -> Option<Snapshot> {
         let (holder, _) = self.live().next()?;
-        let readers = u64::try_from(self.live().count()).unwrap_or(u64::MAX);
+        let (mode, readers) = match self.writer {
+            Some(_) => (LockMode::Write, 0),
+            None => (LockMode::Read, self.live().count() as u64),
+        };
         Some(Snapshot {
             holder: Some(holder.text()),
-            count: 1,
             left: self.expires().map(left),
-            mode: if self.writer.is_some() {
-                LockMode::Write
-            } else {
-                LockMode::Read
-            },
-            readers: if self.writer.is_some() { 0 } else { readers },
-            available: None,
-            queued: 0,
-            first_waiters: Vec::new(),
+            readers,
+            ..Snapshot::of(mode)
         })
     }
 
     fn is_free(&self) -> bool {
         self.writer.is_none() && self.readers.is_empty()
     }
-}
-
-fn left(expires: Instant) -> Duration {
-    expires.saturating_duration_since(clock::tick())
 }
 
 fn lock<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut ReadWrite> {

@@ -284,6 +284,11 @@ impl State {
     }
 }
 
+/// How long a lease lasts that ends then.
+pub(super) fn left(expires: Instant) -> Duration {
+    expires.saturating_duration_since(clock::tick())
+}
+
 /// Longer than any process lives.
 pub(super) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 

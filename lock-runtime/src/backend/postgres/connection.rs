@@ -16,7 +16,6 @@ use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::sql::database::Opened;
 use crate::backend::sql::statements::{Statement, malformed};
 use crate::values::clock;
-use crate::values::error::StoreError;
 use crate::values::refusal::ShutdownCause;
 
 /// The oldest version that runs the statements as they are meant.
@@ -72,9 +71,7 @@ pub(super) async fn open(
     let rows = match tokio::time::timeout(timeout, asked).await {
         Ok(rows) => rows.map_err(|error| faults::of_connecting(&error))?,
         Err(_) => {
-            return Err(Fault::NotDone(StoreError::new(
-                "the server does not answer",
-            )));
+            return Err(Fault::not_done("the server does not answer"));
         }
     };
     let [row] = rows.as_slice() else {
@@ -99,9 +96,7 @@ pub(super) async fn run(target: &Target, statement: &str, timeout: Duration) -> 
     driving.abort();
     match done {
         Ok(done) => done.map_err(|error| faults::of_connecting(&error)),
-        Err(_) => Err(Fault::NotDone(StoreError::new(
-            "the server does not answer",
-        ))),
+        Err(_) => Err(Fault::not_done("the server does not answer")),
     }
 }
 

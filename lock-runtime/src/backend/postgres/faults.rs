@@ -13,9 +13,9 @@ use crate::values::error::StoreError;
 pub(super) fn of_statement(error: &Error) -> Fault {
     match error.as_db_error() {
         // The connection or the server ended: perhaps after the commit.
-        Some(report) if is_uncertain(report) => Fault::Unknown(StoreError::new(said(report))),
+        Some(report) if is_uncertain(report) => Fault::unknown(said(report)),
         Some(report) => of_report(report),
-        None => Fault::Unknown(StoreError::new(cause(error))),
+        None => Fault::unknown(cause(error)),
     }
 }
 
@@ -24,9 +24,7 @@ pub(super) fn of_connecting(error: &Error) -> Fault {
     match error.as_db_error() {
         Some(error) => of_report(error),
         None if is_of_login(error) => Fault::Impossible(cause(error)),
-        None => {
-            tls::refusal(error).unwrap_or_else(|| Fault::NotDone(StoreError::new(cause(error))))
-        }
+        None => tls::refusal(error).unwrap_or_else(|| Fault::not_done(cause(error))),
     }
 }
 
@@ -92,9 +90,7 @@ fn login_advice(said: &str) -> Option<&'static str> {
 
 /// A column that is not what it should be.
 pub(super) fn unreadable(error: &Error) -> Fault {
-    Fault::Unknown(StoreError::new(format!(
-        "the database's answer makes no sense: {error}"
-    )))
+    Fault::unknown(format!("the database's answer makes no sense: {error}"))
 }
 
 /// Whether a statement took back what it had done, because it could not have all of it.

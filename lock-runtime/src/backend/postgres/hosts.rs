@@ -98,10 +98,10 @@ fn together(mut refused: Vec<(String, Fault)>) -> Fault {
             .iter()
             .map(|(host, fault)| format!("{host}: {fault}"))
             .collect();
-        return Fault::NotDone(StoreError::new(all.join("; ")));
+        return Fault::not_done(all.join("; "));
     }
     let last = refused.pop().map(|(_, fault)| fault);
-    last.unwrap_or_else(|| Fault::NotDone(StoreError::new("there is no host")))
+    last.unwrap_or_else(|| Fault::not_done("there is no host"))
 }
 
 /// `host:port`, or a path; several, if they came as parameters.

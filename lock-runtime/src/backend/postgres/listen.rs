@@ -15,6 +15,7 @@ use tokio_postgres::{AsyncMessage, Client, Connection, Notification, Socket};
 use super::tls::Encrypted;
 use super::url::Target;
 use super::{connection, faults};
+use crate::backend::kit::closed::until_closed;
 use crate::backend::kit::login::Tries;
 use crate::backend::kit::outage::Outage;
 use crate::backend::kit::polling::Polling;
@@ -166,11 +167,7 @@ struct Session {
 impl Subscriber {
     /// Ends when `closed` becomes true, or its sender is gone.
     pub(super) async fn run(self) {
-        let mut closed = self.closed.clone();
-        tokio::select! {
-            _ = closed.wait_for(|closed| *closed) => {}
-            () = self.keep() => {}
-        }
+        until_closed(&self.closed, self.keep()).await;
         self.hearing.send_replace(Hearing::Off);
     }
 
@@ -290,7 +287,7 @@ impl Session {
 }
 
 fn silent() -> Fault {
-    Fault::Unknown(StoreError::new("the server gives no sign of life"))
+    Fault::unknown("the server gives no sign of life")
 }
 
 /// Reads the connection, until it ends or nobody hears any more.

@@ -91,9 +91,7 @@ pub(super) fn refusal(error: &tokio_postgres::Error) -> Option<Fault> {
         return Some(tls_refusal::explained(&refused.to_string(), plain));
     }
     (cause.to_string() == "server does not support TLS").then(|| {
-        Fault::Impossible(
-            "the server has no TLS: set `ssl = on` there, or say `sslmode=disable` if nobody can read along".to_owned(),
-        )
+        Fault::impossible("the server has no TLS: set `ssl = on` there, or say `sslmode=disable` if nobody can read along")
     })
 }
 

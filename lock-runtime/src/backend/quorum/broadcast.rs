@@ -13,7 +13,7 @@ use crate::values::key::Key;
 use crate::values::ttl::Ttl;
 
 /// The answers of one question to all nodes, as they come.
-struct Round<T> {
+pub(super) struct Round<T> {
     inner: Arc<Inner>,
     answers: mpsc::UnboundedReceiver<(usize, Result<T, Fault>)>,
     /// Those that have not answered.
@@ -23,7 +23,7 @@ struct Round<T> {
 
 impl<T: Send + 'static> Round<T> {
     /// Asks every node, each in a task of its own that runs to its end.
-    fn ask<F>(inner: &Arc<Inner>, question: impl Fn(Arc<Inner>, usize) -> F) -> Round<T>
+    pub(super) fn ask<F>(inner: &Arc<Inner>, question: impl Fn(Arc<Inner>, usize) -> F) -> Round<T>
     where
         F: Future<Output = Result<T, Fault>> + Send + 'static,
     {
@@ -45,25 +45,19 @@ impl<T: Send + 'static> Round<T> {
     }
 
     /// The next answer that is one; `None` when there are no more.
-    async fn next(&mut self) -> Option<T> {
+    pub(super) async fn next(&mut self) -> Option<T> {
         while self.open > 0 {
             self.open -= 1;
-            let (node, answer) = match self.answers.recv().await {
-                Some((node, answer)) => (self.inner.nodes.get(node), answer),
-                None => (None, Err(gone())),
-            };
-            match answer {
-                Ok(answer) => return Some(answer),
-                Err(fault) => {
-                    let shown = node.map(|node| node.shown.clone());
-                    self.faults.push((shown.unwrap_or_default(), fault));
-                }
+            match self.answers.recv().await {
+                Some((_, Ok(answer))) => return Some(answer),
+                Some((node, Err(fault))) => self.faults.push((self.inner.shown(node), fault)),
+                None => self.faults.push((String::new(), gone())),
             }
         }
         None
     }
 
-    fn no_majority(&self) -> Fault {
+    pub(super) fn no_majority(&self) -> Fault {
         no_majority(self.inner.nodes.len(), &self.faults)
     }
 }
@@ -98,8 +92,7 @@ pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<
             if answer.as_ref().is_err_and(Fault::is_passing) {
                 let mut untold = untold.lock().unwrap_or_else(PoisonError::into_inner);
                 if untold.decided {
-                    let over = request.over();
-                    inner.errand(index, request, over);
+                    inner.errand(index, request);
                 } else {
                     untold.nodes.push(index);
                 }
@@ -124,7 +117,7 @@ pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<
         std::mem::take(&mut untold.nodes)
     };
     for index in untold {
-        inner.errand(index, request.clone(), request.over());
+        inner.errand(index, request.clone());
     }
     Ok(if not_held >= needed {
         Released::NotHeld

@@ -3,15 +3,13 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
-
 use super::{Inner, gone};
-use crate::backend::quorum::majority::{majority, no_majority};
+use crate::backend::quorum::broadcast::Round;
+use crate::backend::quorum::majority::majority;
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::Ballot;
 use crate::backend::{Fault, Granted, HandedOver, Spare};
 use crate::values::clock::Moment;
-use crate::values::error::StoreError;
 use crate::values::fence::SPARE_TOKENS;
 use crate::values::holder::HolderId;
 
@@ -20,35 +18,25 @@ pub(super) async fn hand_over(
     from: HolderId,
     to: NodeRequest,
 ) -> Result<HandedOver, Fault> {
-    let nodes = inner.nodes.len();
-    let needed = majority(nodes);
+    let needed = majority(inner.nodes.len());
     inner.cut_off(from);
     let ballot = Ballot::new(vec![to.clone()]);
     // A release of the new holder, however soon it comes, must find the nodes that are behind.
     inner.goes_on(to.holder, &ballot);
-    let (told, mut answers) = mpsc::unbounded_channel();
-    for node in 0..nodes {
-        let (inner, ballot, told) = (inner.clone(), ballot.clone(), told.clone());
-        let (from, to) = (to.by(from), to.clone());
+    let mut round = Round::ask(inner, |inner, node| {
+        let (ballot, from, to) = (ballot.clone(), to.by(from), to.clone());
         let pending = inner.pending.enter();
-        inner.handle.clone().spawn(async move {
-            let answer = at_one_node(&inner, &ballot, node, from, to).await;
-            drop(pending);
-            let _ = told.send((node, answer));
-        });
-    }
-    drop(told);
-
-    let (mut done, mut not_held, mut faults) = (0, 0, Vec::new());
+        async move {
+            let _pending = pending;
+            at_one_node(&inner, &ballot, node, from, to).await
+        }
+    });
+    let (mut done, mut not_held) = (0, 0);
     let mut sent_at: Option<Moment> = None;
     let mut strangers = Some(0);
-    while done < needed && not_held < needed && done + not_held + faults.len() < nodes {
-        let Some((node, answer)) = answers.recv().await else {
-            faults.push((String::new(), gone()));
-            continue;
-        };
-        match answer {
-            Ok(HandedOver::Done {
+    while done < needed && not_held < needed {
+        match round.next().await {
+            Some(HandedOver::Done {
                 granted,
                 strangers: seen,
                 ..
@@ -58,17 +46,14 @@ pub(super) async fn hand_over(
                 // Each waiter listens at all nodes.
                 strangers = Option::zip(strangers, seen).map(|(most, seen)| seen.max(most));
             }
-            Ok(HandedOver::NotHeld) => not_held += 1,
-            Err(fault) => {
-                let shown = inner.nodes.get(node).map(|node| node.shown.clone());
-                faults.push((shown.unwrap_or_default(), fault));
-            }
+            Some(HandedOver::NotHeld) => not_held += 1,
+            None => break,
         }
     }
     if not_held >= needed {
         // A minority may have named the new holder, which will never know.
         for node in ballot.withdraw() {
-            inner.errand(node, to.clone(), to.over());
+            inner.errand(node, to.clone());
         }
         return Ok(HandedOver::NotHeld);
     }
@@ -85,10 +70,10 @@ pub(super) async fn hand_over(
             })
         }
         // Some nodes may name the new holder, some the old one: the caller gives back both.
-        Some(_) => Err(Fault::Unknown(StoreError::new(
+        Some(_) => Err(Fault::unknown(
             "fewer than a majority of the quorum handed the lock over in time",
-        ))),
-        None => Err(no_majority(nodes, &faults)),
+        )),
+        None => Err(round.no_majority()),
     }
 }
 
@@ -114,19 +99,16 @@ async fn at_one_node(
         Ok(HandedOver::Done { .. }) => {
             if !ballot.keep(index) {
                 // The new holder has given the lock back meanwhile, maybe before this node named it.
-                let over = to.over();
-                inner.errand(index, to, over);
+                inner.errand(index, to);
             }
         }
         Ok(HandedOver::NotHeld) => {}
         // The old one may still stand there, and nobody else will ask.
         Err(_) => {
-            let over = from.over();
-            inner.errand(index, from, over);
+            inner.errand(index, from);
             // The request may still arrive, and the new holder's release have been there before it.
             if ballot.is_withdrawn() {
-                let over = to.over();
-                inner.errand(index, to, over);
+                inner.errand(index, to);
             }
         }
     }

@@ -138,7 +138,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn votes(granted: usize, busy: &[u32], faults: usize) -> Votes {
-        let fault = || (String::from("n"), Fault::NotDone(StoreError::new("away")));
+        let fault = || (String::from("n"), Fault::not_done("away"));
         Votes {
             granted,
             busy: busy.iter().map(|left| Some(*left * SECOND)).collect(),
@@ -181,9 +181,9 @@ mod tests {
 
     #[test]
     fn a_refusal_for_good_by_a_majority_is_one() {
-        let denied = || (String::new(), Fault::Denied(StoreError::new("no")));
-        let away = || (String::from("b"), Fault::NotDone(StoreError::new("away")));
-        let unknown = || (String::from("c"), Fault::Unknown(StoreError::new("silent")));
+        let denied = || (String::new(), Fault::denied("no"));
+        let away = || (String::from("b"), Fault::not_done("away"));
+        let unknown = || (String::from("c"), Fault::unknown("silent"));
         assert!(matches!(
             no_majority(3, &[denied(), denied()]),
             Fault::Denied(_)

@@ -37,6 +37,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use self::listen::QuorumListener;
 pub(crate) use self::node::Node;
@@ -47,9 +48,8 @@ use super::{
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::{Ballot, Polled};
 use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
+use crate::values::clock;
 use crate::values::count::Count;
-use crate::values::error::StoreError;
 use crate::values::health::Checkup;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
@@ -102,6 +102,12 @@ impl QuorumBackend {
 }
 
 impl Inner {
+    /// What a node is called.
+    fn shown(&self, node: usize) -> String {
+        let node = self.nodes.get(node);
+        node.map_or_else(String::new, |node| node.shown.clone())
+    }
+
     // Nothing panics while it is locked, so a poisoned map is still whole.
     fn trailing(&self) -> MutexGuard<'_, HashMap<HolderId, Weak<Ballot>>> {
         self.trailing.lock().unwrap_or_else(PoisonError::into_inner)
@@ -125,18 +131,17 @@ impl Inner {
         }
     }
 
-    /// Releases at one node until it answers or `until` has passed, in the background.
-    fn errand(self: &Arc<Inner>, node: usize, request: NodeRequest, until: Moment) -> Errand {
+    /// Releases at one node until it answers or the lease is over for certain, in the background.
+    fn errand(self: &Arc<Inner>, node: usize, request: NodeRequest) -> JoinHandle<()> {
         let pending = self.pending.enter();
         let inner = self.clone();
-        let done = self.handle.spawn(async move {
-            inner.give_back(node, &request, until).await;
+        self.handle.spawn(async move {
+            inner.give_back(node, &request).await;
             drop(pending);
-        });
-        Errand(done)
+        })
     }
 
-    async fn give_back(&self, node: usize, request: &NodeRequest, until: Moment) {
+    async fn give_back(&self, node: usize, request: &NodeRequest) {
         let Some(node) = self.nodes.get(node) else {
             return;
         };
@@ -153,7 +158,7 @@ impl Inner {
             }
             let pause = pauses.pause();
             permit = permit.or_else(|| self.errands.try_acquire().ok());
-            if permit.is_none() || (clock::now() + pause).has_reached(until) {
+            if permit.is_none() || (clock::now() + pause).has_reached(request.over()) {
                 return;
             }
             clock::sleep(pause).await;
@@ -330,21 +335,7 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// A release under way. Goes on when it is dropped.
-struct Errand(tokio::task::JoinHandle<()>);
-
-impl Errand {
-    /// Waits for it, not longer than `patience`.
-    async fn done(self, patience: Duration) {
-        let _ = tokio::time::timeout(patience, self.0).await;
-    }
-}
-
 /// What a node that has not answered is taken for when nobody is left to ask it.
 fn gone() -> Fault {
     Fault::Closed(ShutdownCause::RuntimeEnded)
-}
-
-fn not_done(why: impl Into<String>) -> Fault {
-    Fault::NotDone(StoreError::new(why))
 }

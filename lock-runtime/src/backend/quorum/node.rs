@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::not_done;
 use crate::backend::{Backend, Fault};
 use crate::values::clock::{self, Moment};
 use crate::values::ttl::Ttl;
@@ -69,7 +68,7 @@ impl Node {
     pub(super) fn is_down(&self, longest: Ttl) -> Option<Fault> {
         let age = self.age.as_ref()?()?;
         let left = longest.distrusted(age)?;
-        Some(not_done(format!(
+        Some(Fault::not_done(format!(
             "the node restarted and may have lost what it held: it counts as down for another {left:.0?}"
         )))
     }

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use super::node::PATIENCE;
-use super::{Inner, gone, not_done};
+use super::{Inner, gone};
 use crate::backend::quorum::majority::{Verdict, Votes};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{AcquireRequest, Acquired, AcquiredAll, Fault};
@@ -139,8 +140,8 @@ impl Poll {
             }
             Ok(Polled::Busy { left }) => self.votes.busy.push(left),
             Err(fault) => {
-                let shown = self.inner.nodes.get(node).map(|node| node.shown.clone());
-                self.votes.faults.push((shown.unwrap_or_default(), fault));
+                let shown = self.inner.shown(node);
+                self.votes.faults.push((shown, fault));
             }
         }
         true
@@ -176,14 +177,14 @@ impl Poll {
     }
 
     /// Undoes what was granted and stops what is under way. The errands go on when their handles are dropped.
-    fn withdraw(&mut self) -> Vec<super::Errand> {
+    fn withdraw(&mut self) -> Vec<JoinHandle<()>> {
         self.decided = true;
         let nodes = self.ballot.withdraw();
         let requests = &self.ballot.requests;
         nodes
             .into_iter()
             .flat_map(|node| requests.iter().map(move |request| (node, request)))
-            .map(|(node, request)| self.inner.errand(node, request.clone(), request.over()))
+            .map(|(node, request)| self.inner.errand(node, request.clone()))
             .collect()
     }
 }
@@ -203,7 +204,7 @@ pub(super) async fn acquire(
     let nodes = inner.nodes.len();
     // Several have one lease together: the shortest.
     let Some(shortest) = requests.iter().min_by_key(|request| request.ttl).cloned() else {
-        return Err(not_done("nothing was asked for"));
+        return Err(Fault::not_done("nothing was asked for"));
     };
     let mut poll = Poll::open(inner, requests);
     if poll.decide().await == Verdict::Won {
@@ -224,7 +225,7 @@ pub(super) async fn acquire(
             return Ok(Polled::Won { sent_at });
         }
         undone(poll.withdraw(), &shortest).await;
-        return Err(not_done(
+        return Err(Fault::not_done(
             "a majority of the quorum granted the lock when its lease was nearly over",
         ));
     }
@@ -240,11 +241,10 @@ pub(super) async fn acquire(
     votes.conclusion(nodes).map(|left| Polled::Busy { left })
 }
 
-async fn undone(errands: Vec<super::Errand>, request: &NodeRequest) {
+async fn undone(errands: Vec<JoinHandle<()>>, request: &NodeRequest) {
     for errand in errands {
-        errand
-            .done(request.deadline.remaining().min(request.timeout))
-            .await;
+        let patience = request.deadline.remaining().min(request.timeout);
+        let _ = tokio::time::timeout(patience, errand).await;
     }
 }
 
@@ -278,7 +278,7 @@ async fn vote(inner: &Arc<Inner>, ballot: &Ballot, index: usize) -> Option<Vote>
         return Some(vote);
     }
     for request in &ballot.requests {
-        inner.errand(index, request.clone(), request.over());
+        inner.errand(index, request.clone());
     }
     down.map(Err)
 }
@@ -298,10 +298,10 @@ async fn ask(node: &super::Node, requests: &[AcquireRequest<'_>]) -> Vote {
         AcquiredAll::Granted(granted) => {
             let first = granted.iter().map(|granted| granted.sent_at);
             let first = first.reduce(Moment::earlier);
-            let sent_at = first.ok_or_else(|| not_done("nothing was asked for"))?;
+            let sent_at = first.ok_or_else(|| Fault::not_done("nothing was asked for"))?;
             Ok(Polled::Won { sent_at })
         }
         AcquiredAll::Busy => Ok(Polled::Busy { left: None }),
-        AcquiredAll::Apart => Err(not_done("the node cannot have all of them at once")),
+        AcquiredAll::Apart => Err(Fault::not_done("the node cannot have all of them at once")),
     }
 }

@@ -13,7 +13,6 @@ use crate::backend::redis::connection::link::{Link, Live};
 use crate::backend::redis::scripting;
 use crate::backend::{Fault, HoldRef};
 use crate::values::clock::{self, Moment};
-use crate::values::error::StoreError;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 
@@ -229,8 +228,8 @@ impl Inner {
             return Ok(());
         }
         link.suspect();
-        Err(Fault::Unknown(StoreError::new(
+        Err(Fault::unknown(
             "a node that may not be the master any more does not know the holder",
-        )))
+        ))
     }
 }

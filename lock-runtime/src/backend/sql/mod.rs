@@ -36,16 +36,17 @@ use self::database::{Connector, Database};
 #[cfg(feature = "postgres")]
 use self::kinds::transactions::{InTransactions, OfTransactions};
 use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
-use self::pool::{Calls, Pool};
-use self::statements::Statements;
+use self::pool::{Answer, Calls, Pool, Purpose};
+use self::statements::{Arg, Row, Statement, Statements};
 use self::topic::{own_topic, topic};
 use super::connect::Opening;
 use super::kit::server_clock::ServerClock;
 use super::kit::standing::Standing;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, HandOff, HandedOver,
-    HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, Fault, HandOff,
+    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
+use crate::values::clock::{self, Moment};
 use crate::values::count::Count;
 use crate::values::error::LockError;
 use crate::values::health::Checkup;
@@ -160,6 +161,42 @@ impl Drop for SqlBackend {
 }
 
 impl Inner {
+    /// Runs a statement on a connection that any request may have.
+    async fn run(
+        &self,
+        statement: &Arc<Statement>,
+        args: Vec<Arg>,
+        deadline: Moment,
+    ) -> Result<Answer, Fault> {
+        let (now, until) = (clock::now(), deadline.into());
+        let asked = self.pool.call(Purpose::Other, statement, args, now, until);
+        asked.await
+    }
+
+    /// Runs a statement; its first row, if there is one.
+    async fn ask(
+        &self,
+        statement: &Arc<Statement>,
+        args: Vec<Arg>,
+        timeout: Duration,
+    ) -> Result<Option<Row>, Fault> {
+        let answer = self.run(statement, args, clock::now() + timeout).await?;
+        Ok(answer.rows.into_iter().next())
+    }
+
+    /// Runs a statement on a connection that acquires may have. It is dated by the same `now`.
+    fn run_acquire<'a>(
+        &'a self,
+        statement: &'a Arc<Statement>,
+        args: Vec<Arg>,
+        now: Moment,
+        deadline: Moment,
+    ) -> Reply<'a, Answer> {
+        let until = deadline.into();
+        self.pool
+            .call(Purpose::Acquire, statement, args, now, until)
+    }
+
     fn close(&self) {
         self.database.close();
         self.pool.close();

@@ -3,7 +3,7 @@
 //! Statements are not pipelined: one that waits for another transaction's row lock would hold up all that come after it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::database::{Connector, Opened};
 use super::relogin::Relogin;
 use super::statements::{Arg, Row, Statement};
 use crate::backend::kit::outage::Outage;
+use crate::backend::kit::round_trip::RoundTrip;
 use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
 use crate::values::clock::{self, Moment};
-use crate::values::error::StoreError;
 use crate::values::refusal::ShutdownCause;
 
 /// For how long a statement that nobody waits for any more may keep its place.
@@ -37,6 +37,13 @@ pub(crate) enum Purpose {
 pub(crate) struct Answer {
     pub(crate) rows: Vec<Row>,
     pub(crate) sent_at: Moment,
+}
+
+impl Answer {
+    /// The only row of a statement that is about one lock, if it found it.
+    pub(crate) fn row(&self) -> Option<&Row> {
+        self.rows.first()
+    }
 }
 
 /// Until when a statement has to be sent, and answered.
@@ -87,8 +94,7 @@ pub(crate) struct Pool<C: Connector> {
     outage: Mutex<Outage>,
     /// Whether the server was reached before.
     reached: AtomicBool,
-    /// µs, an exponentially weighted average.
-    round_trip: AtomicU64,
+    round_trip: RoundTrip,
     /// The pool itself, for the tasks that it starts.
     own: Weak<Pool<C>>,
 }
@@ -116,7 +122,7 @@ impl<C: Connector> Calls for Pool<C> {
     }
 
     fn round_trip(&self) -> Duration {
-        Duration::from_micros(self.round_trip.load(Ordering::Relaxed))
+        self.round_trip.average()
     }
 
     fn close(&self) {
@@ -138,7 +144,7 @@ impl<C: Connector> Pool<C> {
             acquires: Arc::new(Semaphore::new(size - (size / 4).max(1))),
             outage: Mutex::new(Outage::new("the connection to the lock store is")),
             reached: AtomicBool::new(false),
-            round_trip: AtomicU64::new(0),
+            round_trip: RoundTrip::default(),
             own: own.clone(),
         })
     }
@@ -159,7 +165,7 @@ impl<C: Connector> Pool<C> {
         match answer {
             Ok(Ok(rows)) => {
                 lent.is_good();
-                self.took(sent_at.elapsed());
+                self.round_trip.took(sent_at.elapsed());
                 Ok(Answer { rows, sent_at })
             }
             Ok(Err(failed)) => {
@@ -169,10 +175,10 @@ impl<C: Connector> Pool<C> {
                 }
                 Err(failed.fault)
             }
-            Err(_) => Err(Fault::Unknown(StoreError::new(format!(
+            Err(_) => Err(Fault::unknown(format!(
                 "no answer within {:?}",
                 sent_at.elapsed()
-            )))),
+            ))),
         }
     }
 
@@ -202,16 +208,6 @@ impl<C: Connector> Pool<C> {
         }
     }
 
-    fn took(&self, time: Duration) {
-        let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let before = self.round_trip.load(Ordering::Relaxed);
-        let average = match before {
-            0 => time,
-            before => before - before / 8 + time / 8,
-        };
-        self.round_trip.store(average.max(1), Ordering::Relaxed);
-    }
-
     fn idle(&self) -> MutexGuard<'_, Vec<Open<C>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -233,14 +229,9 @@ impl<C: Connector> Pool<C> {
             };
             Ok((acquire, place(&self.places).await?))
         };
-        let places = match tokio::time::timeout(deadline - now, waiting).await {
-            Ok(places) => places?,
-            Err(_) => {
-                return Err(Fault::NotDone(StoreError::new(
-                    "all connections to the database were busy (`lock_pool`)",
-                )));
-            }
-        };
+        let places = tokio::time::timeout(deadline - now, waiting).await;
+        let busy = |_| Fault::not_done("all connections to the database were busy (`lock_pool`)");
+        let places = places.map_err(busy)??;
         let mut lent = Lent {
             pool: self.clone(),
             open: None,
@@ -248,10 +239,7 @@ impl<C: Connector> Pool<C> {
             places: Some(places),
         };
         let ready = tokio::time::timeout(deadline - clock::now(), lent.connect()).await;
-        ready.unwrap_or_else(|_| {
-            let fault = StoreError::new("no connection to the database in time");
-            Err(Fault::NotDone(fault))
-        })?;
+        ready.map_err(|_| Fault::not_done("no connection to the database in time"))??;
         lent.since = clock::now();
         Ok(lent)
     }
@@ -290,7 +278,7 @@ impl<C: Connector> Pool<C> {
                 Err(match fault {
                     // A standby may be promoted, and a failover may lead to another server.
                     Fault::Impossible(why) if self.reached.load(Ordering::Relaxed) => {
-                        Fault::NotDone(StoreError::new(why))
+                        Fault::not_done(why)
                     }
                     fault => fault,
                 })

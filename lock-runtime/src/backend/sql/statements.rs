@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::backend::Fault;
-use crate::values::error::StoreError;
 
 /// A statement as it is sent.
 #[derive(Debug)]
@@ -195,14 +194,7 @@ impl Row {
 
 /// An answer that no statement of ours has.
 pub(crate) fn malformed() -> Fault {
-    Fault::Unknown(StoreError::new("the database's answer makes no sense"))
-}
-
-/// A request that was refused for its date.
-pub(crate) fn too_late() -> Fault {
-    Fault::NotDone(StoreError::new(
-        "the request reached the lock store too late",
-    ))
+    Fault::unknown("the database's answer makes no sense")
 }
 
 /// What the tests of every database's statements look for.

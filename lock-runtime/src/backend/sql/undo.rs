@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Inner;
-use super::pool::Purpose;
 use super::statements::{Arg, malformed};
 use super::topic::topic;
 use crate::backend::{AcquireRequest, Fault};
@@ -18,56 +17,8 @@ use crate::values::refusal::ShutdownCause;
 /// The estimate of the server's time may be late by a round trip, and so may a lease's end.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Compensates on drop unless it was disarmed.
-pub(super) struct Undo<'a> {
-    inner: &'a Arc<Inner>,
-    request: &'a AcquireRequest<'a>,
-    not_after: u64,
-    deadline: Moment,
-    armed: bool,
-}
-
-impl<'a> Undo<'a> {
-    pub(super) fn armed(
-        inner: &'a Arc<Inner>,
-        request: &'a AcquireRequest<'a>,
-        not_after: u64,
-        deadline: Moment,
-    ) -> Undo<'a> {
-        Undo {
-            inner,
-            request,
-            not_after,
-            deadline,
-            armed: true,
-        }
-    }
-
-    pub(super) fn disarm(mut self) {
-        self.armed = false;
-    }
-}
-
-impl Drop for Undo<'_> {
-    fn drop(&mut self) {
-        if !self.armed {
-            return;
-        }
-        let hold_ref = self.request.hold_ref;
-        let compensation = Compensation {
-            inner: self.inner.clone(),
-            key: hold_ref.key.clone(),
-            holder: hold_ref.holder,
-            not_after: self.not_after,
-            over: self.deadline + self.request.ttl.duration() + SLACK,
-            _pending: self.inner.pending.enter(),
-        };
-        self.inner.handle.spawn(compensation.run());
-    }
-}
-
 /// A release of what may have been acquired, repeated until it cannot happen any more.
-struct Compensation {
+pub(super) struct Compensation {
     inner: Arc<Inner>,
     key: Key,
     holder: HolderId,
@@ -80,6 +31,24 @@ struct Compensation {
 }
 
 impl Compensation {
+    pub(super) fn start(
+        inner: &Arc<Inner>,
+        request: &AcquireRequest<'_>,
+        not_after: u64,
+        deadline: Moment,
+    ) {
+        let hold_ref = request.hold_ref;
+        let compensation = Compensation {
+            inner: inner.clone(),
+            key: hold_ref.key.clone(),
+            holder: hold_ref.holder,
+            not_after,
+            over: deadline + request.ttl.duration() + SLACK,
+            _pending: inner.pending.enter(),
+        };
+        inner.handle.spawn(compensation.run());
+    }
+
     async fn run(self) {
         let mut pauses = Backoff::new(Duration::from_millis(2), Duration::from_millis(250));
         while !self.over.has_passed() {
@@ -98,9 +67,8 @@ impl Compensation {
         // A row that somebody else has locked can have many of them wait. They leave the connections to others.
         let turn = self.inner.undoing.acquire().await;
         let _turn = turn.map_err(|_| Fault::Closed(ShutdownCause::Shutdown))?;
-        let now = clock::now();
-        let deadline = (now + self.inner.call_timeout).earlier(self.over);
-        settle(&self.inner, &self.key, self.holder, now, deadline).await
+        let deadline = (clock::now() + self.inner.call_timeout).earlier(self.over);
+        settle(&self.inner, &self.key, self.holder, deadline).await
     }
 }
 
@@ -109,18 +77,13 @@ pub(super) async fn settle(
     inner: &Arc<Inner>,
     key: &Key,
     holder: HolderId,
-    now: Moment,
     deadline: Moment,
 ) -> Result<u64, Fault> {
     let args = vec![
         Arg::text(key.raw()),
-        Arg::text(&holder.text()),
-        Arg::text(&topic(key)),
+        Arg::Text(holder.text()),
+        Arg::Text(topic(key)),
     ];
-    let statement = &inner.statements.settle;
-    let asked = inner
-        .pool
-        .call(Purpose::Other, statement, args, now, deadline.into());
-    let answer = asked.await?;
-    answer.rows.first().ok_or_else(malformed)?.number(0)
+    let answer = inner.run(&inner.statements.settle, args, deadline).await?;
+    answer.row().ok_or_else(malformed)?.number(0)
 }

@@ -53,7 +53,7 @@ use crate::backend::redis::connection::target::Target;
 use crate::values::backoff::Backoff;
 use crate::values::channels::ClusterChannels;
 use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, StoreError};
+use crate::values::error::LockError;
 use crate::values::key;
 use crate::values::refusal::ShutdownCause;
 
@@ -122,7 +122,7 @@ impl Cluster {
             return Ok(());
         }
         Err(away.unwrap_or_else(|| {
-            let late = Fault::NotDone(StoreError::new("no master answers in time"));
+            let late = Fault::not_done("no master answers in time");
             late.into_error(&self.shown)
         }))
     }
@@ -208,9 +208,9 @@ impl Cluster {
                 }
                 self.doubt();
                 self.change(&mut changed, deadline).await.map_err(|()| {
-                    Fault::NotDone(StoreError::new(format!(
+                    Fault::not_done(format!(
                         "no node of the cluster is known to have slot {slot}"
-                    )))
+                    ))
                 })?;
                 now = clock::now();
                 continue;
@@ -232,7 +232,7 @@ impl Cluster {
             match connected {
                 Err(Fault::NotDone(_)) if link.is_dismissed() && !deadline.has_passed() => {
                     self.doubt();
-                    let gone = |()| Fault::NotDone(StoreError::new("the cluster's nodes change"));
+                    let gone = |()| Fault::not_done("the cluster's nodes change");
                     self.change(&mut changed, deadline).await.map_err(gone)?;
                     now = clock::now();
                 }

@@ -18,7 +18,6 @@ use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::{EventSink, Fault};
 use crate::values::channels::ClusterChannels;
 use crate::values::clock;
-use crate::values::error::StoreError;
 
 /// Channels in one message to the connection's task.
 const BATCH: usize = 512;
@@ -197,7 +196,7 @@ impl Talk<'_> {
         loop {
             tokio::select! {
                 () = heard.cut.notified() => {
-                    return Ok(Fault::Unknown(StoreError::new("the connection was cut")));
+                    return Ok(Fault::unknown("the connection was cut"));
                 }
                 () = heard.dropped.notified() => {
                     if let Err(fault) = self.let_go(mine).await {

@@ -22,7 +22,6 @@ use crate::backend::redis::pubsub::subscribe::{deliver, within};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::scripting::faults;
 use crate::backend::{EventSink, Fault};
-use crate::values::error::StoreError;
 
 /// How often a batch is sent before the connection is given up.
 const ATTEMPTS: usize = 5;
@@ -204,7 +203,5 @@ fn is_of(data: &[Value], channel: &[u8]) -> bool {
 }
 
 fn foreign() -> Fault {
-    Fault::Unknown(StoreError::new(
-        "an answer does not belong to its question: slots are leaving the node",
-    ))
+    Fault::unknown("an answer does not belong to its question: slots are leaving the node")
 }

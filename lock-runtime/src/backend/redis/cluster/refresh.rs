@@ -11,6 +11,7 @@ use super::super::sentinel::Address;
 use super::slots::{self, Before, View};
 use super::{Cluster, closed};
 use crate::backend::Fault;
+use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::connection::dial;
 use crate::backend::redis::connection::refused::refused;
 use crate::backend::redis::scripting;
@@ -37,12 +38,7 @@ const ENOUGH: usize = 3;
 impl Cluster {
     /// Until the backend is closed.
     pub(in super::super) async fn keep_table(self: Arc<Self>) {
-        let mut is_closed = self.closed.clone();
-        tokio::select! {
-            // An error means that the backend is gone: the same.
-            _ = is_closed.wait_for(|closed| *closed) => {}
-            () = self.keep_refreshing() => {}
-        }
+        until_closed(&self.closed, self.keep_refreshing()).await;
     }
 
     async fn keep_refreshing(self: &Arc<Self>) {
@@ -89,9 +85,8 @@ impl Cluster {
             let cluster = self.clone();
             let question = async move {
                 let asked = cluster.ask(&address, connection);
-                let late = |_| Fault::NotDone(StoreError::new("no answer to CLUSTER SLOTS"));
-                let answer = tokio::time::timeout(timeout, asked).await.map_err(late);
-                (address, answer.and_then(|answer| answer))
+                let answer = scripting::in_time("CLUSTER SLOTS", timeout, asked).await;
+                (address, answer)
             };
             questions.spawn_on(question, &self.handle);
         }
@@ -117,7 +112,7 @@ impl Cluster {
         if views.is_empty() {
             return Err(match failed {
                 Some((address, fault)) => of_node(&address, fault),
-                None => Fault::NotDone(StoreError::new("no node of the cluster answers")),
+                None => Fault::not_done("no node of the cluster answers"),
             });
         }
         let before = |slot| {
@@ -210,11 +205,8 @@ impl Pauses {
 }
 
 fn read(reply: &Value, address: &str) -> Result<View, Fault> {
-    slots::read(reply, address).ok_or_else(|| {
-        Fault::NotDone(StoreError::new(
-            "it tells of no slots: it may be in no cluster yet",
-        ))
-    })
+    slots::read(reply, address)
+        .ok_or_else(|| Fault::not_done("it tells of no slots: it may be in no cluster yet"))
 }
 
 /// A server that is in no cluster will not be in one by waiting.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::Inner;
 use super::Cluster;
-use crate::backend::redis::kinds::renewals::{Part, Times, all, by_script};
+use crate::backend::redis::kinds::renewals::{Part, Times, all, by_script, in_order};
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::values::clock;
 use crate::values::key::Key;
@@ -22,18 +22,7 @@ impl Cluster {
             .iter()
             .map(|part| self.renew_part(inner, batch, part, times));
         let answered = all(renewals.collect()).await;
-        let mut answers = vec![Renewed::Unknown; batch.len()];
-        let mut failed = None;
-        for (part, answered) in parts.iter().zip(answered) {
-            match answered {
-                Ok(renewed) => put(&mut answers, part, renewed),
-                Err(fault) => failed = Some(fault),
-            }
-        }
-        match failed {
-            Some(fault) if answers.iter().all(|answer| *answer == Renewed::Unknown) => Err(fault),
-            _ => Ok(answers),
-        }
+        in_order(batch.len(), parts.iter().map(Vec::as_slice), answered)
     }
 
     /// Of one slot. While that moves, its keys are not all in one place: then each by itself, at once, for leases go on.
@@ -68,35 +57,11 @@ impl Cluster {
             if redirect.may_split() && items.len() > 1 {
                 let alone = part.iter().map(std::slice::from_ref);
                 let renewals = alone.map(|part| self.renew_part(inner, batch, part, times));
-                return one_each(all(renewals.collect()).await);
+                let answered = all(renewals.collect()).await;
+                let order: Vec<usize> = (0..part.len()).collect();
+                return in_order(part.len(), order.chunks(1), answered);
             }
             (live, now) = self.follow(redirect, &live, slot, times.usual).await?;
-        }
-    }
-}
-
-fn one_each(answered: Vec<Result<Vec<Renewed>, Fault>>) -> Result<Vec<Renewed>, Fault> {
-    let mut failed = None;
-    let mut answers = Vec::with_capacity(answered.len());
-    for answer in answered {
-        answers.push(match answer {
-            Ok(renewed) => renewed.first().copied().unwrap_or(Renewed::Unknown),
-            Err(fault) => {
-                failed = Some(fault);
-                Renewed::Unknown
-            }
-        });
-    }
-    match failed {
-        Some(fault) if answers.iter().all(|answer| *answer == Renewed::Unknown) => Err(fault),
-        _ => Ok(answers),
-    }
-}
-
-fn put(answers: &mut [Renewed], part: &[usize], renewed: Vec<Renewed>) {
-    for (&at, renewed) in part.iter().zip(renewed) {
-        if let Some(answer) = answers.get_mut(at) {
-            *answer = renewed;
         }
     }
 }
@@ -132,12 +97,15 @@ mod tests {
 
     #[test]
     fn one_failure_says_nothing_about_the_others() {
-        let fault = || Fault::NotDone(crate::values::error::StoreError::new("x"));
-        let some = one_each(vec![Ok(vec![Renewed::Held]), Err(fault())]).unwrap();
-        assert_eq!(some, [Renewed::Held, Renewed::Unknown]);
-        assert!(one_each(vec![Err(fault()), Err(fault())]).is_err());
-        let mut answers = [Renewed::Unknown; 3];
-        put(&mut answers, &[2, 0], vec![Renewed::Held, Renewed::NotHeld]);
-        assert_eq!(answers, [Renewed::NotHeld, Renewed::Unknown, Renewed::Held]);
+        let fault = || Err(Fault::not_done("x"));
+        let parts = [vec![2, 0], vec![1]];
+        let renewed = |first, second| {
+            let answered = vec![first, second];
+            in_order(3, parts.iter().map(Vec::as_slice), answered)
+        };
+        let some = renewed(Ok(vec![Renewed::Held, Renewed::NotHeld]), fault());
+        let expected = [Renewed::NotHeld, Renewed::Unknown, Renewed::Held];
+        assert_eq!(some.unwrap(), expected);
+        assert!(renewed(fault(), fault()).is_err());
     }
 }

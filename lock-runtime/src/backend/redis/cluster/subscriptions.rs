@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use super::super::sentinel::Address;
 use super::Cluster;
 use crate::backend::EventSink;
+use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::cluster::node_subscriber::{Command, NodeSubscriber, Note};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::values::backoff::Backoff;
@@ -54,12 +55,7 @@ struct Switchboard<'a> {
 
 impl Subscriptions {
     pub(in super::super) async fn run(self) {
-        let mut closed = self.closed.clone();
-        tokio::select! {
-            // An error means that the backend is gone: the same.
-            _ = closed.wait_for(|closed| *closed) => {}
-            () = self.keep() => {}
-        }
+        until_closed(&self.closed, self.keep()).await;
         self.topics.unreachable();
     }
 
@@ -233,13 +229,11 @@ impl Switchboard<'_> {
                 timeout: cluster.settings.call_timeout,
                 notes: self.notes.clone(),
             };
-            let mut closed = self.subscriptions.closed.clone();
-            cluster.handle.spawn(async move {
-                tokio::select! {
-                    _ = closed.wait_for(|closed| *closed) => {}
-                    () = subscriber.run(commands) => {}
-                }
-            });
+            let closed = self.subscriptions.closed.clone();
+            let running = subscriber.run(commands);
+            cluster
+                .handle
+                .spawn(async move { until_closed(&closed, running).await });
             KnownChannel {
                 commands: sender,
                 up: None,

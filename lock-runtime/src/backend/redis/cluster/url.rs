@@ -3,9 +3,9 @@
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 use super::super::sentinel::Address;
-use crate::backend::redis::connection::target::{invalid, tcp_settings};
+use crate::backend::redis::connection::target::tcp_settings;
 use crate::backend::redis::connection::url::{NO_FRAGMENT, host_and_port, login};
-use crate::values::error::LockError;
+use crate::values::error::{LockError, config};
 
 const PORT: u16 = 6_379;
 const EXAMPLE: &str = "the URL is malformed; it should look like \
@@ -22,21 +22,21 @@ pub(crate) struct Seeds {
 /// Reads what follows `redis-cluster://` or `rediss-cluster://`. The errors repeat no part that may be secret.
 pub(in super::super) fn parse(rest: &str, tls: bool) -> Result<Seeds, LockError> {
     if rest.contains('#') {
-        return Err(invalid(NO_FRAGMENT));
+        return Err(config(NO_FRAGMENT));
     }
     if rest.contains('?') {
-        return Err(invalid("the URL of a cluster takes no options"));
+        return Err(config("the URL of a cluster takes no options"));
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     if !matches!(path, "" | "0" | "0/") {
-        return Err(invalid(
+        return Err(config(
             "a cluster has only database 0: leave the database out of the URL",
         ));
     }
     let (own_login, hosts) = match authority.rsplit_once('@') {
         // A login for each host would be read as a part of the first one's password.
         Some((login, _)) if login.contains('@') => {
-            return Err(invalid(
+            return Err(config(
                 "one login is for all nodes and stands before the first host; write an `@` in it as `%40`",
             ));
         }
@@ -45,13 +45,13 @@ pub(in super::super) fn parse(rest: &str, tls: bool) -> Result<Seeds, LockError>
     };
     let mut seeds: Vec<Address> = Vec::new();
     for host in hosts.split(',') {
-        let (host, port) = host_and_port(host).ok_or_else(|| invalid(EXAMPLE))?;
+        let (host, port) = host_and_port(host).ok_or_else(|| config(EXAMPLE))?;
         let address = address(&host, port.unwrap_or(PORT));
         if !seeds.contains(&address) {
             seeds.push(address);
         }
     }
-    let login = login(own_login, "").ok_or_else(|| invalid(EXAMPLE))?;
+    let login = login(own_login, "").ok_or_else(|| config(EXAMPLE))?;
     Ok(Seeds {
         hosts: seeds,
         login,

@@ -8,7 +8,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
 use crate::backend::Fault;
 use crate::values::clock::{self, Moment};
-use crate::values::error::StoreError;
 
 pub(crate) const MAX_ACQUIRES: usize = 1024;
 
@@ -70,9 +69,7 @@ impl AcquireLimit {
                 if self.given.load(Ordering::Relaxed) == before {
                     self.replace(&set);
                 }
-                Err(Fault::NotDone(StoreError::new(
-                    "too many acquires are under way",
-                )))
+                Err(Fault::not_done("too many acquires are under way"))
             }
         }
     }

@@ -20,7 +20,6 @@ use crate::backend::redis::scripting::{self, Manner, Script};
 use crate::backend::{Fault, Renewed};
 use crate::values::channels::ClusterChannels;
 use crate::values::clock;
-use crate::values::error::StoreError;
 use crate::values::fence::SPARE_TOKENS;
 use crate::values::holder::HolderIds;
 use crate::values::key::{self, Key};
@@ -81,32 +80,18 @@ impl Check {
     }
 
     async fn ask_info(&self, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
-        let info = redis::cmd("INFO");
-        let reply = match tokio::time::timeout(self.timeout, scripting::send(connection, &info))
-            .await
-        {
-            Ok(Ok(reply)) => reply,
-            Ok(Err(error)) => {
-                return match faults::of_call(&error) {
-                    Fault::Denied(reason) => {
-                        tracing::warn!(
-                            %reason,
-                            "the lock store does not show its version and its maxmemory policy (INFO): \
-                             make sure that it is Redis 7.0 or newer and that the policy is noeviction"
-                        );
-                        Ok(())
-                    }
-                    fault => Err(fault),
-                };
+        let asked = scripting::info(connection, &[]);
+        let info = match scripting::in_time("INFO", self.timeout, asked).await {
+            Err(Fault::Denied(reason)) => {
+                tracing::warn!(
+                    %reason,
+                    "the lock store does not show its version and its maxmemory policy (INFO): \
+                     make sure that it is Redis 7.0 or newer and that the policy is noeviction"
+                );
+                return Ok(());
             }
-            Err(_) => return Err(self.no_answer("INFO")),
+            info => info?,
         };
-        let text = match reply {
-            Value::VerbatimString { text, .. } => text,
-            Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            _ => return Err(faults::malformed("INFO")),
-        };
-        let info = InfoDict::new(&text);
         self.judge(&info)?;
         if self.slot.is_none() && info.get::<u8>("cluster_enabled") == Some(1) {
             self.is_whole_cluster(connection).await?;
@@ -124,9 +109,8 @@ impl Check {
             _ => None,
         };
         match view {
-            Some(view) if !view.is_of_one_master() => Err(Fault::Impossible(
-                "the server is a node of a Redis Cluster and has only a part of the keys: use `redis-cluster://`"
-                    .to_owned(),
+            Some(view) if !view.is_of_one_master() => Err(Fault::impossible(
+                "the server is a node of a Redis Cluster and has only a part of the keys: use `redis-cluster://`",
             )),
             _ => {
                 tracing::warn!(
@@ -196,7 +180,7 @@ impl Check {
             }
             AcquireReply::Stale { .. } => {
                 let why = "the lock store's clock jumped";
-                return Err(Fault::NotDone(StoreError::new(why)));
+                return Err(Fault::not_done(why));
             }
         }
         let renew = Renew {
@@ -260,34 +244,21 @@ impl Check {
             ..Manner::PLAIN
         };
         let run = scripting::run(connection, script, manner);
-        let fault = match tokio::time::timeout(self.timeout, run).await {
-            Ok(Ok(reply)) => return Ok(reply),
-            Ok(Err(Fault::Denied(source))) => {
-                Fault::Denied(StoreError::new(format!("the script `{name}`: {source}")))
-            }
-            Ok(Err(fault)) if faults::is_demotion(&fault) => {
-                Fault::NotDone(StoreError::new(format!(
-                    "{fault} The server is a replica: connect to its master, or to its Sentinels (`redis-sentinel://`)"
-                )))
-            }
-            Ok(Err(fault)) => fault,
-            Err(_) => self.no_answer(name),
-        };
-        Err(fault)
-    }
-
-    fn no_answer(&self, what: &str) -> Fault {
-        Fault::NotDone(StoreError::new(format!(
-            "no answer to {what} within {:?}",
-            self.timeout
-        )))
+        let answer = scripting::in_time(name, self.timeout, run).await;
+        answer.map_err(|fault| match fault {
+            Fault::Denied(source) => Fault::denied(format!("the script `{name}`: {source}")),
+            fault if faults::is_demotion(&fault) => Fault::not_done(format!(
+                "{fault} The server is a replica: connect to its master, or to its Sentinels (`redis-sentinel://`)"
+            )),
+            fault => fault,
+        })
     }
 
     /// Nobody else knows the check's key.
     fn senseless(&self, script: &str) -> Fault {
-        Fault::NotDone(StoreError::new(format!(
+        Fault::not_done(format!(
             "the lock store did not keep a new lock until the script `{script}` asked for it"
-        )))
+        ))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::backend::redis::{Inner, RedisBackend, sentinel};
 use crate::backend::{EventSink, Fault};
 use crate::values::channels::ClusterChannels;
 use crate::values::clock;
-use crate::values::error::{LockError, StoreError};
+use crate::values::error::LockError;
 use crate::values::options::Options;
 use crate::values::refusal::ShutdownCause;
 
@@ -208,7 +208,7 @@ async fn in_time<T>(
         Ok(Err(_)) => Err(Fault::Closed(ShutdownCause::RuntimeEnded).into_error(server)),
         Err(_) => {
             stop.abort();
-            let fault = Fault::NotDone(StoreError::new(format!("no answer in {CONNECT:?}")));
+            let fault = Fault::not_done(format!("no answer in {CONNECT:?}"));
             Err(fault.into_error(server))
         }
     }

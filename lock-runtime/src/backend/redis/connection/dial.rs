@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, PushInfo, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, PushInfo, Value};
 
 use super::dial_options::{self, DialOptions};
 use super::refused::Attempt;
@@ -56,9 +56,9 @@ pub(crate) async fn open(
                 relogin,
             })
         }
-        Place::Cluster(_) | Place::Nowhere => Err(Fault::NotDone(StoreError::new(
-            "the cluster names no such node",
-        ))),
+        Place::Cluster(_) | Place::Nowhere => {
+            Err(Fault::not_done("the cluster names no such node"))
+        }
         Place::Sentinel(sentinels) => {
             let named = sentinels.resolve(target.dial_options(), timeout).await?;
             let opened = async {
@@ -133,9 +133,19 @@ pub(crate) async fn sign_of_life(
     if target.sentinels().is_some() {
         return ask_role(connection, timeout).await;
     }
-    match tokio::time::timeout(timeout, scripting::send(connection, &redis::cmd("PING"))).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) if faults::is_from_server(&error) => Ok(()),
+    let answered = sign(connection, &redis::cmd("PING"), timeout).await;
+    answered.map(drop)
+}
+
+/// The answer to a command; `None` if the server refuses the command, which is a sign of life, too.
+async fn sign(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+    timeout: Duration,
+) -> Result<Option<Value>, Fault> {
+    match tokio::time::timeout(timeout, scripting::send(connection, command)).await {
+        Ok(Ok(reply)) => Ok(Some(reply)),
+        Ok(Err(error)) if faults::is_from_server(&error) => Ok(None),
         Ok(Err(error)) => Err(faults::of_call(&error)),
         Err(_) => Err(silent()),
     }
@@ -143,20 +153,12 @@ pub(crate) async fn sign_of_life(
 
 /// By HELLO, which every user may send; ROLE needs a right of its own.
 async fn ask_role(connection: &mut MultiplexedConnection, timeout: Duration) -> Result<(), Fault> {
-    let hello = redis::cmd("HELLO");
-    let asked = tokio::time::timeout(timeout, scripting::send(connection, &hello));
-    let reply = match asked.await {
-        Ok(Ok(reply)) => reply,
-        // It answers, and cannot tell now: scripts find out for themselves.
-        Ok(Err(error)) if faults::is_from_server(&error) => return Ok(()),
-        Ok(Err(error)) => return Err(faults::of_call(&error)),
-        Err(_) => return Err(silent()),
-    };
-    match role(&reply) {
-        Some(role) if role != b"master" => Err(Fault::NotDone(StoreError::new(format!(
+    let hello = sign(connection, &redis::cmd("HELLO"), timeout).await?;
+    match hello.as_ref().and_then(role) {
+        Some(role) if role != b"master" => Err(Fault::not_done(format!(
             "it is no master but a {}",
             String::from_utf8_lossy(role)
-        )))),
+        ))),
         _ => Ok(()),
     }
 }
@@ -173,7 +175,7 @@ fn role(hello: &Value) -> Option<&[u8]> {
 }
 
 pub(crate) fn silent() -> Fault {
-    Fault::Unknown(StoreError::new("the server gives no sign of life"))
+    Fault::unknown("the server gives no sign of life")
 }
 
 /// Connects to one server.

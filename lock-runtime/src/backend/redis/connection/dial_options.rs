@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use redis::{ConnectionAddr, ConnectionInfo};
 
-use crate::backend::redis::connection::target::invalid;
-use crate::values::error::LockError;
+use crate::values::error::{LockError, config};
 use crate::values::handshake::{Certificates, Credentials, Handshake, Login};
 
 /// Certificates in the client's form, and whom to ask for a login. By default neither.
@@ -71,7 +70,7 @@ pub(super) fn log_in_as(info: ConnectionInfo, login: &Login) -> ConnectionInfo {
 
 #[cfg(not(feature = "tls-rustls"))]
 fn certified(_: &Certificates) -> Result<ConnectionAddr, LockError> {
-    Err(invalid(
+    Err(config(
         "certificates need the cargo feature `tls-rustls` of `lock-runtime`",
     ))
 }
@@ -103,6 +102,6 @@ fn certified(certificates: &Certificates) -> Result<ConnectionAddr, LockError> {
         root_cert: certificates.root.clone(),
     };
     let client = Client::build_with_tls(nowhere, given)
-        .map_err(|error| invalid(format!("the certificates are of no use: {error}")))?;
+        .map_err(|error| config(format!("the certificates are of no use: {error}")))?;
     Ok(client.get_connection_info().addr().clone())
 }

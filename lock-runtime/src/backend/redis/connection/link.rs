@@ -15,6 +15,7 @@ use super::acquire_limit::AcquireLimit;
 use super::group::{Group, UnderWay};
 use super::opened::Opened;
 use crate::backend::Fault;
+use crate::backend::kit::round_trip::RoundTrip;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::kit::standing::Standing;
 use crate::backend::redis::scripting::faults;
@@ -22,7 +23,6 @@ use crate::backend::redis::scripting::{self, Manner, Script};
 use crate::backend::redis::sentinel::Address;
 use crate::values::channels::ClusterChannels;
 use crate::values::clock::{self, Moment};
-use crate::values::error::StoreError;
 use crate::values::health::NodeHealth;
 use crate::values::refusal::ShutdownCause;
 
@@ -34,8 +34,8 @@ pub(crate) struct Link {
     pub(super) state: watch::Receiver<State>,
     /// Signalled by callers; the supervisor checks the connection.
     pub(super) suspicion: Arc<Notify>,
-    /// µs, an exponentially weighted average. Written by one answered call in [`SAMPLED`].
-    pub(super) round_trip: AtomicU64,
+    /// Written by one answered call in [`SAMPLED`].
+    pub(super) round_trip: RoundTrip,
     pub(super) calls: AtomicU64,
     /// How many of them were answered: a connection that answers is alive.
     pub(super) answers: Arc<AtomicU64>,
@@ -100,6 +100,16 @@ impl State {
             wire.limit.close();
         }
     }
+
+    /// The connection, or why there is none.
+    fn wire(&self) -> Result<&Wire, Fault> {
+        match self {
+            State::Live(wire) => Ok(wire),
+            State::Down(fault) => Err(fault.clone()),
+            State::Dismissed => Err(dismissed()),
+            State::Closed => Err(Fault::Closed(ShutdownCause::Shutdown)),
+        }
+    }
 }
 
 impl Link {
@@ -122,18 +132,11 @@ impl Link {
             .wait_for(|state| !matches!(state, State::Down(Fault::NotDone(_) | Fault::Unknown(_))));
         let waited = tokio::time::timeout_at(deadline.tick(), settled).await;
         match waited {
-            Ok(Ok(state)) => match &*state {
-                State::Live(wire) => Ok(self.on(wire)),
-                State::Down(fault) => Err(fault.clone()),
-                State::Dismissed => Err(dismissed()),
-                State::Closed => Err(Fault::Closed(ShutdownCause::Shutdown)),
-            },
+            Ok(Ok(state)) => state.wire().map(|wire| self.on(wire)),
             Ok(Err(_)) => Err(self.ended()),
             Err(_) => Err(match &*self.state.borrow() {
-                State::Down(fault) => {
-                    Fault::NotDone(StoreError::new(format!("not connected: {fault}")))
-                }
-                _ => Fault::NotDone(StoreError::new("not connected in time")),
+                State::Down(fault) => Fault::not_done(format!("not connected: {fault}")),
+                _ => Fault::not_done("not connected in time"),
             }),
         }
     }
@@ -156,9 +159,7 @@ impl Link {
         deadline: Moment,
     ) -> Result<S::Reply, Fault> {
         if now.has_reached(deadline) {
-            return Err(Fault::NotDone(StoreError::new(
-                "no time was left to send the request",
-            )));
+            return Err(Fault::not_done("no time was left to send the request"));
         }
         // Every so often is enough for an average.
         let sampled = self
@@ -188,7 +189,7 @@ impl Link {
                     self.suspicion.notify_one();
                 }
                 if sampled {
-                    self.learn_round_trip(now.elapsed());
+                    self.round_trip.took(now.elapsed());
                 }
                 // Those who share a script ask again by themselves.
                 match once {
@@ -219,7 +220,7 @@ impl Link {
 
     fn unanswered(&self) -> Fault {
         self.suspicion.notify_one();
-        Fault::Unknown(StoreError::new("no answer within the call timeout"))
+        Fault::unknown("no answer within the call timeout")
     }
 
     /// Why there is no supervisor any more.
@@ -255,12 +256,7 @@ impl Link {
 
     /// Whether the server answers. A connection that is down is not waited for: it is known not to.
     pub(crate) async fn health(self: &Arc<Link>, node: &str, deadline: Moment) -> NodeHealth {
-        let there = match &*self.state.borrow() {
-            State::Live(wire) => Ok(self.on(wire)),
-            State::Down(fault) => Err(fault.clone()),
-            State::Dismissed => Err(dismissed()),
-            State::Closed => Err(Fault::Closed(ShutdownCause::Shutdown)),
-        };
+        let there = self.state.borrow().wire().map(|wire| self.on(wire));
         let answer = match there {
             Ok(live) => self.ping(&live, deadline).await,
             Err(fault) => Err(fault),
@@ -297,17 +293,7 @@ impl Link {
     }
 
     pub(crate) fn round_trip(&self) -> Duration {
-        Duration::from_micros(self.round_trip.load(Ordering::Relaxed))
-    }
-
-    /// Two writers at once may lose one of two samples: it is an estimate.
-    fn learn_round_trip(&self, sample: Duration) {
-        let sample = u64::try_from(sample.as_micros()).unwrap_or(u64::MAX);
-        let average = match self.round_trip.load(Ordering::Relaxed) {
-            0 => sample,
-            average => average - average / 8 + sample / 8,
-        };
-        self.round_trip.store(average.max(1), Ordering::Relaxed);
+        self.round_trip.average()
     }
 }
 
@@ -323,9 +309,7 @@ impl fmt::Debug for Link {
 }
 
 fn dismissed() -> Fault {
-    Fault::NotDone(StoreError::new(
-        "the node is no master of the cluster any more",
-    ))
+    Fault::not_done("the node is no master of the cluster any more")
 }
 
 impl Live {

@@ -17,7 +17,7 @@ use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::Address;
 use crate::values::clock;
-use crate::values::error::{LockError, StoreError};
+use crate::values::error::LockError;
 
 /// A fresh connection and the signal that it was cut.
 pub(crate) struct Opened {
@@ -46,40 +46,43 @@ impl Opened {
             .map_err(|fault: Fault| fault.into_error(target.shown()))
     }
 
-    /// Connects and reads the server's clock.
-    pub(crate) async fn open(
-        target: &Target,
-        timeout: Duration,
-        clock: &ServerClock,
-    ) -> Result<Opened, Fault> {
+    /// Connects, and will be told when the connection is cut.
+    pub(crate) async fn dial(target: &Target, timeout: Duration) -> Result<Opened, Fault> {
         let cut = Arc::new(Notify::new());
         let signal = cut.clone();
         let dialed = dial::open(target, timeout, move |push| {
             if push.kind == PushKind::Disconnection {
                 signal.notify_one();
             }
-        })
-        .await?;
-        let (mut connection, master) = (dialed.connection, dialed.master);
-        let sent_at = clock::now();
-        let time = redis::cmd("TIME");
-        let asked = tokio::time::timeout(timeout, scripting::send(&mut connection, &time)).await;
-        let micros = match asked {
-            Ok(Ok(reply)) => check::micros(&reply).ok_or_else(|| faults::malformed("TIME")),
-            Ok(Err(error)) => {
-                let fault = faults::of_question(&error, target.is_tls());
-                Err(refused(fault).at(target.shown()))
-            }
-            Err(_) => Err(Fault::NotDone(StoreError::new(format!(
-                "no answer within {timeout:?}"
-            )))),
-        }?;
-        clock.saw(micros, sent_at);
+        });
+        let dialed = dialed.await?;
         Ok(Opened {
-            connection,
+            connection: dialed.connection,
             cut,
-            master,
+            master: dialed.master,
             _relogin: dialed.relogin,
         })
+    }
+
+    /// Connects and reads the server's clock.
+    pub(crate) async fn open(
+        target: &Target,
+        timeout: Duration,
+        clock: &ServerClock,
+    ) -> Result<Opened, Fault> {
+        let opened = Opened::dial(target, timeout).await?;
+        let sent_at = clock::now();
+        let time = redis::cmd("TIME");
+        let asked = async {
+            let reply = scripting::send(&mut opened.connection.clone(), &time).await;
+            reply.map_err(|error| {
+                let fault = faults::of_question(&error, target.is_tls());
+                refused(fault).at(target.shown())
+            })
+        };
+        let reply = scripting::in_time("TIME", timeout, asked).await?;
+        let micros = check::micros(&reply).ok_or_else(|| faults::malformed("TIME"))?;
+        clock.saw(micros, sent_at);
+        Ok(opened)
     }
 }

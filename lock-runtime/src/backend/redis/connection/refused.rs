@@ -39,13 +39,12 @@ impl Attempt {
     /// Whatever it was, no request has been sent.
     pub(crate) fn fault(self, error: &RedisError) -> Fault {
         match error.kind() {
-            ErrorKind::RESP3NotSupported => Fault::Denied(StoreError::new(
+            ErrorKind::RESP3NotSupported => Fault::denied(
                 "the server does not speak RESP3: Redis 7.0 or later is needed, and no proxy that leaves out HELLO",
-            )),
-            ErrorKind::Parse => Fault::Impossible(
+            ),
+            ErrorKind::Parse => Fault::impossible(
                 "what answers there does not speak Redis's protocol: it may be an HTTP server, another service, or a \
-                 TLS port (`rediss://`). Check host and port"
-                    .to_owned(),
+                 TLS port (`rediss://`). Check host and port",
             ),
             ErrorKind::Io => self.of_io(error),
             _ => match of_call(error) {
@@ -74,7 +73,7 @@ impl Attempt {
         }
         if text.contains("max number of clients") {
             let more = "close connections, or raise `maxclients` in the server's configuration";
-            return Fault::NotDone(StoreError::new(format!("{said}: {more}")));
+            return Fault::not_done(format!("{said}: {more}"));
         }
         Fault::NotDone(said)
     }
@@ -134,9 +133,7 @@ impl Attempt {
             Way::Tls => ". If it is no TLS port, use `redis://`",
             Way::Unix => "",
         };
-        Fault::NotDone(StoreError::new(format!(
-            "no connection within {timeout:?}{advice}"
-        )))
+        Fault::not_done(format!("no connection within {timeout:?}{advice}"))
     }
 }
 
@@ -146,19 +143,19 @@ pub(crate) fn refused(fault: Fault) -> Fault {
         return fault;
     };
     let text = said.to_string();
-    let advised = |advice: &str| Fault::Denied(StoreError::new(format!("{text} {advice}")));
+    let advised = |advice: &str| Fault::denied(format!("{text} {advice}"));
     match text.split(' ').next().unwrap_or_default() {
-        "NOAUTH" => Fault::Denied(StoreError::new(
+        "NOAUTH" => Fault::denied(
             "NOAUTH the server wants a password, and the URL gives it none: write `:password@` or `user:password@` before \
              the host (a name without a colon is a user and no password); for Sentinels, `?sentinel_pass=password`",
-        )),
+        ),
         "WRONGPASS" => {
             advised("Check user and password. In a URL, a `%` of the password is written `%25`")
         }
-        "DENIED" => Fault::Denied(StoreError::new(
+        "DENIED" => Fault::denied(
             "DENIED the server is in protected mode and serves its own machine only: set a password (`requirepass`, or \
              users), or `protected-mode no`",
-        )),
+        ),
         "ERR" if text.contains("unknown command") => Fault::Impossible(format!(
             "{text}: a Sentinel answers so (use `redis-sentinel://host:26379/service`), or a proxy that leaves \
              commands out (connect to Redis directly)"

@@ -11,7 +11,6 @@ use crate::backend::kit::login::{self, Tries};
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
 use crate::values::clock;
-use crate::values::error::StoreError;
 use crate::values::handshake::{Credentials, Login};
 
 /// The task that keeps a connection logged in. It has the connection, too: drop this with the connection, or the
@@ -76,8 +75,8 @@ async fn log_in(
     match tokio::time::timeout(timeout, scripting::send(connection, &auth)).await {
         Ok(Ok(_)) => Ok(login),
         Ok(Err(error)) => Err(faults::of_call(&error)),
-        Err(_) => Err(Fault::Unknown(StoreError::new(format!(
+        Err(_) => Err(Fault::unknown(format!(
             "no answer to AUTH within {timeout:?}"
-        )))),
+        ))),
     }
 }

@@ -17,12 +17,12 @@ use super::opened::Opened;
 use super::target::Target;
 use crate::backend::Fault;
 use crate::backend::kit::outage::Outage;
+use crate::backend::kit::round_trip::RoundTrip;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::kit::standing::Standing;
 use crate::backend::redis::sentinel::Address;
 use crate::observe::metrics;
 use crate::values::clock;
-use crate::values::error::StoreError;
 use crate::values::store::StoreKind;
 
 /// How long a server may take to show a sign of life after a call has timed out.
@@ -70,13 +70,11 @@ impl Supervisor {
     ///
     /// `first`: a connection that is already checked, or none yet.
     pub(crate) fn start(self, first: Option<Opened>) -> Arc<Link> {
-        let (state, seen) = watch::channel(State::Down(Fault::NotDone(StoreError::new(
-            "not connected yet",
-        ))));
+        let (state, seen) = watch::channel(State::Down(Fault::not_done("not connected yet")));
         let link = Arc::new(Link {
             state: seen,
             suspicion: self.suspicion.clone(),
-            round_trip: AtomicU64::new(0),
+            round_trip: RoundTrip::default(),
             calls: AtomicU64::new(0),
             answers: self.answers.clone(),
             clock: self.clock.clone(),
@@ -164,7 +162,7 @@ impl Supervisor {
         let is_first = self.checked.is_none() && self.member.is_none();
         // The sentinels may be being set up anew, a name may lead to another server soon.
         let passing = |fault| match fault {
-            Fault::Impossible(why) => Fault::NotDone(StoreError::new(why)),
+            Fault::Impossible(why) => Fault::not_done(why),
             fault => fault,
         };
         let opened = Opened::open(&self.target, self.check.timeout, &self.clock).await;
@@ -193,7 +191,7 @@ impl Supervisor {
         loop {
             tokio::select! {
                 () = opened.cut.notified() => {
-                    return (Fault::Unknown(StoreError::new("the connection was cut")), None);
+                    return (Fault::unknown("the connection was cut"), None);
                 }
                 () = self.suspicion.notified() => {
                     let (mut connection, target) = (opened.connection.clone(), self.target.clone());
@@ -255,5 +253,5 @@ impl Silent {
 
 /// Calls under way go on, and their answers count; what comes next goes to the new master.
 fn moved() -> Fault {
-    Fault::Unknown(StoreError::new("the master has moved"))
+    Fault::unknown("the master has moved")
 }

@@ -11,7 +11,7 @@ use super::dial_options::DialOptions;
 use super::url::{self, NO_FRAGMENT};
 use crate::backend::redis::cluster::{self, Seeds};
 use crate::backend::redis::sentinel::{self, Sentinels};
-use crate::values::error::LockError;
+use crate::values::error::{LockError, config};
 
 /// Whether this system has unix sockets that the client can open.
 const HAS_SOCKETS: bool = cfg!(unix);
@@ -56,20 +56,20 @@ impl Target {
     fn parse_where(has_sockets: bool, url: &str) -> Result<Target, LockError> {
         let schemes = schemes(has_sockets);
         let Some((scheme, rest)) = url.split_once("://") else {
-            return Err(invalid(format!(
+            return Err(config(format!(
                 "the URL does not begin with a scheme and `://`; there are {schemes}"
             )));
         };
         let scheme = scheme.to_ascii_lowercase();
         if matches!(scheme.as_str(), "redis+unix" | "unix") && !has_sockets {
-            return Err(invalid(format!(
+            return Err(config(format!(
                 "`{scheme}://` names a unix socket, which the Redis client cannot open on this system: name the server \
                  by `{}`",
                 example(false)
             )));
         }
         if !schemes.contains(&format!("`{scheme}://`")) {
-            return Err(invalid(format!(
+            return Err(config(format!(
                 "an unknown URL scheme; there are {schemes}"
             )));
         }
@@ -90,22 +90,22 @@ impl Target {
                 return Target::of_cluster(rest, scheme, true);
             }
             "rediss" | "rediss-sentinel" | "rediss-cluster" => {
-                return Err(invalid(format!(
+                return Err(config(format!(
                     "`{scheme}://` needs the cargo feature `tls-rustls` of `lock-runtime`"
                 )));
             }
             "redis-cluster" => return Target::of_cluster(rest, scheme, false),
-            _ => return Err(invalid(format!("`{scheme}://` names no Redis server"))),
+            _ => return Err(config(format!("`{scheme}://` names no Redis server"))),
         }
         let unix = matches!(scheme, "redis+unix" | "unix");
         let Some(parsed) = redis::parse_redis_url(url) else {
-            return Err(invalid(format!(
+            return Err(config(format!(
                 "the URL is malformed; it should look like `{}`",
                 example(unix)
             )));
         };
         if parsed.fragment().is_some() {
-            return Err(invalid(NO_FRAGMENT));
+            return Err(config(NO_FRAGMENT));
         }
         let known: &[&str] = if unix {
             &["db", "user", "pass", "protocol"]
@@ -114,19 +114,19 @@ impl Target {
         };
         for (option, value) in parsed.query_pairs() {
             if !known.contains(&option.as_ref()) {
-                return Err(invalid(format!(
+                return Err(config(format!(
                     "the URL takes these options: {known:?}; it has another one"
                 )));
             }
             if option == "protocol" && !matches!(value.as_ref(), "3" | "resp3") {
-                return Err(invalid(
+                return Err(config(
                     "only RESP3 is spoken: leave `protocol` out of the URL",
                 ));
             }
         }
         let info = parsed.into_connection_info().map_err(|error| {
             // The client's own messages hold no part of the URL.
-            invalid(format!(
+            config(format!(
                 "{error}; a URL should look like `{}`",
                 example(unix)
             ))
@@ -140,20 +140,18 @@ impl Target {
             ConnectionAddr::Tcp(..) => "redis",
             ConnectionAddr::Unix(_) => "unix",
             ConnectionAddr::TcpTls { insecure: true, .. } => {
-                return Err(invalid(
+                return Err(config(
                     "the connection info leaves TLS certificates unverified; they are always verified",
                 ));
             }
             ConnectionAddr::TcpTls { .. } if cfg!(feature = "tls-rustls") => "rediss",
             ConnectionAddr::TcpTls { .. } => {
-                return Err(invalid(
+                return Err(config(
                     "a server by TLS needs the cargo feature `tls-rustls` of `lock-runtime`",
                 ));
             }
             _ => {
-                return Err(invalid(
-                    "the connection info has an unknown sort of address",
-                ));
+                return Err(config("the connection info has an unknown sort of address"));
             }
         };
         Target::new(info, scheme)
@@ -165,12 +163,12 @@ impl Target {
     /// [`LockError::InvalidConfig`] if that does not fit the URL.
     pub(crate) fn with(mut self, options: DialOptions) -> Result<Target, LockError> {
         if options.credentials.is_some() && self.has_login() {
-            return Err(invalid(
+            return Err(config(
                 "there are `credentials`, and a login in the URL: leave one of them out",
             ));
         }
         if options.has_certificates() && !self.is_tls() {
-            return Err(invalid(
+            return Err(config(
                 "there are certificates, and a URL without TLS: it should begin with `rediss`",
             ));
         }
@@ -181,7 +179,7 @@ impl Target {
     fn new(info: ConnectionInfo, scheme: &str) -> Result<Target, LockError> {
         let db = info.redis_settings().db();
         if !(0..=i64::from(i32::MAX)).contains(&db) {
-            return Err(invalid("the database number is negative or too large"));
+            return Err(config("the database number is negative or too large"));
         }
         let shown = match info.addr() {
             ConnectionAddr::Unix(path) => format!("{scheme}://{}?db={db}", path.display()),
@@ -344,10 +342,6 @@ fn server_of(shown: &str) -> String {
             host.to_ascii_lowercase()
         }
     }
-}
-
-pub(crate) fn invalid(why: impl Into<String>) -> LockError {
-    LockError::InvalidConfig { why: why.into() }
 }
 
 #[cfg(test)]

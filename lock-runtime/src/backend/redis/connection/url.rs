@@ -2,8 +2,7 @@
 
 use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
-use super::target::invalid;
-use crate::values::error::LockError;
+use crate::values::error::{LockError, config};
 
 /// Why a `#` is refused.
 pub(crate) const NO_FRAGMENT: &str =
@@ -54,7 +53,7 @@ pub(crate) fn unescaped(rest: &str) -> Option<LockError> {
         password.chars().find(|c| matches!(c, '#' | '&'))
     };
     let found = in_login.or_else(in_option)?;
-    Some(invalid(format!(
+    Some(config(format!(
         "the URL cannot be read, and a `{found}` seems to be a part of its user or password: percent-encode it there, as \
          `{}` (also `/` as `%2F`, `?` as `%3F`, `#` as `%23`, `@` as `%40`, `&` as `%26`, `%` as `%25`)",
         encoded(found)

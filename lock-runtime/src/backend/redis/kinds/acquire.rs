@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::release::Releasing;
 use super::replies::AcquireReply;
 use super::{exclusive, fair, permits, read_write};
+use crate::backend::kit::undo::Undo;
 use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::router::AcquireRoute;
 use crate::backend::redis::scripting::Script;
@@ -14,7 +15,6 @@ use crate::backend::{AcquireRequest, Acquired, Asked, Fault, Granted, HoldRef};
 use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
 use crate::values::count::Counted;
-use crate::values::error::StoreError;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
@@ -27,7 +27,10 @@ pub(crate) async fn acquire(
     let routed = inner.route_acquire(key, request.asked_at, request.deadline());
     let mut at = routed.await?;
 
-    let mut fence = Fence::of(request);
+    let mut fence = match request.fenced {
+        true => Fence::Together,
+        false => Fence::None,
+    };
     let mut late = false;
     loop {
         let reply = attempt(inner, &mut at, request, fence).await;
@@ -45,31 +48,25 @@ pub(crate) async fn acquire(
             Err(fault) => return Err(inner.named(fault, key, Asked::Lock(key.kind())).await),
             Ok(reply) => reply,
         };
-        match reply {
+        let (acquired, time) = match reply {
             AcquireReply::Granted { token, time } => {
-                live.clock().saw(time, *sent_at);
                 let sent_at = *sent_at;
-                return Ok(Acquired::Granted(Granted { token, sent_at }));
+                (Some(Acquired::Granted(Granted { token, sent_at })), time)
             }
-            AcquireReply::Busy { left, time } => {
-                live.clock().saw(time, *sent_at);
-                return Ok(Acquired::Busy { left });
-            }
-            AcquireReply::Kept { left, time } => {
-                live.clock().saw(time, *sent_at);
-                return Ok(Acquired::Kept { left });
-            }
+            AcquireReply::Busy { left, time } => (Some(Acquired::Busy { left }), time),
+            AcquireReply::Kept { left, time } => (Some(Acquired::Kept { left }), time),
             AcquireReply::Queued { left, first, time } => {
-                live.clock().saw(time, *sent_at);
-                return Ok(Acquired::Queued { left, first });
+                (Some(Acquired::Queued { left, first }), time)
             }
-            AcquireReply::Stale { time } => live.clock().saw(time, *sent_at),
+            AcquireReply::Stale { time } => (None, time),
+        };
+        live.clock().saw(time, *sent_at);
+        if let Some(acquired) = acquired {
+            return Ok(acquired);
         }
         // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
         if std::mem::replace(&mut late, true) {
-            return Err(Fault::NotDone(StoreError::new(
-                "the request reached the lock store too late",
-            )));
+            return Err(Fault::too_late());
         }
         *sent_at = clock::now();
     }
@@ -85,15 +82,6 @@ enum Fence {
     Apart,
 }
 
-impl Fence {
-    fn of(request: &AcquireRequest<'_>) -> Fence {
-        match request.fenced {
-            true => Fence::Together,
-            false => Fence::None,
-        }
-    }
-}
-
 /// One request on that connection.
 async fn attempt(
     inner: &Arc<Inner>,
@@ -103,8 +91,10 @@ async fn attempt(
 ) -> Result<AcquireReply, Fault> {
     let (live, permit) = (&at.live, &mut at.permit);
     let not_after = live.clock().not_after(at.sent_at, request.deadline());
-    // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates.
-    let undo = Undo::armed(inner, live, request, not_after);
+    let undo = Undo::armed(|| {
+        let sent = Some((live.clone(), not_after));
+        Compensation::of(inner, request, sent, request.deadline()).start();
+    });
     let sending = Sending {
         live,
         request,
@@ -162,48 +152,6 @@ impl Sending<'_> {
     }
 }
 
-/// Compensates on drop unless it was disarmed.
-pub(crate) struct Undo<'a> {
-    inner: &'a Arc<Inner>,
-    live: &'a Live,
-    request: &'a AcquireRequest<'a>,
-    not_after: u64,
-    armed: bool,
-}
-
-impl<'a> Undo<'a> {
-    pub(crate) fn armed(
-        inner: &'a Arc<Inner>,
-        live: &'a Live,
-        request: &'a AcquireRequest<'a>,
-        not_after: u64,
-    ) -> Undo<'a> {
-        Undo {
-            inner,
-            live,
-            request,
-            not_after,
-            armed: true,
-        }
-    }
-
-    pub(crate) fn disarm(mut self) {
-        self.armed = false;
-    }
-}
-
-impl Drop for Undo<'_> {
-    fn drop(&mut self) {
-        if !self.armed {
-            return;
-        }
-        let sent = (self.live.clone(), self.not_after);
-        let granted_by = self.request.deadline();
-        let compensation = Compensation::of(self.inner, self.request, Some(sent), granted_by);
-        self.inner.handle.spawn(compensation.run());
-    }
-}
-
 /// The estimate of the server's time may be late by a round trip, and so may a lease's end.
 const SLACK: Duration = Duration::from_secs(1);
 
@@ -245,6 +193,11 @@ impl Compensation {
     fn is_behind(&self, live: &Live) -> bool {
         let sent = self.sent.as_ref();
         sent.is_some_and(|(carried, _)| live.is_one_with(carried))
+    }
+
+    pub(crate) fn start(self) {
+        let handle = self.inner.handle.clone();
+        handle.spawn(self.run());
     }
 
     pub(crate) async fn run(self) {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
-use super::acquire::Undo;
+use super::acquire::Compensation;
+use crate::backend::kit::undo::Undo;
 use crate::backend::redis::router::AcquireRoute;
 use crate::backend::redis::scripting::reply::{Items, foreign};
 use crate::backend::redis::scripting::table::{lua, source};
@@ -12,7 +13,6 @@ use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{Inner, Nodes};
 use crate::backend::{AcquireRequest, AcquiredAll, Asked, Fault, Granted};
 use crate::values::clock::{self, Moment};
-use crate::values::error::StoreError;
 use crate::values::fence::FencingToken;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
@@ -82,37 +82,28 @@ async fn attempt(
     let (live, sent_at) = (&at.live, at.sent_at);
     let not_after = live.clock().not_after(sent_at, deadline);
     let script = AcquireAll::new(requests, not_after);
-    // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates each of them.
-    let undo: Vec<Undo<'_>> = requests
-        .iter()
-        .map(|request| Undo::armed(inner, live, request, not_after))
-        .collect();
+    let undo = Undo::armed(|| {
+        for request in requests {
+            let sent = Some((live.clone(), not_after));
+            Compensation::of(inner, request, sent, deadline).start();
+        }
+    });
     let reply = live.call(&script, sent_at, deadline).await;
     if !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
-        undo.into_iter().for_each(Undo::disarm);
+        undo.disarm();
     }
-    match reply? {
+    let (acquired, time) = match reply? {
         AcquireAllReply::Granted { tokens, time } => {
-            live.clock().saw(time, sent_at);
             let granted = tokens.into_iter().map(|token| Granted { token, sent_at });
-            Ok(AcquiredAll::Granted(granted.collect()))
+            (Ok(AcquiredAll::Granted(granted.collect())), time)
         }
-        AcquireAllReply::Busy { time } => {
-            live.clock().saw(time, sent_at);
-            Ok(AcquiredAll::Busy)
-        }
+        AcquireAllReply::Busy { time } => (Ok(AcquiredAll::Busy), time),
         // One by one, they wait for the keeper's answer.
-        AcquireAllReply::Kept { time } => {
-            live.clock().saw(time, sent_at);
-            Ok(AcquiredAll::Apart)
-        }
-        AcquireAllReply::Stale { time } => {
-            live.clock().saw(time, sent_at);
-            Err(Fault::NotDone(StoreError::new(
-                "the request reached the lock store too late",
-            )))
-        }
-    }
+        AcquireAllReply::Kept { time } => (Ok(AcquiredAll::Apart), time),
+        AcquireAllReply::Stale { time } => (Err(Fault::too_late()), time),
+    };
+    live.clock().saw(time, sent_at);
+    acquired
 }
 
 pub(crate) struct AcquireAll<'a> {

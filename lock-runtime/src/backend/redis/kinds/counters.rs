@@ -9,9 +9,7 @@ use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{Inner, RedisBackend};
 use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot};
 use crate::values::clock;
-use crate::values::error::StoreError;
 use crate::values::key::Key;
-use crate::values::kind::LockMode;
 
 /// What Redisson publishes when a latch has opened.
 const OPEN: &str = "0";
@@ -45,11 +43,44 @@ fn payload(counter: CounterRef<'_>) -> &'static str {
 }
 
 impl Inner {
-    fn told(&self, channel: String, done: Done) -> bool {
-        if let Some(payload) = done.unpublished {
-            self.publish(channel, payload);
+    /// Names what stands at the key if it is no such counter.
+    async fn asked<T>(
+        &self,
+        counter: CounterRef<'_>,
+        answer: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        match answer.await {
+            Err(fault) => {
+                let asked = Asked::Counter(counter.kind);
+                Err(self.named(fault, counter.key, asked).await)
+            }
+            answer => answer,
         }
-        done.done
+    }
+
+    async fn ask<S: Script>(
+        &self,
+        counter: CounterRef<'_>,
+        script: &S,
+        timeout: Duration,
+    ) -> Result<S::Reply, Fault> {
+        let answer = self.call(counter.key, script, timeout);
+        self.asked(counter, answer).await
+    }
+
+    /// Changes a counter by a script that publishes it. Whether that did anything.
+    async fn change<S: Script<Reply = Done>>(
+        &self,
+        counter: CounterRef<'_>,
+        script: &S,
+        channel: &str,
+        timeout: Duration,
+    ) -> Result<bool, Fault> {
+        let done = self.ask(counter, script, timeout).await?;
+        if let Some(payload) = done.unpublished {
+            self.publish(channel.to_owned(), payload);
+        }
+        Ok(done.done)
     }
 
     async fn set(
@@ -68,37 +99,7 @@ impl Inner {
             payload: payload(counter),
             again,
         };
-        let done = self.call(counter.key, &script, timeout).await?;
-        Ok(self.told(channel, done))
-    }
-
-    async fn limit(&self, key: &Key, permits: u64, timeout: Duration) -> Result<(), Fault> {
-        let kind = CounterKind::Semaphore;
-        self.set(CounterRef { key, kind }, permits, true, timeout)
-            .await?;
-        Ok(())
-    }
-
-    async fn read(&self, counter: CounterRef<'_>, timeout: Duration) -> Result<Option<i64>, Fault> {
-        let script = ReadCounter {
-            counter: counter.key.raw(),
-            leases: &leases(counter.key),
-        };
-        let reading = self.call(counter.key, &script, timeout).await?;
-        Ok(reading.map(|reading| reading.free()))
-    }
-
-    async fn add(&self, key: &Key, permits: i64, timeout: Duration) -> Result<(), Fault> {
-        let channel = channel_of_permits(key);
-        let script = AddPermits {
-            name: key.name(),
-            permits: key.raw(),
-            how_many: permits,
-            channel: &channel,
-        };
-        let done = self.call(key, &script, timeout).await?;
-        self.told(channel, done);
-        Ok(())
+        self.change(counter, &script, &channel, timeout).await
     }
 
     async fn take(&self, key: &Key, permits: u32, timeout: Duration) -> Result<bool, Fault> {
@@ -129,56 +130,9 @@ impl Inner {
                 return Ok(taken);
             }
             if std::mem::replace(&mut late, true) {
-                return Err(Fault::NotDone(StoreError::new(
-                    "the request reached the lock store too late",
-                )));
+                return Err(Fault::too_late());
             }
             at.sent_at = clock::now();
-        }
-    }
-
-    async fn count_down(&self, key: &Key, timeout: Duration) -> Result<u64, Fault> {
-        let kind = CounterKind::Latch;
-        let channel = channel(CounterRef { key, kind });
-        let script = CountDown {
-            latch: key.raw(),
-            channel: &channel,
-        };
-        let (left, unpublished) = self.call(key, &script, timeout).await?;
-        if unpublished {
-            self.publish(channel, OPEN.to_owned());
-        }
-        Ok(left)
-    }
-
-    async fn delete(&self, counter: CounterRef<'_>, timeout: Duration) -> Result<bool, Fault> {
-        let channel = channel(counter);
-        let script = DeleteCounter {
-            counter: counter.key.raw(),
-            leases: &leases(counter.key),
-            channel: &channel,
-            // As if it had been counted down: `1` would wake none of Redisson's waiters.
-            payload: match counter.kind {
-                CounterKind::Semaphore => "",
-                CounterKind::Latch => OPEN,
-            },
-        };
-        let done = self.call(counter.key, &script, timeout).await?;
-        Ok(self.told(channel, done))
-    }
-}
-
-impl RedisBackend {
-    /// Names what stands at the key if it is no such counter.
-    async fn asked<T>(
-        &self,
-        key: &Key,
-        kind: CounterKind,
-        answer: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, Fault> {
-        match answer.await {
-            Err(fault) => Err(self.inner.named(fault, key, Asked::Counter(kind)).await),
-            answer => answer,
         }
     }
 }
@@ -190,51 +144,78 @@ impl Counters for RedisBackend {
         value: u64,
         timeout: Duration,
     ) -> Reply<'a, bool> {
-        Box::pin(self.asked(
-            counter.key,
-            counter.kind,
-            self.inner.set(counter, value, false, timeout),
-        ))
+        Box::pin(self.inner.set(counter, value, false, timeout))
     }
 
     fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()> {
-        Box::pin(self.asked(
-            key,
-            CounterKind::Semaphore,
-            self.inner.limit(key, permits, timeout),
-        ))
+        let counter = CounterRef::semaphore(key);
+        Box::pin(async move {
+            let set = self.inner.set(counter, permits, true, timeout);
+            set.await.map(drop)
+        })
     }
 
     fn read<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, Option<i64>> {
-        Box::pin(self.asked(counter.key, counter.kind, self.inner.read(counter, timeout)))
+        Box::pin(async move {
+            let script = ReadCounter {
+                counter: counter.key.raw(),
+                leases: &leases(counter.key),
+            };
+            let reading = self.inner.ask(counter, &script, timeout).await?;
+            Ok(reading.map(Reading::free))
+        })
     }
 
     fn add<'a>(&'a self, key: &'a Key, permits: i64, timeout: Duration) -> Reply<'a, ()> {
-        Box::pin(self.asked(
-            key,
-            CounterKind::Semaphore,
-            self.inner.add(key, permits, timeout),
-        ))
+        Box::pin(async move {
+            let (counter, channel) = (CounterRef::semaphore(key), channel_of_permits(key));
+            let script = AddPermits {
+                name: key.name(),
+                permits: key.raw(),
+                how_many: permits,
+                channel: &channel,
+            };
+            let added = self.inner.change(counter, &script, &channel, timeout);
+            added.await.map(drop)
+        })
     }
 
     fn take<'a>(&'a self, key: &'a Key, permits: u32, timeout: Duration) -> Reply<'a, bool> {
-        Box::pin(self.asked(
-            key,
-            CounterKind::Semaphore,
-            self.inner.take(key, permits, timeout),
-        ))
+        let taken = self.inner.take(key, permits, timeout);
+        Box::pin(self.inner.asked(CounterRef::semaphore(key), taken))
     }
 
     fn count_down<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, u64> {
-        Box::pin(self.asked(key, CounterKind::Latch, self.inner.count_down(key, timeout)))
+        Box::pin(async move {
+            let latch = CounterRef::latch(key);
+            let channel = channel(latch);
+            let script = CountDown {
+                latch: key.raw(),
+                channel: &channel,
+            };
+            let (left, unpublished) = self.inner.ask(latch, &script, timeout).await?;
+            if unpublished {
+                self.inner.publish(channel, OPEN.to_owned());
+            }
+            Ok(left)
+        })
     }
 
     fn delete<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, bool> {
-        Box::pin(self.asked(
-            counter.key,
-            counter.kind,
-            self.inner.delete(counter, timeout),
-        ))
+        Box::pin(async move {
+            let channel = channel(counter);
+            let script = DeleteCounter {
+                counter: counter.key.raw(),
+                leases: &leases(counter.key),
+                channel: &channel,
+                // As if it had been counted down: `1` would wake none of Redisson's waiters.
+                payload: match counter.kind {
+                    CounterKind::Semaphore => "",
+                    CounterKind::Latch => OPEN,
+                },
+            };
+            self.inner.change(counter, &script, &channel, timeout).await
+        })
     }
 
     fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen> {
@@ -278,18 +259,8 @@ impl Reading {
 
     pub(crate) fn seen(self) -> Snapshot {
         Snapshot {
-            mode: if self.live > 0 {
-                LockMode::Semaphore
-            } else {
-                LockMode::Counter
-            },
-            holder: None,
-            count: self.live,
             left: self.left,
-            queued: 0,
-            first_waiters: Vec::new(),
-            available: Some(self.free()),
-            readers: 0,
+            ..Snapshot::of_permits(self.live, self.free())
         }
     }
 }

@@ -19,7 +19,6 @@ use crate::backend::{
     AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Renewed, Spare,
 };
 use crate::values::clock::{self, Moment};
-use crate::values::error::StoreError;
 use crate::values::fence::{FencingToken, TokenRange};
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
@@ -80,7 +79,7 @@ pub(crate) async fn token(
     let key = request.hold_ref.key;
     let unfenced = |fault: Fault| match fault {
         Fault::NotDone(source) | Fault::Unknown(source) => {
-            Fault::Unknown(StoreError::new(format!("no fencing token: {source}")))
+            Fault::unknown(format!("no fencing token: {source}"))
         }
         fault => fault,
     };
@@ -107,7 +106,7 @@ pub(crate) async fn token(
             NextTokenReply::Stale { time } => at.live.clock().saw(time, at.sent_at),
         }
         if deadline.has_passed() {
-            return Err(Fault::Unknown(StoreError::new("no fencing token in time")));
+            return Err(Fault::unknown("no fencing token in time"));
         }
         at.sent_at = clock::now();
     }

@@ -172,13 +172,12 @@ fn held(mut items: Items, lock: &str) -> Option<Result<Option<Snapshot>, Fault>>
         _ => return None,
     };
     items.end(Ok(Some(Snapshot {
-        mode,
         holder: Some(holder),
         count,
         left,
-        available: None,
         queued,
         first_waiters,
         readers,
+        ..Snapshot::of(mode)
     })))
 }

@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 use super::acquire::Sending;
 use super::counters::{ReadCounter, foreign_counter, too_few};
 use super::release::Releasing;
-use super::renewals::ttl;
+use super::renewals::{ttl, unless_all_failed};
 use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals};
 use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::scripting::reply::Items;
@@ -103,10 +103,7 @@ pub(crate) async fn renew(
             }
         }
     }
-    match failed {
-        Some(fault) if answers.iter().all(|answer| *answer == Renewed::Unknown) => Err(fault),
-        _ => Ok(answers),
-    }
+    unless_all_failed(answers, failed)
 }
 
 /// One item of the script that renews permits: the first so many of a set.

@@ -173,6 +173,38 @@ pub(crate) fn by_script(batch: &[Renewal], slot: impl Fn(&Key) -> u16) -> Vec<Ve
     parts.into_values().collect()
 }
 
+/// What a script that failed was about is unknown. If nothing else is known, the renewal has failed.
+pub(super) fn unless_all_failed(
+    answers: Vec<Renewed>,
+    failed: Option<Fault>,
+) -> Result<Vec<Renewed>, Fault> {
+    match failed {
+        Some(fault) if answers.iter().all(|answer| *answer == Renewed::Unknown) => Err(fault),
+        _ => Ok(answers),
+    }
+}
+
+/// Puts the answers of several scripts, each about these `parts` of a batch, in the order of the batch.
+pub(crate) fn in_order<'a>(
+    batch: usize,
+    parts: impl Iterator<Item = &'a [usize]>,
+    answered: Vec<Result<Vec<Renewed>, Fault>>,
+) -> Result<Vec<Renewed>, Fault> {
+    let mut answers = vec![Renewed::Unknown; batch];
+    let mut failed = None;
+    for (part, answered) in parts.zip(answered) {
+        match answered {
+            Ok(renewed) => {
+                for (&at, renewed) in part.iter().zip(renewed) {
+                    answers[at] = renewed;
+                }
+            }
+            Err(fault) => failed = Some(fault),
+        }
+    }
+    unless_all_failed(answers, failed)
+}
+
 /// The answers of one script.
 pub(crate) type Part<'a> = Pin<Box<dyn Future<Output = Result<Vec<Renewed>, Fault>> + Send + 'a>>;
 

@@ -6,6 +6,7 @@
 //! of the connection's task and are counted there, so no queue can grow.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
 use super::topics::Topics;
+use crate::backend::kit::closed::until_closed;
 use crate::backend::kit::outage::Outage;
 use crate::backend::redis::CONTROL;
 use crate::backend::redis::connection::dial::{self, Dialed, STABLE};
@@ -61,12 +63,7 @@ const CUTS: u32 = 3;
 
 impl Subscriber {
     pub(crate) async fn run(self) {
-        let mut closed = self.closed.clone();
-        tokio::select! {
-            // An error means that the backend is gone: the same.
-            _ = closed.wait_for(|closed| *closed) => {}
-            () = self.keep_alive() => {}
-        }
+        until_closed(&self.closed, self.keep_alive()).await;
         self.topics.unreachable();
     }
 
@@ -92,7 +89,7 @@ impl Subscriber {
                             self.tried.send_replace(FirstTry::Over);
                             outage.is_over(self.target.shown());
                             let since = clock::now();
-                            let fault = session.serve(&cut).await;
+                            let Err(fault) = session.serve(&cut).await;
                             // A server that accepts and cuts at once is not to be asked without a pause.
                             if since.elapsed() > STABLE {
                                 pauses.reset();
@@ -138,7 +135,7 @@ impl Subscriber {
             }
             // It may be a slow network.
             Fault::Unknown(_) if waited >= self.timeout => {
-                FirstTry::NoPubSub(Fault::NotDone(StoreError::new(without())))
+                FirstTry::NoPubSub(Fault::not_done(without()))
             }
             Fault::Unknown(_) if cuts < CUTS => FirstTry::UnderWay,
             Fault::Unknown(_) => FirstTry::NoPubSub(Fault::Impossible(without()).at(shown)),
@@ -257,14 +254,7 @@ impl Session<'_> {
         self.open(&channels, renewed).await
     }
 
-    async fn serve(&mut self, cut: &Notify) -> Fault {
-        match self.serve_until_fault(cut).await {
-            Ok(never) => match never {},
-            Err(fault) => fault,
-        }
-    }
-
-    async fn serve_until_fault(&mut self, cut: &Notify) -> Result<std::convert::Infallible, Fault> {
+    async fn serve(&mut self, cut: &Notify) -> Result<Infallible, Fault> {
         let topics = &self.subscriber.topics;
         let mut next_ping = clock::now() + PING_EVERY;
         loop {
@@ -277,10 +267,10 @@ impl Session<'_> {
             let wake = next_idle.map_or(next_ping, |idle| idle.earlier(next_ping));
             tokio::select! {
                 () = cut.notified() => {
-                    return Err(Fault::Unknown(StoreError::new("the connection was cut")));
+                    return Err(Fault::unknown("the connection was cut"));
                 }
                 () = self.subscriber.target.superseded(&self.master) => {
-                    return Err(Fault::Unknown(StoreError::new("the master has moved")));
+                    return Err(Fault::unknown("the master has moved"));
                 }
                 () = topics.changed.notified() => {}
                 () = clock::sleep_until(wake) => {
@@ -350,9 +340,7 @@ pub(crate) async fn within<T>(
     match tokio::time::timeout(timeout, request).await {
         Ok(Ok(reply)) => Ok(reply),
         Ok(Err(error)) => Err(faults::of_call(&error)),
-        Err(_) => Err(Fault::Unknown(StoreError::new(format!(
-            "no answer within {timeout:?}"
-        )))),
+        Err(_) => Err(Fault::unknown(format!("no answer within {timeout:?}"))),
     }
 }
 

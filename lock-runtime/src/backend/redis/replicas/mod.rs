@@ -28,7 +28,6 @@ pub(crate) mod wait_connection;
 pub(crate) mod wait_queue;
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,15 +39,13 @@ use super::{RedisBackend, Settings, Target};
 pub(super) use crate::backend::redis::replicas::wait_connection::Common;
 pub(super) use crate::backend::redis::replicas::wait_queue::WaitQueue;
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, EventSink, Fault, HandOff,
-    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, EventSink, Fault, HandOff, HandedOver, HoldRef,
+    Released, Renewal, Renewed, Reply, Snapshot,
 };
 use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, StoreError};
-use crate::values::health::Checkup;
+use crate::values::error::LockError;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
-use crate::values::kind::Kind;
 use crate::values::replicas::Replicas;
 use crate::values::store::StoreKind;
 
@@ -165,7 +162,7 @@ impl Replicated {
             confirmed.map_err(|fault| match fault {
                 // Done and undone: the old holder has released, and the new one has nothing.
                 Fault::TooFew(_) => fault,
-                fault => Fault::Unknown(StoreError::new(fault.to_string())),
+                fault => Fault::unknown(fault.to_string()),
             })?;
         }
         Ok(handed_over)
@@ -258,63 +255,17 @@ impl Backend for Replicated {
         self.backend.store()
     }
 
-    fn kinds(&self) -> &'static [Kind] {
-        self.backend.kinds()
-    }
-
-    fn check_key(&self, key: &Key) -> Result<(), LockError> {
-        self.backend.check_key(key)
+    fn around(&self) -> Option<&dyn Backend> {
+        Some(&*self.backend)
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
         Some(self)
     }
 
-    fn shared(&self) -> Option<&dyn Shared> {
-        self.backend.shared()
-    }
-
-    /// Counters name no holder: nothing of theirs could be given back.
-    fn counters(&self) -> Option<&dyn Counters> {
-        self.backend.counters()
-    }
-
-    /// Nobody's lock depends on who its holder is.
-    fn directory(&self) -> Option<&dyn Directory> {
-        self.backend.directory()
-    }
-
-    /// Of the masters alone.
-    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
-        self.backend.health(timeout)
-    }
-
-    fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        self.backend.listen(key)
-    }
-
-    fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
-        self.backend.listen_alone(key, holder)
-    }
-
-    fn renew_batch(&self) -> usize {
-        self.backend.renew_batch()
-    }
-
-    fn place(&self, key: &Key) -> usize {
-        self.backend.place(key)
-    }
-
-    fn round_trip(&self, key: &Key) -> Duration {
-        self.backend.round_trip(key)
-    }
-
-    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.backend.drained()
-    }
-
-    fn close(&self) {
-        self.backend.close();
+    /// What a keeper gives its own holds is not confirmed.
+    fn tells_keepers(&self) -> bool {
+        false
     }
 }
 

@@ -10,7 +10,6 @@ use crate::backend::redis::replicas::wait_queue::{Asked, WaitQueue};
 use crate::backend::redis::router::Nodes;
 use crate::backend::{Fault, Renewal};
 use crate::values::clock::{self, Moment};
-use crate::values::error::StoreError;
 use crate::values::key::Key;
 use crate::values::replicas::Replicas;
 
@@ -79,7 +78,7 @@ impl Routes {
             Routes::One(wait_queue) => Some(wait_queue.clone()),
             Routes::Cluster(cluster, common) => cluster.wait_queue(key.slot(), common),
         };
-        let nobody = || Fault::TooFew(StoreError::new("no node is known to have the lock's slot"));
+        let nobody = || Fault::too_few("no node is known to have the lock's slot");
         Ok(wait_queue.ok_or_else(nobody)?.ask(holds, deadline))
     }
 }

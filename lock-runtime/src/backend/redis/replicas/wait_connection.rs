@@ -4,13 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use redis::Value;
 use redis::aio::MultiplexedConnection;
-use redis::{InfoDict, PushKind, Value};
-use tokio::sync::Notify;
 
-use super::super::sentinel::Address;
-use crate::backend::redis::connection::dial;
-use crate::backend::redis::connection::relogin::Relogin;
+use crate::backend::redis::connection::opened::Opened;
 use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::replicas::touch::{Touch, touch};
 use crate::backend::redis::replicas::wait_queue::Request;
@@ -18,7 +15,6 @@ use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
 use crate::backend::{Fault, Renewal};
 use crate::values::clock::{self, Moment};
-use crate::values::error::StoreError;
 use crate::values::replicas::Replicas;
 
 /// A server ends a `WAIT` late by the period of its housekeeping: so much earlier it is to end.
@@ -67,14 +63,6 @@ pub(super) struct WaitSettings {
     last: Mutex<Option<(u32, u32)>>,
 }
 
-/// An open connection.
-struct Open {
-    connection: MultiplexedConnection,
-    cut: Arc<Notify>,
-    master: Option<Address>,
-    _relogin: Option<Relogin>,
-}
-
 impl WaitSettings {
     pub(super) fn new(target: Arc<Target>, common: Arc<Common>) -> WaitSettings {
         WaitSettings {
@@ -93,67 +81,43 @@ impl WaitSettings {
             ),
             _ => String::new(),
         };
-        Fault::TooFew(StoreError::new(format!(
+        Fault::too_few(format!(
             "no answer in time to whether replicas have the lock{when_last_asked}"
-        )))
+        ))
     }
 
     /// Connects, counts the replicas, and tries what will be asked.
-    async fn open(&self) -> Result<Open, Fault> {
-        let cut = Arc::new(Notify::new());
-        let signal = cut.clone();
+    async fn open(&self) -> Result<Opened, Fault> {
         let timeout = self.common.timeout;
-        let dialed = dial::open(&self.target, timeout, move |push| {
-            if push.kind == PushKind::Disconnection {
-                signal.notify_one();
-            }
-        })
-        .await?;
-        let open = Open {
-            connection: dialed.connection,
-            cut,
-            master: dialed.master,
-            _relogin: dialed.relogin,
-        };
+        let open = Opened::dial(&self.target, timeout).await?;
         let asked = async {
             self.count(&open.connection).await?;
-            open.wait(0, 1).await
+            wait(&open.connection, 0, 1).await
         };
-        match tokio::time::timeout(timeout, asked).await {
-            Ok(Ok(_)) => Ok(open),
-            Ok(Err(Fault::Denied(source))) => Err(Fault::Denied(StoreError::new(format!(
+        match scripting::in_time("WAIT", timeout, asked).await {
+            Ok(_) => Ok(open),
+            Err(Fault::Denied(source)) => Err(Fault::denied(format!(
                 "`replicas` needs the command WAIT: {source}"
-            )))),
-            Ok(Err(fault)) => Err(fault),
-            Err(_) => Err(Fault::NotDone(StoreError::new(format!(
-                "no answer to WAIT within {timeout:?}"
-            )))),
+            ))),
+            Err(fault) => Err(fault),
         }
     }
 
     async fn count(&self, connection: &MultiplexedConnection) -> Result<(), Fault> {
-        let info = redis::cmd("INFO").arg("replication").arg("cluster").take();
-        let reply = scripting::send(&mut connection.clone(), &info).await;
-        let text = match reply {
-            Ok(Value::VerbatimString { text, .. }) => text,
-            Ok(Value::BulkString(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
-            Ok(_) => return Err(faults::malformed("INFO")),
-            Err(error) => match faults::of_call(&error) {
-                Fault::Denied(source) if self.common.replicas.counts() => {
-                    return Err(Fault::Denied(StoreError::new(format!(
-                        "`Replicas::majority` counts replicas by INFO; without it, use `at_least`: {source}"
-                    ))));
-                }
-                Fault::Denied(_) => return Ok(()),
-                fault => return Err(fault),
-            },
+        let mut connection = connection.clone();
+        let info = match scripting::info(&mut connection, &["replication", "cluster"]).await {
+            Err(Fault::Denied(source)) if self.common.replicas.counts() => {
+                return Err(Fault::denied(format!(
+                    "`Replicas::majority` counts replicas by INFO; without it, use `at_least`: {source}"
+                )));
+            }
+            Err(Fault::Denied(_)) => return Ok(()),
+            info => info?,
         };
-        let info = InfoDict::new(&text);
         let common = &self.common;
         if info.get::<u8>("cluster_enabled") == Some(1) && !common.clustered {
-            return Err(Fault::Impossible(
-                "`replicas` follows the slots of a Redis Cluster, of which the server is a node: use `redis-cluster://`"
-                    .to_owned(),
+            return Err(Fault::impossible(
+                "`replicas` follows the slots of a Redis Cluster, of which the server is a node: use `redis-cluster://`",
             ));
         }
         let connected = info.get("connected_slaves").unwrap_or(0);
@@ -171,23 +135,21 @@ impl WaitSettings {
     }
 }
 
-impl Open {
-    /// Waits until `need` replicas have everything that was written on this connection. How many have.
-    async fn wait(&self, need: u32, millis: u64) -> Result<u32, Fault> {
-        let wait = redis::cmd("WAIT").arg(need).arg(millis).take();
-        let reply = scripting::send(&mut self.connection.clone(), &wait).await;
-        let confirmed = match reply.map_err(|error| faults::of_call(&error))? {
-            Value::Int(number) => u32::try_from(number).ok(),
-            _ => None,
-        };
-        confirmed.ok_or_else(|| faults::malformed("WAIT"))
-    }
+/// Waits until `need` replicas have everything that was written on this connection. How many have.
+async fn wait(connection: &MultiplexedConnection, need: u32, millis: u64) -> Result<u32, Fault> {
+    let wait = redis::cmd("WAIT").arg(need).arg(millis).take();
+    let reply = scripting::send(&mut connection.clone(), &wait).await;
+    let confirmed = match reply.map_err(|error| faults::of_call(&error))? {
+        Value::Int(number) => u32::try_from(number).ok(),
+        _ => None,
+    };
+    confirmed.ok_or_else(|| faults::malformed("WAIT"))
 }
 
 fn too_few(confirmed: u32, need: u32) -> Fault {
-    Fault::TooFew(StoreError::new(format!(
+    Fault::too_few(format!(
         "only {confirmed} of {need} replicas confirmed the lock in time"
-    )))
+    ))
 }
 
 /// What one `WAIT` told.
@@ -200,7 +162,7 @@ struct Told {
 
 pub(super) struct WaitConnection {
     settings: Arc<WaitSettings>,
-    open: Option<Open>,
+    open: Option<Opened>,
 }
 
 impl WaitConnection {
@@ -280,17 +242,17 @@ impl WaitConnection {
                 _ => None,
             });
             let answer = if let Some(fault) = refusal {
-                Err(Fault::TooFew(StoreError::new(format!(
+                Err(Fault::too_few(format!(
                     "the lock is not where replicas were to be asked: {fault}"
-                ))))
+                )))
             } else if of_it.iter().any(|touch| matches!(touch, Touch::NotHeld)) {
                 if !fresh {
                     left.push(request);
                     continue;
                 }
-                Err(Fault::TooFew(StoreError::new(
+                Err(Fault::too_few(
                     "the lock is not at the server whose replicas are asked",
-                )))
+                ))
             } else if confirmed >= need || of_it.is_empty() {
                 Ok(())
             } else if request.deadline - asked_until > SOON {
@@ -331,18 +293,18 @@ impl WaitConnection {
             // Only now: a script that had to be loaded first would come after a `WAIT` that did not wait for it.
             let made = touches.iter().any(|touch| matches!(touch, Touch::Made));
             let confirmed = match made {
-                true => Some(open.wait(need, millis).await?),
+                true => Some(wait(&open.connection, need, millis).await?),
                 false => None,
             };
             Ok::<_, Fault>((touches, confirmed))
         };
-        let silent = || Fault::Unknown(StoreError::new("no answer to WAIT"));
+        let silent = || Fault::unknown("no answer to WAIT");
         let (touches, confirmed) = tokio::select! {
             told = tokio::time::timeout(time + common.timeout, asked) => {
                 told.unwrap_or_else(|_| Err(silent()))?
             }
             () = self.settings.target.superseded(&open.master) => {
-                return Err(Fault::Unknown(StoreError::new("the master has moved")));
+                return Err(Fault::unknown("the master has moved"));
             }
         };
         if let Some(confirmed) = confirmed {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
+use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::replicas::wait_connection::{Common, WaitConnection, WaitSettings};
 use crate::backend::{Fault, Renewal};
@@ -57,7 +58,8 @@ impl WaitQueue {
         let queue = Arc::new(Mutex::new(receiver));
         for _ in 0..CONNECTIONS {
             let connection = WaitConnection::new(settings.clone());
-            handle.spawn(run(connection, queue.clone(), closed.clone()));
+            let (running, closed) = (run(connection, queue.clone()), closed.clone());
+            handle.spawn(async move { until_closed(&closed, running).await });
         }
         Arc::new(WaitQueue {
             queue: sender,
@@ -108,23 +110,16 @@ impl Asked {
     }
 }
 
-async fn run(mut connection: WaitConnection, queue: Queue, mut closed: watch::Receiver<bool>) {
-    let serving = async {
-        loop {
-            let requests = tokio::select! {
-                requests = next(&queue) => requests,
-                () = connection.closed() => continue,
-            };
-            match requests {
-                Some(requests) => connection.serve(requests).await,
-                None => return,
-            }
+async fn run(mut connection: WaitConnection, queue: Queue) {
+    loop {
+        let requests = tokio::select! {
+            requests = next(&queue) => requests,
+            () = connection.closed() => continue,
+        };
+        match requests {
+            Some(requests) => connection.serve(requests).await,
+            None => return,
         }
-    };
-    tokio::select! {
-        // An error means that the backend is gone: the same.
-        _ = closed.wait_for(|closed| *closed) => {}
-        () = serving => {}
     }
 }
 

@@ -87,9 +87,7 @@ pub(crate) fn is_demotion(fault: &Fault) -> bool {
 
 /// A reply that no script of ours gives.
 pub(crate) fn malformed(script: &str) -> Fault {
-    Fault::Unknown(StoreError::new(format!(
-        "the server gave a malformed reply to `{script}`"
-    )))
+    Fault::unknown(format!("the server gave a malformed reply to `{script}`"))
 }
 
 pub(crate) fn is_noscript(error: &RedisError) -> bool {

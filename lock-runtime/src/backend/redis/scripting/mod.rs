@@ -1,9 +1,11 @@
 //! How a script is called: by its hash, and by its text where the server does not know it.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, InfoDict, RedisError, Value};
 
 use crate::backend::Fault;
 use crate::observe::metrics;
@@ -19,15 +21,15 @@ pub(crate) mod table;
 pub(crate) struct Source {
     pub(crate) name: &'static str,
     pub(crate) text: &'static str,
-    hash: OnceLock<String>,
-    /// As it is for sharded channels, and for both sorts.
+    /// As it is for each sort of channels.
+    classic: OnceLock<Form>,
     sharded: OnceLock<Form>,
     both: OnceLock<Form>,
 }
 
 #[derive(Debug)]
 struct Form {
-    text: String,
+    text: Cow<'static, str>,
     hash: String,
 }
 
@@ -36,54 +38,47 @@ impl Source {
         Source {
             name,
             text,
-            hash: OnceLock::new(),
+            classic: OnceLock::new(),
             sharded: OnceLock::new(),
             both: OnceLock::new(),
         }
     }
 
     fn hash(&self, channels: ClusterChannels) -> &str {
-        match self.form(channels) {
-            Some(form) => &form.hash,
-            None => self.hash.get_or_init(|| hash_of(self.text)),
-        }
+        &self.form(channels).hash
     }
 
     /// The text with the fragments that know about channels in the form for `channels`.
     pub(crate) fn text(&self, channels: ClusterChannels) -> &str {
-        match self.form(channels) {
-            Some(form) => &form.text,
-            None => self.text,
-        }
+        &self.form(channels).text
     }
 
-    fn form(&self, channels: ClusterChannels) -> Option<&Form> {
-        let (form, publish, listeners) = match channels {
-            ClusterChannels::Classic => return None,
-            ClusterChannels::Sharded => (
-                &self.sharded,
-                include_str!("lua/lib/sharded/publish.lua"),
-                include_str!("lua/lib/sharded/listeners.lua"),
-            ),
-            ClusterChannels::Both => (
-                &self.both,
-                include_str!("lua/lib/both/publish.lua"),
-                include_str!("lua/lib/both/listeners.lua"),
-            ),
+    fn form(&self, channels: ClusterChannels) -> &Form {
+        let (form, others) = match channels {
+            ClusterChannels::Classic => (&self.classic, None),
+            ClusterChannels::Sharded => {
+                let publish = include_str!("lua/lib/sharded/publish.lua");
+                let listeners = include_str!("lua/lib/sharded/listeners.lua");
+                (&self.sharded, Some((publish, listeners)))
+            }
+            ClusterChannels::Both => {
+                let publish = include_str!("lua/lib/both/publish.lua");
+                let listeners = include_str!("lua/lib/both/listeners.lua");
+                (&self.both, Some((publish, listeners)))
+            }
         };
-        Some(form.get_or_init(|| {
-            let text = self
-                .text
-                .replace(include_str!("lua/lib/publish.lua"), publish)
-                .replace(include_str!("lua/lib/listeners.lua"), listeners);
-            let hash = hash_of(&text);
+        form.get_or_init(|| {
+            let mut text = Cow::from(self.text);
+            if let Some((publish, listeners)) = others {
+                let published = text.replace(include_str!("lua/lib/publish.lua"), publish);
+                text = published
+                    .replace(include_str!("lua/lib/listeners.lua"), listeners)
+                    .into();
+            }
+            let hash = sha1_smol::Sha1::from(&*text).digest().to_string();
             Form { text, hash }
-        }))
+        })
     }
-}
-
-fn hash_of(text: &str) -> String {
-    sha1_smol::Sha1::from(text).digest().to_string()
 }
 
 /// One call of one script.
@@ -239,6 +234,30 @@ pub(crate) async fn send(
     match connection.send_packed_command(command).await? {
         Value::ServerError(error) => Err(error.into()),
         reply => Ok(reply),
+    }
+}
+
+/// The answer to a question, which changes nothing, if it comes in time.
+pub(crate) async fn in_time<T>(
+    what: &str,
+    timeout: Duration,
+    asked: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    let late = |_| Fault::not_done(format!("no answer to {what} within {timeout:?}"));
+    tokio::time::timeout(timeout, asked).await.map_err(late)?
+}
+
+/// What the server says in these sections of INFO.
+pub(crate) async fn info(
+    connection: &mut MultiplexedConnection,
+    sections: &[&str],
+) -> Result<InfoDict, Fault> {
+    let info = redis::cmd("INFO").arg(sections).take();
+    match send(connection, &info).await {
+        Ok(Value::VerbatimString { text, .. }) => Ok(InfoDict::new(&text)),
+        Ok(Value::BulkString(text)) => Ok(InfoDict::new(&String::from_utf8_lossy(&text))),
+        Ok(_) => Err(faults::malformed("INFO")),
+        Err(error) => Err(faults::of_call(&error)),
     }
 }
 

@@ -6,7 +6,6 @@ use super::Address;
 use super::ask::Answer;
 use crate::backend::Fault;
 use crate::values::clock::Moment;
-use crate::values::error::StoreError;
 
 /// Sentinels tell each other of a failover within two seconds. For so long, one that was heard of outranks a majority
 /// that has not heard of it; after it, the sentinels may have been set up anew and count from zero.
@@ -121,9 +120,9 @@ impl Answers {
         if all_are_strangers {
             Fault::Impossible(text)
         } else if denied {
-            Fault::Denied(StoreError::new(text))
+            Fault::denied(text)
         } else {
-            Fault::NotDone(StoreError::new(text))
+            Fault::not_done(text)
         }
     }
 }
@@ -184,10 +183,7 @@ mod tests {
     #[test]
     fn a_failure_names_every_sentinel_and_the_service() {
         let mut none = Answers::new(3);
-        none.add(
-            "one:1".to_owned(),
-            Err(Fault::NotDone(StoreError::new("refused"))),
-        );
+        none.add("one:1".to_owned(), Err(Fault::not_done("refused")));
         none.add(
             "two:2".to_owned(),
             Ok(Answer {

@@ -12,7 +12,6 @@ use crate::backend::redis::connection::dial;
 use crate::backend::redis::connection::dial_options::DialOptions;
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
-use crate::values::error::StoreError;
 
 /// What one sentinel says.
 #[derive(Clone, Debug)]
@@ -42,7 +41,7 @@ pub(super) async fn connect(
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<MultiplexedConnection, Fault> {
     let info = sentinels.hosts.get(index).cloned();
-    let info = info.ok_or_else(|| Fault::NotDone(StoreError::new("no such sentinel")))?;
+    let info = info.ok_or_else(|| Fault::not_done("no such sentinel"))?;
     dial::connect(info, options, timeout, on_push).await
 }
 
@@ -72,22 +71,16 @@ pub(super) async fn again(
             epoch,
         })
     };
-    match tokio::time::timeout(timeout, question).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(of_refusal(faults::of_question(&error, sentinels.tls))),
-        Err(_) => Err(Fault::NotDone(StoreError::new(format!(
-            "no answer within {timeout:?}"
-        )))),
-    }
+    let refused = |error| of_refusal(faults::of_question(&error, sentinels.tls));
+    let asked = async { question.await.map_err(refused) };
+    scripting::in_time("SENTINEL", timeout, asked).await
 }
 
 /// A server that is no Sentinel will not become one by waiting.
 fn of_refusal(fault: Fault) -> Fault {
     match fault {
         Fault::Denied(source) if source.to_string().contains("unknown command") => {
-            Fault::Impossible(
-                "it is no Sentinel: if it is a Redis server, use `redis://`".to_owned(),
-            )
+            Fault::impossible("it is no Sentinel: if it is a Redis server, use `redis://`")
         }
         fault => fault,
     }

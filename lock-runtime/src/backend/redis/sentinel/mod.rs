@@ -32,7 +32,6 @@ use crate::backend::Fault;
 use crate::backend::redis::connection::dial_options::DialOptions;
 use crate::backend::redis::connection::target::tcp_settings;
 use crate::values::clock;
-use crate::values::error::StoreError;
 
 /// How long the slower sentinels are waited for once one has answered.
 const GRACE: Duration = Duration::from_millis(200);
@@ -196,10 +195,7 @@ impl Sentinels {
     }
 
     fn not_done(&self, why: &str) -> Fault {
-        Fault::NotDone(StoreError::new(format!(
-            "service `{}`: {why}",
-            self.service
-        )))
+        Fault::not_done(format!("service `{}`: {why}", self.service))
     }
 }
 

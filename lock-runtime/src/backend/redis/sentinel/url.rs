@@ -3,9 +3,9 @@
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use super::Sentinels;
-use crate::backend::redis::connection::target::{invalid, tcp_settings};
+use crate::backend::redis::connection::target::tcp_settings;
 use crate::backend::redis::connection::url::{NO_FRAGMENT, as_spoken, host_and_port, login};
-use crate::values::error::LockError;
+use crate::values::error::{LockError, config};
 
 const PORT: u16 = 26_379;
 const EXAMPLE: &str = "the URL is malformed; it should look like \
@@ -18,7 +18,7 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
         None => (rest, None),
     };
     let (authority, path) = rest.split_once('/').ok_or_else(|| {
-        invalid("the URL names no service; it should end like `/service` or `/service/0`")
+        config("the URL names no service; it should end like `/service` or `/service/0`")
     })?;
     let (own_login, hosts) = match authority.rsplit_once('@') {
         Some((login, hosts)) => (Some(login), hosts),
@@ -27,14 +27,14 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
     let path = path.strip_suffix('/').unwrap_or(path);
     let (service, db) = path.split_once('/').unwrap_or((path, "0"));
     if service.is_empty() {
-        return Err(invalid(
+        return Err(config(
             "the URL names no service; it should end like `/service` or `/service/0`",
         ));
     }
     // The names that a sentinel's configuration can hold.
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
     if !service.chars().all(plain) || rest.contains('#') {
-        return Err(invalid(
+        return Err(config(
             "a Sentinel service's name has letters, digits, `.`, `-` and `_` only",
         ));
     }
@@ -42,14 +42,14 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
     let sentinel_login = sentinel_login(query)?;
     let mut addresses: Vec<ConnectionInfo> = Vec::new();
     for host in hosts.split(',') {
-        let (host, port) = host_and_port(host).ok_or_else(|| invalid(EXAMPLE))?;
+        let (host, port) = host_and_port(host).ok_or_else(|| config(EXAMPLE))?;
         let address = address(host, port.unwrap_or(PORT), tls);
         if addresses.iter().any(|known| *known.addr() == address) {
-            return Err(invalid("the URL names a sentinel twice"));
+            return Err(config("the URL names a sentinel twice"));
         }
         let info = address
             .into_connection_info()
-            .map_err(|_| invalid(EXAMPLE))?;
+            .map_err(|_| config(EXAMPLE))?;
         let mut settings = as_spoken(info.redis_settings().clone());
         if let Some(user) = &sentinel_login.user {
             settings = settings.set_username(user);
@@ -63,9 +63,9 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
         );
     }
 
-    let login = login(own_login, db).ok_or_else(|| invalid(EXAMPLE))?;
+    let login = login(own_login, db).ok_or_else(|| config(EXAMPLE))?;
     if !(0..=i64::from(i32::MAX)).contains(&login.db()) {
-        return Err(invalid("the database number is negative or too large"));
+        return Err(config("the database number is negative or too large"));
     }
     Ok(Sentinels::new(addresses, service.to_owned(), login, tls))
 }
@@ -92,24 +92,24 @@ struct Login {
 fn sentinel_login(query: Option<&str>) -> Result<Login, LockError> {
     let mut login = Login::default();
     let Some(query) = query else { return Ok(login) };
-    let url = redis::parse_redis_url(&format!("redis://host/?{query}"))
-        .ok_or_else(|| invalid(EXAMPLE))?;
+    let url =
+        redis::parse_redis_url(&format!("redis://host/?{query}")).ok_or_else(|| config(EXAMPLE))?;
     if url.fragment().is_some() {
-        return Err(invalid(NO_FRAGMENT));
+        return Err(config(NO_FRAGMENT));
     }
     for (option, value) in url.query_pairs() {
         match option.as_ref() {
             "sentinel_user" => login.user = Some(value.into_owned()),
             "sentinel_pass" => login.password = Some(value.into_owned()),
             _ => {
-                return Err(invalid(
+                return Err(config(
                     "the URL takes the options `sentinel_user` and `sentinel_pass`; it has another one",
                 ));
             }
         }
     }
     if login.user.is_some() && login.password.is_none() {
-        return Err(invalid("`sentinel_user` needs `sentinel_pass`"));
+        return Err(config("`sentinel_user` needs `sentinel_pass`"));
     }
     Ok(login)
 }

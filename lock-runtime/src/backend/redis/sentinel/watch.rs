@@ -16,7 +16,6 @@ use crate::backend::redis::connection::dial_options::DialOptions;
 use crate::backend::redis::scripting::faults;
 use crate::values::backoff::Backoff;
 use crate::values::clock;
-use crate::values::error::StoreError;
 
 const SWITCH: &str = "+switch-master";
 /// How often a quiet sentinel is asked. It is a sign of life, too.
@@ -35,10 +34,8 @@ pub(in super::super) async fn watch(
         listeners.spawn(async move {
             let mut pauses = dial::pauses();
             loop {
-                let fault = match listen(&sentinels, index, &options, timeout, &mut pauses).await {
-                    Ok(never) => match never {},
-                    Err(fault) => fault,
-                };
+                let listening = listen(&sentinels, index, &options, timeout, &mut pauses);
+                let Err(fault) = listening.await;
                 let sentinel = sentinels.host(index);
                 tracing::debug!(sentinel, reason = %fault, "not listening to a sentinel");
                 clock::sleep(pauses.pause()).await;
@@ -69,7 +66,7 @@ async fn listen(
         // It may still be asked now and then.
         Ok(Err(error)) if faults::is_from_server(&error) => {}
         Ok(Err(error)) => return Err(faults::of_question(&error, sentinels.tls)),
-        Err(_) => return Err(Fault::NotDone(StoreError::new("no answer to SUBSCRIBE"))),
+        Err(_) => return Err(Fault::not_done("no answer to SUBSCRIBE")),
     }
     let mut certain = false;
     loop {
@@ -82,7 +79,7 @@ async fn listen(
         pauses.reset();
         tokio::select! {
             () = cut.notified() => {
-                return Err(Fault::NotDone(StoreError::new("the connection was cut")));
+                return Err(Fault::not_done("the connection was cut"));
             }
             () = signal.notified() => certain = true,
             () = clock::sleep(ASK_EVERY) => certain = false,

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::seen::{Blocked, READ_WRITE, Seen};
+use crate::backend::kit::undo::Undo;
 use crate::backend::sql::Inner;
-use crate::backend::sql::pool::{Answer, Purpose};
-use crate::backend::sql::statements::{Arg, Row, too_late};
+use crate::backend::sql::statements::{Arg, Row};
 use crate::backend::sql::topic::own_topic;
-use crate::backend::sql::undo::Undo;
+use crate::backend::sql::undo::Compensation;
 use crate::backend::{
     AcquireRequest, Acquired, Fault, Granted, HoldRef, QUEUE_LIFE, READERS_KEPT_OUT,
 };
@@ -28,25 +28,25 @@ pub(in crate::backend::sql) async fn acquire(
 ) -> Result<Acquired, Fault> {
     let deadline = request.deadline();
     let key = request.hold_ref.key;
-    let mut now = request.asked_at;
+    let mut asked_at = Some(request.asked_at);
     let mut thorough = false;
     let mut left = Duration::ZERO;
     let mut pauses = WHILE_LOCKED.into_iter();
     for _ in 0..TRIES {
+        let now = asked_at.take().unwrap_or_else(clock::now);
         let not_after = inner.clock.not_after(now, deadline);
         if let Some(granted) = take(inner, &request, now, not_after, deadline, thorough).await? {
             return Ok(Acquired::Granted(granted));
         }
-        let asked_at = clock::now();
-        let Some(seen) = inner.look(key, asked_at, deadline).await? else {
+        let looked_at = clock::now();
+        let Some(seen) = inner.look(key, deadline).await? else {
             if key.kind() == Kind::Semaphore {
                 return Err(Fault::NotSet);
             }
             make_row(inner, &request, deadline).await?;
-            now = clock::now();
             continue;
         };
-        inner.clock.saw(seen.now, asked_at);
+        inner.clock.saw(seen.now, looked_at);
         left = match seen.blocks(&request)? {
             Blocked::No if seen.locked && !waits_for_row(&request) => {
                 let Some(pause) = pauses.next() else {
@@ -54,13 +54,11 @@ pub(in crate::backend::sql) async fn acquire(
                 };
                 clock::sleep(pause.min(deadline.remaining())).await;
                 thorough = true;
-                now = clock::now();
                 continue;
             }
             // It was given back meanwhile, or those who left it are dead, or the request was too late.
             Blocked::No if key.kind() != Kind::Fair || seen.queued == 0 => {
                 thorough = true;
-                now = clock::now();
                 continue;
             }
             Blocked::No => Duration::ZERO,
@@ -81,7 +79,7 @@ pub(in crate::backend::sql) async fn acquire(
     match thorough {
         // It changes hands all the time.
         true => Ok(Acquired::Busy { left: Some(left) }),
-        false => Err(too_late()),
+        false => Err(Fault::too_late()),
     }
 }
 
@@ -109,10 +107,10 @@ async fn take(
         holder,
         permits,
     } = request.hold_ref;
-    let (statements, holder) = (&inner.statements, holder.text());
+    let statements = &inner.statements;
     let mut args = vec![
         Arg::text(key.raw()),
-        Arg::text(&holder),
+        Arg::Text(holder.text()),
         Arg::micros(request.ttl.duration()),
         Arg::moment(not_after),
     ];
@@ -142,22 +140,17 @@ async fn take(
             &statements.acquire_permits
         }
     };
-    // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates.
-    let undo = Undo::armed(inner, request, not_after, deadline);
-    let until = deadline.into();
-    let pool = &inner.pool;
-    let answer = pool
-        .call(Purpose::Acquire, statement, args, now, until)
-        .await;
+    let undo = Undo::armed(|| Compensation::start(inner, request, not_after, deadline));
+    let asked = inner.run_acquire(statement, args, now, deadline);
+    let answer = asked.await;
     // A fair waiter without an answer asks again as the same holder: only a drop ends that.
     let asks_again = key.kind() == Kind::Fair;
     if asks_again || !matches!(answer, Err(Fault::Unknown(_) | Fault::Closed(_))) {
         undo.disarm();
     }
-    let Answer { rows, sent_at } = answer?;
-    rows.first()
-        .map(|row| granted(inner, request, row, sent_at))
-        .transpose()
+    let answer = answer?;
+    let granted = |row| granted(inner, request, row, answer.sent_at);
+    answer.row().map(granted).transpose()
 }
 
 fn granted(
@@ -201,10 +194,7 @@ async fn make_row(
         Arg::text(kind),
         Arg::moment(inner.clock.not_after(now, deadline)),
     ];
-    let insert = &inner.statements.insert;
-    let made = inner
-        .pool
-        .call(Purpose::Acquire, insert, args, now, deadline.into());
+    let made = inner.run_acquire(&inner.statements.insert, args, now, deadline);
     made.await.map(drop)
 }
 
@@ -231,11 +221,7 @@ async fn wait_for(
             Arg::text(request.hold_ref.key.raw()),
             Arg::micros(keeping_out.min(waits)),
         ];
-        let (wait, now) = (&inner.statements.wait, clock::now());
-        let asked = inner
-            .pool
-            .call(Purpose::Other, wait, args, now, deadline.into());
-        match asked.await {
+        match inner.run(&inner.statements.wait, args, deadline).await {
             // A transaction has locked the row. One of a caller's notifies in any case.
             Ok(answer) if answer.rows.is_empty() => {
                 let Some(pause) = pauses.next() else {
@@ -257,27 +243,22 @@ async fn queue_up(
     deadline: Moment,
 ) -> Result<Acquired, Fault> {
     let HoldRef { key, holder, .. } = request.hold_ref;
-    let (text, topic) = (holder.text(), own_topic(key, holder));
     let (statement, now) = (&inner.statements.queue_up, clock::now());
     let not_after = inner.clock.not_after(now, deadline);
     let args = vec![
         Arg::text(key.raw()),
-        Arg::text(&text),
+        Arg::Text(holder.text()),
         Arg::micros(QUEUE_LIFE),
-        Arg::text(&topic),
+        Arg::Text(own_topic(key, holder)),
         Arg::moment(not_after),
     ];
-    let asked = inner
-        .pool
-        .call(Purpose::Acquire, statement, args, now, deadline.into());
+    let asked = inner.run_acquire(statement, args, now, deadline);
     // The caller asks again as the same holder: only a drop has to be undone.
-    let undo = Undo::armed(inner, request, not_after, deadline);
+    let undo = Undo::armed(|| Compensation::start(inner, request, not_after, deadline));
     let answer = asked.await;
     undo.disarm();
-    let Answer { rows, .. } = answer?;
-    let Some(row) = rows.first() else {
-        return Err(too_late());
-    };
+    let answer = answer?;
+    let row = answer.row().ok_or_else(Fault::too_late)?;
     let (first, left) = (row.flag(0)?, row.number(1)?);
     Ok(Acquired::Queued {
         left: Some(Duration::from_micros(left)),

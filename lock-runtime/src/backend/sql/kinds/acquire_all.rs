@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::backend::kit::undo::Undo;
 use crate::backend::sql::Inner;
-use crate::backend::sql::pool::{Answer, Purpose};
+use crate::backend::sql::pool::Answer;
 use crate::backend::sql::statements::{Arg, malformed};
-use crate::backend::sql::undo::Undo;
+use crate::backend::sql::undo::Compensation;
 use crate::backend::{AcquireRequest, AcquiredAll, Fault, Granted};
 use crate::values::clock::{self, Moment};
 use crate::values::fence::FencingToken;
@@ -64,15 +65,12 @@ async fn take(
         Arg::moment(not_after),
         Arg::Numbers(counts.collect()),
     ];
-    // Armed before the first poll, disarmed by a definite answer: between them, a drop compensates each of them.
-    let undo: Vec<Undo<'_>> = requests
-        .iter()
-        .map(|request| Undo::armed(inner, request, not_after, deadline))
-        .collect();
-    let (statement, until) = (&inner.statements.acquire_all, deadline.into());
-    let asked = inner
-        .pool
-        .call(Purpose::Acquire, statement, args, now, until);
+    let undo = Undo::armed(|| {
+        for request in requests {
+            Compensation::start(inner, request, not_after, deadline);
+        }
+    });
+    let asked = inner.run_acquire(&inner.statements.acquire_all, args, now, deadline);
     let answer = asked.await;
     let is_known = match &answer {
         // Some of them were lost before their tokens were read.
@@ -80,7 +78,7 @@ async fn take(
         Err(fault) => !matches!(fault, Fault::Unknown(_) | Fault::Closed(_)),
     };
     if is_known {
-        undo.into_iter().for_each(Undo::disarm);
+        undo.disarm();
     }
     let Answer { rows, sent_at } = answer?;
     if !is_known {
@@ -116,12 +114,11 @@ async fn why_not(
     requests: &[AcquireRequest<'_>],
     deadline: Moment,
 ) -> Result<WhyNot, Fault> {
-    let (now, args) = (clock::now(), vec![names(requests), holders(requests)]);
-    let (statement, until) = (&inner.statements.why_not_all, deadline.into());
-    let asked = inner.pool.call(Purpose::Other, statement, args, now, until);
-    let Answer { rows, sent_at } = asked.await?;
-    let row = rows.first().ok_or_else(malformed)?;
-    inner.clock.saw(row.number(2)?, sent_at);
+    let args = vec![names(requests), holders(requests)];
+    let asked = inner.run(&inner.statements.why_not_all, args, deadline);
+    let answer = asked.await?;
+    let row = answer.row().ok_or_else(malformed)?;
+    inner.clock.saw(row.number(2)?, answer.sent_at);
     let rows = usize::try_from(row.number(0)?).unwrap_or(usize::MAX);
     Ok(match row.flag(1)? {
         true => WhyNot::Busy,
@@ -140,9 +137,6 @@ async fn make_rows(
         names(requests),
         Arg::moment(inner.clock.not_after(now, deadline)),
     ];
-    let (statement, until) = (&inner.statements.insert_all, deadline.into());
-    let made = inner
-        .pool
-        .call(Purpose::Acquire, statement, args, now, until);
+    let made = inner.run_acquire(&inner.statements.insert_all, args, now, deadline);
     made.await.map(drop)
 }

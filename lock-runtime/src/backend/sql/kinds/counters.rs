@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::seen::Seen;
-use crate::backend::sql::pool::Purpose;
 use crate::backend::sql::statements::{Arg, Row, Statement};
 use crate::backend::sql::topic::topic;
 use crate::backend::sql::{Inner, SqlBackend};
@@ -21,42 +20,40 @@ fn kind_of(counter: CounterRef<'_>) -> &'static str {
 }
 
 impl Inner {
-    /// Runs a statement; its first row, if there is one.
-    pub(super) async fn ask(
-        self: &Arc<Inner>,
+    /// What stands there, if it is a counter.
+    async fn counter(
+        &self,
+        counter: CounterRef<'_>,
+        timeout: Duration,
+    ) -> Result<Option<Seen>, Fault> {
+        let seen = self.look(counter.key, clock::now() + timeout).await?;
+        match seen {
+            Some(seen) if seen.permits.is_some() => Ok(Some(seen)),
+            Some(seen) if seen.holder.is_some() || seen.shares > 0 => {
+                Err(seen.is_not(counter.key, Asked::Counter(counter.kind)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Changes a counter. There is no row where there was nothing to change, unless something else stands there.
+    async fn change(
+        &self,
+        counter: CounterRef<'_>,
         statement: &Arc<Statement>,
         args: Vec<Arg>,
         timeout: Duration,
     ) -> Result<Option<Row>, Fault> {
-        let now = clock::now();
-        let until = (now + timeout).into();
-        let answer = self.pool.call(Purpose::Other, statement, args, now, until);
-        Ok(answer.await?.rows.into_iter().next())
-    }
-
-    /// What stands there, if it is a counter.
-    async fn counter(
-        &self,
-        key: &Key,
-        asked: CounterKind,
-        timeout: Duration,
-    ) -> Result<Option<Seen>, Fault> {
-        let now = clock::now();
-        let Some(seen) = self.look(key, now, now + timeout).await? else {
-            return Ok(None);
-        };
-        if seen.permits.is_some() {
-            return Ok(Some(seen));
+        let row = self.ask(statement, args, timeout).await?;
+        if row.is_none() {
+            self.counter(counter, timeout).await?;
         }
-        match seen.holder.is_some() || seen.shares > 0 {
-            true => Err(seen.is_not(key, Asked::Counter(asked))),
-            false => Ok(None),
-        }
+        Ok(row)
     }
 
     /// Makes sure that those who may wait for it are told.
     async fn wait_for_counter(
-        self: &Arc<Inner>,
+        &self,
         key: &Key,
         seen: &Seen,
         timeout: Duration,
@@ -78,41 +75,36 @@ impl Counters for SqlBackend {
         timeout: Duration,
     ) -> Reply<'a, bool> {
         Box::pin(async move {
-            let (inner, key, topic) = (&self.inner, counter.key, topic(counter.key));
+            let statement = &self.inner.statements.set_counter;
             let args = vec![
-                Arg::text(key.raw()),
+                Arg::text(counter.key.raw()),
                 Arg::text(kind_of(counter)),
                 Arg::count(value),
-                Arg::text(&topic),
+                Arg::Text(topic(counter.key)),
             ];
-            let set = inner
-                .ask(&inner.statements.set_counter, args, timeout)
-                .await?;
-            if set.is_none() {
-                inner.counter(key, counter.kind, timeout).await?;
-            }
-            Ok(set.is_some())
+            let set = self.inner.change(counter, statement, args, timeout);
+            Ok(set.await?.is_some())
         })
     }
 
     fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()> {
         Box::pin(async move {
-            let (inner, topic) = (&self.inner, topic(key));
-            let args = vec![Arg::text(key.raw()), Arg::count(permits), Arg::text(&topic)];
-            let set = inner
-                .ask(&inner.statements.limit_counter, args, timeout)
-                .await?;
-            if set.is_none() {
-                inner.counter(key, CounterKind::Semaphore, timeout).await?;
-            }
-            Ok(())
+            let statement = &self.inner.statements.limit_counter;
+            let args = vec![
+                Arg::text(key.raw()),
+                Arg::count(permits),
+                Arg::Text(topic(key)),
+            ];
+            let counter = CounterRef::semaphore(key);
+            let set = self.inner.change(counter, statement, args, timeout);
+            set.await.map(drop)
         })
     }
 
     fn read<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, Option<i64>> {
         Box::pin(async move {
             let inner = &self.inner;
-            let seen = inner.counter(counter.key, counter.kind, timeout).await?;
+            let seen = inner.counter(counter, timeout).await?;
             // Those who wait for a latch only look at it.
             if let (CounterKind::Latch, Some(seen)) = (counter.kind, &seen) {
                 inner.wait_for_counter(counter.key, seen, timeout).await?;
@@ -123,22 +115,15 @@ impl Counters for SqlBackend {
 
     fn add<'a>(&'a self, key: &'a Key, permits: i64, timeout: Duration) -> Reply<'a, ()> {
         Box::pin(async move {
-            let (inner, topic) = (&self.inner, topic(key));
+            let statement = &self.inner.statements.add_permits;
             let args = vec![
                 Arg::text(key.raw()),
                 Arg::Number(permits),
-                Arg::text(&topic),
+                Arg::Text(topic(key)),
             ];
-            match inner
-                .ask(&inner.statements.add_permits, args, timeout)
-                .await?
-            {
-                Some(_) => Ok(()),
-                None => {
-                    inner.counter(key, CounterKind::Semaphore, timeout).await?;
-                    Err(Fault::NotSet)
-                }
-            }
+            let counter = CounterRef::semaphore(key);
+            let added = self.inner.change(counter, statement, args, timeout);
+            added.await?.map(drop).ok_or(Fault::NotSet)
         })
     }
 
@@ -146,14 +131,11 @@ impl Counters for SqlBackend {
         Box::pin(async move {
             let inner = &self.inner;
             let args = vec![Arg::text(key.raw()), Arg::Number(permits.into())];
-            if inner
-                .ask(&inner.statements.take_permits, args, timeout)
-                .await?
-                .is_some()
-            {
+            let taken = inner.ask(&inner.statements.take_permits, args, timeout);
+            if taken.await?.is_some() {
                 return Ok(true);
             }
-            let seen = inner.counter(key, CounterKind::Semaphore, timeout).await?;
+            let seen = inner.counter(CounterRef::semaphore(key), timeout).await?;
             let seen = seen.ok_or(Fault::NotSet)?;
             inner.wait_for_counter(key, &seen, timeout).await?;
             Ok(false)
@@ -162,36 +144,24 @@ impl Counters for SqlBackend {
 
     fn count_down<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, u64> {
         Box::pin(async move {
-            let (inner, topic) = (&self.inner, topic(key));
-            let args = vec![Arg::text(key.raw()), Arg::text(&topic)];
-            match inner
-                .ask(&inner.statements.count_down, args, timeout)
-                .await?
-            {
-                Some(row) => row.number(0),
-                None => {
-                    inner.counter(key, CounterKind::Latch, timeout).await?;
-                    Ok(0)
-                }
-            }
+            let statement = &self.inner.statements.count_down;
+            let args = vec![Arg::text(key.raw()), Arg::Text(topic(key))];
+            let latch = CounterRef::latch(key);
+            let left = self.inner.change(latch, statement, args, timeout).await?;
+            left.map_or(Ok(0), |row| row.number(0))
         })
     }
 
     fn delete<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, bool> {
         Box::pin(async move {
-            let (inner, key, topic) = (&self.inner, counter.key, topic(counter.key));
+            let statement = &self.inner.statements.delete_counter;
             let args = vec![
-                Arg::text(key.raw()),
-                Arg::text(&topic),
+                Arg::text(counter.key.raw()),
+                Arg::Text(topic(counter.key)),
                 Arg::Flag(counter.kind == CounterKind::Latch),
             ];
-            let deleted = inner
-                .ask(&inner.statements.delete_counter, args, timeout)
-                .await?;
-            if deleted.is_none() {
-                inner.counter(key, counter.kind, timeout).await?;
-            }
-            Ok(deleted.is_some())
+            let deleted = self.inner.change(counter, statement, args, timeout);
+            Ok(deleted.await?.is_some())
         })
     }
 

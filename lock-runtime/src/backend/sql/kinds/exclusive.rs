@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::sql::Inner;
-use crate::backend::sql::pool::{Answer, Purpose};
-use crate::backend::sql::statements::{Arg, too_late};
+use crate::backend::sql::statements::Arg;
 use crate::backend::{AcquireRequest, Fault, Granted, HandedOver, HoldRef, Spare};
 use crate::values::clock;
 use crate::values::fence::{FencingToken, TokenRange};
@@ -18,7 +17,7 @@ pub(in crate::backend::sql) async fn hand_over(
     spare: u64,
 ) -> Result<HandedOver, Fault> {
     let HoldRef { key, holder, .. } = to.hold_ref;
-    let (now, deadline) = (to.asked_at, to.deadline());
+    let deadline = to.deadline();
     let (from, next) = (from.text(), holder.text());
     let spare = if to.fenced { spare } else { 0 };
     let counts = match key.kind() {
@@ -30,16 +29,15 @@ pub(in crate::backend::sql) async fn hand_over(
         Arg::text(&from),
         Arg::text(&next),
         Arg::micros(to.ttl.duration()),
-        Arg::moment(inner.clock.not_after(now, deadline)),
+        Arg::moment(inner.clock.not_after(to.asked_at, deadline)),
         Arg::count(spare),
         Arg::count(counts),
     ];
-    let statement = &inner.statements.hand_over;
-    let Answer { rows, sent_at } = inner
-        .pool
-        .call(Purpose::Other, statement, args, now, deadline.into())
+    let answer = inner
+        .run(&inner.statements.hand_over, args, deadline)
         .await?;
-    let Some(row) = rows.first() else {
+    let sent_at = answer.sent_at;
+    let Some(row) = answer.row() else {
         return not_handed_over(inner, [&from, &next], &to).await;
     };
     let column = |column| row.number(column);
@@ -73,12 +71,11 @@ async fn not_handed_over(
     holders: [&str; 2],
     to: &AcquireRequest<'_>,
 ) -> Result<HandedOver, Fault> {
-    let now = clock::now();
-    let deadline = now + to.timeout;
-    let seen = inner.look(to.hold_ref.key, now, deadline).await?;
+    let deadline = clock::now() + to.timeout;
+    let seen = inner.look(to.hold_ref.key, deadline).await?;
     let holder = seen.and_then(|seen| seen.holder);
     match holder.is_some_and(|holder| holders.contains(&&*holder)) {
-        true => Err(too_late()),
+        true => Err(Fault::too_late()),
         false => Ok(HandedOver::NotHeld),
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::sql::Inner;
-use crate::backend::sql::pool::Purpose;
 use crate::backend::sql::statements::Arg;
 use crate::backend::sql::topic::topic;
 use crate::backend::{Fault, Snapshot};
@@ -20,34 +19,21 @@ pub(in crate::backend::sql) async fn inspect(
     key: &Key,
     timeout: Duration,
 ) -> Result<Option<Snapshot>, Fault> {
-    let now = clock::now();
-    let seen = inner.look(key, now, now + timeout).await?;
+    let seen = inner.look(key, clock::now() + timeout).await?;
     Ok(seen.and_then(snapshot))
 }
 
 fn snapshot(seen: Seen) -> Option<Snapshot> {
     let plain = Snapshot {
-        mode: LockMode::Exclusive,
-        holder: None,
-        count: 1,
-        left: None,
-        available: None,
         queued: seen.queued,
         first_waiters: seen.first_waiters,
-        readers: 0,
+        ..Snapshot::of(LockMode::Exclusive)
     };
     if let Some(permits) = seen.permits {
-        let leased = seen.units;
+        let leased = u64::try_from(seen.units).unwrap_or(0);
         return Some(Snapshot {
-            mode: if leased > 0 {
-                LockMode::Semaphore
-            } else {
-                LockMode::Counter
-            },
-            count: u64::try_from(leased).unwrap_or(0),
             left: seen.first_left,
-            available: Some(permits - leased),
-            ..plain
+            ..Snapshot::of_permits(leased, permits - seen.units)
         });
     }
     if seen.holder.is_some() {
@@ -80,20 +66,16 @@ pub(in crate::backend::sql) async fn force_release(
     key: &Key,
     timeout: Duration,
 ) -> Result<bool, Fault> {
-    let (now, topic) = (clock::now(), topic(key));
-    let args = vec![Arg::text(key.raw()), Arg::text(&topic)];
-    let (statement, until) = (&inner.statements.force_release, (now + timeout).into());
-    let answer = inner.pool.call(Purpose::Other, statement, args, now, until);
-    Ok(!answer.await?.rows.is_empty())
+    let args = vec![Arg::text(key.raw()), Arg::Text(topic(key))];
+    let deadline = clock::now() + timeout;
+    let asked = inner.run(&inner.statements.force_release, args, deadline);
+    Ok(asked.await?.row().is_some())
 }
 
 /// Asks the server for a sign of life.
 pub(in crate::backend::sql) async fn health(inner: &Arc<Inner>, timeout: Duration) -> Checkup {
-    let now = clock::now();
-    let (statement, until) = (&inner.statements.alive, (now + timeout).into());
-    let asked = inner
-        .pool
-        .call(Purpose::Other, statement, Vec::new(), now, until);
+    let deadline = clock::now() + timeout;
+    let asked = inner.run(&inner.statements.alive, Vec::new(), deadline);
     let answer = asked.await;
     let since = inner.standing.note(answer.is_ok()).wall();
     let answer = answer.map(|answer| answer.sent_at.elapsed());

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::sql::Inner;
-use crate::backend::sql::pool::Purpose;
 use crate::backend::sql::statements::{Arg, Statement};
 use crate::backend::sql::topic::topic;
 use crate::backend::sql::undo;
@@ -21,30 +20,29 @@ pub(in crate::backend::sql) async fn release(
     match hold_ref.key.kind() {
         Kind::Mutex | Kind::Fenced => alone(inner, hold_ref, deadline).await,
         Kind::Fair => {
-            let (key, holder) = (hold_ref.key, hold_ref.holder.text());
-            let args = vec![Arg::text(key.raw()), Arg::text(&holder)];
+            let key = hold_ref.key;
+            let args = vec![Arg::text(key.raw()), Arg::Text(hold_ref.holder.text())];
             let left = is_done(inner, &inner.statements.leave_queue, args, deadline).await?;
             if left == Released::NotHeld {
                 // A question of this holder may be under way, behind a row that somebody else has locked.
-                undo::settle(inner, key, hold_ref.holder, clock::now(), deadline).await?;
+                undo::settle(inner, key, hold_ref.holder, deadline).await?;
             }
             Ok(left)
         }
         Kind::Semaphore => shared(inner, hold_ref, deadline).await,
         // A write may have become a read, and the news of it may be under way.
-        Kind::Write => match alone(inner, hold_ref, deadline).await? {
-            Released::Done => Ok(Released::Done),
-            Released::NotHeld => shared(inner, hold_ref, deadline).await,
-        },
-        Kind::Read => match shared(inner, hold_ref, deadline).await? {
-            Released::Done => Ok(Released::Done),
-            // Or it is still a write.
-            Released::NotHeld => match alone(inner, hold_ref, deadline).await? {
+        // A read may still be a write; or it has become a read since the first look, and does not change any more.
+        Kind::Write | Kind::Read => {
+            if hold_ref.key.kind() == Kind::Read
+                && shared(inner, hold_ref, deadline).await? == Released::Done
+            {
+                return Ok(Released::Done);
+            }
+            match alone(inner, hold_ref, deadline).await? {
                 Released::Done => Ok(Released::Done),
-                // Or it has become a read since the first look, and does not change any more.
                 Released::NotHeld => shared(inner, hold_ref, deadline).await,
-            },
-        },
+            }
+        }
     }
 }
 
@@ -88,8 +86,8 @@ pub(in crate::backend::sql) async fn downgrade(
 fn named(hold_ref: HoldRef<'_>) -> Vec<Arg> {
     vec![
         Arg::text(hold_ref.key.raw()),
-        Arg::text(&hold_ref.holder.text()),
-        Arg::text(&topic(hold_ref.key)),
+        Arg::Text(hold_ref.holder.text()),
+        Arg::Text(topic(hold_ref.key)),
     ]
 }
 
@@ -100,12 +98,6 @@ async fn is_done(
     args: Vec<Arg>,
     deadline: Moment,
 ) -> Result<Released, Fault> {
-    let now = clock::now();
-    let answer = inner
-        .pool
-        .call(Purpose::Other, statement, args, now, deadline.into());
-    Ok(match answer.await?.rows.is_empty() {
-        true => Released::NotHeld,
-        false => Released::Done,
-    })
+    let answer = inner.run(statement, args, deadline).await?;
+    Ok(answer.row().map_or(Released::NotHeld, |_| Released::Done))
 }

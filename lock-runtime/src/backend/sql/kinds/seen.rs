@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::backend::sql::Inner;
-use crate::backend::sql::pool::Purpose;
 use crate::backend::sql::statements::{Arg, Row};
 use crate::backend::{AcquireRequest, Asked, FIRST_WAITERS, Fault, Found, clash};
 use crate::values::clock::Moment;
@@ -41,21 +40,10 @@ pub(super) struct Seen {
 
 impl Inner {
     /// The row of that name, if there is one.
-    pub(super) async fn look(
-        &self,
-        key: &Key,
-        now: Moment,
-        deadline: Moment,
-    ) -> Result<Option<Seen>, Fault> {
-        let (look, args) = (
-            &self.statements.look,
-            vec![Arg::text(key.raw()), Arg::count(FIRST_WAITERS as u64)],
-        );
-        let answer = self
-            .pool
-            .call(Purpose::Other, look, args, now, deadline.into())
-            .await?;
-        answer.rows.first().map(read).transpose()
+    pub(super) async fn look(&self, key: &Key, deadline: Moment) -> Result<Option<Seen>, Fault> {
+        let args = vec![Arg::text(key.raw()), Arg::count(FIRST_WAITERS as u64)];
+        let answer = self.run(&self.statements.look, args, deadline).await?;
+        answer.row().map(read).transpose()
     }
 }
 
