@@ -12,7 +12,8 @@ static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 /// Of a cycle of a lock that nobody else wants. With the feature `metrics`, which `scripts/test` turns on.
 const MOST_COMMANDS: u64 = 7;
-const MOST_BLOCKS: u64 = 35;
+/// One for each of the two calls is boxed apart from its request, which most requests beside many others do without.
+const MOST_BLOCKS: u64 = 37;
 /// Of a cycle of a lock that goes from task to task.
 const MOST_BLOCKS_IN_A_TENURE: u64 = 20;
 
