@@ -212,6 +212,22 @@ impl Hold {
         }
     }
 
+    /// What the watchdog asks of the store, if it still has the hold and that is not lost. One that has ended is on its way to
+    /// the next, which wants the lease; should it be given back instead, the request finds nothing, or is soon undone.
+    pub(crate) fn renewal_if_watched(&self, now: Moment) -> Option<Renewal> {
+        let mut state = self.state();
+        let is_lost = matches!(state.phase, Phase::Lost { .. });
+        if is_lost || self.overdue(&state, now).is_some() {
+            return None;
+        }
+        let renewal = self.renewal_in(&mut state);
+        let wanted = (state.phase == Phase::Ended).then_some(state.ttl);
+        Some(Renewal {
+            ttl: renewal.ttl.or(wanted),
+            ..renewal
+        })
+    }
+
     /// Takes in that the store has confirmed the holder, also while the lock is on its way from one hold to the next: that
     /// one [`inherits`](Hold::inherits) it. A hold whose end has come is not brought back.
     pub(crate) fn is_confirmed(&self, asked: &Renewal, sent_at: Moment) {
