@@ -91,14 +91,16 @@ async fn ask_once(
 /// The turn of somebody who does not wait, at a key that may admit several, or is being given back: near, unless the one
 /// at the head has to wait itself.
 async fn short_queue(attempt: &Attempt) -> Result<Option<Turn>, LockError> {
-    let turn = match attempt.enter()? {
-        Entered::Head(head) => Ok(Turn::Head(head)),
-        // Of somebody who was quicker.
-        Entered::Kept(head, kept) => {
-            kept::give_back(&attempt.core, head, kept.idle);
-            return Ok(None);
-        }
-        Entered::Queued(waiter) => attempt.wait_in_queue(waiter).await,
+    let turn = loop {
+        break match attempt.enter()? {
+            Entered::Head(head) => Ok(Turn::Head(head)),
+            // Somebody was quicker, and is done with it already.
+            Entered::Kept(head, kept) => match attempt.take_kept(head, kept, clock::now()) {
+                Some(handle) => Ok(Turn::Held(handle.unclaimed())),
+                None => continue,
+            },
+            Entered::Queued(waiter) => attempt.wait_in_queue(waiter).await,
+        };
     };
     match turn {
         Ok(turn) => Ok(Some(turn)),
@@ -282,3 +284,6 @@ impl Contender for HeadSeat<'_> {
         self.head.as_ref().map_or(Ok(()), Head::count_as_waiting)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -303,6 +303,23 @@ async fn a_redisson_client_that_listens_is_served_while_holds_follow_one_another
 }
 
 #[tokio::test]
+async fn a_set_of_which_another_lock_is_busy_leaves_a_kept_one_where_it_is() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    keep(&locks).await;
+    let busy = locks.mutex("l").acquire().await.unwrap();
+    for _ in 0..20 {
+        let set = other.multi(["k", "l"].map(|name| other.mutex(name)));
+        let tried = set.try_acquire().await.unwrap();
+        assert!(matches!(tried, TryAcquire::Busy { .. }));
+        sleep(MS).await;
+        assert!(locks.inspect("k").await.unwrap().kept);
+    }
+    busy.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn stores_that_tell_no_keeper_refuse_it() {
     let server = RedisServer::start();
     let confirmed = LockManager::builder().replicas(Replicas::majority());

@@ -102,7 +102,7 @@ async fn attempt(
             live.clock().saw(time, sent_at);
             Ok(AcquiredAll::Busy)
         }
-        // One by one, they wait for the keeper's answer.
+        // One by one, each keeper is asked, and its answer is waited for.
         AcquireAllReply::Kept { time } => {
             live.clock().saw(time, sent_at);
             Ok(AcquiredAll::Apart)
@@ -162,7 +162,7 @@ pub(crate) enum AcquireAllReply {
     Busy {
         time: u64,
     },
-    /// By a process that may only keep one of them, and was asked for it.
+    /// By processes that may only keep them.
     Kept {
         time: u64,
     },
@@ -178,7 +178,7 @@ impl Script for AcquireAll<'_> {
         source!(
             "acquire_all",
             [
-                "digits", "range", "dated", "refusal", "fence", "lease", "holder", "keeper"
+                "digits", "range", "dated", "refusal", "fence", "lease", "holder"
             ]
         )
     }
