@@ -320,6 +320,38 @@ async fn a_set_of_which_another_lock_is_busy_leaves_a_kept_one_where_it_is() {
 }
 
 #[tokio::test]
+async fn of_many_who_wait_for_a_kept_lock_in_use_a_few_ask_for_it() {
+    const WAITING: usize = 200;
+    const QUESTIONS: u64 = 1_000;
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    keep(&locks).await;
+    let guard = keeper(&locks).acquire().await.unwrap();
+    // As many processes that wait: they listen to the lock's channel.
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut listeners: Vec<_> = (0..WAITING)
+        .map(|_| client.get_connection().unwrap())
+        .collect();
+    for listener in &mut listeners {
+        let mut subscribe = redis::cmd("SUBSCRIBE");
+        let subscribe = subscribe.arg("redisson_lock__channel:{lock:k}");
+        subscribe.exec(listener).unwrap();
+    }
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    let asked = |stats: &CommandStats| stats.calls("publish");
+    let before = CommandStats::of(&server);
+    for _ in 0..QUESTIONS {
+        assert!(is_busy(other.mutex("k")).await);
+    }
+    let asked = asked(&CommandStats::of(&server).since(&before));
+    // Eight of 200 ask.
+    assert!((5..=120).contains(&asked), "{asked} of {QUESTIONS} asked");
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    assert!(!other.inspect("k").await.unwrap().held, "it was asked for");
+}
+
+#[tokio::test]
 async fn stores_that_tell_no_keeper_refuse_it() {
     let server = RedisServer::start();
     let confirmed = LockManager::builder().replicas(Replicas::majority());
