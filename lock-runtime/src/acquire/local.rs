@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
-use crate::acquire::contend::{Asked, Contender, contend};
+use crate::acquire::contend::{Asked, Contender, contend, unless_kept};
 use crate::backend::{Acquired, Fault, Listen};
 use crate::hold::handle::HoldHandle;
 use crate::hold::keeping::Kept;
@@ -70,22 +70,15 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
     }
 }
 
-/// Asks the store once, and if a process has the lock that may only keep it, waits for that process's answer.
+/// Asks the store once, or as often as it takes to hear of a process that may only keep the lock.
 async fn ask_once(
     attempt: &Attempt,
     head: Head,
     now: Moment,
 ) -> Result<Asked<HoldHandle>, LockError> {
     let mut seat = HeadSeat::new(attempt, head);
-    match seat.ask(now).await {
-        kept @ Asked::Kept(_) => match Box::pin(seat.contend(kept)).await {
-            Ok(handle) => Ok(Asked::Granted(handle)),
-            Err(LockError::Busy { retry_after, .. }) => Ok(Asked::Busy(retry_after)),
-            Err(LockError::TooManyWaiters { .. }) => Ok(Asked::Busy(None)),
-            Err(error) => Err(error),
-        },
-        asked => Ok(asked),
-    }
+    let first = seat.ask(now).await;
+    unless_kept(&mut seat, first).await
 }
 
 /// The turn of somebody who does not wait, at a key that may admit several, or is being given back: near, unless the one

@@ -57,9 +57,14 @@ pub(crate) async fn acquire(
                 live.clock().saw(time, *sent_at);
                 return Ok(Acquired::Kept { left });
             }
-            AcquireReply::Queued { left, first, time } => {
+            AcquireReply::Queued {
+                left,
+                first,
+                kept,
+                time,
+            } => {
                 live.clock().saw(time, *sent_at);
-                return Ok(Acquired::Queued { left, first });
+                return Ok(Acquired::Queued { left, first, kept });
             }
             AcquireReply::Stale { time } => live.clock().saw(time, *sent_at),
         }
