@@ -243,4 +243,6 @@ impl Hold {
 }
 
 #[cfg(test)]
+mod models;
+#[cfg(test)]
 mod tests;
