@@ -81,6 +81,24 @@ pub(crate) trait Contender {
     }
 }
 
+/// What a caller who does not wait is told: the first answer, unless a process has the lock that may only keep it. That process
+/// was asked to give it up, and its answer is waited for.
+pub(crate) async fn unless_kept<C: Contender>(
+    contender: &mut C,
+    first: Asked<C::Granted>,
+) -> Result<Asked<C::Granted>, LockError> {
+    if !matches!(first, Asked::Kept(_)) {
+        return Ok(first);
+    }
+    // Boxed: a try of a free lock need not carry its size.
+    match Box::pin(contend(contender, first)).await {
+        Ok(granted) => Ok(Asked::Granted(granted)),
+        Err(LockError::Busy { retry_after, .. }) => Ok(Asked::Busy(retry_after)),
+        Err(LockError::TooManyWaiters { .. }) => Ok(Asked::Busy(None)),
+        Err(error) => Err(error),
+    }
+}
+
 /// Asks until the request is granted or its time is over. `first`: what came of the first question, which was asked
 /// already.
 pub(crate) async fn contend<C: Contender>(
@@ -102,6 +120,8 @@ pub(crate) async fn contend<C: Contender>(
                     let attempt = contender.attempt();
                     let round_trip = attempt.core.backend.round_trip(attempt.key());
                     deadline.lasts(clock::now() + until_given_up(round_trip));
+                    // It may have to be another one.
+                    listener = None;
                 }
                 busy = Some(left);
                 pauses.reset();

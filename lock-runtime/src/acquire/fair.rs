@@ -1,11 +1,12 @@
 //! Waiting for a fair lock: every waiter has a place of its own in the store's queue, under one holder id, and keeps
 //! it by asking again. Deadlines, faults and pauses are those of any other wait.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
-use crate::acquire::contend::{Asked, Contender, contend, nap};
+use crate::acquire::contend::{Asked, Contender, contend, nap, unless_kept};
 use crate::backend::{Acquired, Fault, HoldRef, Listen, QUEUE_LIFE};
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
@@ -34,12 +35,13 @@ pub(crate) async fn acquire(attempt: &Attempt, now: Moment) -> Result<HoldHandle
 }
 
 /// Asks the store once. `None` if others of this process wait for the lock.
-pub(crate) async fn try_acquire(attempt: &Attempt) -> Option<Asked<HoldHandle>> {
+pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHandle>>, LockError> {
     if !attempt.core.queues.store_queue_is_empty(attempt.key()) {
-        return None;
+        return Ok(None);
     }
     let mut seat = FairSeat::new(attempt, None);
-    Some(seat.ask(attempt.deadline.since).await)
+    let first = seat.ask(attempt.deadline.since).await;
+    unless_kept(&mut seat, first).await.map(Some)
 }
 
 /// A caller who asks for a fair lock, with what it has at the store.
@@ -47,6 +49,8 @@ struct FairSeat<'a> {
     attempt: &'a Attempt,
     holder: HolderId,
     first: bool,
+    /// A process has the lock that keeps it between its holds: it gives the lock back as those do who have none in a queue.
+    kept: bool,
     /// The store may have a place in the queue, or even the lock, for this holder.
     known: bool,
     /// Until when a question that got no answer may still arrive. Set while one is under way: a caller who drops it does not
@@ -64,6 +68,7 @@ impl<'a> FairSeat<'a> {
             attempt,
             holder: attempt.core.ids.fresh(),
             first: false,
+            kept: false,
             known: false,
             loose_until: None,
             waiting,
@@ -133,13 +138,21 @@ impl Contender for FairSeat<'_> {
                 self.watch_for_strays(&handle);
                 Asked::Granted(handle)
             }
-            Ok(Acquired::Queued { left, first }) => {
+            Ok(Acquired::Queued { left, first, kept }) => {
                 core.presence.is_wanted();
                 self.known = true;
                 self.first = first;
-                Asked::Busy(left)
+                self.kept |= kept;
+                match kept {
+                    true => Asked::Kept(left),
+                    false => Asked::Busy(left),
+                }
             }
-            Ok(Acquired::Busy { left } | Acquired::Kept { left }) => Asked::Busy(left),
+            Ok(Acquired::Busy { left }) => Asked::Busy(left),
+            Ok(Acquired::Kept { left }) => {
+                self.kept = true;
+                Asked::Kept(left)
+            }
             Err(fault) => {
                 if matches!(fault, Fault::TooFew(_)) {
                     // What gives it back may be repeated: who asks again is not to be undone by it.
@@ -156,7 +169,12 @@ impl Contender for FairSeat<'_> {
 
     fn listen(&self) -> Box<dyn Listen> {
         let Attempt { core, request, .. } = self.attempt;
-        core.backend.listen_alone(&request.key, self.holder)
+        let (backend, key) = (&core.backend, &request.key);
+        let alone = backend.listen_alone(key, self.holder);
+        match self.kept {
+            true => Box::new(Both(alone, backend.listen(key))),
+            false => alone,
+        }
     }
 
     fn nap(&self, left: Option<Duration>) -> Duration {
@@ -195,6 +213,27 @@ impl Drop for FairSeat<'_> {
                 undo(&core, hold_ref(&key, holder), clock::now() + lease).await;
             }
         });
+    }
+}
+
+/// Hears what either of them hears.
+struct Both(Box<dyn Listen>, Box<dyn Listen>);
+
+impl Listen for Both {
+    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            self.0.ready().await;
+            self.1.ready().await;
+        })
+    }
+
+    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            tokio::select! {
+                () = self.0.heard() => {}
+                () = self.1.heard() => {}
+            }
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
-use crate::acquire::contend::{Asked, Contender, contend};
+use crate::acquire::contend::{Asked, Contender, contend, unless_kept};
 use crate::backend::{Acquired, Fault, Listen};
 use crate::hold::handle::HoldHandle;
 use crate::hold::keeping::Kept;
@@ -70,35 +70,30 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
     }
 }
 
-/// Asks the store once, and if a process has the lock that may only keep it, waits for that process's answer.
+/// Asks the store once, or as often as it takes to hear of a process that may only keep the lock.
 async fn ask_once(
     attempt: &Attempt,
     head: Head,
     now: Moment,
 ) -> Result<Asked<HoldHandle>, LockError> {
     let mut seat = HeadSeat::new(attempt, head);
-    match seat.ask(now).await {
-        kept @ Asked::Kept(_) => match Box::pin(seat.contend(kept)).await {
-            Ok(handle) => Ok(Asked::Granted(handle)),
-            Err(LockError::Busy { retry_after, .. }) => Ok(Asked::Busy(retry_after)),
-            Err(LockError::TooManyWaiters { .. }) => Ok(Asked::Busy(None)),
-            Err(error) => Err(error),
-        },
-        asked => Ok(asked),
-    }
+    let first = seat.ask(now).await;
+    unless_kept(&mut seat, first).await
 }
 
 /// The turn of somebody who does not wait, at a key that may admit several, or is being given back: near, unless the one
 /// at the head has to wait itself.
 async fn short_queue(attempt: &Attempt) -> Result<Option<Turn>, LockError> {
-    let turn = match attempt.enter()? {
-        Entered::Head(head) => Ok(Turn::Head(head)),
-        // Of somebody who was quicker.
-        Entered::Kept(head, kept) => {
-            kept::give_back(&attempt.core, head, kept.idle);
-            return Ok(None);
-        }
-        Entered::Queued(waiter) => attempt.wait_in_queue(waiter).await,
+    let turn = loop {
+        break match attempt.enter()? {
+            Entered::Head(head) => Ok(Turn::Head(head)),
+            // Somebody was quicker, and is done with it already.
+            Entered::Kept(head, kept) => match attempt.take_kept(head, kept, clock::now()) {
+                Some(handle) => Ok(Turn::Held(handle.unclaimed())),
+                None => continue,
+            },
+            Entered::Queued(waiter) => attempt.wait_in_queue(waiter).await,
+        };
     };
     match turn {
         Ok(turn) => Ok(Some(turn)),
@@ -282,3 +277,6 @@ impl Contender for HeadSeat<'_> {
         self.head.as_ref().map_or(Ok(()), Head::count_as_waiting)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -118,7 +118,7 @@ async fn acquire_at_once(
     }
     attempt.core.life.check_open(attempt.key())?;
     let asked = match attempt.kind() {
-        Kind::Fair => Box::pin(fair::try_acquire(attempt)).await,
+        Kind::Fair => Box::pin(fair::try_acquire(attempt)).await?,
         // Other readers of this process are not in its way.
         Kind::Read => Some(Box::pin(shared::ask(attempt)).await),
         _ => local::try_acquire(attempt).await?,

@@ -138,8 +138,10 @@ impl LockRequest {
     ///
     /// A process that uses this library and asks for the lock, also by [`try_acquire`](LockRequest::try_acquire), gets it
     /// at once: the store tells the keeper, which gives it up. If the lock is in use then, it is given back after
-    /// that hold. A Redisson client waits until it is given back: after `keep_for` without a hold. While holds follow one
-    /// another, the store is asked once per `keep_for` whether somebody waits.
+    /// that hold. Other clients, such as Redisson's, wait until it is given back: after `keep_for` without a hold. While
+    /// holds follow one another, it is given back once per `keep_for`, and left alone for a hundredth of that time (1 ms or
+    /// four round trips at least, else 10 ms at most): one who listens or polls gets it then. A caller of this process who
+    /// comes in that pause waits for its end; one who does not wait finds the lock busy.
     ///
     /// A crash of the process while it keeps the lock costs others the lease, as in a hold. A shutdown gives back what is
     /// kept, and so does the end of the last manager and guard. The next hold of the process has a fencing token of its

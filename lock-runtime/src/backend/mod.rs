@@ -315,6 +315,8 @@ pub(crate) enum Acquired {
         left: Option<Duration>,
         /// Nobody is before it.
         first: bool,
+        /// And the holder keeps the lock, and was asked to give it up.
+        kept: bool,
     },
 }
 

@@ -271,6 +271,7 @@ impl HoldHandle {
             span.record("outcome", if is_lost { "lost" } else { "released" });
         }
         if let Left::Good {
+            head,
             left_at,
             tenure,
             keep_for,
@@ -295,7 +296,12 @@ impl HoldHandle {
             match left {
                 After::Watched => {}
                 // It is given back, and not kept again.
-                After::Wanted => *keep_for = None,
+                After::Wanted => {
+                    *keep_for = None;
+                    if let Some(head) = head {
+                        head.budget(|budget| budget.is_wanted(*left_at));
+                    }
+                }
                 // A forced release may have taken it out: the store knows.
                 After::Unknown => (*tenure, *keep_for) = (None, None),
             }

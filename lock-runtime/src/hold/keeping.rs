@@ -28,8 +28,6 @@ pub(crate) struct Keeping {
     /// Of the request that began it. What the store has confirmed since then, the hold that has the lock knows.
     sent_at: Moment,
     spare: Spare,
-    /// When the store is to be asked again who else waits, at the next release.
-    look_at: Moment,
 }
 
 /// A lock that nobody in this process uses, and that it keeps.
@@ -58,7 +56,6 @@ impl Kept {
             ttl: options.ttl,
             sent_at: granted.sent_at,
             spare,
-            look_at: now + keep_for,
         });
         Kept { idle, keeping }
     }
@@ -95,15 +92,14 @@ impl Keeping {
         self.ttl
     }
 
-    /// Lets the idle hold have the lock for so long, unless the store is to be asked first: who else waits, or for tokens.
+    /// Lets the idle hold have the lock for so long, unless the store is to be asked for tokens first.
     pub(super) fn falls_idle(self: Box<Self>, keep_for: Duration, now: Moment) -> Option<Kept> {
         let has_tokens = match &self.spare {
             Spare::Nothing => false,
             Spare::Untokened => true,
             Spare::Tokens(tokens) => !tokens.is_empty(),
         };
-        let goes = has_tokens && !now.has_reached(self.look_at);
-        if !goes || !self.idle.falls_asleep(now + keep_for) {
+        if !has_tokens || !self.idle.falls_asleep(now + keep_for) {
             return None;
         }
         let idle = self.idle.clone();
@@ -212,6 +208,22 @@ impl Hold {
         }
     }
 
+    /// What the watchdog asks of the store, if it still has the hold and that is not lost. One that has ended is on its way to
+    /// the next, which wants the lease; should it be given back instead, the request finds nothing, or is soon undone.
+    pub(crate) fn renewal_if_watched(&self, now: Moment) -> Option<Renewal> {
+        let mut state = self.state();
+        let is_lost = matches!(state.phase, Phase::Lost { .. });
+        if is_lost || self.overdue(&state, now).is_some() {
+            return None;
+        }
+        let renewal = self.renewal_in(&mut state);
+        let wanted = (state.phase == Phase::Ended).then_some(state.ttl);
+        Some(Renewal {
+            ttl: renewal.ttl.or(wanted),
+            ..renewal
+        })
+    }
+
     /// Takes in that the store has confirmed the holder, also while the lock is on its way from one hold to the next: that
     /// one [`inherits`](Hold::inherits) it. A hold whose end has come is not brought back.
     pub(crate) fn is_confirmed(&self, asked: &Renewal, sent_at: Moment) {
@@ -230,5 +242,7 @@ impl Hold {
     }
 }
 
+#[cfg(test)]
+mod models;
 #[cfg(test)]
 mod tests;

@@ -339,7 +339,7 @@ impl Hold {
     }
 
     /// It ends the tenure: a request that is under way must not meet the hold that follows.
-    fn renewal_in(&self, state: &mut State) -> Renewal {
+    pub(super) fn renewal_in(&self, state: &mut State) -> Renewal {
         state.take_tenure();
         let ttl = (state.renewers > 0 || state.lengthen).then_some(state.ttl);
         Renewal {

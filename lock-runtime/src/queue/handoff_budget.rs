@@ -24,6 +24,11 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// that are slower to ask than this process get their turn.
 const STRETCHES_UNSEEN: u32 = 8;
 const LONG_PAUSE: Duration = Duration::from_millis(50);
+/// Which part of the time a process leaves a key alone that it keeps between its holds, at the end of each `keep_for`: some
+/// neither say that they want it nor listen, and only try now and then.
+const LEFT_ALONE: u32 = 100;
+/// How long it does so at most: callers of this process who come then wait for no holder.
+const LEFT_ALONE_AT_MOST: Duration = Duration::from_millis(10);
 
 /// The state of one key's hand-over budget. A fresh one has its whole budget.
 #[derive(Debug, Default)]
@@ -36,6 +41,8 @@ pub(crate) struct HandoffBudget {
     unseen: u32,
     /// The budget is spent: the next head stays away first, for so long at least.
     stand_back: Option<Duration>,
+    /// Until when the process may keep the key between its holds, and for how long it then leaves it alone at least.
+    kept: Option<(Moment, Duration)>,
 }
 
 impl HandoffBudget {
@@ -88,6 +95,33 @@ impl HandoffBudget {
             pause
         };
         Some(pause.mul_f64(0.75 + fastrand::f64() / 2.0))
+    }
+
+    /// The process keeps the key between its holds, from now on or still.
+    pub(crate) fn keeps(&mut self, keep_for: Duration, now: Moment) {
+        let alone = (keep_for / LEFT_ALONE).min(LEFT_ALONE_AT_MOST);
+        self.kept.get_or_insert((now + keep_for, alone));
+    }
+
+    /// Whether it may go on to keep the key.
+    pub(crate) fn may_keep(&self, now: Moment) -> bool {
+        self.kept.is_none_or(|(until, _)| !now.has_reached(until))
+    }
+
+    /// Nobody of this process has used the key for a while.
+    pub(crate) fn rests(&mut self) {
+        self.kept = None;
+    }
+
+    /// Somebody else wants the key: they ask as soon as they hear that it is free, and this process not before them.
+    pub(crate) fn is_wanted(&mut self, now: Moment) {
+        self.kept = Some((now, Duration::ZERO));
+    }
+
+    /// The key has been given back. For how long nobody of this process asks for it, if it was kept for long enough.
+    pub(crate) fn leave_alone(&mut self, round_trip: Duration, now: Moment) -> Option<Duration> {
+        let (_, alone) = self.kept.take_if(|(until, _)| now.has_reached(*until))?;
+        Some(alone.max(PAUSE).max(round_trip * 4))
     }
 
     /// Another process had the key.
@@ -181,5 +215,40 @@ mod tests {
             assert!(is_about(next_pause(&mut budget, Duration::ZERO), 1));
             budget.saw_another();
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_is_kept_is_left_alone_for_a_hundredth_of_the_time() {
+        for (keep_for, round_trip, alone) in [
+            (50, 0, 1_000),
+            (500, 0, 5_000),
+            (60_000, 0, 10_000),
+            (50, 3, 12_000),
+        ] {
+            let [keep_for, round_trip] = [keep_for, round_trip].map(Duration::from_millis);
+            let mut budget = HandoffBudget::default();
+            budget.keeps(keep_for, clock::now());
+            // What follows does not begin it anew.
+            tokio::time::advance(keep_for / 2).await;
+            budget.keeps(keep_for, clock::now());
+            assert!(budget.may_keep(clock::now()));
+            assert_eq!(budget.leave_alone(round_trip, clock::now()), None);
+            tokio::time::advance(keep_for / 2).await;
+            let now = clock::now();
+            assert!(!budget.may_keep(now));
+            let pause = budget.leave_alone(round_trip, now);
+            assert_eq!(pause, Some(Duration::from_micros(alone)));
+            assert!(budget.may_keep(now), "then it begins anew");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_wanted_is_left_alone_for_as_long_as_it_takes_to_ask() {
+        let mut budget = HandoffBudget::default();
+        let now = clock::now();
+        budget.keeps(Duration::from_secs(60), now);
+        budget.is_wanted(now);
+        assert!(!budget.may_keep(now));
+        assert_eq!(budget.leave_alone(Duration::ZERO, now), Some(PAUSE));
     }
 }

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use super::{Head, KeyQueue, LocalQueues};
 use crate::hold::keeping::Kept;
 use crate::hold::state::Hold;
+use crate::values::clock::Moment;
 use crate::values::key::Key;
 
 impl Head {
-    /// Leaves the key to what is kept, until somebody comes. It comes back if somebody has come already, or the manager
-    /// closes.
-    pub(crate) fn leave_to(self, kept: Kept) -> Result<(), (Head, Kept)> {
+    /// Leaves the key to what is kept, until somebody comes. It comes back if somebody has come already, the manager closes,
+    /// or others are to have a chance.
+    pub(crate) fn leave_to(self, kept: Kept, now: Moment) -> Result<(), (Head, Kept)> {
         let mut guard = self.queues.state();
         let state = &mut *guard;
         let number = state.number();
@@ -22,7 +23,7 @@ impl Head {
             drop(guard);
             return Err((self, kept));
         };
-        if !queue.waiters.is_empty() {
+        if !queue.waiters.is_empty() || !queue.budget.may_keep(now) {
             drop(guard);
             return Err((self, kept));
         }

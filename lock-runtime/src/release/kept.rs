@@ -6,9 +6,11 @@ use super::Departure;
 use crate::backend::{Granted, Spare};
 use crate::hold::core::Core;
 use crate::hold::keeping::Kept;
+use crate::hold::lifecycle::current_runtime;
 use crate::hold::state::Hold;
 use crate::queue::Head;
-use crate::values::clock;
+use crate::queue::handoff_budget::HandoffBudget;
+use crate::values::clock::{self, Moment};
 use crate::values::error::LostReason;
 use crate::values::fence::SPARE_TOKENS;
 use crate::values::holder::HolderId;
@@ -36,22 +38,33 @@ pub(super) fn keep(
     spare: Spare,
     strangers: Option<u64>,
 ) {
-    let key = head.key().clone();
-    let kept = Kept::new(core, &key, holder, options, granted, spare, clock::now());
+    let (key, now) = (head.key().clone(), clock::now());
+    let kept = Kept::new(core, &key, holder, options, granted, spare, now);
     core.watch.insert(&kept.idle, granted.sent_at);
-    if strangers.is_some_and(|strangers| strangers > 0) || !core.life.is_open() {
+    let is_wanted = strangers.is_some_and(|strangers| strangers > 0);
+    head.budget(|budget| match is_wanted {
+        true => budget.is_wanted(now),
+        false => budget.keeps(options.keep_for.unwrap_or_default(), now),
+    });
+    if is_wanted || !core.life.is_open() {
         give_back(core, head, kept.idle);
         return;
     }
-    if let Err((head, idle)) = stay(core, head, kept) {
+    if let Err((head, idle)) = stay(core, head, kept, now) {
         give_back(core, head, idle);
     }
 }
 
-/// Leaves the key to the idle hold, which the watchdog knows by now. Both come back if somebody of this process waits.
-pub(super) fn stay(core: &Arc<Core>, head: Head, kept: Kept) -> Result<(), (Head, Arc<Hold>)> {
+/// Leaves the key to the idle hold, which the watchdog knows by now. Both come back if somebody of this process waits, or
+/// others are to have a chance.
+pub(super) fn stay(
+    core: &Arc<Core>,
+    head: Head,
+    kept: Kept,
+    now: Moment,
+) -> Result<(), (Head, Arc<Hold>)> {
     let idle = kept.idle.clone();
-    match head.leave_to(kept) {
+    match head.leave_to(kept, now) {
         Err((head, kept)) => Err((head, kept.idle)),
         // It may have ended before it was in the queue, where its end looks for it.
         Ok(()) if idle.known_loss().is_some() => match core.queues.take_kept(&idle) {
@@ -62,9 +75,26 @@ pub(super) fn stay(core: &Arc<Core>, head: Head, kept: Kept) -> Result<(), (Head
     }
 }
 
+/// The lock has been given back, and the turn at its key goes on: after a while, if others are to have it first.
+pub(super) fn turn_goes_on(core: &Core, head: Head, now: Moment) {
+    let round_trip = core.backend.round_trip(head.key());
+    let alone = head.budget(|budget| budget.leave_alone(round_trip, now));
+    if let Some(alone) = alone.flatten() {
+        // A shutdown need not wait for it.
+        core.life.spawn_uncounted(async move {
+            // Outside of a runtime there are no timers, and nobody to wait for.
+            if current_runtime().is_ok() {
+                clock::sleep(alone).await;
+            }
+            drop(head);
+        });
+    }
+}
+
 /// The idle hold is over: nobody of this process came in time, somebody else asked for the lock, or it was lost.
 pub(crate) fn ended(core: &Arc<Core>, idle: &Hold) {
     if let Some((head, kept)) = core.queues.take_kept(idle) {
+        head.budget(HandoffBudget::rests);
         give_back(core, head, kept.idle);
     }
 }

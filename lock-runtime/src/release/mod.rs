@@ -62,20 +62,24 @@ impl HoldHandle {
                 left_at,
                 keep_until,
                 tenure,
-                keep_for,
+                mut keep_for,
                 keeping: _,
                 kept,
             } => {
                 let head = match (head, kept, tenure, keep_until) {
-                    (Some(head), Some(kept), _, _) => match kept::stay(&core, head, kept) {
-                        Ok(()) => return Ok(None),
-                        // Somebody of this process came just now.
-                        Err((head, idle)) => {
-                            core.watch.remove(&idle);
-                            idle.ends_idle();
-                            Some(head)
+                    (Some(head), Some(kept), _, _) => {
+                        match kept::stay(&core, head, kept, left_at) {
+                            Ok(()) => return Ok(None),
+                            // Somebody of this process came just now, or others are to have a chance.
+                            Err((head, idle)) => {
+                                core.watch.remove(&idle);
+                                idle.ends_idle();
+                                // Somebody may have asked for it already.
+                                keep_for = keep_for.filter(|_| idle.known_loss().is_none());
+                                Some(head)
+                            }
                         }
-                    },
+                    }
                     (Some(head), None, Some(tenure), None) => {
                         match pass_on(&core, head, hold.holder(), tenure, left_at) {
                             Some(head) => Some(head),
@@ -247,7 +251,10 @@ impl Departure {
     /// Nothing is left to do at the store: the turn goes on.
     fn is_done(&mut self) {
         self.done = true;
-        self.head = None;
+        let keeps = self.keep_for.is_some() || self.hold.holder().keeps();
+        if let Some(head) = self.head.take().filter(|_| keeps) {
+            kept::turn_goes_on(&self.core, head, self.left_at);
+        }
     }
 
     /// Who has the lock next without asking for it.
@@ -259,7 +266,8 @@ impl Departure {
         }
         let keep_for = self.keep_for.filter(|_| self.core.life.is_open())?;
         // Those who wait although the budget is spent come after others.
-        let keeps = head.waiters() == 0;
+        let may_keep = head.budget(|budget| budget.may_keep(self.left_at));
+        let keeps = may_keep == Some(true) && head.waiters() == 0;
         keeps.then(|| Heir::nobody(&self.hold, keep_for))
     }
 

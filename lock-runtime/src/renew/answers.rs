@@ -41,9 +41,12 @@ pub(super) async fn renew(
     let sent_at = clock::now();
     let (holds, batch): (Vec<_>, Vec<_>) = holds
         .into_iter()
-        .filter_map(|hold| {
-            let renewal = hold.renewal_if_good(sent_at)?;
-            Some((hold, renewal))
+        .filter_map(|hold| match hold.holder().keeps() {
+            true => watch.renewal_of_keeper(&hold, sent_at),
+            false => {
+                let renewal = hold.renewal_if_good(sent_at)?;
+                Some((hold, renewal))
+            }
         })
         .unzip();
     let timeouts = holds.iter().map(|hold| hold.ttl().call_timeout(timeout));
@@ -98,10 +101,12 @@ impl Watch {
                 true => self.answered_keeper(hold, renewal, answer, *sent_at),
                 false => None,
             };
+            let goes_on = current.is_some();
             let hold = current.as_ref().unwrap_or(hold);
             // Unlocked: a loss wakes waiters.
             hold.renewed(renewal, answer, *sent_at);
-            if !self.remove_if_over(hold) {
+            // A hold that has ended in good order passes its holder's entry on.
+            if !self.remove_if_over(hold) || goes_on && hold.is_ended() {
                 good.push((hold.clone(), answer != Renewed::Unknown));
             }
         }

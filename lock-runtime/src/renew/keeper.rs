@@ -66,6 +66,21 @@ impl Watch {
         }
     }
 
+    /// What to ask of the store for the holder of a lock that is kept, and which of its holds has the lock by now. While holds
+    /// follow one another, the one that was due has nearly always ended before the request is sent.
+    pub(super) fn renewal_of_keeper(
+        &self,
+        due: &Hold,
+        now: Moment,
+    ) -> Option<(Arc<Hold>, Renewal)> {
+        let current = {
+            let schedule = self.schedule();
+            schedule.holds.get(&due.holder().number())?.hold.clone()
+        };
+        let renewal = current.renewal_if_watched(now)?;
+        Some((current, renewal))
+    }
+
     /// Takes in what the store said of the holder of a lock that is kept. Which of its holds has the lock by now.
     ///
     /// Under the lock: if the lock is between two holds, the one that follows knows of it, or cannot have the lock.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::Watch;
-use super::answers::Outcome;
+use super::answers::{Outcome, renew};
 use super::schedule::{Batch, MOST};
 use crate::api::manager::{LockManager, events_of};
 use crate::backend::memory::{MemoryBackend, MemoryStore};
@@ -439,4 +439,25 @@ async fn ten_thousand_renewals_that_are_due_at_once_are_taken_a_thousand_at_a_ti
         taken.push(batches.iter().map(|batch| batch.holds.len()).sum::<usize>());
         assert!(taken.len() < 20 && taken.last() <= Some(&MOST), "{taken:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_renewal_of_a_kept_lock_is_for_the_hold_that_has_it_when_the_request_is_made() {
+    const CALL: Duration = Duration::from_secs(2);
+    let builder = LockManager::builder().fencing(false);
+    let locks = builder.in_memory().unwrap();
+    let request = || locks.mutex("a").keep_for(600 * SECOND);
+    request().acquire().await.unwrap().release().await.unwrap();
+    let guard = request().acquire().await.unwrap();
+    let (watch, backend) = (&locks.core().watch, &locks.core().backend);
+    watch.look_now(&watch.holds()[0]);
+    let mut due = watch.collect(&**backend, CALL, Duration::ZERO);
+    let due = due.pop().expect("the hold is due");
+    // It ends before the task that asks is run.
+    guard.release().await.unwrap();
+    let _guard = request().acquire().await.unwrap();
+    let sent = renew(watch.clone(), backend.clone(), due, CALL).await;
+    assert!(Arc::ptr_eq(&sent.holds[0], &watch.holds()[0]));
+    assert!(sent.batch[0].ttl.is_some(), "it wants the lease");
+    assert_eq!(sent.answers.unwrap(), [Renewed::Held]);
 }

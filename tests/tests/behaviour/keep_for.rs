@@ -98,6 +98,30 @@ tests::suite! {
         set().acquire().await.unwrap().release().await.unwrap();
     }
 
+    async fn a_fair_request_gets_a_kept_lock_that_nobody_uses(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        keep(&locks).await;
+        given_up(other.fair("k")).await.release().await.unwrap();
+        keep(&locks).await;
+        let asked = Instant::now();
+        let guard = other.fair("k").wait(60_000 * MS).acquire().await.unwrap();
+        assert!(asked.elapsed() < 900 * MS, "{:?}", asked.elapsed());
+        guard.release().await.unwrap();
+    }
+
+    async fn a_fair_request_is_served_while_holds_follow_one_another(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let busy = tokio::spawn(in_constant_use(locks.clone(), KEEP, MS));
+        eventually("it is kept", async || locks.inspect("k").await.unwrap().kept).await;
+        for _ in 0..3 {
+            let asked = Instant::now();
+            let guard = other.fair("k").wait(60_000 * MS).acquire().await.unwrap();
+            assert!(asked.elapsed() < 5_000 * MS, "{:?}", asked.elapsed());
+            guard.release().await.unwrap();
+        }
+        busy.abort();
+    }
+
     async fn a_lock_that_was_asked_for_in_use_is_given_back_after_the_hold(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         keep(&locks).await;
@@ -189,6 +213,19 @@ tests::suite! {
         }
         assert!(history.len() >= 8 * 20);
         history.assert_exclusive();
+    }
+}
+
+/// Holds of one caller, one after the other, with pauses in which nobody else has the lock.
+async fn in_constant_use(locks: LockManager, keep_for: Duration, pause: Duration) {
+    loop {
+        let request = locks.mutex("k").keep_for(keep_for).wait(60_000 * MS);
+        let guard = request.acquire().await.unwrap();
+        sleep(MS).await;
+        guard.release().await.unwrap();
+        if !pause.is_zero() {
+            sleep(pause).await;
+        }
     }
 }
 
@@ -300,6 +337,76 @@ async fn a_redisson_client_that_listens_is_served_while_holds_follow_one_another
     )
     .await;
     assert!(asked.elapsed() < 1_000 * MS, "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn a_client_that_only_polls_is_served_while_holds_follow_one_another() {
+    let server = RedisServer::start();
+    for fencing in [true, false] {
+        let builder = LockManager::builder().fencing(fencing);
+        let locks = builder.connect(&server.url()).await.unwrap();
+        let busy = tokio::spawn(in_constant_use(locks.clone(), 500 * MS, Duration::ZERO));
+        eventually("it is kept", async || {
+            locks.inspect("k").await.unwrap().kept
+        })
+        .await;
+        let within = Duration::from_secs(10);
+        eventually_within(within, "it is free for a moment", async || {
+            redisson_has(&server)
+        })
+        .await;
+        busy.abort();
+        assert!(locks.force_release("k").await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_set_of_which_another_lock_is_busy_leaves_a_kept_one_where_it_is() {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    keep(&locks).await;
+    let busy = locks.mutex("l").acquire().await.unwrap();
+    for _ in 0..20 {
+        let set = other.multi(["k", "l"].map(|name| other.mutex(name)));
+        let tried = set.try_acquire().await.unwrap();
+        assert!(matches!(tried, TryAcquire::Busy { .. }));
+        sleep(MS).await;
+        assert!(locks.inspect("k").await.unwrap().kept);
+    }
+    busy.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn of_many_who_wait_for_a_kept_lock_in_use_a_few_ask_for_it() {
+    const WAITING: usize = 200;
+    const QUESTIONS: u64 = 1_000;
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    keep(&locks).await;
+    let guard = keeper(&locks).acquire().await.unwrap();
+    // As many processes that wait: they listen to the lock's channel.
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut listeners: Vec<_> = (0..WAITING)
+        .map(|_| client.get_connection().unwrap())
+        .collect();
+    for listener in &mut listeners {
+        let mut subscribe = redis::cmd("SUBSCRIBE");
+        let subscribe = subscribe.arg("redisson_lock__channel:{lock:k}");
+        subscribe.exec(listener).unwrap();
+    }
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    let asked = |stats: &CommandStats| stats.calls("publish");
+    let before = CommandStats::of(&server);
+    for _ in 0..QUESTIONS {
+        assert!(is_busy(other.mutex("k")).await);
+    }
+    let asked = asked(&CommandStats::of(&server).since(&before));
+    // Eight of 200 ask.
+    assert!((5..=120).contains(&asked), "{asked} of {QUESTIONS} asked");
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    assert!(!other.inspect("k").await.unwrap().held, "it was asked for");
 }
 
 #[tokio::test]

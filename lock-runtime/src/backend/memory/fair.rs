@@ -37,10 +37,12 @@ pub(super) fn acquire(
     let swept = sweep(state, key, Some(holder));
     let head = first(state, key);
     let mut left = exclusive::hold(state, key).map(|hold| hold.left());
+    let mut kept = false;
     let own = exclusive::hold(state, key).is_some_and(|hold| hold.holder == holder);
     if own || head.is_none_or(|head| head == holder) {
         match exclusive::acquire(state, request, at)? {
-            Acquired::Busy { left: rest } | Acquired::Kept { left: rest } => left = rest,
+            Acquired::Busy { left: rest } => left = rest,
+            Acquired::Kept { left: rest } => (left, kept) = (rest, true),
             granted => {
                 leave(state, key, holder);
                 return Ok(granted);
@@ -51,7 +53,10 @@ pub(super) fn acquire(
         wake_first(state, key);
     }
     if request.waits.is_none() {
-        return Ok(Acquired::Busy { left });
+        return Ok(match kept {
+            true => Acquired::Kept { left },
+            false => Acquired::Busy { left },
+        });
     }
     let dead_at = clock::tick() + QUEUE_LIFE;
     let queue = state.queues.entry(key.raw().into()).or_default();
@@ -62,6 +67,7 @@ pub(super) fn acquire(
     Ok(Acquired::Queued {
         left,
         first: first(state, key) == Some(holder),
+        kept,
     })
 }
 

@@ -138,7 +138,7 @@ impl Backend for MemoryBackend {
         };
         Box::pin(async move {
             let acquired = self.run(acquire).await?;
-            if matches!(acquired, Acquired::Kept { .. }) {
+            if let Acquired::Kept { .. } | Acquired::Queued { kept: true, .. } = acquired {
                 self.ask_keeper(request.hold_ref.key);
             }
             Ok(acquired)

@@ -55,9 +55,12 @@ pub(crate) async fn acquire(
             }
             AcquireReply::Busy { left, time } => (Some(Acquired::Busy { left }), time),
             AcquireReply::Kept { left, time } => (Some(Acquired::Kept { left }), time),
-            AcquireReply::Queued { left, first, time } => {
-                (Some(Acquired::Queued { left, first }), time)
-            }
+            AcquireReply::Queued {
+                left,
+                first,
+                kept,
+                time,
+            } => (Some(Acquired::Queued { left, first, kept }), time),
             AcquireReply::Stale { time } => (None, time),
         };
         live.clock().saw(time, *sent_at);

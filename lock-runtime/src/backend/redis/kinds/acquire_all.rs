@@ -98,7 +98,7 @@ async fn attempt(
             (Ok(AcquiredAll::Granted(granted.collect())), time)
         }
         AcquireAllReply::Busy { time } => (Ok(AcquiredAll::Busy), time),
-        // One by one, they wait for the keeper's answer.
+        // One by one, each keeper is asked, and its answer is waited for.
         AcquireAllReply::Kept { time } => (Ok(AcquiredAll::Apart), time),
         AcquireAllReply::Stale { time } => (Err(Fault::too_late()), time),
     };
@@ -152,7 +152,7 @@ pub(crate) enum AcquireAllReply {
     Busy {
         time: u64,
     },
-    /// By a process that may only keep one of them, and was asked for it.
+    /// By processes that may only keep them.
     Kept {
         time: u64,
     },
@@ -168,7 +168,7 @@ impl Script for AcquireAll<'_> {
         source!(
             "acquire_all",
             [
-                "digits", "range", "dated", "refusal", "fence", "lease", "holder", "keeper"
+                "digits", "range", "dated", "refusal", "fence", "lease", "holder"
             ]
         )
     }

@@ -220,7 +220,7 @@ pub(crate) fn entry(item: &Renewal, ttl: i64) -> (&str, String, i64) {
 }
 
 script! {
-    "acquire", shortcut after ["usually"], ["digits", "range", "dated", "refusal", "fence", "lease", "holder", "keeper"]
+    "acquire", shortcut after ["usually"], ["digits", "range", "dated", "refusal", "fence", "lease", "holder", "listeners", "keeper"]
     struct Acquire<'a> {
         keys { lock: &'a str, fence: Option<&'a str> }
         args {

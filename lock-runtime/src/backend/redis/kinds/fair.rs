@@ -65,7 +65,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
 
 script! {
     "fair_acquire",
-    ["digits", "range", "dated", "refusal", "fence", "lease", "holder", "queue", "publish"]
+    ["digits", "range", "dated", "refusal", "fence", "lease", "holder", "listeners", "keeper", "queue", "publish"]
     struct FairAcquire<'a> {
         keys { lock: &'a str, queue: &'a str, timeouts: &'a str, fence: Option<&'a str> }
         args {
@@ -80,9 +80,11 @@ script! {
     |this, mut items| -> AcquireReply {
         let word = items.text()?;
         if word == "QUEUED" {
+            let (left, place) = (items.expiry()?, items.integer()?);
             let reply = AcquireReply::Queued {
-                left: items.expiry()?,
-                first: items.flag()?,
+                left,
+                first: (0..=2).contains(&place).then_some(place > 0)?,
+                kept: place == 2,
                 time: items.digits()?,
             };
             return items.end(Ok(reply));

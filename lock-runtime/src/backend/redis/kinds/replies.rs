@@ -35,6 +35,7 @@ pub(crate) enum AcquireReply {
     Queued {
         left: Option<Duration>,
         first: bool,
+        kept: bool,
         time: u64,
     },
     Stale {

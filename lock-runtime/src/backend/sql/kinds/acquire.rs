@@ -263,5 +263,6 @@ async fn queue_up(
     Ok(Acquired::Queued {
         left: Some(Duration::from_micros(left)),
         first,
+        kept: false,
     })
 }

@@ -1,7 +1,7 @@
 -- Takes a lock for one holder if nobody has it.
 --
 -- Flags:
--- Uses: usually, digits, range, dated, refusal, fence, lease, holder, keeper
+-- Uses: usually, digits, range, dated, refusal, fence, lease, holder, listeners, keeper
 -- Keys: lock, fence?
 -- Args: holder, lease_ms, not_after_us, counted
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'KEPT', pttl_ms, time_us} | {'STALE', time_us}
@@ -9,7 +9,8 @@
 -- Why: A copy that arrives after not_after is refused, so nothing late can take a lock for a dead id.
 --      The holder's own field means that this is a second copy: the count stays, the lease only grows, and the
 --      token rises, for the reply that carried the first one is lost. No token is wanted where no fence is named.
---      Kept is as busy, by a holder that was asked to give the lock up, for it may not use it.
+--      Kept is as busy, by a holder that was asked to give the lock up, for it may not use it. Of many who wait for it,
+--      few are to ask: the others are told that it is busy.
 --      A counted fence goes up by one, as Redisson's fenced lock counts; any other follows the clock.
 
 local lock, fence = KEYS[1], KEYS[2]
@@ -51,7 +52,7 @@ if fields > 0 then
   if miscounted then
     return miscounted
   end
-  return {ask_keeper(other) and 'KEPT' or 'BUSY', redis.call('PTTL', lock), digits(now)}
+  return {ask_keeper(other, lock, now) and 'KEPT' or 'BUSY', redis.call('PTTL', lock), digits(now)}
 end
 
 if fence then

@@ -1,14 +1,15 @@
 -- Takes several locks, each for a holder of its own, if all of them are free.
 --
 -- Flags:
--- Uses: digits, range, dated, refusal, fence, lease, holder, keeper
+-- Uses: digits, range, dated, refusal, fence, lease, holder
 -- Keys: (lock, fence?)...
 -- Args: not_after_us, (holder, lease_ms, how the fence counts?)...
 -- Returns: {'OK', time_us, token or '', ...} | {'BUSY', time_us} | {'KEPT', time_us} | {'STALE', time_us}
 --          | {'FOREIGN', index, 'lock' or 'fence', why}
 -- Why: As acquire, for each of them: dated, and a second copy takes nothing twice. Everything is looked at before
 --      the first write, so that none is taken where one cannot be. Locks of one slot share a fence, so each token is
---      made when its lock is taken. Kept is as busy, where a holder was asked to give up what it may not use.
+--      made when its lock is taken. Kept is as busy, where nobody is in the way but
+--      holders that may give up what they do not use: the caller asks for each by itself, and they are told then.
 
 local now, stale = dated(tonumber(ARGV[1]))
 if stale then
@@ -62,12 +63,15 @@ for i, item in ipairs(items) do
     if miscounted then
       return at(i, miscounted)
     end
-    kept = ask_keeper(other) or kept
-    busy = true
+    if keeps(other) then
+      kept = true
+    else
+      busy = true
+    end
   end
 end
-if busy then
-  return {kept and 'KEPT' or 'BUSY', digits(now)}
+if busy or kept then
+  return {busy and 'BUSY' or 'KEPT', digits(now)}
 end
 
 local reply = {'OK', digits(now)}

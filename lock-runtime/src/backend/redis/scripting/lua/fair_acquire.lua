@@ -1,11 +1,12 @@
 -- Takes a fair lock for the first in its queue. Any other caller that waits gets a place there, or keeps the one it has.
 --
 -- Flags:
--- Uses: digits, range, dated, refusal, fence, lease, holder, queue, publish
+-- Uses: digits, range, dated, refusal, fence, lease, holder, listeners, keeper, queue, publish
 -- Keys: lock, queue, timeouts, fence?
 -- Args: holder, lease_ms, not_after_us, waits, channel
--- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'QUEUED', pttl_ms, 0 | 1 first, time_us}
---          | {'STALE', time_us} | {'FOREIGN', 'lock' or 'fence' or 'queue' or 'timeouts', why}
+-- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'KEPT', pttl_ms, time_us}
+--          | {'QUEUED', pttl_ms, 0 | 1 first | 2 first and kept, time_us} | {'STALE', time_us}
+--          | {'FOREIGN', 'lock' or 'fence' or 'queue' or 'timeouts', why}
 -- Why: As acquire.lua, with Redisson's queue: a list of holders, and the time at which each is taken for dead, which
 --      counts only at the head. Redisson adds each waiter's whole wait to the score before it, and takes a waiter's
 --      wait off everybody when that waiter gets the lock or gives up. We ask again and again, so ours live for LIFE
@@ -14,6 +15,7 @@
 --      what it takes off would make them look dead; the first to look once they are at the head brings them back to
 --      LIFE. MOST keeps scores from growing in a queue that is never empty. A uuid of version 8 tells ours from
 --      Redisson's random ones. A caller that removes a dead head while the lock is free wakes the next.
+--      Whoever is next asks a holder that keeps the lock between its holds, as acquire.lua does.
 
 local lock, queue, timeouts, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -55,8 +57,10 @@ end
 if fields > 1 then
   return {'FOREIGN', 'lock', 'it holds a hash of several fields'}
 end
+local other, _
 if fields == 1 then
-  local _, _, miscounted = sole_holder(lock)
+  local miscounted
+  other, _, miscounted = sole_holder(lock)
   if miscounted then
     return miscounted
   end
@@ -90,9 +94,11 @@ local function wake_next()
 end
 
 local left = redis.call('PTTL', lock)
+local first = not head or head == holder
+local kept = first and other and ask_keeper(other, lock, now)
 if not waits then
   wake_next()
-  return {'BUSY', left, digits(now)}
+  return {kept and 'KEPT' or 'BUSY', left, digits(now)}
 end
 
 local known = redis.call('ZSCORE', timeouts, holder)
@@ -100,7 +106,6 @@ if redis.call('LLEN', queue) ~= redis.call('ZCARD', timeouts) then
   -- One of the two was lost.
   known = redis.call('LPOS', queue, holder, 'RANK', -1, 'MAXLEN', LONG)
 end
-local first = not head or head == holder
 local dead_at = ms + LIFE
 if not first and redis.call('ZCOUNT', timeouts, '(' .. digits(dead_at), '+inf') > 0 then
   -- The nearest Java waiter before this one. Where it is further away than may be looked, the last in the queue has
@@ -126,4 +131,4 @@ if not known then
   redis.call('RPUSH', queue, holder)
 end
 wake_next()
-return {'QUEUED', left, first and 1 or 0, digits(now)}
+return {'QUEUED', left, kept and 2 or first and 1 or 0, digits(now)}

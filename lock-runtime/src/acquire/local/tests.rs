@@ -1,0 +1,36 @@
+//! What a caller finds who comes a moment later than another one. Time is paused.
+
+use std::time::Duration;
+
+use super::*;
+use crate::LockManager;
+use crate::backend::quorum::tests::flaky::managers;
+use crate::values::options::Options;
+
+const KEEP: Duration = Duration::from_secs(10);
+
+/// The request of a caller who only tries, with that lease.
+fn trying(locks: &LockManager, lease: Duration) -> Attempt {
+    let request = locks.mutex("k").lease(lease).keep_for(KEEP);
+    let (core, request) = request.wait(Duration::ZERO).into_checked().unwrap();
+    Attempt::new(core, request)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_has_what_a_quicker_caller_keeps_by_then() {
+    let lease = Duration::from_secs(3);
+    // What the kept lock can serve, and what it cannot.
+    for lease_of_the_try in [lease, lease * 2] {
+        let (locks, _switch, other, store) = managers(Options::default());
+        let quicker = locks.mutex("k").lease(lease).keep_for(KEEP);
+        quicker.acquire().await.unwrap().release().await.unwrap();
+        assert_eq!(store.held(), 1, "it is kept");
+        let attempt = trying(&locks, lease_of_the_try);
+        let Ok(Some(Turn::Held(unclaimed))) = short_queue(&attempt).await else {
+            panic!("nobody uses it");
+        };
+        assert!(unclaimed.claim().is_some());
+        // Given back after that hold, or given up.
+        drop(other.mutex("k").acquire().await.unwrap());
+    }
+}

@@ -1,0 +1,225 @@
+//! Models of a lock that is kept: who has it when somebody of this process comes, somebody else wants it, or it is released by
+//! force, in a thousand of the orders in which threads can get the locks.
+//!
+//! There is no runtime: what is done in the background is done at once, for the memory store answers at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::future::block_on;
+use shuttle::thread;
+
+use super::*;
+use crate::api::manager::events_of;
+use crate::backend::memory::{MemoryBackend, MemoryStore};
+use crate::backend::{Acquired, Event, Victim};
+use crate::hold::handle::HoldHandle;
+use crate::queue::Entered;
+use crate::release::kept::give_back;
+use crate::renew::Watch;
+use crate::values::error::LostReason;
+use crate::values::kind::Kind;
+use crate::values::options::{Options, Overrides};
+
+/// Longer than any model.
+const LONG: Duration = Duration::from_secs(10_000);
+
+struct Scene {
+    core: Arc<Core>,
+    store: MemoryStore,
+    key: Arc<Key>,
+    holder: HolderId,
+}
+
+fn options() -> HoldOptions {
+    let wanted = Overrides {
+        lease: Some(LONG),
+        keep_for: Some(LONG),
+        ..Overrides::default()
+    };
+    let no_tokens = Options {
+        fencing: false,
+        ..Options::default()
+    };
+    wanted.hold_options("k", &no_tokens, "test").unwrap()
+}
+
+impl Scene {
+    /// A lock that is kept.
+    fn new() -> Scene {
+        let (store, watch) = (MemoryStore::new(), Arc::new(Watch::default()));
+        let backend = MemoryBackend::new(store.clone(), events_of(&watch));
+        let core = Core::new(Arc::new(backend), Options::default(), watch);
+        let key = Arc::new(core.key(&"k".into(), Kind::Mutex).unwrap());
+        let (holder, now) = (core.ids.fresh_keeper(), clock::now());
+        let request = core.acquire_request(&key, holder, &options(), now);
+        let Ok(Acquired::Granted(granted)) = block_on(core.backend.acquire(request)) else {
+            panic!("it is free");
+        };
+        let head = core.queues.try_enter(&key).unwrap();
+        let kept = Kept::new(
+            &core,
+            &key,
+            holder,
+            options(),
+            granted,
+            Spare::Untokened,
+            now,
+        );
+        core.watch.insert(&kept.idle, now);
+        assert!(head.leave_to(kept, now).is_ok());
+        Scene {
+            core,
+            store,
+            key,
+            holder,
+        }
+    }
+
+    /// A caller that does not wait, and takes what is kept.
+    fn takes(&self) -> impl FnOnce() -> Option<HoldHandle> + Send + use<> {
+        let (core, key) = (self.core.clone(), self.key.clone());
+        move || {
+            let Some(Entered::Kept(head, kept)) = core.queues.enter_at_once(&key) else {
+                return None;
+            };
+            match HoldHandle::take_kept(&core, head, kept, options(), clock::now()) {
+                Ok(handle) => Some(handle),
+                Err((head, idle)) => {
+                    give_back(&core, head, idle);
+                    None
+                }
+            }
+        }
+    }
+
+    fn is_wanted(&self) -> impl FnOnce() + Send + use<> {
+        let (watch, holder) = (self.core.watch.clone(), self.holder);
+        move || watch.hear(Event::Wanted(Victim::Id(holder)))
+    }
+
+    fn is_released_by_force(&self) -> impl FnOnce() + Send + use<> {
+        let (core, key) = (self.core.clone(), self.key.clone());
+        move || assert!(block_on(core.backend.force_release(&key, LONG)).unwrap())
+    }
+
+    /// Nobody of this process has it or watches it.
+    fn is_gone(&self) {
+        assert!(!self.core.queues.is_open(&self.key), "its turn is taken");
+        assert_eq!(self.core.watch.count(), 0, "it is watched");
+    }
+
+    /// And the store knows.
+    fn is_given_back(&self) {
+        self.is_gone();
+        assert_eq!(self.store.held(), 0, "it was not given back");
+    }
+
+    /// It is that caller's.
+    fn is_had_by(&self, handle: &HoldHandle) {
+        assert_eq!(handle.hold().known_loss(), None);
+        assert!(self.core.watch.remove(handle.hold()), "it is not watched");
+        assert_eq!(self.store.held(), 1, "it was given back in use");
+    }
+}
+
+#[test]
+fn a_kept_lock_that_is_wanted_goes_to_a_caller_of_this_process_or_is_given_back() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let wanted = thread::spawn(scene.is_wanted());
+            let had = scene.takes()();
+            wanted.join().unwrap();
+            match &had {
+                Some(handle) => scene.is_had_by(handle),
+                None => scene.is_given_back(),
+            }
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn one_caller_at_a_time_has_a_kept_lock() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let others = [thread::spawn(scene.takes()), thread::spawn(scene.takes())];
+            let others = others.map(|other| other.join().unwrap());
+            let had: Vec<_> = others.iter().flatten().collect();
+            assert_eq!(had.len(), 1);
+            scene.is_had_by(had[0]);
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn a_kept_lock_that_is_released_by_force_is_had_by_nobody_who_is_not_told() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let forced = thread::spawn(scene.is_released_by_force());
+            let had = scene.takes()();
+            forced.join().unwrap();
+            match had {
+                Some(handle) => {
+                    let told = handle.hold().known_loss();
+                    assert_eq!(told, Some(LostReason::ForceReleased));
+                }
+                None => scene.is_gone(),
+            }
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn a_lock_that_is_wanted_while_it_is_left_to_nobody_is_given_back() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let handle = scene.takes()().unwrap();
+            let wanted = thread::spawn(scene.is_wanted());
+            drop(handle);
+            wanted.join().unwrap();
+            scene.is_given_back();
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn a_lock_that_is_released_by_force_while_it_is_left_to_nobody_is_kept_no_more() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let handle = scene.takes()().unwrap();
+            let forced = thread::spawn(scene.is_released_by_force());
+            drop(handle);
+            forced.join().unwrap();
+            scene.is_gone();
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn the_next_caller_has_the_lock_or_its_turn_while_the_one_before_leaves_it() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let handle = scene.takes()().unwrap();
+            let next = thread::spawn(scene.takes());
+            drop(handle);
+            match next.join().unwrap() {
+                Some(handle) => scene.is_had_by(&handle),
+                // It came too early, and does not wait.
+                None => assert!(scene.core.queues.is_kept(&scene.key)),
+            }
+            assert_eq!(scene.store.held(), 1);
+        },
+        1_000,
+    );
+}
