@@ -94,7 +94,8 @@ pub(crate) fn long_gaps(
 ) -> Vec<String> {
     let (gaps, bound) = if terms.calm {
         let keys = keys::wanted_in_peace(topology);
-        (gaps(log, &keys, 0, u64::MAX), LEASE * 3 / 4)
+        let bound = if topology.tells() { LEASE * 3 / 4 } else { GAP };
+        (gaps(log, &keys, 0, u64::MAX), bound)
     } else {
         (gaps_without_messages(log, topology, terms, strikes), GAP)
     };

@@ -16,7 +16,7 @@ pub(crate) struct Edit {
     pub(super) becomes: &'static str,
 }
 
-const fn edit(file: &'static str, is: &'static str, becomes: &'static str) -> Edit {
+pub(super) const fn edit(file: &'static str, is: &'static str, becomes: &'static str) -> Edit {
     Edit { file, is, becomes }
 }
 
