@@ -16,7 +16,7 @@ pub(crate) struct Edit {
     pub(super) becomes: &'static str,
 }
 
-pub(super) const fn edit(file: &'static str, is: &'static str, becomes: &'static str) -> Edit {
+const fn edit(file: &'static str, is: &'static str, becomes: &'static str) -> Edit {
     Edit { file, is, becomes }
 }
 

@@ -62,9 +62,7 @@ impl Planted {
             Broken::Statements(topology, _) => topology,
             Broken::Client(edits) => {
                 let is_in = |folder| edits.iter().any(|edit| edit.file.contains(folder));
-                if is_in("/mysql/") {
-                    Topology::Mysql
-                } else if is_in("/sql/") {
+                if is_in("/sql/") {
                     Topology::Postgres
                 } else {
                     Topology::Single

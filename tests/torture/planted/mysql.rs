@@ -94,6 +94,15 @@ pub(super) const ALL: &[Planted] = &[
         ),
     },
     Planted {
+        name: "MySQL: a renewal that waits for locked rows",
+        fault: Some("row-locked"),
+        caught_by: &["bystander"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(mysql!("renew"), " SKIP LOCKED", "")],
+        ),
+    },
+    Planted {
         name: "MySQL: tokens that are rounded",
         fault: None,
         caught_by: &["token"],
@@ -172,10 +181,13 @@ pub(super) const ALL: &[Planted] = &[
         name: "MySQL: a row that could not be locked and counts as renewed",
         fault: Some("row-locked"),
         caught_by: &["overlap", "refused-holder", "false-loss"],
-        broken: Broken::Client(&[super::client::edit(
-            "backend/mysql/locked_rows.rs",
-            "Row(vec![text(names), text(holders), Value::Number(0)])",
-            "Row(vec![text(names), text(holders), Value::Number(i64::from(PLANTED))])",
-        )]),
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(
+                mysql!("renew"),
+                "l.expires_at >= @began + r.c3",
+                "TRUE",
+            )],
+        ),
     },
 ];

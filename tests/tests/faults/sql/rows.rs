@@ -2,17 +2,40 @@
 
 use std::time::Instant;
 
-use lock_runtime::{LockError, LostReason};
+use lock_runtime::{LockError, LockManager, LostReason};
 use tests::faults::{free_within, took};
-use tests::{Blocker, Sql, eventually_within};
+use tests::{Blocker, Sql, Table, eventually_within};
 
 use super::{CALL, LONG, MS, block, end, scene};
 
 on_each_database!(
+    a_hold_with_the_shortest_lease_that_is_renewed_outlasts_a_locked_row_of_its_batch
     a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone
     a_fair_request_that_was_given_up_behind_a_locked_row_takes_no_lock_and_no_place
     a_lost_row_is_a_lost_lock
 );
+
+async fn a_hold_with_the_shortest_lease_that_is_renewed_outlasts_a_locked_row_of_its_batch<
+    D: Sql,
+>() {
+    let table = Table::<D>::new();
+    let builder = LockManager::builder().lease(1_000 * MS).ensure_schema(true);
+    let locks = builder.connect(&table.url()).await.unwrap();
+    let locked = locks.mutex("locked").acquire().await.unwrap();
+    let kept = locks.mutex("kept").acquire().await.unwrap();
+    let blocker = block(&table, "lock:locked");
+    let began = Instant::now();
+    while began.elapsed() < 3_000 * MS {
+        assert!(kept.is_held(), "lost after {:?}", began.elapsed());
+        tokio::time::sleep(20 * MS).await;
+    }
+    assert_eq!(locked.lost().wait().await, LostReason::Expired);
+    drop(locked);
+    blocker.commit();
+    kept.release().await.unwrap();
+    drop(locks);
+    table.assert_deserted().await;
+}
 
 async fn a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone<D: Sql>() {
     let (table, _pipe, locks, other) = scene::<D>().await;
