@@ -19,6 +19,8 @@ pub(crate) trait Database: Sql {
     const ACQUIRE: &'static str;
     const RELEASE: &'static str;
     const FRAGMENTS: &'static [(&'static str, &'static str)];
+    /// When the lease of a row ended that was never held.
+    const LONG_AGO: &'static str;
     /// What ShedLock's JDBC provider sends once it has made a row.
     const SHED_LOCK: [&'static str; 2];
     const SHED_LOCK_ROWS: &'static [&'static str];
@@ -54,6 +56,7 @@ impl Database for Postgres {
         ("{micros}", "(extract(epoch FROM c.now) * 1000000)::bigint"),
         ("{channel}", "lock_leases"),
     ];
+    const LONG_AGO: &'static str = "'epoch'";
     const SHED_LOCK: [&'static str; 2] = [
         "UPDATE shedlock SET lock_until = timezone('utc', CURRENT_TIMESTAMP) + interval '30 seconds', \
          locked_at = timezone('utc', CURRENT_TIMESTAMP), locked_by = $2 \
@@ -111,6 +114,7 @@ impl Database for Mariadb {
         "{micros}",
         "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))",
     )];
+    const LONG_AGO: &'static str = "0";
     const SHED_LOCK: [&'static str; 2] = [
         "UPDATE shedlock SET lock_until = TIMESTAMPADD(MICROSECOND, 30000000, UTC_TIMESTAMP(3)), \
          locked_at = UTC_TIMESTAMP(3), locked_by = $2 WHERE name = $1 AND lock_until <= UTC_TIMESTAMP(3)",
@@ -122,10 +126,11 @@ impl Database for Mariadb {
         "INSERT IGNORE INTO shedlock SELECT CONCAT('k', seq), '2000-01-01', '2000-01-01', '' FROM seq_0_to_99",
     ];
     const ADVISORY: [&'static str; 2] = [
-        "SELECT 1 FROM DUAL WHERE GET_LOCK($1, 0) = 1",
-        "SELECT 1 FROM DUAL WHERE RELEASE_LOCK($1) = 1",
+        "SELECT 1 FROM DUAL WHERE GET_LOCK(CONCAT($1), 0) = 1",
+        "SELECT 1 FROM DUAL WHERE RELEASE_LOCK(CONCAT($1)) = 1",
     ];
-    const ADVISORY_WAIT: [&'static str; 2] = ["SELECT GET_LOCK(1, 300)", "SELECT RELEASE_LOCK(1)"];
+    const ADVISORY_WAIT: [&'static str; 2] =
+        ["SELECT GET_LOCK('1', 300)", "SELECT RELEASE_LOCK('1')"];
     const SNAPSHOT: &'static [&'static str] = &["START TRANSACTION WITH CONSISTENT SNAPSHOT"];
     const LOGGED: &'static str = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
         WHERE VARIABLE_NAME = 'Innodb_os_log_written'";

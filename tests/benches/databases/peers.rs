@@ -36,11 +36,11 @@ impl Peer {
 
     /// After `ours`, which makes the table. It has a row for each key then.
     pub(crate) async fn bare<D: Database>(server: &Server<D>) -> Peer {
-        let row = |n| format!("('bare:k{n}', 'exclusive')");
+        let row = |n| format!("('bare:k{n}', 'exclusive', {})", D::LONG_AGO);
         let rows: Vec<String> = (0..100).map(row).collect();
         let rows = rows.join(", ");
         server.query(&format!(
-            "INSERT INTO lock_leases (name, kind) VALUES {rows}"
+            "INSERT INTO lock_leases (name, kind, expires_at) VALUES {rows}"
         ));
         let pair = bare::<D>();
         Self::theirs("two bare statements", server, pair).await
