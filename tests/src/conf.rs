@@ -90,6 +90,6 @@ impl ServerConf {
     /// # Panics
     /// When there is no server binary, or it does not start: with the server's own log.
     pub fn start(self) -> RedisServer {
-        RedisServer::launch(self)
+        RedisServer::of(self)
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! | module | what a test gets from it |
 //! | --- | --- |
-//! | [`server`] | a real Redis server of its own, that can be frozen, killed and restarted |
-//! | [`postgres`] | a real PostgreSQL server, of a test or shared by those of a process |
-//! | [`mariadb`] | a real MariaDB server, of a test or shared by those of a process |
+//! | [`launch`] | what servers of any kind have in common: they can be frozen, killed and restarted |
+//! | [`server`] | a real Redis server of its own |
+//! | [`sql`] | what servers with tables have in common, and a table of a test's own |
+//! | [`postgres`], [`mariadb`] | a real PostgreSQL or MariaDB server, of a test or shared by those of a process |
 //! | [`sentinel`] | a master with replicas and the sentinels that watch them |
 //! | [`cluster`] | the masters and replicas of a Redis Cluster, whose slots can be moved |
 //! | [`proxy`] | a TCP proxy that cuts, delays or swallows what passes, and counts it |
@@ -38,6 +39,7 @@ pub mod eventually;
 pub mod faults;
 pub mod history;
 pub mod java;
+pub mod launch;
 pub mod leftovers;
 pub mod linear;
 pub mod mariadb;
@@ -55,6 +57,7 @@ mod running;
 pub mod sentinel;
 pub mod server;
 pub mod shared;
+pub mod sql;
 pub mod store;
 pub mod tls;
 mod unprivileged;
@@ -66,15 +69,17 @@ pub use events::Events;
 pub use eventually::{eventually, eventually_within};
 pub use history::{History, Hold};
 pub use java::JavaPeer;
-pub use mariadb::{MariadbServer, MariadbTable};
+pub use launch::Server;
+pub use mariadb::{Mariadb, MariadbServer, MariadbTable};
 pub use monitor::CommandStats;
 pub use page::{documented_recipe, documented_rights};
 pub use pipe::Pipe;
-pub use postgres::{PostgresServer, PostgresTable};
+pub use postgres::{Postgres, PostgresServer, PostgresTable};
 pub use process::Worker;
 pub use proxy::{Direction, FaultProxy, Protocol, Then};
 pub use quorum::Quorum;
 pub use sentinel::SentinelGroup;
 pub use server::{Data, RedisServer};
+pub use sql::{Sql, Table};
 pub use store::Store;
 pub use tls::TlsFiles;

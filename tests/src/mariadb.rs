@@ -1,168 +1,42 @@
 //! A real MariaDB server, of one test or shared by those of a process.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-use tempfile::TempDir;
-
-use crate::eventually::eventually;
-use crate::ports::free_port;
-use crate::running::Running;
+use crate::launch::{Kind, Server, run};
+use crate::sql::{Sql, Table};
 use crate::unprivileged::{as_server, directory, give_to_server, logged};
 
-const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The user of the tests, who may do everything.
 const USER: &str = "lock";
 const DATABASE: &str = "locks";
 
-const NO_BINARY: &str = "no MariaDB server to test with: install one (`apt-get install mariadb-server`, \
-`brew install mariadb`, or let ./scripts/test do it), or name the folder of its programs in MARIADB_BIN_DIR";
-
-/// What time it is, in the unit of the table.
-pub const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
-
-/// A MariaDB server with a directory and a port of its own; ends with this value, also on panic.
+/// What a [`MariadbServer`] is started with.
 #[derive(Debug)]
-pub struct MariadbServer {
-    port: u16,
+pub struct Mariadb {
     settings: Vec<String>,
-    process: Option<Running>,
-    // Declared after the process: the directory goes when nobody writes into it any more.
-    dir: TempDir,
 }
 
+/// A MariaDB server with a directory and a port of its own; ends with this value, also on panic.
+pub type MariadbServer = Server<Mariadb>;
+
+/// A table of the process's MariaDB server that belongs to one test, and its user, who bears its name.
+pub type MariadbTable = Table<Mariadb>;
+
 impl MariadbServer {
-    /// A server that keeps what it was given through a kill of its process.
-    pub fn start() -> Self {
-        Self::with(&[])
-    }
-
-    /// A server with settings, each as `name=value`.
-    pub fn with(settings: &[&str]) -> Self {
-        let dir = directory();
-        let made = program("mariadb-install-db")
-            .args([
-                "--no-defaults",
-                "--skip-test-db",
-                "--auth-root-authentication-method=normal",
-            ])
-            .arg(format!("--datadir={}", dir.path().join("data").display()))
-            .arg(format!("--tmpdir={}", dir.path().display()))
-            .stdin(Stdio::null())
-            .output()
-            .unwrap_or_else(|error| panic!("{NO_BINARY} (mariadb-install-db: {error})"));
-        let said = String::from_utf8_lossy(&made.stderr);
-        assert!(made.status.success(), "mariadb-install-db failed:\n{said}");
-        let users = format!(
-            "CREATE DATABASE IF NOT EXISTS {DATABASE};\nCREATE USER IF NOT EXISTS '{USER}'@'%';\n\
-             GRANT ALL ON *.* TO '{USER}'@'%' WITH GRANT OPTION;\n"
-        );
-        std::fs::write(dir.path().join("init.sql"), users).expect("write the first statements");
-        give_to_server(&dir.path().join("init.sql"), 0o600);
-        let mut server = Self {
-            port: 0,
-            settings: settings.iter().map(|&setting| setting.to_owned()).collect(),
-            process: None,
-            dir,
-        };
-        for _ in 0..10 {
-            server.port = free_port();
-            if server.spawn() {
-                return server;
-            }
-        }
-        panic!("the MariaDB server did not start: {}", server.log());
-    }
-
-    /// The process's server; started by the first test that asks. It is kept in a static, which is never dropped: it ends
-    /// with this process, however that ends.
-    pub fn shared() -> &'static Self {
-        static SHARED: OnceLock<MariadbServer> = OnceLock::new();
-        SHARED.get_or_init(Self::start)
-    }
-
-    /// `mysql://…/locks`.
-    pub fn url(&self) -> String {
-        self.url_of(USER)
-    }
-
     fn url_of(&self, user: &str) -> String {
-        format!("mysql://{user}@127.0.0.1:{}/{DATABASE}", self.port)
+        format!("mysql://{user}@{}/{DATABASE}", self.addr())
     }
+}
 
-    /// The port.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
+impl Kind for Mariadb {
+    const NAME: &'static str = "MariaDB server";
+    const MISSING: &'static str = "install one (`apt-get install mariadb-server`, `brew install mariadb`, or let \
+        ./scripts/test do it), or name the folder of its programs in MARIADB_BIN_DIR";
 
-    /// `127.0.0.1:port`.
-    pub fn addr(&self) -> std::net::SocketAddr {
-        ([127, 0, 0, 1], self.port).into()
-    }
-
-    /// A command line client, as the user who may do everything.
-    pub fn client(&self) -> Command {
-        let mut client = program("mariadb");
-        client
-            .args([
-                "--no-defaults",
-                "--batch",
-                "--skip-column-names",
-                "--unbuffered",
-            ])
-            .args(["--host=127.0.0.1", "--user", USER])
-            .arg(format!("--port={}", self.port))
-            .args(["--database", DATABASE]);
-        client
-    }
-
-    /// What a statement answers: a line for each row, with `|` between columns.
-    pub fn query(&self, statement: &str) -> Vec<String> {
-        let answer = self.client().args(["--execute", statement]).output();
-        let answer = answer.unwrap_or_else(|error| panic!("{NO_BINARY} (mariadb: {error})"));
-        let said = String::from_utf8_lossy(&answer.stderr);
-        assert!(answer.status.success(), "{statement}: {said}");
-        let text = String::from_utf8_lossy(&answer.stdout);
-        text.lines().map(|line| line.replace('\t', "|")).collect()
-    }
-
-    /// Kills the server as a crash would: no connection ends in order.
-    pub fn kill9(&mut self) {
-        self.process = None;
-    }
-
-    /// Starts the server again on the same port, with what it had; kills it first if it lives.
-    pub fn restart(&mut self) {
-        self.kill9();
-        let deadline = Instant::now() + START_TIMEOUT;
-        while !self.spawn() {
-            let log = self.log();
-            assert!(Instant::now() < deadline, "it did not come back: {log}");
-        }
-    }
-
-    /// Freezes the server: connections stay open and nothing is answered.
-    pub fn sigstop(&self) {
-        self.process.as_ref().expect("it runs").signal(Signal::STOP);
-    }
-
-    /// Thaws a frozen server.
-    pub fn sigcont(&self) {
-        self.process.as_ref().expect("it runs").signal(Signal::CONT);
-    }
-
-    /// What the server has logged so far.
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
-    }
-
-    /// False if it ended before it answered: another process was faster with the port.
-    fn spawn(&mut self) -> bool {
-        let path = |name: &str| self.dir.path().join(name).display().to_string();
+    fn command(server: &MariadbServer) -> Command {
+        let path = |name: &str| server.path(name).display().to_string();
         let mut command = program("mariadbd");
         command
             .args([
@@ -170,12 +44,12 @@ impl MariadbServer {
                 "--bind-address=127.0.0.1",
                 "--skip-log-bin",
             ])
-            .arg(format!("--port={}", self.port))
+            .arg(format!("--port={}", server.port()))
             .arg(format!("--datadir={}", path("data")))
             .arg(format!("--socket={}", path("socket")))
             .arg(format!("--pid-file={}", path("pid")))
             // A server that starts deletes the temporary tables that it finds there: those of others, too.
-            .arg(format!("--tmpdir={}", self.dir.path().display()))
+            .arg(format!("--tmpdir={}", server.dir().display()))
             .arg(format!("--init-file={}", path("init.sql")))
             .args(["--skip-name-resolve", "--max-connections=600"])
             .args([
@@ -188,29 +62,89 @@ impl MariadbServer {
                 "--innodb-flush-method=nosync",
             ])
             .arg("--sync-frm=0");
-        for setting in &self.settings {
+        for setting in &server.kind.settings {
             command.arg(format!("--{setting}"));
         }
-        let mut logged = logged(&command, &self.dir.path().join("log"));
-        let started = Running::start(&mut logged, self.dir.path(), Signal::KILL);
-        let mut running = started.unwrap_or_else(|error| panic!("{NO_BINARY} (mariadbd: {error})"));
-        let deadline = Instant::now() + START_TIMEOUT;
-        while Instant::now() < deadline {
-            if running
-                .child
-                .try_wait()
-                .is_ok_and(|status| status.is_some())
-            {
-                return false;
-            }
-            let ready = self.client().args(["--execute", "SELECT 1"]).output();
-            if ready.is_ok_and(|answer| answer.status.success()) {
-                self.process = Some(running);
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        false
+        logged(&command, &server.path("log"))
+    }
+
+    fn answers(server: &MariadbServer) -> bool {
+        let ready = server.client().args(["--execute", "SELECT 1"]).output();
+        ready.is_ok_and(|answer| answer.status.success())
+    }
+}
+
+impl Sql for Mariadb {
+    const EXECUTE: &'static [&'static str] = &["--execute"];
+    const SEPARATOR: char = '\t';
+    const TAKES_NUL: bool = true;
+    const EMPTY: &'static str = "DELETE FROM {table}";
+    const CONNECTIONS: &'static str =
+        "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{table}'";
+    const END_CONNECTIONS: &'static str = "KILL USER '{table}'";
+    const IS_THERE: &'static str = "SHOW TABLES LIKE '{table}'";
+    const IN_USE: &'static str = "
+        SELECT name, holder, shares, queue
+        FROM (SELECT *, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS now FROM {table}) AS l
+        WHERE expires_at > now OR queue IS NOT NULL OR EXISTS (
+            SELECT 1 FROM JSON_TABLE(COALESCE(l.shares, '[]'), '$[*]' COLUMNS (e BIGINT PATH '$.e')) AS s
+            WHERE s.e > now
+        )";
+
+    fn with(settings: &[&str]) -> MariadbServer {
+        let dir = directory();
+        run::<Mariadb>(
+            program("mariadb-install-db")
+                .args([
+                    "--no-defaults",
+                    "--skip-test-db",
+                    "--auth-root-authentication-method=normal",
+                ])
+                .arg(format!("--datadir={}", dir.path().join("data").display()))
+                .arg(format!("--tmpdir={}", dir.path().display())),
+        );
+        let users = format!(
+            "CREATE DATABASE IF NOT EXISTS {DATABASE};\nCREATE USER IF NOT EXISTS '{USER}'@'%';\n\
+             GRANT ALL ON *.* TO '{USER}'@'%' WITH GRANT OPTION;\n"
+        );
+        std::fs::write(dir.path().join("init.sql"), users).expect("write the first statements");
+        give_to_server(&dir.path().join("init.sql"), 0o600);
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        Server::launch(Mariadb { settings }, dir)
+    }
+
+    fn shared() -> &'static MariadbServer {
+        static SHARED: OnceLock<MariadbServer> = OnceLock::new();
+        SHARED.get_or_init(MariadbServer::start)
+    }
+
+    fn client(server: &MariadbServer) -> Command {
+        let mut client = program("mariadb");
+        client
+            .args([
+                "--no-defaults",
+                "--batch",
+                "--skip-column-names",
+                "--unbuffered",
+            ])
+            .args(["--host=127.0.0.1", "--user", USER])
+            .arg(format!("--port={}", server.port()))
+            .args(["--database", DATABASE]);
+        client
+    }
+
+    fn url(server: &MariadbServer) -> String {
+        server.url_of(USER)
+    }
+
+    fn table_url(server: &MariadbServer, table: &str) -> String {
+        format!("{}?lock_table={table}", server.url_of(table))
+    }
+
+    fn admit(server: &MariadbServer, table: &str) {
+        server.query(&format!(
+            "CREATE USER '{table}'@'%'; GRANT ALL ON {DATABASE}.* TO '{table}'@'%'"
+        ));
     }
 }
 
@@ -231,81 +165,4 @@ fn path_of(name: &str) -> PathBuf {
         .map(|dir: PathBuf| dir.join(name))
         .filter(|path| path.exists());
     found.next().unwrap_or_else(|| Path::new(name).to_owned())
-}
-
-/// A table of the process's server that belongs to one test, and its user, who bears its name.
-#[derive(Debug)]
-pub struct MariadbTable {
-    server: &'static MariadbServer,
-    name: String,
-}
-
-impl MariadbTable {
-    /// A table that nobody uses yet.
-    #[allow(clippy::new_without_default, reason = "it starts a server")]
-    pub fn new() -> Self {
-        static TABLES: AtomicUsize = AtomicUsize::new(0);
-        let number = TABLES.fetch_add(1, Ordering::Relaxed);
-        let (server, name) = (MariadbServer::shared(), format!("leases_{number}"));
-        server.query(&format!(
-            "CREATE USER '{name}'@'%'; GRANT ALL ON {DATABASE}.* TO '{name}'@'%'"
-        ));
-        Self { server, name }
-    }
-
-    /// The table's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The server that it is in.
-    pub fn server(&self) -> &'static MariadbServer {
-        self.server
-    }
-
-    /// What a manager on it connects to.
-    pub fn url(&self) -> String {
-        let (url, name) = (self.server.url_of(&self.name), &self.name);
-        format!("{url}?lock_table={name}")
-    }
-
-    /// Forgets every lock.
-    pub fn empty(&self) {
-        self.server.query(&format!("DELETE FROM {}", self.name));
-    }
-
-    /// The connections of its user.
-    pub fn connections(&self) -> Vec<String> {
-        self.server.query(&format!(
-            "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{}'",
-            self.name
-        ))
-    }
-
-    /// Waits until nobody holds anything, or waits in the store for it.
-    pub async fn assert_clean(&self) {
-        eventually("no row of the table is held or queued for", async || {
-            let rows = format!(
-                "SELECT name, holder, shares, queue FROM {} AS l WHERE expires_at > {NOW} OR queue IS NOT NULL \
-                 OR EXISTS (SELECT 1 FROM JSON_TABLE(COALESCE(l.shares, '[]'), '$[*]' \
-                    COLUMNS (e BIGINT PATH '$.e')) AS s WHERE s.e > {NOW})",
-                self.name
-            );
-            self.server.query(&rows).is_empty()
-        })
-        .await;
-    }
-
-    /// After the managers are dropped: waits until nothing and nobody is left.
-    pub async fn assert_deserted(&self) {
-        eventually("every connection of the test has ended", async || {
-            self.connections().is_empty()
-        })
-        .await;
-        // Tests that never connect have no table.
-        let made = format!("SHOW TABLES LIKE '{}'", self.name);
-        if !self.server.query(&made).is_empty() {
-            self.assert_clean().await;
-        }
-    }
 }

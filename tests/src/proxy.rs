@@ -1,7 +1,7 @@
-//! A TCP proxy in front of a Redis or PostgreSQL server: it cuts, delays or swallows what passes, and counts it.
+//! A TCP proxy in front of a Redis, PostgreSQL or MySQL server: it cuts, delays or swallows what passes, and counts it.
 //!
 //! It understands requests and replies as frames, so a single command's reply or only the pub/sub
-//! messages can be lost. `protocol` is all that it knows of the two. A connection that lost bytes stays deaf in that direction until it is
+//! messages can be lost. `protocol` is all that it knows of them. A connection that lost bytes stays deaf in that direction until it is
 //! closed: a stream with a hole in it would hand replies to the wrong requests.
 
 mod link;
@@ -140,8 +140,8 @@ impl FaultProxy {
     }
 
     /// Forwards the next request for which `matches` (given its arguments) is true, and takes its
-    /// reply away: the server has applied it and the client does not know. A statement of PostgreSQL
-    /// is seen as `PARSE` or `QUERY` and its text, here and by [`rewrite`](Self::rewrite).
+    /// reply away: the server has applied it and the client does not know. A statement
+    /// of a database is seen as `PARSE` or `QUERY` and its text, here and by [`rewrite`](Self::rewrite).
     pub fn lose_reply_to(&self, matches: impl Fn(&[&[u8]]) -> bool + Send + 'static, then: Then) {
         self.switches.set_trap(Box::new(matches), then);
     }

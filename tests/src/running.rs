@@ -11,7 +11,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(10);
 /// A server process, and the shell that ends it, and removes its directory, should this process end before its drops.
 #[derive(Debug)]
 pub(crate) struct Running {
-    pub(crate) child: Child,
+    child: Child,
     end: Signal,
     reaper: Option<Child>,
 }
@@ -44,8 +44,27 @@ impl Running {
         Ok(Self { child, end, reaper })
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("signal the server");
+    }
+
+    /// The processes that it has started.
+    pub(crate) fn signal_workers(&self, signal: Signal) {
+        let first = self.id().to_string();
+        let all = Command::new("pgrep").args(["-P", &first]).output();
+        let all = all.expect("pgrep, of the package procps").stdout;
+        for pid in String::from_utf8_lossy(&all).lines() {
+            let pid = pid.parse().ok().and_then(Pid::from_raw);
+            let _ = pid.map(|pid| kill_process(pid, signal));
+        }
     }
 
     fn pid(&self) -> Pid {
@@ -67,7 +86,7 @@ impl Drop for Running {
         // A server that was frozen sees the signal only now.
         let _ = kill_process(self.pid(), Signal::CONT);
         let deadline = Instant::now() + ENDS_WITHIN;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        while !self.has_ended() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
         let _ = self.child.kill();

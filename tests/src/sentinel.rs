@@ -1,22 +1,20 @@
 //! A master with replicas, and sentinels that fail over in a second or two.
 
-use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use redis::{FromRedisValue, RedisResult, Value};
-use tempfile::TempDir;
 
 use crate::conf::ServerConf;
 use crate::eventually::eventually;
+use crate::launch::{Kind, Server, directory_in};
 use crate::ports::free_port;
-use crate::running::Running;
-use crate::server::{RedisServer, start_redis};
+use crate::server::{MISSING, RedisServer, binary};
 
 /// What the sentinels call the master.
 pub const SERVICE: &str = "mine";
 
 const WANTS_CERTIFICATES: &str = "tls-auth-clients yes";
-const START_TIMEOUT: Duration = Duration::from_secs(20);
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How a [`SentinelGroup`] is set up.
@@ -139,7 +137,7 @@ impl SentinelGroup {
         };
         let servers = replicated(server, conf.replicas).await;
         let sentinels = (0..conf.sentinels)
-            .map(|_| Sentinel::launch(&conf, &servers[0]))
+            .map(|_| Sentinel::of(&conf, &servers[0]))
             .collect();
         let group = Self { servers, sentinels };
         eventually("the sentinels know all there is", async || {
@@ -161,14 +159,15 @@ impl SentinelGroup {
 
     /// `rediss-sentinel://…`, by names that the certificate holds.
     pub fn tls_url(&self) -> String {
-        let port = |sentinel: &Sentinel| format!("localhost:{}", sentinel.tls_port);
+        let port = |sentinel: &Sentinel| format!("localhost:{}", sentinel.kind.tls_port);
         let hosts: Vec<_> = self.sentinels.iter().map(port).collect();
         format!("rediss-sentinel://{}/{SERVICE}", hosts.join(","))
     }
 
     /// With what stands before the hosts (`user:password@`) and behind the service (`/database?…`).
     pub fn url_with(&self, login: &str, rest: &str) -> String {
-        let hosts: Vec<_> = self.sentinels.iter().map(Sentinel::addr).collect();
+        let addr = |sentinel: &Sentinel| sentinel.addr().to_string();
+        let hosts: Vec<_> = self.sentinels.iter().map(addr).collect();
         format!(
             "redis-sentinel://{login}{}/{SERVICE}{rest}",
             hosts.join(",")
@@ -250,78 +249,21 @@ pub async fn replicated(conf: impl Fn() -> ServerConf, replicas: usize) -> Vec<R
     servers
 }
 
-/// One sentinel process.
+/// What a [`Sentinel`] is started with.
 #[derive(Debug)]
-pub struct Sentinel {
-    port: u16,
+pub struct Watch {
     tls_port: u16,
+    takes_tls: bool,
     password: Option<String>,
-    process: Option<Running>,
-    dir: TempDir,
+    /// Of its configuration: what no port of its own is in.
+    lines: Vec<String>,
 }
 
+/// One sentinel process.
+pub type Sentinel = Server<Watch>;
+
 impl Sentinel {
-    fn launch(conf: &SentinelConf, master: &RedisServer) -> Self {
-        for _ in 0..10 {
-            if let Some(sentinel) = Self::try_launch(conf, master) {
-                return sentinel;
-            }
-        }
-        panic!("a sentinel did not start");
-    }
-
-    /// `None` if the port was taken by somebody faster.
-    fn try_launch(conf: &SentinelConf, master: &RedisServer) -> Option<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("lock-test")
-            .tempdir()
-            .expect("a directory");
-        let (port, tls_port) = (free_port(), free_port());
-        let path = Self::write_conf(&dir, conf, [port, tls_port], master);
-        let process = start_redis(&path, &["--sentinel"]);
-        let mut sentinel = Self {
-            port,
-            tls_port,
-            password: conf.sentinel_password.clone(),
-            process: Some(process),
-            dir,
-        };
-        let deadline = Instant::now() + START_TIMEOUT;
-        // Faster than by itself, for tests are short. The leader of a failover looks at a replica once a second: five
-        // ping periods must be longer than that, or it knows no good one; and so must four publish periods, or the other
-        // sentinels make the new master a replica again.
-        let hurry = [
-            "SENTINEL",
-            "DEBUG",
-            "info-period",
-            "200",
-            "publish-period",
-            "500",
-            "ping-period",
-            "300",
-            "ask-period",
-            "100",
-        ];
-        while sentinel.command(&hurry).is_err() {
-            let ended = sentinel
-                .process
-                .as_mut()
-                .map(|process| process.child.try_wait());
-            if matches!(ended, Some(Ok(Some(_)))) {
-                return None;
-            }
-            assert!(Instant::now() < deadline, "no answer from a sentinel");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Some(sentinel)
-    }
-
-    fn write_conf(
-        dir: &TempDir,
-        conf: &SentinelConf,
-        [port, tls_port]: [u16; 2],
-        master: &RedisServer,
-    ) -> PathBuf {
+    fn of(conf: &SentinelConf, master: &RedisServer) -> Self {
         let quorum = conf.sentinels / 2 + 1;
         let watched = if conf.tls {
             master.tls_port()
@@ -329,10 +271,6 @@ impl Sentinel {
             master.port()
         };
         let mut lines = vec![
-            format!("port {port}"),
-            "bind 127.0.0.1".to_owned(),
-            format!("dir {}", dir.path().display()),
-            format!("logfile {}", dir.path().join("sentinel.log").display()),
             format!("sentinel monitor {SERVICE} 127.0.0.1 {watched} {quorum}"),
             format!("sentinel down-after-milliseconds {SERVICE} 800"),
             format!("sentinel failover-timeout {SERVICE} 3000"),
@@ -345,31 +283,19 @@ impl Sentinel {
             lines.push(format!("sentinel sentinel-pass {password}"));
         }
         if conf.tls {
-            lines.push(format!("tls-port {tls_port}"));
             lines.push("tls-replication yes".to_owned());
             lines.extend(master.tls_files().conf());
             if conf.client_certificates {
                 lines.push(WANTS_CERTIFICATES.to_owned());
             }
         }
-        let path = dir.path().join("sentinel.conf");
-        std::fs::write(&path, lines.join("\n") + "\n").expect("write sentinel.conf");
-        path
-    }
-
-    /// `127.0.0.1:port`.
-    pub fn addr(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    /// What it wrote to its log so far.
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("sentinel.log")).unwrap_or_default()
-    }
-
-    /// Ends the process.
-    pub fn kill9(&mut self) {
-        self.process = None;
+        let watch = Watch {
+            tls_port: 0,
+            takes_tls: conf.tls,
+            password: conf.sentinel_password.clone(),
+            lines,
+        };
+        Self::launch(watch, directory_in(&std::env::temp_dir()))
     }
 
     /// Where it says that the master is.
@@ -385,6 +311,7 @@ impl Sentinel {
     /// The sentinel's, or that it cannot be reached.
     pub fn command(&self, args: &[&str]) -> RedisResult<Value> {
         let login = self
+            .kind
             .password
             .as_ref()
             .map(|password| format!(":{password}@"));
@@ -403,5 +330,51 @@ impl Sentinel {
         all.ok()
             .and_then(|mut all| all.remove(field))
             .unwrap_or_default()
+    }
+}
+
+impl Kind for Watch {
+    const NAME: &'static str = "sentinel";
+    const MISSING: &'static str = MISSING;
+
+    fn draw_ports(&mut self) {
+        self.tls_port = free_port();
+    }
+
+    fn command(sentinel: &Sentinel) -> Command {
+        let mut lines = vec![
+            format!("port {}", sentinel.port()),
+            "bind 127.0.0.1".to_owned(),
+            format!("dir {}", sentinel.dir().display()),
+            format!("logfile {}", sentinel.path("log").display()),
+        ];
+        if sentinel.kind.takes_tls {
+            lines.push(format!("tls-port {}", sentinel.kind.tls_port));
+        }
+        lines.extend(sentinel.kind.lines.iter().cloned());
+        let path = sentinel.path("sentinel.conf");
+        std::fs::write(&path, lines.join("\n") + "\n").expect("write sentinel.conf");
+        let mut command = Command::new(binary());
+        command.arg(path).arg("--sentinel");
+        command
+    }
+
+    /// Hurries it, too, for tests are short. The leader of a failover looks at a replica once a second: five ping periods
+    /// must be longer than that, or it knows no good one; and so must four publish periods, or the other sentinels make the
+    /// new master a replica again.
+    fn answers(sentinel: &Sentinel) -> bool {
+        let hurry = [
+            "SENTINEL",
+            "DEBUG",
+            "info-period",
+            "200",
+            "publish-period",
+            "500",
+            "ping-period",
+            "300",
+            "ask-period",
+            "100",
+        ];
+        sentinel.command(&hurry).is_ok()
     }
 }

@@ -1,27 +1,25 @@
 //! A real Redis server that belongs to one test.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use redis::{Connection, FromRedisValue, RedisResult, Value};
-use rustix::process::Signal;
-use tempfile::TempDir;
 
 use crate::conf::ServerConf;
+use crate::launch::{Kind, Server, directory_in};
 use crate::ports::free_port;
-use crate::running::Running;
 use crate::tls::TlsFiles;
 
 /// The name under which the tests' own connection shows in `CLIENT LIST`.
 pub(crate) const HELPER: &str = "test-support";
 
-const START_TIMEOUT: Duration = Duration::from_secs(20);
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-const NO_BINARY: &str = "no Redis server to test with: install one (`apt-get install redis-server`, \
-`brew install redis`, or let ./scripts/test do it), or name its binary in REDIS_SERVER_BIN";
+pub(crate) const MISSING: &str = "install one (`apt-get install redis-server`, `brew install redis`, or let \
+    ./scripts/test do it), or name its binary in REDIS_SERVER_BIN";
 
 /// What [`RedisServer::restart`] does with the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,19 +30,18 @@ pub enum Data {
     Lost,
 }
 
-/// A Redis server with a directory and a port of its own; ends with this value, also on panic.
+/// What a [`RedisServer`] is started with, and the tests' connection to it.
 #[derive(Debug)]
-pub struct RedisServer {
+pub struct Redis {
     conf: ServerConf,
-    port: u16,
     tls_port: Option<u16>,
     bus_port: Option<u16>,
     tls_files: Option<TlsFiles>,
-    process: Option<Running>,
     helper: Mutex<Helper>,
-    // Declared after the process: the directory goes when nobody writes into it any more.
-    dir: TempDir,
 }
+
+/// A Redis server with a directory and a port of its own; ends with this value, also on panic.
+pub type RedisServer = Server<Redis>;
 
 impl RedisServer {
     /// A server with default settings.
@@ -57,53 +54,36 @@ impl RedisServer {
         ServerConf::default()
     }
 
-    pub(crate) fn launch(conf: ServerConf) -> Self {
-        let dir = tempfile::Builder::new()
-            .prefix("lock-test")
-            .tempdir()
-            .expect("a directory");
+    pub(crate) fn of(conf: ServerConf) -> Self {
+        let dir = directory_in(&std::env::temp_dir());
         let own_files = || conf.tls.then(|| TlsFiles::write_to(dir.path()));
-        let tls_files = conf.tls_files.clone().or_else(own_files);
-        let mut server = Self {
-            conf,
-            port: 0,
+        let redis = Redis {
             tls_port: None,
             bus_port: None,
-            tls_files,
-            process: None,
+            tls_files: conf.tls_files.clone().or_else(own_files),
             helper: Mutex::new(Helper { connection: None }),
-            dir,
+            conf,
         };
-        let mut last = String::new();
-        for _ in 0..10 {
-            server.port = free_port();
-            server.tls_port = server.conf.tls.then(free_port);
-            server.bus_port = server.conf.cluster.then(free_port);
-            match server.spawn() {
-                Ok(()) => return server,
-                Err(why) => last = why,
-            }
-        }
-        panic!("the Redis server did not start:\n{last}");
+        Self::launch(redis, dir)
     }
 
     /// `redis://…` of the default user.
     pub fn url(&self) -> String {
-        match &self.conf.password {
-            Some(password) => format!("redis://:{password}@127.0.0.1:{}/", self.port),
-            None => format!("redis://127.0.0.1:{}/", self.port),
+        match &self.kind.conf.password {
+            Some(password) => format!("redis://:{password}@{}/", self.addr()),
+            None => format!("redis://{}/", self.addr()),
         }
     }
 
     /// `redis://user:password@…`.
     pub fn url_with(&self, user: &str, password: &str) -> String {
-        format!("redis://{user}:{password}@127.0.0.1:{}/", self.port)
+        format!("redis://{user}:{password}@{}/", self.addr())
     }
 
     /// `redis+unix://…`; needs [`ServerConf::unix_socket`].
     pub fn unix_url(&self) -> String {
         assert!(
-            self.conf.unix_socket,
+            self.kind.conf.unix_socket,
             "this server was built without a unix socket"
         );
         format!("redis+unix://{}", self.socket().display())
@@ -116,77 +96,37 @@ impl RedisServer {
 
     /// The port of the TLS listener; needs [`ServerConf::tls`].
     pub fn tls_port(&self) -> u16 {
-        self.tls_port.expect("this server was built without TLS")
+        self.kind
+            .tls_port
+            .expect("this server was built without TLS")
     }
 
     /// Certificates of the TLS listener; needs [`ServerConf::tls`].
     pub fn tls_files(&self) -> &TlsFiles {
-        self.tls_files
+        self.kind
+            .tls_files
             .as_ref()
             .expect("this server was built without TLS")
     }
 
-    /// The plain TCP port.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// `127.0.0.1:port`.
-    pub fn addr(&self) -> std::net::SocketAddr {
-        ([127, 0, 0, 1], self.port).into()
-    }
-
     /// The port on which nodes of a cluster talk to each other.
     pub(crate) fn bus_port(&self) -> u16 {
-        self.bus_port.expect("this server is no node of a cluster")
-    }
-
-    /// Whether it was started and not killed since; a frozen one runs, too.
-    pub fn is_running(&self) -> bool {
-        self.process.is_some()
-    }
-
-    /// The id of the server's process.
-    pub fn pid(&self) -> u32 {
-        self.running().child.id()
-    }
-
-    /// Freezes the server: connections stay open and nothing is answered.
-    pub fn sigstop(&self) {
-        self.signal(Signal::STOP);
-    }
-
-    /// Thaws a frozen server.
-    pub fn sigcont(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    /// Kills the server at once, without saving, and waits until it is gone.
-    pub fn kill9(&mut self) {
-        self.helper
-            .get_mut()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .connection = None;
-        self.process = None;
+        self.kind
+            .bus_port
+            .expect("this server is no node of a cluster")
     }
 
     /// Starts the server again on the same port; kills it first if it lives.
     pub fn restart(&mut self, data: Data) {
-        if self.process.is_some() && data == Data::Kept {
+        if self.is_running() && data == Data::Kept {
             let _: Value = self.query(&["SAVE"]);
         }
         self.kill9();
         if data == Data::Lost {
-            let _ = std::fs::remove_file(self.dir.path().join("dump.rdb"));
-            let _ = std::fs::remove_dir_all(self.dir.path().join("appendonlydir"));
+            let _ = std::fs::remove_file(self.path("dump.rdb"));
+            let _ = std::fs::remove_dir_all(self.path("appendonlydir"));
         }
-        let deadline = Instant::now() + START_TIMEOUT;
-        while let Err(why) = self.spawn() {
-            assert!(
-                Instant::now() < deadline,
-                "the Redis server did not come back:\n{why}"
-            );
-        }
+        self.start_again();
     }
 
     /// Runs a command on the tests' own connection, as the default user.
@@ -194,11 +134,7 @@ impl RedisServer {
     /// # Errors
     /// The server's error reply. Panics when the server does not answer at all.
     pub fn command(&self, args: &[&str]) -> RedisResult<Value> {
-        let mut helper = self
-            .helper
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        helper.call(&self.url(), args)
+        self.helper().call(&self.url(), args)
     }
 
     /// Like [`command`](Self::command), converted; panics on an error reply.
@@ -231,80 +167,62 @@ impl RedisServer {
         self.query(&["PTTL", key])
     }
 
-    /// What the server wrote to its log so far.
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("redis.log")).unwrap_or_default()
-    }
-
-    fn running(&self) -> &Running {
-        self.process
-            .as_ref()
-            .expect("the server was killed and not restarted")
-    }
-
-    fn signal(&self, signal: Signal) {
-        self.running().signal(signal);
+    fn helper(&self) -> MutexGuard<'_, Helper> {
+        let helper = self.kind.helper.lock();
+        helper.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn socket(&self) -> PathBuf {
-        self.dir.path().join("redis.sock")
+        self.path("redis.sock")
     }
 
     fn write_conf(&self) -> PathBuf {
+        let Redis { conf, .. } = &self.kind;
         let mut lines = vec![
-            format!("port {}", self.port),
+            format!("port {}", self.port()),
             "bind 127.0.0.1".to_owned(),
-            format!("dir {}", self.dir.path().display()),
+            format!("dir {}", self.dir().display()),
             "save \"\"".to_owned(),
             "daemonize no".to_owned(),
-            format!("logfile {}", self.dir.path().join("redis.log").display()),
+            format!("logfile {}", self.path("log").display()),
         ];
-        if self.conf.unix_socket {
+        if conf.unix_socket {
             lines.push(format!("unixsocket {}", self.socket().display()));
         }
-        if let (Some(port), Some(files)) = (self.tls_port, &self.tls_files) {
+        if let (Some(port), Some(files)) = (self.kind.tls_port, &self.kind.tls_files) {
             lines.push(format!("tls-port {port}"));
             lines.extend(files.conf());
         }
-        if let Some(port) = self.bus_port {
+        if let Some(port) = self.kind.bus_port {
             lines.push(format!("cluster-port {port}"));
         }
-        lines.extend(self.conf.lines.iter().cloned());
-        let path = self.dir.path().join("redis.conf");
+        lines.extend(conf.lines.iter().cloned());
+        let path = self.path("redis.conf");
         std::fs::write(&path, lines.join("\n") + "\n").expect("write redis.conf");
         path
     }
+}
 
-    /// Starts the process and waits for its answer; `Err` when it ended, e.g. by a lost bind race.
-    fn spawn(&mut self) -> Result<(), String> {
-        let conf = self.write_conf();
-        let mut running = start_redis(&conf, &[]);
-        let deadline = Instant::now() + START_TIMEOUT;
-        loop {
-            if let Ok(Some(status)) = running.child.try_wait() {
-                return Err(format!("{status}\n{}", self.log()));
-            }
-            if self.answers() {
-                self.process = Some(running);
-                return Ok(());
-            }
-            assert!(
-                Instant::now() < deadline,
-                "no answer from the Redis server\n{}",
-                self.log()
-            );
-            std::thread::sleep(Duration::from_millis(2));
-        }
+impl Kind for Redis {
+    const NAME: &'static str = "Redis server";
+    const MISSING: &'static str = MISSING;
+
+    fn draw_ports(&mut self) {
+        self.tls_port = self.conf.tls.then(free_port);
+        self.bus_port = self.conf.cluster.then(free_port);
+    }
+
+    fn command(server: &RedisServer) -> Command {
+        let mut command = Command::new(binary());
+        command.arg(server.write_conf());
+        command
     }
 
     /// Whether *this* server answers: a stranger that won the port has another directory.
-    fn answers(&self) -> bool {
-        let mut helper = self
-            .helper
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+    fn answers(server: &RedisServer) -> bool {
+        let mut helper = server.helper();
         helper.connection = None;
-        let Ok(connection) = Helper::connect(&self.url()) else {
+        let Ok(connection) = Helper::connect(&server.url()) else {
             return false;
         };
         let connection = helper.connection.insert(connection);
@@ -313,7 +231,7 @@ impl RedisServer {
         // CONFIG is answered while the data are still being loaded, PING is not.
         let loaded = redis::cmd("PING").query::<String>(connection).is_ok();
         let same = |a: &Path, b: &Path| a.canonicalize().ok() == b.canonicalize().ok();
-        loaded && dir.is_ok_and(|(_, dir)| same(dir.as_ref(), self.dir.path()))
+        loaded && dir.is_ok_and(|(_, dir)| same(dir.as_ref(), server.dir()))
     }
 }
 
@@ -369,11 +287,7 @@ impl Helper {
     }
 }
 
-/// Starts the binary of a server.
-pub(crate) fn start_redis(conf: &Path, options: &[&str]) -> Running {
-    let binary = std::env::var_os("REDIS_SERVER_BIN").unwrap_or_else(|| "redis-server".into());
-    let mut command = Command::new(&binary);
-    let dir = conf.parent().expect("a directory");
-    Running::start(command.arg(conf).args(options), dir, Signal::KILL)
-        .unwrap_or_else(|error| panic!("{NO_BINARY} ({}: {error})", binary.display()))
+/// The program of servers and sentinels.
+pub(crate) fn binary() -> OsString {
+    std::env::var_os("REDIS_SERVER_BIN").unwrap_or_else(|| "redis-server".into())
 }

@@ -28,10 +28,7 @@ pub(crate) fn directory() -> TempDir {
 
 /// The same in a folder.
 pub(crate) fn directory_in(folder: &Path) -> TempDir {
-    let dir = tempfile::Builder::new()
-        .prefix("lock-test")
-        .tempdir_in(folder)
-        .expect("a directory");
+    let dir = crate::launch::directory_in(folder);
     give_to_server(dir.path(), 0o700);
     dir
 }

@@ -57,7 +57,7 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
             losses.map(|loss| format!("{loss:?}")).collect(),
         );
         // With several processes at one key there is always somebody to wake.
-        let silent = site.messages() == Some(0);
+        let silent = site.topology.tells() && site.messages() == Some(0);
         find(
             "wake-ups",
             silent

@@ -92,13 +92,18 @@ pub(crate) fn long_gaps(
     terms: Terms,
     strikes: &[Strike],
 ) -> Vec<String> {
-    let (gaps, bound) = if terms.calm {
-        let keys = keys::wanted_in_peace(topology);
-        (gaps(log, &keys, 0, u64::MAX), LEASE * 3 / 4)
+    let gaps = if terms.calm {
+        gaps(log, &keys::wanted_in_peace(topology), 0, u64::MAX)
     } else {
-        (gaps_without_messages(log, topology, terms, strikes), GAP)
+        gaps_without_messages(log, topology, terms, strikes)
     };
-    let long = gaps.into_iter().filter(|(_, gap)| *gap > bound);
+    let bound = |key: &str| match (terms.calm && topology.tells(), keys::FAIR.contains(&key)) {
+        (true, _) => LEASE * 3 / 4,
+        (false, false) => GAP,
+        // Who is first in the queue may give up just when it is called; the next one looks for itself as well.
+        (false, true) => GAP * 2,
+    };
+    let long = gaps.into_iter().filter(|(key, gap)| *gap > bound(key));
     long.map(|(key, gap)| format!("`{key}` was free for {gap:.1?}, though wanted"))
         .collect()
 }

@@ -84,7 +84,7 @@ pub(crate) fn of_tasks(topology: Topology) -> Vec<Work> {
     }
     if matches!(
         topology,
-        Topology::Single | Topology::Cluster | Topology::Postgres
+        Topology::Single | Topology::Cluster | Topology::Postgres | Topology::Mysql
     ) {
         tasks.extend(OTHER_KINDS);
     }

@@ -4,7 +4,7 @@
 //! | flag | what it does |
 //! | --- | --- |
 //! | `--minutes N` | rounds of every fault, then of random pairs, again and again, for so long; without: one short pass |
-//! | `--topology NAME` | only this one: `single`, `sentinel`, `cluster`, `quorum`, `guarded` or `postgres` |
+//! | `--topology NAME` | only this one: `single`, `sentinel`, `cluster`, `quorum`, `guarded`, `postgres` or `mysql` |
 //! | `--seed S` | the same faults, times and choices as in an earlier run; the machine's scheduling is not repeated |
 //! | `--round K` | only this round of that seed |
 //! | `--fault NAME` | only this fault (or `calm`, `pairs`) |
@@ -15,7 +15,7 @@
 //! | file | what is in it |
 //! | --- | --- |
 //! | `site.rs`, `replicated.rs`, `clustered.rs` | what is tortured; another topology is another constructor here |
-//! | `server.rs`, `postgres.rs`, `statements.rs` | what faults ask of a server; another database is another `Database` |
+//! | `server.rs`, `database.rs`, `statements.rs` | what faults ask of a server; another database is another `Tortured` |
 //! | `faults/` | one small type per fault; it proves that it struck |
 //! | `client.rs`, `task.rs`, `keys.rs`, `resource.rs` | what the processes do, and what they guard |
 //! | `crew.rs`, `log.rs` | starting, killing and hearing them |
@@ -28,6 +28,7 @@ mod checks;
 mod client;
 mod clustered;
 mod crew;
+mod database;
 mod delays;
 mod faults;
 mod keys;
@@ -35,7 +36,6 @@ mod log;
 mod options;
 mod order;
 mod planted;
-mod postgres;
 mod replicated;
 mod report;
 mod resource;

@@ -51,7 +51,7 @@ impl Replicated {
 
     fn launch(conf: SentinelConf, runtime: &Runtime, clients: usize) -> Self {
         let group = runtime.block_on(conf.client_user(CLIENT).start());
-        let addr = group.sentinels[0].addr().parse().expect("an address");
+        let addr = group.sentinels[0].addr();
         let proxies = (0..clients)
             .map(|_| runtime.block_on(FaultProxy::start(addr)))
             .collect();

@@ -131,7 +131,7 @@ fn pass_of(options: &Options, pass: u64) -> Vec<Round> {
                 Topology::Sentinel | Topology::Cluster => fault.side() == Side::Clients,
                 Topology::Quorum => number >= SHORT,
                 Topology::Guarded => fault.name() != "master-cut-off",
-                Topology::Postgres => number >= SHORT_DATABASE,
+                Topology::Postgres | Topology::Mysql => number >= SHORT_DATABASE,
             };
             add(vec![fault], long);
         }

@@ -175,13 +175,20 @@ return {shortened, ended}";
 
 /// Whether something answers there in time.
 pub(crate) fn answers(protocol: Protocol, addr: SocketAddr, within: Duration) -> bool {
-    let ask = || -> std::io::Result<usize> {
+    let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect_timeout(&addr, within)?;
         stream.set_read_timeout(Some(within))?;
-        stream.write_all(protocol.hello())?;
-        stream.read(&mut [0; 16])
+        stream.write_all(&protocol.hello())?;
+        let (mut said, mut part) = (Vec::new(), [0; 256]);
+        while !protocol.has_answered(&said) {
+            match stream.read(&mut part)? {
+                0 => return Ok(false),
+                read => said.extend_from_slice(&part[..read]),
+            }
+        }
+        Ok(true)
     };
-    ask().is_ok_and(|read| read > 0)
+    ask().unwrap_or(false)
 }
 
 /// Whether a plain `SET` is done there at once.

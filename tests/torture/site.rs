@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tests::history::now_ns;
 use tests::quorum::wait_until_it_counts;
-use tests::{Protocol, RedisServer};
+use tests::{Mariadb, Postgres, Protocol, RedisServer};
 use tokio::runtime::Runtime;
 
 use crate::clustered::Clustered;
+use crate::database;
 use crate::keys;
-use crate::postgres::Postgres;
 use crate::replicated::Replicated;
 use crate::round::now_us;
 use crate::server::{Database, Node, Server, answers};
@@ -32,16 +32,19 @@ pub(crate) enum Topology {
     Guarded,
     /// A PostgreSQL server.
     Postgres,
+    /// A MariaDB server.
+    Mysql,
 }
 
 impl Topology {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Single,
         Self::Sentinel,
         Self::Cluster,
         Self::Quorum,
         Self::Guarded,
         Self::Postgres,
+        Self::Mysql,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -52,11 +55,17 @@ impl Topology {
             Self::Quorum => "quorum",
             Self::Guarded => "guarded",
             Self::Postgres => "postgres",
+            Self::Mysql => "mysql",
         }
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+
+    /// Whether the store tells waiters of releases. Else they ask again and again.
+    pub(crate) fn tells(self) -> bool {
+        self != Self::Mysql
     }
 }
 
@@ -97,9 +106,8 @@ impl Site {
             _ => None,
         };
         let database = match topology {
-            Topology::Postgres => {
-                Some(Box::new(Postgres::start(runtime, durable)) as Box<dyn Database>)
-            }
+            Topology::Postgres => Some(database::start::<Postgres>(runtime, durable)),
+            Topology::Mysql => Some(database::start::<Mariadb>(runtime, durable)),
             _ => None,
         };
         Self {

@@ -1,5 +1,7 @@
 //! The statements of a store that keeps its locks in a table, told on the wire by the files that they are made of.
 
+use std::collections::BTreeMap;
+
 /// A statement as it stands in its file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Statement(pub(crate) &'static str);
@@ -17,48 +19,102 @@ macro_rules! postgres {
 }
 pub(crate) use postgres;
 
+/// One of MySQL's, by its name.
+macro_rules! mysql {
+    ($name:literal) => {
+        $crate::statements::Statement(include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../lock-runtime/src/backend/mysql/sql/",
+            $name,
+            ".sql"
+        )))
+    };
+}
+pub(crate) use mysql;
+
+/// What stands in place of each `{word}` and each `$1`. PostgreSQL is sent `$1` as it stands, and MySQL the argument.
+pub(crate) type Fillings<'a> = BTreeMap<String, &'a str>;
+
 impl Statement {
-    /// Without comments, as it is sent.
+    /// Without comments.
     pub(crate) fn text(self) -> String {
         let lines = self.0.lines();
         let lines = lines.filter(|line| !line.trim_start().starts_with("--"));
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// Whether it is what was sent, with something in place of each `{word}`.
-    pub(crate) fn is(self, sent: &str) -> bool {
+    /// What it was filled with, if it is what was sent.
+    pub(crate) fn fillings(self, sent: &str) -> Option<Fillings<'_>> {
         let text = self.text();
-        let mut pieces = pieces(&text).into_iter();
-        let Some(mut rest) = pieces.next().and_then(|first| sent.strip_prefix(first)) else {
-            return false;
-        };
-        let Some(last) = pieces.next_back() else {
-            return rest.is_empty();
-        };
-        for piece in pieces {
-            let Some((_, after)) = rest.split_once(piece) else {
-                return false;
-            };
-            rest = after;
-        }
-        rest.ends_with(last)
+        let (first, gaps) = parts(&text);
+        let mut fillings = Fillings::new();
+        let is_it = fits(&gaps, sent.strip_prefix(first)?, &mut fillings);
+        is_it.then_some(fillings)
     }
 }
 
-/// What stands before, between and after the `{word}`s. Other braces are part of the text.
-fn pieces(text: &str) -> Vec<&str> {
-    let mut pieces = Vec::new();
-    let (mut begin, mut from) = (0, 0);
-    while let Some(open) = text[from..].find('{').map(|at| from + at) {
+/// The text with something in place of its gaps; none if it has others.
+pub(crate) fn filled(text: &str, fillings: &Fillings<'_>) -> Option<String> {
+    let (first, gaps) = parts(text);
+    let mut filled = first.to_owned();
+    for (name, after) in gaps {
+        filled += fillings.get(name)?;
+        filled += after;
+    }
+    Some(filled)
+}
+
+/// A gap, and what stands between it and the next one.
+type Gap<'a> = (&'a str, &'a str);
+
+/// What stands before the first gap, and the gaps. Other braces and signs are part of the text.
+fn parts(text: &str) -> (&str, Vec<Gap<'_>>) {
+    let mut gaps = Vec::new();
+    let mut from = 0;
+    while let Some(at) = text[from..].find(['{', '$']).map(|at| from + at) {
+        let rest = &text[at + 1..];
         let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
-        let word = text[open + 1..].bytes().take_while(|byte| is_word(*byte));
-        let close = open + 1 + word.count();
-        from = open + 1;
-        if close > from && text[close..].starts_with('}') {
-            pieces.push(&text[begin..open]);
-            (begin, from) = (close + 1, close + 1);
+        let word = rest.bytes().take_while(|byte| is_word(*byte)).count();
+        let length = match text.as_bytes()[at] {
+            b'{' if word > 0 && rest[word..].starts_with('}') => word + 2,
+            b'$' if rest.starts_with(|c: char| c.is_ascii_digit()) => 2,
+            _ => 0,
+        };
+        from = at + length.max(1);
+        if length > 0 {
+            gaps.push((at, from));
         }
     }
-    pieces.push(&text[begin..]);
-    pieces
+    let ends = gaps.iter().skip(1).map(|(at, _)| *at).chain([text.len()]);
+    let first = gaps.first().map_or(text.len(), |(at, _)| *at);
+    let gap = |(&(at, from), end): (&(usize, usize), usize)| (&text[at..from], &text[from..end]);
+    (&text[..first], gaps.iter().zip(ends).map(gap).collect())
+}
+
+/// Whether what was sent fits the gaps, one thing for each name.
+fn fits<'a>(gaps: &[Gap<'_>], sent: &'a str, fillings: &mut Fillings<'a>) -> bool {
+    let [(name, after), rest @ ..] = gaps else {
+        return sent.is_empty();
+    };
+    let go_on = |with: usize, fillings: &mut Fillings<'a>| {
+        let left = sent[with..].strip_prefix(after);
+        left.is_some_and(|left| fits(rest, left, fillings))
+    };
+    if let Some(&known) = fillings.get(*name) {
+        return sent.starts_with(known) && go_on(known.len(), fillings);
+    }
+    let ends = if rest.is_empty() {
+        // Nothing but the end of it can end the last one.
+        Vec::from_iter(sent.len().checked_sub(after.len()))
+    } else {
+        sent.match_indices(after).map(|(at, _)| at).collect()
+    };
+    for end in ends.into_iter().filter(|end| sent.is_char_boundary(*end)) {
+        fillings.insert((*name).to_owned(), &sent[..end]);
+        if go_on(end, fillings) {
+            return true;
+        }
+    }
+    fillings.remove(*name);
+    false
 }

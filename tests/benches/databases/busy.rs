@@ -1,45 +1,38 @@
 //! What a try for a lock that somebody else holds writes.
 
-use crate::peers::{Peer, client};
-use crate::{number, server, wal};
+use crate::database::Database;
+use crate::peers::Peer;
+use crate::{number, quick_or, server};
 
-const TRIES: u32 = 2_000;
-
-pub(crate) async fn run() {
-    let server = server();
-    let holder = client(&server).await;
-    println!("a try for a busy lock: bytes of WAL and transaction ids, mean of {TRIES}");
+pub(crate) async fn run<D: Database>() {
+    let (server, tries) = (server::<D>(), quick_or(100, 2_000));
+    let mut holder = D::session(&server).await;
+    println!("a try for a busy lock: bytes of the log and changes, mean of {tries}");
     for peer in [
         Peer::ours(&server).await,
         Peer::shed_lock(&server).await,
         Peer::advisory(&server).await,
     ] {
-        peer.hold(&holder).await;
-        let ids = || {
-            number(
-                &server,
-                "pg_snapshot_xmax(pg_current_snapshot())::text::bigint",
-            )
-        };
-        let (written, used) = (wal(&server), ids());
-        for _ in 0..TRIES {
+        peer.hold(&mut holder).await;
+        let (logged, changed) = (number(&server, D::LOGGED), number(&server, D::CHANGED));
+        for _ in 0..tries {
             peer.busy().await;
         }
-        let per_try = |now: i64, before: i64| (now - before) as f64 / f64::from(TRIES);
+        let per_try =
+            |what, before: i64| (number(&server, what) - before) as f64 / f64::from(tries);
         println!(
-            "  {:24} {:6.1} bytes  {:5.2} ids",
-            peer.name(),
-            per_try(wal(&server), written),
-            per_try(ids(), used)
+            "  {:24} {:6.1} bytes  {:5.2} changes",
+            peer.name,
+            per_try(D::LOGGED, logged),
+            per_try(D::CHANGED, changed)
         );
     }
-    // What one writes first: it needs no row.
-    let conflict = "INSERT INTO shedlock VALUES ('k0', 'epoch', 'epoch', '') ON CONFLICT (name) DO UPDATE \
-        SET lock_until = EXCLUDED.lock_until WHERE shedlock.lock_until <= timezone('utc', CURRENT_TIMESTAMP)";
-    let written = wal(&server);
-    for _ in 0..TRIES {
-        assert_eq!(holder.execute(conflict, &[]).await.unwrap(), 0);
+    if let Some(conflict) = D::BUSY_INSERT {
+        let logged = number(&server, D::LOGGED);
+        for _ in 0..tries {
+            assert_eq!(holder.ask(conflict, &[]).await, 0);
+        }
+        let bytes = (number(&server, D::LOGGED) - logged) as f64 / f64::from(tries);
+        println!("  INSERT … ON CONFLICT     {bytes:6.1} bytes");
     }
-    let bytes = (wal(&server) - written) as f64 / f64::from(TRIES);
-    println!("  INSERT … ON CONFLICT     {bytes:6.1} bytes");
 }

@@ -1,74 +1,108 @@
 //! What locks in a database cost, each beside what one would use instead, in the same run.
 //!
-//! `cargo bench -p tests --bench databases [-- pairs many busy handover waiters churn snapshot]`
+//! `cargo bench -p tests --bench databases [-- postgres mysql pairs many busy handover waiters churn snapshot]`
 //!
-//! `FSYNC=off` takes the disk out of the figures: what is left is the work of the programs.
+//! `FSYNC=off` takes the disk out of the figures: what is left is the work of the programs. `QUICK=on` shows in a minute
+//! whether everything runs; its figures mean nothing.
 //!
 //! | peer | what it is |
 //! | --- | --- |
-//! | lock-runtime | this library on PostgreSQL |
+//! | lock-runtime | this library on PostgreSQL or MariaDB |
 //! | two bare statements | its own statements for a mutex, with nothing around them |
 //! | ShedLock's statements | what ShedLock's JDBC provider sends once it has made a row: two updates |
-//! | advisory lock | `pg_try_advisory_lock` and `pg_advisory_unlock`, as madelson's DistributedLock: no lease, no token |
+//! | advisory lock | `pg_try_advisory_lock` as madelson's DistributedLock, or `GET_LOCK`: no lease, no token |
 //! | lock-runtime on Redis | what else there is for who has a Redis |
 #![allow(missing_docs)]
 
 mod busy;
 mod churn;
+mod database;
 mod handover;
 mod pairs;
 mod peers;
+mod session;
 mod snapshot;
 mod waiters;
 
-use tests::PostgresServer;
+use database::Database;
+use tests::{Mariadb, Postgres, Server};
+
+const STORES: [&str; 2] = ["postgres", "mysql"];
+
+/// What was asked for.
+struct Wanted {
+    stores: Vec<String>,
+    works: Vec<String>,
+}
+
+impl Wanted {
+    fn store(&self, name: &str) -> bool {
+        self.stores.is_empty() || self.stores.iter().any(|store| store == name)
+    }
+
+    fn work(&self, name: &str) -> bool {
+        self.works.is_empty() || self.works.iter().any(|work| work == name)
+    }
+}
 
 fn main() {
-    let args: Vec<String> = std::env::args()
+    let args = std::env::args()
         .skip(1)
-        .filter(|arg| !arg.starts_with("--"))
-        .collect();
-    let wanted = |name: &str| args.is_empty() || args.iter().any(|arg| arg == name);
+        .filter(|arg| !arg.starts_with("--"));
+    let (stores, works) = args.partition(|arg| STORES.contains(&arg.as_str()));
+    let wanted = Wanted { stores, works };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        if wanted("pairs") {
-            pairs::one_task().await;
+        if wanted.store("postgres") {
+            on::<Postgres>(&wanted).await;
         }
-        if wanted("many") {
-            pairs::many_tasks().await;
+        if wanted.store("mysql") {
+            on::<Mariadb>(&wanted).await;
         }
-        if wanted("busy") {
-            busy::run().await;
-        }
-        if wanted("handover") {
+        if wanted.work("handover") {
             handover::run().await;
-        }
-        if wanted("waiters") {
-            waiters::run().await;
-        }
-        if wanted("snapshot") {
-            snapshot::run().await;
-        }
-        if wanted("churn") {
-            churn::run().await;
         }
     });
 }
 
+async fn on<D: Database>(wanted: &Wanted) {
+    if wanted.work("pairs") {
+        pairs::one_task::<D>().await;
+    }
+    if wanted.work("many") {
+        pairs::many_tasks::<D>().await;
+    }
+    if wanted.work("busy") {
+        busy::run::<D>().await;
+    }
+    if wanted.work("waiters") {
+        waiters::run::<D>().await;
+    }
+    if wanted.work("snapshot") {
+        snapshot::run::<D>().await;
+    }
+    if wanted.work("churn") {
+        churn::run::<D>().await;
+    }
+}
+
 /// A server that syncs what it commits, as one in production does, unless `FSYNC=off` says otherwise.
-fn server() -> PostgresServer {
-    let fsync = std::env::var("FSYNC").unwrap_or_else(|_| "on".to_owned());
-    println!("PostgreSQL with fsync={fsync} and autovacuum=off");
-    PostgresServer::with(&[&format!("fsync={fsync}")])
+fn server<D: Database>() -> Server<D> {
+    let syncs = std::env::var("FSYNC").as_deref() != Ok("off");
+    println!("{}, which syncs: {syncs}", D::TITLE);
+    D::with(D::SETTINGS[usize::from(syncs)])
+}
+
+/// The first one with `QUICK=on`.
+fn quick_or<T>(quick: T, long: T) -> T {
+    match std::env::var("QUICK").as_deref() {
+        Ok("on") => quick,
+        _ => long,
+    }
 }
 
 /// A number that the server counts.
-fn number(server: &PostgresServer, what: &str) -> i64 {
-    let answer = server.query(&format!("SELECT ({what})::bigint"));
+fn number<D: Database>(server: &Server<D>, what: &str) -> i64 {
+    let answer = server.query(what);
     answer[0].parse().unwrap()
-}
-
-/// How many bytes of WAL were written so far.
-fn wal(server: &PostgresServer) -> i64 {
-    number(server, "pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
 }

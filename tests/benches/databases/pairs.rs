@@ -3,24 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tests::{PostgresServer, RedisServer};
+use tests::{RedisServer, Server};
 use tokio::time::Instant;
 
+use crate::database::Database;
 use crate::peers::Peer;
-use crate::server;
+use crate::{quick_or, server};
 
-const ROUNDS: usize = 9;
 const ROUND: Duration = Duration::from_millis(1_500);
 
-pub(crate) async fn one_task() {
-    compare("one task on a key of its own", 1).await;
+pub(crate) async fn one_task<D: Database>() {
+    compare::<D>("one task on a key of its own", 1).await;
 }
 
-pub(crate) async fn many_tasks() {
-    compare("64 tasks on keys of their own", 64).await;
+pub(crate) async fn many_tasks<D: Database>() {
+    compare::<D>("64 tasks on keys of their own", 64).await;
 }
 
-async fn peers(server: &PostgresServer, redis: &RedisServer) -> Vec<Arc<Peer>> {
+async fn peers<D: Database>(server: &Server<D>, redis: &RedisServer) -> Vec<Arc<Peer>> {
     let peers = [
         Peer::ours(server).await,
         Peer::bare(server).await,
@@ -31,21 +31,22 @@ async fn peers(server: &PostgresServer, redis: &RedisServer) -> Vec<Arc<Peer>> {
     peers.into_iter().map(Arc::new).collect()
 }
 
-async fn compare(title: &str, tasks: usize) {
-    let (server, redis) = (server(), RedisServer::start());
+async fn compare<D: Database>(title: &str, tasks: usize) {
+    let (server, redis) = (server::<D>(), RedisServer::start());
     let peers = peers(&server, &redis).await;
     let mut rates = vec![Vec::new(); peers.len()];
-    for round in 0..=ROUNDS {
+    let (rounds, long) = (quick_or(1, 9), quick_or(ROUND / 10, ROUND));
+    for round in 0..=rounds {
         for turn in 0..peers.len() {
             // Another one first in every round, so that a drift of the machine's speed falls on all.
             let number = (round + turn) % peers.len();
-            let rate = rate(&peers[number], tasks).await;
+            let rate = rate(&peers[number], tasks, long).await;
             if round > 0 {
                 rates[number].push(rate);
             }
         }
     }
-    println!("{title}: pairs per second, median of {ROUNDS} rounds of {ROUND:?}, least and most");
+    println!("{title}: pairs per second, median of {rounds} rounds of {long:?}, least and most");
     let ours = rates[0].clone();
     for (peer, rates) in peers.iter().zip(&mut rates) {
         let mut ratios: Vec<f64> = ours
@@ -57,7 +58,7 @@ async fn compare(title: &str, tasks: usize) {
         let (ratio, from, to) = spread(&mut ratios);
         println!(
             "  {:24} {rate:9.0}  ({least:.0} to {most:.0})  lock-runtime / it {ratio:5.2} ({from:.2} to {to:.2})",
-            peer.name()
+            peer.name
         );
     }
 }
@@ -69,14 +70,14 @@ fn spread(samples: &mut [f64]) -> (f64, f64, f64) {
     (samples[last / 2], samples[0], samples[last])
 }
 
-async fn rate(peer: &Arc<Peer>, tasks: usize) -> f64 {
+async fn rate(peer: &Arc<Peer>, tasks: usize, long: Duration) -> f64 {
     let began = Instant::now();
     let tasks: Vec<_> = (0..tasks)
         .map(|task| {
             let peer = peer.clone();
             tokio::spawn(async move {
                 let mut pairs = 0_u32;
-                while began.elapsed() < ROUND {
+                while began.elapsed() < long {
                     peer.pair(task).await;
                     pairs += 1;
                 }

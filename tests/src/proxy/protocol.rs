@@ -11,7 +11,17 @@ pub enum Protocol {
     Redis,
     /// Version 3. A frame is a message, of which a request or a reply has several.
     Postgres,
+    /// Of MySQL and MariaDB. A frame is a packet, of which a reply has several. The server speaks first, and a client sends
+    /// its next request when it has the whole reply to the one before.
+    Mysql,
 }
+
+/// The length of a packet, three bytes of it, and its number.
+const PACKET: usize = 4;
+/// What a client asks for when it sends a statement.
+const QUERY: u8 = 3;
+/// What a client that logs in says that it can: the protocol of 4.1, and logins by methods with a name.
+const CAN: u32 = 1 << 9 | 1 << 15 | 1 << 19;
 
 /// What a frame from the server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,12 +38,30 @@ pub(super) enum Reply {
 
 impl Protocol {
     /// A request that a server answers at once, on a connection of its own.
-    pub fn hello(self) -> &'static [u8] {
+    pub fn hello(self) -> Vec<u8> {
         match self {
-            Self::Redis => b"*1\r\n$4\r\nPING\r\n",
+            Self::Redis => b"*1\r\n$4\r\nPING\r\n".to_vec(),
             // Its length, the version, who asks, and a database that there is: the server would end the connection, and the
             // proxy with it what is still under way.
-            Self::Postgres => b"\0\0\0\x25\0\x03\0\0user\0lock\0database\0postgres\0\0",
+            Self::Postgres => b"\0\0\0\x25\0\x03\0\0user\0lock\0database\0postgres\0\0".to_vec(),
+            Self::Mysql => {
+                let mut login = CAN.to_le_bytes().to_vec();
+                login.extend((1_u32 << 24).to_le_bytes());
+                // A character set, what is reserved, and a user without a password.
+                login.push(45);
+                login.extend([0; 23]);
+                login.extend(b"lock\0\0mysql_native_password\0");
+                packet(1, &login)
+            }
+        }
+    }
+
+    /// Whether the server has answered [`hello`](Self::hello).
+    pub fn has_answered(self, said: &[u8]) -> bool {
+        match self {
+            Self::Redis | Self::Postgres => !said.is_empty(),
+            // What it says first is no answer.
+            Self::Mysql => matches!(self.frame_len(said), Ok(Some(first)) if said.len() > first),
         }
     }
 
@@ -54,10 +82,17 @@ impl Protocol {
                 }
                 Ok((bytes.len() >= length).then_some(length))
             }
+            Self::Mysql => {
+                let Some(&[low, middle, high, _]) = bytes.first_chunk::<PACKET>() else {
+                    return Ok(None);
+                };
+                let length = PACKET + u32::from_le_bytes([low, middle, high, 0]) as usize;
+                Ok((bytes.len() >= length).then_some(length))
+            }
         }
     }
 
-    /// What a frame from the client says: a command of Redis and its arguments, or what a message of PostgreSQL is called
+    /// What a frame from the client says: a command of Redis and its arguments, or what a message of a database is called
     /// and the statement in it, if it has one.
     pub(super) fn words(self, frame: &[u8]) -> Vec<&[u8]> {
         match self {
@@ -66,6 +101,11 @@ impl Protocol {
                 Some((from, until)) if frame[0] == b'P' => vec![b"PARSE", &frame[from..until]],
                 Some((from, until)) => vec![b"QUERY", &frame[from..until]],
                 None => vec![&frame[..1]],
+            },
+            Self::Mysql => match frame.get(PACKET..) {
+                // Numbers count from each request on; what a login sends is none.
+                Some([QUERY, text @ ..]) if frame[PACKET - 1] == 0 => vec![b"QUERY", text],
+                _ => vec![b"OTHER"],
             },
         }
     }
@@ -83,7 +123,10 @@ impl Protocol {
                 other.append(&mut body);
                 other
             }
-            (Self::Postgres, _) => panic!("a message of PostgreSQL has a name and a statement"),
+            (Self::Mysql, [_, text]) => packet(0, &[&[QUERY], &text[..]].concat()),
+            (Self::Postgres | Self::Mysql, _) => {
+                panic!("a message of a database has a name and a statement")
+            }
         }
     }
 
@@ -93,6 +136,8 @@ impl Protocol {
             Self::Redis => true,
             // A start, a synchronisation, a statement in one message.
             Self::Postgres => matches!(frame.first(), Some(0 | b'S' | b'Q')),
+            // Nothing has to be counted: no reply is under way when a request is sent.
+            Self::Mysql => false,
         }
     }
 
@@ -114,6 +159,7 @@ impl Protocol {
                 Some(b'Z') => Reply::End,
                 _ => Reply::Part,
             },
+            Self::Mysql => Reply::Part,
         }
     }
 
@@ -121,6 +167,14 @@ impl Protocol {
     pub(super) fn complaint(self, direction: Direction, error: &str) -> String {
         format!("{direction:?} of {self:?}, which are not encrypted here: {error}")
     }
+}
+
+/// A packet of MySQL.
+fn packet(number: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).expect("a short packet");
+    let [low, middle, high, rest] = length.to_le_bytes();
+    assert_eq!(rest, 0, "a packet has at most 16 MiB");
+    [&[low, middle, high, number], body].concat()
 }
 
 /// Where the statement of a message to PostgreSQL begins and ends, if it has one.
@@ -149,7 +203,7 @@ mod tests {
             PARSE,
             b"S\0\0\0\x04",
             b"Z\0\0\0\x05I",
-            Protocol::Postgres.hello(),
+            &Protocol::Postgres.hello(),
         ] {
             for cut in 0..frame.len() {
                 let part = Protocol::Postgres.frame_len(&frame[..cut]);
@@ -176,5 +230,24 @@ mod tests {
             [&b"QUERY"[..], b"x"]
         );
         assert_eq!(Protocol::Postgres.words(b"S\0\0\0\x04"), [b"S"]);
+    }
+
+    #[test]
+    fn a_packet_of_mysql_ends_where_its_length_says_and_its_statement_is_replaced() {
+        const QUERY: &[u8] = b"\x09\0\0\0\x03SELECT 1";
+        let protocol = Protocol::Mysql;
+        for cut in 0..QUERY.len() {
+            assert_eq!(protocol.frame_len(&QUERY[..cut]), Ok(None), "cut at {cut}");
+        }
+        let followed = [QUERY, b"\x01\0\0\0\x0e"].concat();
+        assert_eq!(protocol.frame_len(&followed), Ok(Some(QUERY.len())));
+        assert_eq!(protocol.words(QUERY), [&b"QUERY"[..], b"SELECT 1"]);
+        let words = [b"QUERY".to_vec(), b"SELECT 22".to_vec()];
+        let other = protocol.with_words(QUERY, &words);
+        assert_eq!(other, b"\x0a\0\0\0\x03SELECT 22");
+        // A ping, and a packet of a login that begins as a statement does.
+        for frame in [&b"\x01\0\0\0\x0e"[..], b"\x02\0\0\x01\x03S"] {
+            assert_eq!(protocol.words(frame), [b"OTHER"]);
+        }
     }
 }

@@ -303,7 +303,7 @@ async fn servers_that_cannot_keep_locks_say_what_to_connect_to_instead() {
     );
 
     let group = SentinelGroup::builder(0, 1).start().await;
-    let sentinel = group.sentinels[0].addr();
+    let sentinel = group.sentinels[0].addr().to_string();
     for url in [
         format!("redis://{sentinel}/"),
         format!("redis://{sentinel}/3"),

@@ -1,4 +1,4 @@
-//! What only MySQL and MariaDB do: see `sql.rs` for the rest.
+//! What only MySQL and MariaDB do: see `sql/` for the rest.
 
 use std::time::{Duration, Instant};
 

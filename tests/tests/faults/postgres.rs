@@ -1,11 +1,11 @@
-//! What only PostgreSQL does: see `sql.rs` for the rest.
+//! What only PostgreSQL does: see `sql/` for the rest.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use lock_runtime::LockManager;
 use tests::faults::free_within;
-use tests::{PostgresServer, PostgresTable, eventually};
+use tests::{Postgres, PostgresServer, PostgresTable, eventually};
 
 use crate::sql::{end, manager, scene};
 
@@ -14,7 +14,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_are_dropped_leave_their_connections_to_others() {
-    let (table, pipe, locks, other) = scene::<PostgresTable>().await;
+    let (table, pipe, locks, other) = scene::<Postgres>().await;
     let connections = format!(
         "SELECT pid FROM pg_stat_activity WHERE application_name = '{}'",
         table.name()

@@ -1,12 +1,7 @@
 //! What locks cost a PostgreSQL database, counted by the database.
 
-use std::time::Duration;
-
 use lock_runtime::{LockManager, TryAcquire};
 use tests::{PostgresServer, eventually};
-use tokio::time::Instant;
-
-const MS: Duration = Duration::from_millis(1);
 
 async fn manager(server: &PostgresServer) -> LockManager {
     let builder = LockManager::builder().ensure_schema(true);
@@ -67,28 +62,4 @@ async fn ten_thousand_pairs_leave_the_table_as_small_as_it_was_without_a_vacuum(
         all >= 20_000 && hot * 100 >= all * 99
     })
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_holds_are_renewed_by_a_few_statements() {
-    let server = PostgresServer::with(&["log_statement=all"]);
-    let locks = manager(&server).await;
-    let mut guards = Vec::new();
-    for n in 0..1_000 {
-        let request = locks.mutex(format!("k{n}")).lease(6_000 * MS);
-        guards.push(request.acquire().await.unwrap());
-    }
-    let renewals = || server.log().matches("AS r (name, holder, lease)").count();
-    eventually("holds are renewed", async || renewals() > 0).await;
-    let (before, began) = (renewals(), Instant::now());
-    while began.elapsed() < 6_000 * MS {
-        assert!(guards.iter().all(|guard| guard.is_held()));
-        tokio::time::sleep(100 * MS).await;
-    }
-    // Three rounds of a cadence of 2 s.
-    let sent = renewals() - before;
-    assert!(sent > 0 && sent <= 30, "{sent} statements");
-    for guard in guards {
-        guard.release().await.unwrap();
-    }
 }

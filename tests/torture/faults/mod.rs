@@ -140,13 +140,17 @@ pub(crate) fn all(topology: Topology) -> Vec<Box<dyn Fault>> {
         Topology::Sentinel => failover::all(false),
         Topology::Guarded => failover::all(true),
         Topology::Cluster => cluster::all(),
-        Topology::Single | Topology::Quorum | Topology::Postgres => {
+        Topology::Single | Topology::Quorum | Topology::Postgres | Topology::Mysql => {
             let mut all = server::all();
             all.extend(match topology {
-                Topology::Postgres => database::all(),
+                Topology::Postgres | Topology::Mysql => database::all(),
                 _ => server::of_redis(),
             });
             all.extend(network::all());
+            if topology.tells() {
+                all.extend(server::of_listeners());
+                all.extend(network::of_messages());
+            }
             all
         }
     };

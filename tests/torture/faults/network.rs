@@ -8,7 +8,7 @@ use tests::{Direction, Then};
 
 use super::{Fault, Scene, Side, proven};
 use crate::site::Topology;
-use crate::statements::{Statement, postgres};
+use crate::statements::{Statement, mysql, postgres};
 
 pub(super) fn all() -> Vec<Box<dyn Fault>> {
     vec![
@@ -39,8 +39,12 @@ pub(super) fn all() -> Vec<Box<dyn Fault>> {
             armed: false,
             lost: 0,
         }),
-        Box::new(MessagesLost { before: 0 }),
     ]
+}
+
+/// What can happen where there are messages.
+pub(super) fn of_messages() -> Vec<Box<dyn Fault>> {
+    vec![Box::new(MessagesLost { before: 0 })]
 }
 
 /// Every connection is cut, once or with nobody let in again for a while.
@@ -250,11 +254,8 @@ impl Fault for ReplyLost {
         if !self.armed {
             let then = [Then::Cut, Then::Silence][scene.rng.usize(..2)];
             match scene.site.topology {
-                Topology::Postgres => {
-                    let of = STATEMENTS[scene.rng.usize(..STATEMENTS.len())];
-                    let is_it = move |words: &[&[u8]]| is_statement(words, of);
-                    scene.proxy().lose_reply_to(is_it, then);
-                }
+                Topology::Postgres => lose_reply_to_one(&ON_POSTGRES, scene, then),
+                Topology::Mysql => lose_reply_to_one(&ON_MYSQL, scene, then),
                 Topology::Quorum => {
                     // Its scripts have no fence, and are told apart by nothing else.
                     let is_script = |args: &[&[u8]]| args.first() == Some(&&b"EVALSHA"[..]);
@@ -278,20 +279,30 @@ impl Fault for ReplyLost {
 }
 
 /// What a caller waits for an answer of.
-const STATEMENTS: [Statement; 8] = [
-    postgres!("acquire"),
-    postgres!("acquire_all"),
-    postgres!("acquire_permits"),
-    postgres!("hand_over"),
-    postgres!("queue_up"),
-    postgres!("release"),
-    postgres!("renew"),
-    postgres!("take_turn"),
-];
+macro_rules! waited_for {
+    ($of:ident) => {
+        [
+            $of!("acquire"),
+            $of!("acquire_all"),
+            $of!("acquire_permits"),
+            $of!("hand_over"),
+            $of!("queue_up"),
+            $of!("release"),
+            $of!("renew"),
+            $of!("take_turn"),
+        ]
+    };
+}
+const ON_POSTGRES: [Statement; 8] = waited_for!(postgres);
+const ON_MYSQL: [Statement; 8] = waited_for!(mysql);
 
-fn is_statement(words: &[&[u8]], statement: Statement) -> bool {
-    let text = words.get(1).and_then(|text| std::str::from_utf8(text).ok());
-    text.is_some_and(|text| statement.is(text))
+fn lose_reply_to_one(of: &[Statement], scene: &mut Scene<'_>, then: Then) {
+    let statement = of[scene.rng.usize(..of.len())];
+    let is_it = move |words: &[&[u8]]| {
+        let text = words.get(1).and_then(|text| std::str::from_utf8(text).ok());
+        text.is_some_and(|text| statement.fillings(text).is_some())
+    };
+    scene.proxy().lose_reply_to(is_it, then);
 }
 
 /// Wake-ups get lost; everything else works.

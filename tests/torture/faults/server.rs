@@ -18,14 +18,18 @@ pub(super) fn all() -> Vec<Box<dyn Fault>> {
             that_listen: false,
             closed: 0,
         }),
-        Box::new(Disconnects {
-            name: "subscriber-kill",
-            that_listen: true,
-            closed: 0,
-        }),
         Box::new(Forbids { denials: 0 }),
         Box::new(ClockJump::default()),
     ]
+}
+
+/// What can happen where clients listen.
+pub(super) fn of_listeners() -> Vec<Box<dyn Fault>> {
+    vec![Box::new(Disconnects {
+        name: "subscriber-kill",
+        that_listen: true,
+        closed: 0,
+    })]
 }
 
 /// What can happen to Redis alone.

@@ -3,12 +3,14 @@
 //! | file | where the bugs are |
 //! | --- | --- |
 //! | `scripts.rs` | in what a Redis server does: scripts are replaced on the wire |
-//! | `statements.rs` | in what a database does: statements are changed on the wire |
+//! | `statements.rs`, `postgres.rs`, `mysql.rs` | in what a database does: statements are changed on the wire |
 //! | `client.rs` | in what a client does: lines of the library that are other ones in a copy of it |
 //! | `copy.rs` | makes and builds that copy |
 
 mod client;
 mod copy;
+mod mysql;
+mod postgres;
 mod scripts;
 mod statements;
 
@@ -30,7 +32,7 @@ pub(crate) struct Planted {
 /// What is broken.
 enum Broken {
     Scripts(&'static [scripts::Twist]),
-    Statements(&'static [statements::Twist]),
+    Statements(Topology, &'static [statements::Twist]),
     Client(&'static [client::Edit]),
     /// The resource's register, which looks at no token.
     Register,
@@ -38,7 +40,8 @@ enum Broken {
 
 /// All of them.
 pub(crate) fn all() -> impl Iterator<Item = &'static Planted> {
-    let on_the_wire = scripts::ALL.iter().chain(statements::ALL);
+    let of_databases = postgres::ALL.iter().chain(mysql::ALL);
+    let on_the_wire = scripts::ALL.iter().chain(of_databases);
     on_the_wire.chain(client::ALL)
 }
 
@@ -56,9 +59,14 @@ impl Planted {
     /// Where it shows.
     pub(crate) fn topology(&self) -> Topology {
         match self.broken {
-            Broken::Statements(_) => Topology::Postgres,
-            Broken::Client(edits) if edits.iter().any(|edit| edit.file.contains("/sql/")) => {
-                Topology::Postgres
+            Broken::Statements(topology, _) => topology,
+            Broken::Client(edits) => {
+                let is_in = |folder| edits.iter().any(|edit| edit.file.contains(folder));
+                if is_in("/sql/") {
+                    Topology::Postgres
+                } else {
+                    Topology::Single
+                }
             }
             _ => Topology::Single,
         }
@@ -68,7 +76,7 @@ impl Planted {
     pub(crate) fn plant(&self, site: &mut Site) {
         match self.broken {
             Broken::Scripts(broken) => scripts::plant(broken, site),
-            Broken::Statements(broken) => statements::plant(broken, site),
+            Broken::Statements(_, broken) => statements::plant(broken, site),
             Broken::Client(_) | Broken::Register => {}
         }
     }
@@ -81,6 +89,6 @@ impl Planted {
 
     /// Whether the broken part was there to be called.
     pub(crate) fn is_planted(&self, rewrites: u64) -> bool {
-        !matches!(self.broken, Broken::Scripts(_) | Broken::Statements(_)) || rewrites > 0
+        !matches!(self.broken, Broken::Scripts(_) | Broken::Statements(..)) || rewrites > 0
     }
 }

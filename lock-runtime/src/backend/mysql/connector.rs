@@ -1,20 +1,21 @@
 //! Running statements on connections.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use tokio::runtime::Handle;
 
 use super::connection::{self, Connection};
+use super::faults;
 use super::statements::{MICROS, Own, written};
 use super::url::Target;
-use super::{faults, locked_rows};
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::sql::database::{Connector, Failed, Opened};
+use crate::backend::sql::kinds::renewals::LATE;
 use crate::backend::sql::statements::{Arg, Row, Statement, Value};
-use crate::values::clock::{self, Moment};
+use crate::values::clock;
 use crate::values::store::StoreKind;
 
 /// A connection that was idle for so long is looked at before it is used: nobody reads it meanwhile.
@@ -22,8 +23,6 @@ const IDLE: Duration = Duration::from_secs(1);
 /// A connection that saw the server's clock so long ago looks at it again: the two clocks drift apart.
 const CLOCK: Duration = Duration::from_secs(30);
 
-/// For how long batches leave locked rows out after they have met one.
-const CAREFUL: Duration = Duration::from_secs(3);
 /// How often a statement is sent again that a deadlock ended.
 const DEADLOCKS: usize = 3;
 
@@ -36,8 +35,6 @@ pub(super) struct MysqlConnector {
     /// For opening a connection.
     pub(super) timeout: Duration,
     pub(super) patience: Patience,
-    /// When a batch met a row that somebody else had locked.
-    pub(super) locked_rows: Mutex<Option<Moment>>,
     pub(super) handle: Handle,
 }
 
@@ -46,7 +43,7 @@ pub(super) struct MysqlConnector {
 pub(super) struct Patience {
     /// The databases count it in seconds.
     pub(super) for_a_row: u64,
-    /// MariaDB alone limits it more finely. Zero: it does not.
+    /// MariaDB alone limits it more finely.
     pub(super) in_all: Duration,
 }
 
@@ -59,15 +56,11 @@ impl Patience {
         }
     }
 
-    /// Of a renewal: the others of its batch wait with it.
+    /// Of a renewal: it waits for no row, and may have to do with a slow server.
     pub(super) fn of_renewals(call_timeout: Duration) -> Patience {
-        let shortest = Duration::from_secs(1);
         Patience {
-            for_a_row: shortest.as_secs(),
-            in_all: match call_timeout < 2 * shortest {
-                true => call_timeout / 2,
-                false => Duration::ZERO,
-            },
+            for_a_row: 1,
+            in_all: call_timeout * LATE,
         }
     }
 }
@@ -111,25 +104,7 @@ impl Connector for MysqlConnector {
         statement: &Statement,
         args: &[Arg],
     ) -> Result<Vec<Row>, Failed> {
-        let has_several = locked_rows::has_several(statement);
-        let first = match has_several && self.meets_locked_rows() {
-            true => None,
-            false => Some(undisturbed(connection, statement, args).await),
-        };
-        let answer = match first {
-            Some(Err(error)) if has_several && error.is_of_a_locked_row() => {
-                *self.locked_rows() = Some(clock::now());
-                None
-            }
-            first => first,
-        };
-        let answer = match answer {
-            Some(answer) => answer,
-            None => {
-                let probe = &self.own.unlocked_rows;
-                locked_rows::without_them(connection, probe, statement, args).await
-            }
-        };
+        let answer = undisturbed(connection, statement, args).await;
         connection.used = clock::now();
         answer.map_err(Broken::failed)
     }
@@ -139,20 +114,6 @@ impl Connector for MysqlConnector {
         // Its answer is that of the statement before it.
         let _ = connection.conn().ping().await;
         None
-    }
-}
-
-impl MysqlConnector {
-    /// Whether a batch met a row lately that somebody else had locked: the next ones do not wait for it again.
-    fn meets_locked_rows(&self) -> bool {
-        self.locked_rows()
-            .is_some_and(|met| met.elapsed() < CAREFUL)
-    }
-
-    fn locked_rows(&self) -> MutexGuard<'_, Option<Moment>> {
-        self.locked_rows
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -174,7 +135,7 @@ async fn undisturbed(
 
 /// A statement that failed.
 #[derive(Debug)]
-pub(super) struct Broken {
+struct Broken {
     error: mysql_async::Error,
     /// Whether a part of it was done before.
     partly_done: bool,
@@ -183,10 +144,6 @@ pub(super) struct Broken {
 impl Broken {
     fn is_of_a_deadlock(&self) -> bool {
         !self.partly_done && faults::is_of_a_deadlock(&self.error)
-    }
-
-    fn is_of_a_locked_row(&self) -> bool {
-        !self.partly_done && faults::is_of_a_locked_row(&self.error)
     }
 
     fn failed(self) -> Failed {
@@ -204,11 +161,7 @@ impl Broken {
 
 /// What a statement answers: the rows of the part that asks for rows. If there is none, a row with the last
 /// `LAST_INSERT_ID`, or none if the last part changed nothing.
-pub(super) async fn answer(
-    connection: &mut Connection,
-    text: &str,
-    args: &[Arg],
-) -> Result<Vec<Row>, Broken> {
+async fn answer(connection: &mut Connection, text: &str, args: &[Arg]) -> Result<Vec<Row>, Broken> {
     let parts = text.matches(';').count() + 1;
     let text = written(text, args);
     let broken = |partly_done| move |error| Broken { error, partly_done };

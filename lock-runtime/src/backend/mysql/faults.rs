@@ -37,12 +37,6 @@ pub(super) fn is_of_a_deadlock(error: &Error) -> bool {
     matches!(error, Error::Server(report) if report.code == 1213)
 }
 
-/// Whether somebody else has locked a row for longer than this statement may wait.
-pub(super) fn is_of_a_locked_row(error: &Error) -> bool {
-    // Lock wait timeout; MariaDB's and MySQL's limit of a statement's time.
-    matches!(error, Error::Server(report) if [1205, 1969, 3024].contains(&report.code))
-}
-
 fn is_read_only(code: u16) -> bool {
     // The option, a transaction, the engine, the server's mode.
     [1290, 1792, 1874, 1836].contains(&code)

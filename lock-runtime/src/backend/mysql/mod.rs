@@ -6,7 +6,6 @@
 //! | `connection` | opening one, and what is asked of a server before it may keep locks |
 //! | `connector` | running statements on connections |
 //! | `forced` | looking for forced releases |
-//! | `locked_rows` | renewals beside a row that somebody else has locked |
 //! | `statements`, `sql/` | what is sent |
 //! | `faults` | what an error says about the outcome |
 
@@ -14,7 +13,6 @@ mod connection;
 mod connector;
 mod faults;
 mod forced;
-mod locked_rows;
 mod statements;
 mod url;
 
@@ -72,7 +70,6 @@ pub(crate) async fn connect(
         strict: options.strict,
         timeout,
         patience,
-        locked_rows: Mutex::default(),
         handle: opening.runtime.clone(),
     };
     let server = Server {

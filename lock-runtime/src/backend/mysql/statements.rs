@@ -86,7 +86,6 @@ pub(super) fn statements(target: &Target) -> Statements {
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) rights: String,
-    pub(super) unlocked_rows: String,
     pub(super) forced: Arc<Statement>,
 }
 
@@ -94,7 +93,6 @@ impl Own {
     pub(super) fn of(target: &Target) -> Own {
         Own {
             rights: filled(include_str!("sql/rights.sql"), target),
-            unlocked_rows: filled(include_str!("sql/unlocked_rows.sql"), target),
             forced: Arc::new(Statement {
                 name: "forced",
                 text: filled(include_str!("sql/forced.sql"), target),

@@ -1,7 +1,11 @@
--- Extends reads and permits, never shortening one. Answers with those that are held. Several of one row are one update
--- of it.
+-- Extends reads and permits, never shortening one. Answers as `renew` does. Several of one row are one update of it.
 -- $1 names, $2 holders, $3 leases in µs
-UPDATE {groups} AS g STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.name = UNHEX(g.name)
+UPDATE (
+    SELECT f.name, w.leases FROM (SELECT @began := {micros}) AS began
+    STRAIGHT_JOIN {groups} AS w
+    STRAIGHT_JOIN {table} AS f FORCE INDEX (PRIMARY) ON f.name = UNHEX(w.name)
+    FOR UPDATE SKIP LOCKED
+) AS g STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.name = g.name
 SET l.shares = (
     SELECT JSON_ARRAYAGG(JSON_OBJECT('h', s.h, 'u', s.u, 'e', IF(
         s.e > {micros},
@@ -10,7 +14,7 @@ SET l.shares = (
     FROM {shared} AS s
 )
 WHERE l.shares IS NOT NULL;
-SELECT l.name, s.h, TRUE
+SELECT l.name, s.h, s.e >= @began + r.c3
 FROM {rows} AS r
 STRAIGHT_JOIN {table} AS l ON l.name = UNHEX(r.c1)
 STRAIGHT_JOIN {shared} AS s ON s.h = UNHEX(r.c2)

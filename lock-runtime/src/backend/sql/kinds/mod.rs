@@ -7,7 +7,7 @@ pub(super) mod directory;
 pub(super) mod exclusive;
 pub(super) mod operators;
 pub(super) mod release;
-pub(super) mod renewals;
+pub(in crate::backend) mod renewals;
 pub(super) mod seen;
 #[cfg(feature = "postgres")]
 pub(in crate::backend) mod transactions;

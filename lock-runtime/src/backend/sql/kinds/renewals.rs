@@ -13,7 +13,7 @@ use crate::values::clock;
 use crate::values::kind::Kind;
 
 /// How many call timeouts an answer may take.
-const LATE: u32 = 4;
+pub(in crate::backend) const LATE: u32 = 4;
 
 /// Which statement an item goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,66 @@
+//! Databases that fail: what was granted stays granted or is lost on time, and what nobody waits for is undone.
+//!
+//! Each of these runs on PostgreSQL and on MariaDB. What only one of them does is in `postgres.rs` and `mysql.rs`.
+
+use std::time::Duration;
+
+use lock_runtime::LockManager;
+use tests::{Blocker, Pipe, Sql, Table};
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(30);
+pub(crate) const CALL: Duration = Duration::from_millis(500);
+
+macro_rules! on_each_database {
+    ($($behaviour:ident)+) => {
+        mod on_postgres {
+            on_each_database!(@ tests::Postgres; $($behaviour)+);
+        }
+
+        mod on_mysql {
+            on_each_database!(@ tests::Mariadb; $($behaviour)+);
+        }
+    };
+    (@ $database:ty; $($behaviour:ident)+) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $behaviour() {
+            super::$behaviour::<$database>().await;
+        })+
+    };
+}
+
+mod names;
+mod outages;
+mod renewals;
+mod rows;
+mod undone;
+
+pub(crate) async fn manager(url: &str) -> LockManager {
+    let builder = LockManager::builder()
+        .call_timeout(CALL)
+        .ensure_schema(true);
+    builder.connect(url).await.unwrap()
+}
+
+/// Two managers on one table, the first one through a proxy.
+pub(crate) async fn scene<D: Sql>() -> (Table<D>, Pipe, LockManager, LockManager) {
+    let table = Table::<D>::new();
+    let pipe = Pipe::start(table.server().addr()).await;
+    let through = table
+        .url()
+        .replace(&table.server().addr().to_string(), &pipe.addr().to_string());
+    let locks = manager(&through).await;
+    let other = manager(&table.url()).await;
+    (table, pipe, locks, other)
+}
+
+pub(crate) async fn end<D: Sql>(table: Table<D>, locks: LockManager, other: LockManager) {
+    table.assert_clean().await;
+    drop((locks, other));
+    table.assert_deserted().await;
+}
+
+/// A transaction of a stranger's that has locked a row.
+pub(crate) fn block<D: Sql>(table: &Table<D>, name: &str) -> Blocker {
+    Blocker::of(&mut table.server().client(), table.name(), name)
+}

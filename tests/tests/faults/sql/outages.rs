@@ -1,0 +1,110 @@
+//! Servers that crash or freeze, and connections that they end.
+
+use std::time::Instant;
+
+use lock_runtime::{LockError, LostReason, TryAcquire};
+use tests::faults::{free_within, took};
+use tests::{Server, Sql, Table, eventually};
+
+use super::{LONG, MS, end, manager, scene};
+
+on_each_database!(
+    nobody_is_admitted_while_a_guard_says_that_it_is_held
+    holds_and_waiters_outlast_a_crash_of_the_server
+    a_hold_is_lost_on_time_while_the_server_is_frozen_and_the_next_token_is_higher
+    connections_that_are_ended_by_the_server_end_no_hold_and_no_wait
+);
+
+async fn nobody_is_admitted_while_a_guard_says_that_it_is_held<D: Sql>() {
+    let table = Table::<D>::new();
+    let (locks, other) = (manager(&table.url()).await, manager(&table.url()).await);
+    let mut keys = tokio::task::JoinSet::new();
+    for n in 0..8 {
+        let (locks, other) = (locks.clone(), other.clone());
+        keys.spawn(async move {
+            let (key, began) = (format!("k{n}"), Instant::now());
+            while began.elapsed() < 6_000 * MS {
+                // Renewals come late now and then: then it is lost, and must say so.
+                let lease = locks.mutex(&*key).lease(1_000 * MS).wait(LONG);
+                let guard = lease.acquire().await.unwrap();
+                while guard.is_held() && began.elapsed() < 6_000 * MS {
+                    if let Ok(TryAcquire::Acquired(next)) = other.mutex(&*key).try_acquire().await {
+                        assert!(!guard.is_held(), "two holders");
+                        next.release().await.unwrap();
+                    }
+                }
+            }
+        });
+    }
+    while let Some(done) = keys.join_next().await {
+        done.unwrap();
+    }
+    end(table, locks, other).await;
+}
+
+async fn holds_and_waiters_outlast_a_crash_of_the_server<D: Sql>() {
+    let mut server = Server::<D>::start();
+    let (locks, other) = (manager(&server.url()).await, manager(&server.url()).await);
+    let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
+    let first = guard.fencing_token().unwrap();
+    let waiter = tokio::spawn(other.mutex("k").wait(LONG).acquire());
+    eventually("the waiter waits", async || {
+        other
+            .inspect("k")
+            .await
+            .is_ok_and(|info| info.local_waiters == 1)
+    })
+    .await;
+    server.restart();
+    assert!(guard.is_held(), "a crash is no loss");
+    eventually("the server keeps the lock", async || {
+        locks.inspect("k").await.is_ok_and(|info| info.held)
+    })
+    .await;
+    guard.release().await.unwrap();
+    let guard = waiter.await.unwrap().unwrap();
+    assert!(guard.fencing_token().unwrap() > first);
+    guard.release().await.unwrap();
+}
+
+async fn a_hold_is_lost_on_time_while_the_server_is_frozen_and_the_next_token_is_higher<D: Sql>() {
+    let server = Server::<D>::start();
+    let (locks, other) = (manager(&server.url()).await, manager(&server.url()).await);
+    let guard = locks.mutex("k").lease(1_500 * MS).acquire().await.unwrap();
+    let first = guard.fencing_token().unwrap();
+    server.sigstop();
+    let (reason, after) = took(guard.lost().wait()).await;
+    assert_eq!(reason, LostReason::Expired);
+    assert!(after <= 1_500 * MS, "{after:?}");
+    let refused = other.mutex("k").wait(100 * MS).acquire().await;
+    assert!(
+        matches!(
+            refused,
+            Err(LockError::Unavailable { .. } | LockError::Busy { .. })
+        ),
+        "{refused:?}"
+    );
+    server.sigcont();
+    let next = other.mutex("k").wait(LONG).acquire().await.unwrap();
+    assert!(next.fencing_token().unwrap() > first);
+    next.release().await.unwrap();
+    free_within(&other, "k", LONG).await;
+}
+
+async fn connections_that_are_ended_by_the_server_end_no_hold_and_no_wait<D: Sql>() {
+    let (table, _pipe, locks, other) = scene::<D>().await;
+    let guard = locks.mutex("k").lease(1_500 * MS).acquire().await.unwrap();
+    let waiter = tokio::spawn(other.mutex("k").wait(LONG).acquire());
+    for _ in 0..3 {
+        table.end_connections();
+        eventually("a renewal is due", async || {
+            assert!(guard.is_held());
+            guard.remaining() < 1_000 * MS
+        })
+        .await;
+        eventually("it is renewed", async || guard.remaining() > 1_200 * MS).await;
+    }
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    end(table, locks, other).await;
+}

@@ -1,0 +1,62 @@
+//! What renewals cost a database, counted by the database.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::LockManager;
+use tests::{Mariadb, MariadbServer, Postgres, PostgresServer, Server, Sql, eventually};
+
+use super::MS;
+use crate::mysql_cost::counted;
+
+/// A database that counts the statements that renew.
+trait Counts: Sql {
+    fn counting() -> Server<Self>;
+    fn renewals(server: &Server<Self>) -> i64;
+}
+
+impl Counts for Postgres {
+    fn counting() -> PostgresServer {
+        PostgresServer::with(&["log_statement=all"])
+    }
+
+    fn renewals(server: &PostgresServer) -> i64 {
+        let log = server.log();
+        i64::try_from(log.matches("AS r (name, holder, lease)").count()).unwrap()
+    }
+}
+
+impl Counts for Mariadb {
+    fn counting() -> MariadbServer {
+        MariadbServer::start()
+    }
+
+    fn renewals(server: &MariadbServer) -> i64 {
+        counted(server, &["Com_update_multi"])
+    }
+}
+
+on_each_database!(a_thousand_holds_are_renewed_by_a_few_statements);
+
+async fn a_thousand_holds_are_renewed_by_a_few_statements<D: Counts>() {
+    const LEASE: Duration = Duration::from_secs(9);
+    let server = D::counting();
+    let builder = LockManager::builder().ensure_schema(true);
+    let locks = builder.connect(&server.url()).await.unwrap();
+    let mut guards = Vec::new();
+    for n in 0..1_000 {
+        let request = locks.mutex(format!("k{n}")).lease(LEASE);
+        guards.push(request.acquire().await.unwrap());
+    }
+    eventually("holds are renewed", async || D::renewals(&server) > 0).await;
+    let (before, began) = (D::renewals(&server), Instant::now());
+    while began.elapsed() < LEASE {
+        assert!(guards.iter().all(|guard| guard.is_held()));
+        tokio::time::sleep(100 * MS).await;
+    }
+    // Three rounds, of a third of the lease each.
+    let sent = D::renewals(&server) - before;
+    assert!(sent > 0 && sent <= 30, "{sent} statements");
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}

@@ -1,0 +1,86 @@
+//! Requests whose answer nobody gets, or nobody waits for.
+
+use lock_runtime::LockError;
+use tests::faults::{at_each_poll, free_within, poll_times};
+use tests::{Sql, eventually};
+
+use super::{LONG, end, scene};
+
+on_each_database!(
+    an_acquire_whose_answer_is_late_is_undone
+    an_acquire_whose_connection_is_cut_is_undone
+    a_request_that_is_dropped_at_any_poll_leaves_nothing_behind
+);
+
+async fn an_acquire_whose_answer_is_late_is_undone<D: Sql>() {
+    let (table, pipe, locks, other) = scene::<D>().await;
+    free_within(&locks, "k", LONG).await;
+    for name in ["k", "a name without a row"] {
+        pipe.stall_replies(true);
+        let refused = locks.mutex(name).try_acquire().await;
+        assert!(
+            matches!(refused, Err(LockError::Unavailable { .. })),
+            "{refused:?}"
+        );
+        pipe.stall_replies(false);
+        free_within(&other, name, LONG).await;
+    }
+    end(table, locks, other).await;
+}
+
+async fn an_acquire_whose_connection_is_cut_is_undone<D: Sql>() {
+    let (table, pipe, locks, other) = scene::<D>().await;
+    free_within(&locks, "k", LONG).await;
+    for _ in 0..5 {
+        // A connection that was idle, or cut, is not the one that the next request has.
+        eventually("the store answers", async || {
+            locks.inspect("k").await.is_ok()
+        })
+        .await;
+        pipe.stall_replies(true);
+        let asking = tokio::spawn(locks.mutex("k").try_acquire());
+        let (table, held) = (&table, "SELECT count(*) FROM");
+        eventually("the server has granted it", async || {
+            let held = format!("{held} {} WHERE holder IS NOT NULL", table.name());
+            table.server().query(&held) == ["1"]
+        })
+        .await;
+        pipe.cut();
+        pipe.stall_replies(false);
+        let refused = asking.await.unwrap();
+        assert!(
+            matches!(refused, Err(LockError::Unavailable { .. })),
+            "{refused:?}"
+        );
+        free_within(&other, "k", LONG).await;
+    }
+    end(table, locks, other).await;
+}
+
+async fn a_request_that_is_dropped_at_any_poll_leaves_nothing_behind<D: Sql>() {
+    let (table, _pipe, locks, other) = scene::<D>().await;
+    for key in ["mutex", "fair", "write", "read", "semaphore"] {
+        if key == "semaphore" {
+            locks.semaphore(key).try_set_permits(1).await.unwrap();
+        }
+        at_each_poll(async |polls, leave| {
+            let request = match key {
+                "mutex" => locks.mutex(key),
+                "fair" => locks.fair(key),
+                "write" => locks.write(key),
+                "read" => locks.read(key),
+                _ => locks.semaphore(key).permits(1),
+            };
+            let acquired = poll_times(request.wait(LONG).acquire(), polls, leave).await;
+            acquired.is_some()
+        })
+        .await;
+        eventually("nothing is held", async || {
+            let info = other.inspect(key).await.unwrap();
+            !info.held && info.waiters == 0
+        })
+        .await;
+    }
+    locks.semaphore("semaphore").delete().await.unwrap();
+    end(table, locks, other).await;
+}

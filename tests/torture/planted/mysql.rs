@@ -1,0 +1,193 @@
+//! Bugs of what MySQL and MariaDB do.
+
+use super::statements::twist;
+use super::{Broken, Planted};
+use crate::site::Topology;
+use crate::statements::mysql;
+
+/// All of them.
+pub(super) const ALL: &[Planted] = &[
+    Planted {
+        name: "MySQL: an acquire that ignores the holder",
+        fault: None,
+        caught_by: &["overlap"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(
+                mysql!("acquire"),
+                "(holder IS NULL OR expires_at <= {micros} OR holder = $2)",
+                "TRUE",
+            )],
+        ),
+    },
+    Planted {
+        name: "MySQL: an acquire that looks at the beginning of the lease",
+        fault: None,
+        caught_by: &["overlap"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(
+                mysql!("acquire"),
+                "OR expires_at <= {micros} OR",
+                "OR expires_at <= {micros} + 700000 OR",
+            )],
+        ),
+    },
+    Planted {
+        name: "MySQL: an acquire for which no lease is ever over",
+        fault: Some("process-killed"),
+        caught_by: &["recovery"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[
+                twist(mysql!("acquire"), "OR expires_at <= {micros} ", ""),
+                twist(mysql!("take_over"), "OR expires_at <= {micros} ", ""),
+            ],
+        ),
+    },
+    Planted {
+        name: "MySQL: a release without the holder check",
+        fault: Some("reply-lost"),
+        caught_by: &["overlap"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(mysql!("release"), "AND holder = $2 ", "")],
+        ),
+    },
+    Planted {
+        name: "MySQL: a release that releases nothing",
+        fault: None,
+        caught_by: &["leftover", "order", "gap"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(
+                mysql!("release"),
+                "SET holder = NULL, expires_at = {micros}",
+                "SET counter = counter + 1",
+            )],
+        ),
+    },
+    Planted {
+        name: "MySQL: a turn that is taken beside the holder",
+        fault: None,
+        caught_by: &["overlap"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(
+                mysql!("take_turn"),
+                "OR expires_at <= {micros} OR",
+                "OR expires_at > {micros} OR",
+            )],
+        ),
+    },
+    Planted {
+        name: "MySQL: a renewal that extends nothing",
+        fault: None,
+        caught_by: &["overlap", "needless-loss"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(
+                mysql!("renew"),
+                "GREATEST(l.expires_at, {micros} + r.c3)",
+                "l.expires_at",
+            )],
+        ),
+    },
+    Planted {
+        name: "MySQL: a renewal that waits for locked rows",
+        fault: Some("row-locked"),
+        caught_by: &["bystander"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(mysql!("renew"), " SKIP LOCKED", "")],
+        ),
+    },
+    Planted {
+        name: "MySQL: tokens that are rounded",
+        fault: None,
+        caught_by: &["token"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[
+                twist(
+                    mysql!("acquire"),
+                    "LAST_INSERT_ID(GREATEST(last_token + 1, {micros}))",
+                    "LAST_INSERT_ID(GREATEST(last_token + 1, {micros}) DIV 100000 * 100000)",
+                ),
+                twist(
+                    mysql!("hand_over"),
+                    "SELECT token, last_token",
+                    "SELECT token DIV 100000 * 100000, last_token",
+                ),
+            ],
+        ),
+    },
+    Planted {
+        name: "MySQL: a read beside a writer",
+        fault: None,
+        caught_by: &["overlap"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[
+                twist(mysql!("read"), "\n    holder = NULL,", ""),
+                twist(
+                    mysql!("read"),
+                    "AND (holder IS NULL OR expires_at <= {micros})",
+                    "",
+                ),
+            ],
+        ),
+    },
+    Planted {
+        name: "MySQL: a writer beside readers",
+        fault: None,
+        caught_by: &["overlap"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(
+                mysql!("take_over"),
+                "AND (shares IS NULL OR",
+                "AND (TRUE OR",
+            )],
+        ),
+    },
+    Planted {
+        name: "MySQL: permits that are not taken off",
+        fault: None,
+        caught_by: &["overlap"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(
+                mysql!("acquire_permits"),
+                "permits - {used_by_others}",
+                "permits - 0 * {used_by_others}",
+            )],
+        ),
+    },
+    Planted {
+        name: "MySQL: a set that takes what is not free",
+        fault: None,
+        caught_by: &["overlap", "needless-loss"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(
+                mysql!("acquire_all"),
+                "(f.holder IS NULL OR f.expires_at <= {micros} OR f.holder = UNHEX(w.c2))",
+                "TRUE",
+            )],
+        ),
+    },
+    Planted {
+        name: "MySQL: a row that could not be locked and counts as renewed",
+        fault: Some("row-locked"),
+        caught_by: &["overlap", "refused-holder", "false-loss"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(
+                mysql!("renew"),
+                "l.expires_at >= @began + r.c3",
+                "TRUE",
+            )],
+        ),
+    },
+];
