@@ -6,12 +6,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rcgen::CertificateParams;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::eventually::eventually;
 use crate::ports::free_port;
 use crate::running::Running;
+use crate::tls::TlsFiles;
 use crate::unprivileged::{as_server, directory, give_to_server, logged};
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,6 +32,7 @@ pub const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)
 pub struct MariadbServer {
     port: u16,
     settings: Vec<String>,
+    tls: Option<TlsFiles>,
     process: Option<Running>,
     // Declared after the process: the directory goes when nobody writes into it any more.
     dir: TempDir,
@@ -43,7 +46,51 @@ impl MariadbServer {
 
     /// A server with settings, each as `name=value`.
     pub fn with(settings: &[&str]) -> Self {
+        Self::start_with(directory(), settings, None)
+    }
+
+    /// A server that speaks TLS, too, with settings.
+    pub fn with_tls(settings: &[&str]) -> Self {
+        Self::certified(settings, |_| {})
+    }
+
+    /// The same with another certificate.
+    pub fn certified(settings: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Self {
         let dir = directory();
+        let files = TlsFiles::write_with(dir.path(), change);
+        give_to_server(&files.key, 0o600);
+        let mut all = vec![
+            format!("ssl-cert={}", files.certificate.display()),
+            format!("ssl-key={}", files.key.display()),
+            format!("ssl-ca={}", files.authority.display()),
+        ];
+        all.extend(settings.iter().map(|&setting| setting.to_owned()));
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        Self::start_with(dir, &all, Some(files))
+    }
+
+    /// A server that others can replicate.
+    pub fn primary() -> Self {
+        Self::with(&["log-bin=binlog", "binlog-format=ROW", "server-id=1"])
+    }
+
+    /// A replica of this server, which cannot be written to. It follows from the beginning.
+    pub fn replica(&self) -> Self {
+        let replica = Self::with(&["server-id=2", "read-only=1"]);
+        replica.query(&format!(
+            "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = '{USER}', \
+             MASTER_USE_GTID = slave_pos; START SLAVE",
+            self.port
+        ));
+        replica
+    }
+
+    /// Makes a replica a primary.
+    pub fn promote(&self) {
+        self.query("STOP SLAVE; SET GLOBAL read_only = 0");
+    }
+
+    fn start_with(dir: TempDir, settings: &[&str], tls: Option<TlsFiles>) -> Self {
         let made = program("mariadb-install-db")
             .args([
                 "--no-defaults",
@@ -66,6 +113,7 @@ impl MariadbServer {
         let mut server = Self {
             port: 0,
             settings: settings.iter().map(|&setting| setting.to_owned()).collect(),
+            tls,
             process: None,
             dir,
         };
@@ -92,6 +140,11 @@ impl MariadbServer {
 
     fn url_of(&self, user: &str) -> String {
         format!("mysql://{user}@127.0.0.1:{}/{DATABASE}", self.port)
+    }
+
+    /// The files of a server with TLS.
+    pub fn tls_files(&self) -> &TlsFiles {
+        self.tls.as_ref().expect("a server with TLS")
     }
 
     /// The port.

@@ -82,10 +82,7 @@ impl Connector for MysqlConnector {
     }
 
     async fn open(&self) -> Result<Opened<Connection>, Fault> {
-        Ok(Opened {
-            connection: connection::open(self, &self.handle).await?,
-            renew_after: None,
-        })
+        connection::open(self, &self.handle).await
     }
 
     async fn is_fresh(&self, connection: &mut Connection) -> bool {

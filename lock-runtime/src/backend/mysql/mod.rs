@@ -3,6 +3,7 @@
 //! | file or folder | concept |
 //! |---|---|
 //! | `url` | what a URL names: a server, a table, how many connections |
+//! | `tls`, `no_tls` | what the driver is told of TLS, and a build without it |
 //! | `connection` | opening one, and what is asked of a server before it may keep locks |
 //! | `connector` | running statements on connections |
 //! | `forced` | looking for forced releases |
@@ -16,6 +17,8 @@ mod faults;
 mod forced;
 mod locked_rows;
 mod statements;
+#[cfg_attr(not(feature = "tls-rustls"), path = "no_tls.rs")]
+mod tls;
 mod url;
 
 use std::fmt;

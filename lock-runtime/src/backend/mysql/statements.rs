@@ -107,7 +107,7 @@ fn filled(text: &str, target: &Target) -> String {
     let table = &target.table;
     let schema = match table.name().split_once('.') {
         Some((schema, _)) => Some(schema),
-        None => target.opts.db_name().filter(|name| !name.is_empty()),
+        None => target.database(),
     };
     let schema = schema.map_or("NULL".to_owned(), |name| {
         format!("'{}'", name.replace('\\', "\\\\").replace('\'', "''"))

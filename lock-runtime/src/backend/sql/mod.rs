@@ -11,11 +11,15 @@
 //! | `table` | a table's name |
 //! | `topic` | what those who wait are told by |
 //! | `url` | what the URLs of databases have in common |
+//! | `encryption` | what `sslmode` asks for |
+//! | `hosts` | which of several servers is the primary |
 //! | `relogin` | another connection in place of one whose login expires |
 //! | `undo` | what undoes an acquire when nobody knows whether it happened |
 //! | `kinds/` | what each kind of lock asks for |
 
 pub(super) mod database;
+pub(super) mod encryption;
+pub(super) mod hosts;
 pub(super) mod kinds;
 pub(super) mod pool;
 mod relogin;
