@@ -5,6 +5,7 @@
 //! | [`server`] | a real Redis server of its own, that can be frozen, killed and restarted |
 //! | [`postgres`] | a real PostgreSQL server, of a test or shared by those of a process |
 //! | [`mariadb`] | a real MariaDB server, of a test or shared by those of a process |
+//! | [`mysql`] | MySQL itself in its place |
 //! | [`sentinel`] | a master with replicas and the sentinels that watch them |
 //! | [`cluster`] | the masters and replicas of a Redis Cluster, whose slots can be moved |
 //! | [`proxy`] | a TCP proxy that cuts, delays or swallows what passes, and counts it |
@@ -42,6 +43,7 @@ pub mod leftovers;
 pub mod linear;
 pub mod mariadb;
 pub mod monitor;
+pub mod mysql;
 pub mod page;
 pub mod pipe;
 pub mod ports;

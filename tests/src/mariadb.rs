@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::eventually::eventually;
+use crate::mysql;
 use crate::ports::free_port;
 use crate::running::Running;
 use crate::tls::TlsFiles;
@@ -63,6 +64,7 @@ impl MariadbServer {
             format!("ssl-cert={}", files.certificate.display()),
             format!("ssl-key={}", files.key.display()),
             format!("ssl-ca={}", files.authority.display()),
+            "tls-version=TLSv1.2,TLSv1.3".to_owned(),
         ];
         all.extend(settings.iter().map(|&setting| setting.to_owned()));
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
@@ -91,14 +93,21 @@ impl MariadbServer {
     }
 
     fn start_with(dir: TempDir, settings: &[&str], tls: Option<TlsFiles>) -> Self {
-        let made = program("mariadb-install-db")
-            .args([
-                "--no-defaults",
-                "--skip-test-db",
-                "--auth-root-authentication-method=normal",
-            ])
-            .arg(format!("--datadir={}", dir.path().join("data").display()))
-            .arg(format!("--tmpdir={}", dir.path().display()))
+        let mut making = program("mariadb-install-db");
+        match mysql::is_meant() {
+            true => mysql::initialize(&mut making, dir.path()),
+            false => drop(
+                making
+                    .args([
+                        "--no-defaults",
+                        "--skip-test-db",
+                        "--auth-root-authentication-method=normal",
+                    ])
+                    .arg(format!("--datadir={}", dir.path().join("data").display()))
+                    .arg(format!("--tmpdir={}", dir.path().display())),
+            ),
+        }
+        let made = making
             .stdin(Stdio::null())
             .output()
             .unwrap_or_else(|error| panic!("{NO_BINARY} (mariadb-install-db: {error})"));
@@ -183,6 +192,20 @@ impl MariadbServer {
         text.lines().map(|line| line.replace('\t', "|")).collect()
     }
 
+    /// Ends the connections of a user.
+    pub fn end_connections(&self, user: &str) {
+        let of_user =
+            format!("SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{user}'");
+        let all = self.query(&of_user);
+        let all: Vec<String> = all.iter().map(|id| format!("KILL {id}")).collect();
+        // Some may have ended by now.
+        let ending = self
+            .client()
+            .args(["--force", "--execute", &all.join("; ")])
+            .output();
+        ending.expect("run the client");
+    }
+
     /// Kills the server as a crash would: no connection ends in order.
     pub fn kill9(&mut self) {
         self.process = None;
@@ -239,8 +262,12 @@ impl MariadbServer {
             .args([
                 "--innodb-flush-log-at-trx-commit=2",
                 "--innodb-flush-method=nosync",
-            ])
-            .arg("--sync-frm=0");
+            ]);
+        match mysql::is_meant() {
+            // Without its own certificate, unless the settings say more.
+            true => command.args(mysql::SETTINGS),
+            false => command.arg("--sync-frm=0"),
+        };
         for setting in &self.settings {
             command.arg(format!("--{setting}"));
         }
@@ -269,7 +296,10 @@ impl MariadbServer {
 
 /// A program of MariaDB's, as the user who may run it.
 fn program(name: &str) -> Command {
-    let mut command = Command::new(path_of(name));
+    let mut command = match mysql::folder() {
+        Some(folder) => Command::new(folder.join(mysql::program(name))),
+        None => Command::new(path_of(name)),
+    };
     as_server(&mut command);
     command
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock_runtime::{LockManager, TryAcquire};
+use tests::mysql::global_status;
 use tests::{MariadbServer, eventually};
 use tokio::time::Instant;
 
@@ -17,8 +18,9 @@ async fn manager(server: &MariadbServer) -> LockManager {
 fn counted(server: &MariadbServer, names: &[&str]) -> i64 {
     let names = names.join("', '");
     let sum = format!(
-        "SELECT CAST(SUM(VARIABLE_VALUE) AS SIGNED) FROM information_schema.GLOBAL_STATUS \
-         WHERE VARIABLE_NAME IN ('{names}')"
+        "SELECT CAST(SUM(VARIABLE_VALUE) AS SIGNED) FROM {} \
+         WHERE VARIABLE_NAME IN ('{names}')",
+        global_status()
     );
     server.query(&sum)[0].parse().unwrap()
 }

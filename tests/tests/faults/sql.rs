@@ -143,11 +143,7 @@ database!(
     MariadbServer,
     true,
     |table: &MariadbTable| table.server().client(),
-    |table: &MariadbTable| {
-        table
-            .server()
-            .query(&format!("KILL USER '{}'", table.name()));
-    }
+    |table: &MariadbTable| table.server().end_connections(table.name())
 );
 
 macro_rules! on_each_database {

@@ -31,6 +31,8 @@ const DEFINITION: Duration = Duration::from_secs(10);
 pub(super) struct Connection {
     /// `None` while it is dropped.
     conn: Option<Conn>,
+    /// MySQL alone cannot limit how long a statement waits to less than some seconds.
+    pub(super) is_mariadb: bool,
     pub(super) used: Moment,
     pub(super) saw_clock: Moment,
 }
@@ -40,6 +42,7 @@ impl Connection {
         let now = clock::now();
         Connection {
             conn: Some(conn),
+            is_mariadb: false,
             used: now,
             saw_clock: now,
         }
@@ -86,6 +89,7 @@ pub(super) async fn open(
     let seen = within(timeout, checking).await?;
     let row = super::connector::values(seen.ok_or_else(malformed)?);
     let time = judge(&row, connector)?;
+    connection.is_mariadb = is_mariadb(&row.word(0)?);
     let conn = connection.conn();
     within(timeout, conn.query_drop(&connector.own.rights)).await?;
     connector.clock.saw(time, asked_at);
@@ -290,6 +294,10 @@ fn judge(row: &Row, connector: &MysqlConnector) -> Result<u64, Fault> {
     Ok(before)
 }
 
+fn is_mariadb(version: &str) -> bool {
+    version.contains("MariaDB")
+}
+
 /// Whether a version is one of MariaDB from 10.6 or of MySQL from 8.0.21.
 fn is_new_enough(version: &str) -> bool {
     let mut numbers = version
@@ -297,7 +305,7 @@ fn is_new_enough(version: &str) -> bool {
         .map(|number| number.parse().unwrap_or(0_u32));
     let mut number = || numbers.next().unwrap_or(0);
     let version_number = (number(), number(), number());
-    match version.contains("MariaDB") {
+    match is_mariadb(version) {
         true => version_number >= (10, 6, 0),
         false => version_number >= (8, 0, 21),
     }

@@ -108,15 +108,20 @@ impl Connector for MysqlConnector {
         statement: &Statement,
         args: &[Arg],
     ) -> Result<Vec<Row>, Failed> {
+        let text = self.text(connection, statement, args);
         let has_several = locked_rows::has_several(statement);
         let first = match has_several && self.meets_locked_rows() {
             true => None,
-            false => Some(undisturbed(connection, statement, args).await),
+            false => Some(undisturbed(connection, text, args).await),
         };
         let answer = match first {
             Some(Err(error)) if has_several && error.is_of_a_locked_row() => {
                 *self.locked_rows() = Some(clock::now());
                 None
+            }
+            // The row of a lock that a transaction has, perhaps: a look tells.
+            Some(Err(error)) if statement.name == "acquire" && error.is_of_a_locked_row() => {
+                Some(Ok(Vec::new()))
             }
             first => first,
         };
@@ -140,6 +145,21 @@ impl Connector for MysqlConnector {
 }
 
 impl MysqlConnector {
+    /// What is sent. A request that does not wait for a locked row has `false` as its last argument.
+    fn text<'a>(
+        &'a self,
+        connection: &Connection,
+        statement: &'a Statement,
+        args: &[Arg],
+    ) -> &'a str {
+        match (statement.name, args.last()) {
+            ("acquire", _) if !connection.is_mariadb => &self.own.acquire,
+            ("take_over", Some(Arg::Flag(false))) => &self.own.take_over,
+            ("take_turn", Some(Arg::Flag(false))) => &self.own.take_turn,
+            _ => &statement.text,
+        }
+    }
+
     /// Whether a batch met a row lately that somebody else had locked: the next ones do not wait for it again.
     fn meets_locked_rows(&self) -> bool {
         self.locked_rows()
@@ -156,12 +176,12 @@ impl MysqlConnector {
 /// The statement, sent again if a deadlock ended it.
 async fn undisturbed(
     connection: &mut Connection,
-    statement: &Statement,
+    text: &str,
     args: &[Arg],
 ) -> Result<Vec<Row>, Broken> {
     let mut deadlocks = 0;
     loop {
-        match answer(connection, &statement.text, args).await {
+        match answer(connection, text, args).await {
             // It is undone, and one of those who were in each other's way is through.
             Err(error) if error.is_of_a_deadlock() && deadlocks < DEADLOCKS => deadlocks += 1,
             answer => return answer,

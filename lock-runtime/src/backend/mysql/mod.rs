@@ -59,7 +59,7 @@ pub(crate) async fn connect(
 ) -> Result<Arc<SqlBackend>, LockError> {
     let (options, target) = (&opening.options, Arc::new(target));
     let statements = statements::statements(&target);
-    let own = Arc::new(Own::of(&target));
+    let own = Arc::new(Own::of(&target, &statements));
     let (clock, timeout) = (Arc::new(ServerClock::default()), options.call_timeout);
     if options.ensure_schema {
         let (schema, handle) = (&statements.schema.text, &opening.runtime);
@@ -82,8 +82,7 @@ pub(crate) async fn connect(
         requests: connector(Patience::of_requests(timeout)),
         renewals: connector(Patience::of_renewals(timeout)),
         pool: target.pool,
-        #[cfg(feature = "postgres")]
-        transactions: None,
+        transactions: statements::of_transactions(&target),
         statements,
         clock: clock.clone(),
     };

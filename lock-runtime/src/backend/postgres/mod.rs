@@ -75,7 +75,7 @@ pub(crate) async fn connect(
         requests: connector(),
         renewals: connector(),
         pool: target.pool,
-        transactions: Some(statements::of_transactions(&target.table)),
+        transactions: statements::of_transactions(&target.table),
         statements,
         clock: clock.clone(),
     };

@@ -37,7 +37,6 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use self::database::{Connector, Database};
-#[cfg(feature = "postgres")]
 use self::kinds::transactions::{InTransactions, OfTransactions};
 use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
 use self::pool::{Calls, Pool};
@@ -68,9 +67,7 @@ const UNDOING: usize = 1;
 /// Locks in one table of a database.
 pub(crate) struct SqlBackend {
     inner: Arc<Inner>,
-    /// If transactions of the caller's can have locks.
-    #[cfg(feature = "postgres")]
-    in_transactions: Option<InTransactions>,
+    in_transactions: InTransactions,
 }
 
 /// Shared with compensations.
@@ -99,9 +96,7 @@ pub(super) struct Server<C> {
     /// How many connections there may be for requests.
     pub(super) pool: usize,
     pub(super) statements: Statements,
-    /// If transactions of the caller's can have locks.
-    #[cfg(feature = "postgres")]
-    pub(super) transactions: Option<OfTransactions>,
+    pub(super) transactions: OfTransactions,
     pub(super) clock: Arc<ServerClock>,
 }
 
@@ -138,11 +133,10 @@ impl SqlBackend {
         };
         let inner = Arc::new(inner);
         Ok(Arc::new(SqlBackend {
-            #[cfg(feature = "postgres")]
-            in_transactions: server.transactions.map(|statements| InTransactions {
+            in_transactions: InTransactions {
                 inner: inner.clone(),
-                statements,
-            }),
+                statements: server.transactions,
+            },
             inner,
         }))
     }
@@ -233,9 +227,8 @@ impl Backend for SqlBackend {
         self.inner.database.listen(own_topic(key, holder))
     }
 
-    #[cfg(feature = "postgres")]
     fn transactions(&self) -> Option<&dyn super::Transactions> {
-        self.in_transactions.as_ref().map(|all| all as _)
+        Some(&self.in_transactions)
     }
 
     fn directory(&self) -> Option<&dyn Directory> {

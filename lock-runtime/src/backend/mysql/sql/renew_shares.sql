@@ -5,7 +5,7 @@ UPDATE {groups} AS g STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.name 
 SET l.shares = (
     SELECT JSON_ARRAYAGG(JSON_OBJECT('h', s.h, 'u', s.u, 'e', IF(
         s.e > {micros},
-        GREATEST(s.e, {micros} + CAST(COALESCE(JSON_VALUE(g.leases, CONCAT('$."', s.h, '"')), 0) AS SIGNED)),
+        GREATEST(s.e, {micros} + CAST(COALESCE(JSON_EXTRACT(g.leases, CONCAT('$."', s.h, '"')), 0) AS SIGNED)),
         s.e)))
     FROM {shared} AS s
 )
