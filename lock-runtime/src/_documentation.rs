@@ -45,6 +45,7 @@ macro_rules! links {
 [flash-sale]: crate::_documentation#in-the-repository
 [fuzz]: crate::_documentation#in-the-repository
 [postgres-fencing]: crate::_documentation#in-the-repository
+[postgres-transactions]: crate::_documentation#in-the-repository
 [tests]: crate::_documentation#in-the-repository
 [tutorial-program]: crate::_documentation#in-the-repository
 [tower-lock]: crate::_documentation#in-the-repository
