@@ -154,6 +154,30 @@ fn postgres_refuses_the_late_transaction_of_a_paused_holder() {
 }
 
 #[test]
+fn a_lock_that_is_given_back_before_the_commit_loses_an_update_and_one_of_the_transaction_does_not()
+{
+    let server = PostgresServer::start();
+    let output = Command::new(env!("CARGO_BIN_EXE_postgres-transactions"))
+        .env("DATABASE_URL", server.url())
+        .output()
+        .expect("run it");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((&*errors, output.status.code()), ("", Some(0)), "{said}");
+    for fact in [
+        "bob saw what was there before ada's transaction",
+        "50 are left: what ada has spent is back",
+        "bob saw what ada has committed",
+        "20 are left",
+    ] {
+        let proved = format!("proved: {fact}");
+        assert!(said.contains(&proved), "no `{proved}` in\n{said}");
+    }
+    let left = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'postgres_transactions%'";
+    assert_eq!(server.query(left), Vec::<String>::new());
+}
+
+#[test]
 fn without_a_database_the_program_says_what_is_missing_in_one_line() {
     let refused = "postgres://lock:secret@127.0.0.1:1/postgres";
     for (url, code, why) in [

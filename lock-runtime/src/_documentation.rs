@@ -45,6 +45,7 @@ macro_rules! links {
 [flash-sale]: crate::_documentation#in-the-repository
 [fuzz]: crate::_documentation#in-the-repository
 [postgres-fencing]: crate::_documentation#in-the-repository
+[postgres-transactions]: crate::_documentation#in-the-repository
 [tests]: crate::_documentation#in-the-repository
 [tutorial-program]: crate::_documentation#in-the-repository
 [tower-lock]: crate::_documentation#in-the-repository
@@ -66,6 +67,7 @@ macro_rules! links {
 [metrics.md]: crate::_documentation::metrics
 [guide.md#without-a-runtime]: crate::_documentation::guide#without-a-runtime
 [mysql.md]: crate::_documentation::mysql
+[mysql.md#inside-your-own-transaction]: crate::_documentation::mysql#inside-your-own-transaction
 [mysql-schema.sql]: crate::_documentation#in-the-repository
 [postgres.md]: crate::_documentation::postgres
 [postgres.md#inside-your-own-transaction]: crate::_documentation::postgres#inside-your-own-transaction
@@ -147,11 +149,11 @@ pub mod redis {}
 
 // What it is about is there with its feature only.
 #[cfg_attr(
-    feature = "postgres",
+    any(feature = "mysql", feature = "postgres"),
     doc = "[SqlTransaction]: crate::SqlTransaction\n"
 )]
 #[cfg_attr(
-    not(feature = "postgres"),
+    not(any(feature = "mysql", feature = "postgres")),
     doc = "[SqlTransaction]: crate::_documentation#in-the-repository\n"
 )]
 #[doc = links!()]

@@ -95,7 +95,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | `redis` | yes | `redis://`, `unix://`, `redis-sentinel://` and `redis-cluster://` URLs; `LockManagerBuilder::connect_redis` |
 //! | `postgres` | no | `postgres://` URLs: [running on PostgreSQL](crate::_documentation::postgres); locks inside a transaction of yours |
 //! | `mysql` | no | `mysql://` and `mariadb://` URLs: [running on MySQL and MariaDB](crate::_documentation::mysql) |
-//! | `tls-rustls` | no | beside a store: `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, `sslmode` of `postgres://` URLs; by rustls with ring; trusts the authorities of the operating system, or those of `LockManagerBuilder::root_certificate`; shows a `client_certificate` |
+//! | `tls-rustls` | no | beside a store: `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, `sslmode` of `postgres://` and `mysql://` URLs; by rustls with ring; trusts the authorities of the operating system, or those of `LockManagerBuilder::root_certificate`; shows a `client_certificate` |
 //! | `metrics` | no | [metrics](crate::_documentation::metrics) through the `metrics` facade, labelled by template or label |
 //! | `serde` | no | [`ManagerSnapshot`], [`Health`] and [`FencingToken`] can be serialized, [`FencingToken`] and [`LockConfig`] deserialized |
 //! | `test-util` | no | the module `test_util`: a store that answers as a test tells it, an error of each kind, assertions on who holds what; for `[dev-dependencies]` |
@@ -127,8 +127,8 @@ mod sync;
 pub mod test_util;
 mod values;
 
-#[cfg(feature = "postgres")]
-pub use acquire::transaction::{SqlTransaction, TransactionError};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub use acquire::transaction::{SqlDialect, SqlTransaction, TransactionError};
 pub use acquire::try_acquire::TryAcquire;
 pub use api::blocking;
 pub use api::builder::LockManagerBuilder;
@@ -149,7 +149,7 @@ pub use api::redis_server::RedisServer;
 pub use api::request::LockRequest;
 pub use api::semaphore::Semaphore;
 pub use api::snapshot::{HeldLock, ManagerSnapshot, WaitedLock};
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub use api::transaction::raise_fence;
 pub use backend::memory::MemoryStore;
 #[cfg(feature = "macros")]

@@ -6,6 +6,7 @@
 //! | [`server`] | a real Redis server of its own |
 //! | [`sql`] | what servers with tables have in common, and a table of a test's own |
 //! | [`postgres`], [`mariadb`] | a real PostgreSQL or MariaDB server, of a test or shared by those of a process |
+//! | [`mysql`] | MySQL itself in MariaDB's place |
 //! | [`sentinel`] | a master with replicas and the sentinels that watch them |
 //! | [`cluster`] | the masters and replicas of a Redis Cluster, whose slots can be moved |
 //! | [`proxy`] | a TCP proxy that cuts, delays or swallows what passes, and counts it |
@@ -44,6 +45,7 @@ pub mod leftovers;
 pub mod linear;
 pub mod mariadb;
 pub mod monitor;
+pub mod mysql;
 pub mod page;
 pub mod pipe;
 pub mod ports;

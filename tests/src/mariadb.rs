@@ -4,18 +4,27 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use rcgen::CertificateParams;
+use tempfile::TempDir;
+
 use crate::launch::{Kind, Server, run};
+use crate::mysql;
 use crate::sql::{Sql, Table};
+use crate::tls::TlsFiles;
 use crate::unprivileged::{as_server, directory, give_to_server, logged};
 
 /// The user of the tests, who may do everything.
 const USER: &str = "lock";
 const DATABASE: &str = "locks";
 
+/// What time it is, in the unit of the table.
+pub const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
 /// What a [`MariadbServer`] is started with.
 #[derive(Debug)]
 pub struct Mariadb {
     settings: Vec<String>,
+    tls: Option<TlsFiles>,
 }
 
 /// A MariaDB server with a directory and a port of its own; ends with this value, also on panic.
@@ -25,6 +34,95 @@ pub type MariadbServer = Server<Mariadb>;
 pub type MariadbTable = Table<Mariadb>;
 
 impl MariadbServer {
+    /// A server that speaks TLS, too, with settings.
+    pub fn with_tls(settings: &[&str]) -> Self {
+        Self::certified(settings, |_| {})
+    }
+
+    /// The same with another certificate.
+    pub fn certified(settings: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Self {
+        let dir = directory();
+        let files = TlsFiles::write_with(dir.path(), change);
+        give_to_server(&files.key, 0o600);
+        let mut all = vec![
+            format!("ssl-cert={}", files.certificate.display()),
+            format!("ssl-key={}", files.key.display()),
+            format!("ssl-ca={}", files.authority.display()),
+            "tls-version=TLSv1.2,TLSv1.3".to_owned(),
+        ];
+        all.extend(settings.iter().map(|&setting| setting.to_owned()));
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        Self::start_with(dir, &all, Some(files))
+    }
+
+    /// A server that others can replicate.
+    pub fn primary() -> Self {
+        Self::with(&["log-bin=binlog", "binlog-format=ROW", "server-id=1"])
+    }
+
+    /// A replica of this server, which cannot be written to. It follows from the beginning.
+    pub fn replica(&self) -> Self {
+        let replica = Self::with(&["server-id=2", "read-only=1"]);
+        replica.query(&format!(
+            "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = '{USER}', \
+             MASTER_USE_GTID = slave_pos; START SLAVE",
+            self.port()
+        ));
+        replica
+    }
+
+    /// Makes a replica a primary.
+    pub fn promote(&self) {
+        self.query("STOP SLAVE; SET GLOBAL read_only = 0");
+    }
+
+    /// Ends the connections of a user.
+    pub fn end_connections(&self, user: &str) {
+        self.kill(&self.query(&format!(
+            "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{user}'"
+        )));
+    }
+
+    /// One by one: MySQL knows no `KILL USER`.
+    fn kill(&self, connections: &[String]) {
+        let all: Vec<String> = connections.iter().map(|id| format!("KILL {id}")).collect();
+        // Some may have ended by now.
+        let mut ending = self.client();
+        let ending = ending.args(["--force", "--execute", &all.join("; ")]);
+        ending.output().expect("run the client");
+    }
+
+    /// The files of a server with TLS.
+    pub fn tls_files(&self) -> &TlsFiles {
+        self.kind.tls.as_ref().expect("a server with TLS")
+    }
+
+    fn start_with(dir: TempDir, settings: &[&str], tls: Option<TlsFiles>) -> Self {
+        let mut making = program("mariadb-install-db");
+        match mysql::is_meant() {
+            true => mysql::initialize(&mut making, dir.path()),
+            false => drop(
+                making
+                    .args([
+                        "--no-defaults",
+                        "--skip-test-db",
+                        "--auth-root-authentication-method=normal",
+                    ])
+                    .arg(format!("--datadir={}", dir.path().join("data").display()))
+                    .arg(format!("--tmpdir={}", dir.path().display())),
+            ),
+        }
+        run::<Mariadb>(&mut making);
+        let users = format!(
+            "CREATE DATABASE IF NOT EXISTS {DATABASE};\nCREATE USER IF NOT EXISTS '{USER}'@'%';\n\
+             GRANT ALL ON *.* TO '{USER}'@'%' WITH GRANT OPTION;\n"
+        );
+        std::fs::write(dir.path().join("init.sql"), users).expect("write the first statements");
+        give_to_server(&dir.path().join("init.sql"), 0o600);
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        Self::launch(Mariadb { settings, tls }, dir)
+    }
+
     fn url_of(&self, user: &str) -> String {
         format!("mysql://{user}@{}/{DATABASE}", self.addr())
     }
@@ -60,8 +158,12 @@ impl Kind for Mariadb {
             .args([
                 "--innodb-flush-log-at-trx-commit=2",
                 "--innodb-flush-method=nosync",
-            ])
-            .arg("--sync-frm=0");
+            ]);
+        match mysql::is_meant() {
+            // Without its own certificate, unless the settings say more.
+            true => command.args(mysql::SETTINGS),
+            false => command.arg("--sync-frm=0"),
+        };
         for setting in &server.kind.settings {
             command.arg(format!("--{setting}"));
         }
@@ -81,7 +183,6 @@ impl Sql for Mariadb {
     const EMPTY: &'static str = "DELETE FROM {table}";
     const CONNECTIONS: &'static str =
         "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{table}'";
-    const END_CONNECTIONS: &'static str = "KILL USER '{table}'";
     const IS_THERE: &'static str = "SHOW TABLES LIKE '{table}'";
     const IN_USE: &'static str = "
         SELECT name, holder, shares, queue
@@ -92,25 +193,7 @@ impl Sql for Mariadb {
         )";
 
     fn with(settings: &[&str]) -> MariadbServer {
-        let dir = directory();
-        run::<Mariadb>(
-            program("mariadb-install-db")
-                .args([
-                    "--no-defaults",
-                    "--skip-test-db",
-                    "--auth-root-authentication-method=normal",
-                ])
-                .arg(format!("--datadir={}", dir.path().join("data").display()))
-                .arg(format!("--tmpdir={}", dir.path().display())),
-        );
-        let users = format!(
-            "CREATE DATABASE IF NOT EXISTS {DATABASE};\nCREATE USER IF NOT EXISTS '{USER}'@'%';\n\
-             GRANT ALL ON *.* TO '{USER}'@'%' WITH GRANT OPTION;\n"
-        );
-        std::fs::write(dir.path().join("init.sql"), users).expect("write the first statements");
-        give_to_server(&dir.path().join("init.sql"), 0o600);
-        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        Server::launch(Mariadb { settings }, dir)
+        MariadbServer::start_with(directory(), settings, None)
     }
 
     fn shared() -> &'static MariadbServer {
@@ -141,6 +224,10 @@ impl Sql for Mariadb {
         format!("{}?lock_table={table}", server.url_of(table))
     }
 
+    fn end_connections(server: &MariadbServer, connections: &[String]) {
+        server.kill(connections);
+    }
+
     fn admit(server: &MariadbServer, table: &str) {
         server.query(&format!(
             "CREATE USER '{table}'@'%'; GRANT ALL ON {DATABASE}.* TO '{table}'@'%'"
@@ -150,7 +237,10 @@ impl Sql for Mariadb {
 
 /// A program of MariaDB's, as the user who may run it.
 fn program(name: &str) -> Command {
-    let mut command = Command::new(path_of(name));
+    let mut command = match mysql::folder() {
+        Some(folder) => Command::new(folder.join(mysql::program(name))),
+        None => Command::new(path_of(name)),
+    };
     as_server(&mut command);
     command
 }

@@ -155,8 +155,6 @@ impl Sql for Postgres {
     const EMPTY: &'static str = "TRUNCATE {table}";
     const CONNECTIONS: &'static str =
         "SELECT pid FROM pg_stat_activity WHERE application_name = '{table}'";
-    const END_CONNECTIONS: &'static str =
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{table}'";
     const IS_THERE: &'static str = "SELECT oid FROM pg_class WHERE oid = to_regclass('{table}')";
     const IN_USE: &'static str = "
         SELECT name, holder, shares, queue FROM {table}
@@ -167,6 +165,13 @@ impl Sql for Postgres {
 
     fn with(settings: &[&str]) -> PostgresServer {
         Server::start_with(directory(), settings, None, &[])
+    }
+
+    fn end_connections(server: &PostgresServer, connections: &[String]) {
+        let all = connections.join(", ");
+        server.query(&format!(
+            "SELECT pg_terminate_backend(pid) FROM unnest(ARRAY[{all}]::int[]) AS pid"
+        ));
     }
 
     fn shared() -> &'static PostgresServer {

@@ -16,10 +16,8 @@ pub trait Sql: Kind + Sync + 'static {
     const TAKES_NUL: bool;
     /// Deletes every row.
     const EMPTY: &'static str;
-    /// A row for each connection of the test's managers.
+    /// The number of each connection of the test's managers.
     const CONNECTIONS: &'static str;
-    /// Ends these connections.
-    const END_CONNECTIONS: &'static str;
     /// A row if there is a table.
     const IS_THERE: &'static str;
     /// The rows that are held or queued for.
@@ -40,6 +38,9 @@ pub trait Sql: Kind + Sync + 'static {
 
     /// What managers on a table connect to.
     fn table_url(server: &Server<Self>, table: &str) -> String;
+
+    /// Ends these connections.
+    fn end_connections(server: &Server<Self>, connections: &[String]);
 
     /// Lets in the managers of a table.
     fn admit(_server: &Server<Self>, _table: &str) {}
@@ -129,7 +130,7 @@ impl<K: Sql> Table<K> {
 
     /// Ends these connections.
     pub fn end_connections(&self) {
-        self.ask(K::END_CONNECTIONS);
+        K::end_connections(self.server, &self.connections());
     }
 
     /// Waits until nobody holds anything, or waits in the store for it.

@@ -93,7 +93,9 @@ impl Task {
             How::Permits => locks.semaphore(key).permits(self.rng.u32(1..3)),
             How::Try => return Some(locks.mutex(key).try_acquire().await),
             How::Keep => {
-                let kept = locks.mutex(key).keep_for(MS * self.long_now_and_then(50..800));
+                let kept = locks
+                    .mutex(key)
+                    .keep_for(MS * self.long_now_and_then(50..800));
                 if self.rng.bool() {
                     return Some(kept.try_acquire().await);
                 }

@@ -9,7 +9,7 @@ pub(crate) mod local;
 pub(crate) mod multi;
 pub(crate) mod reentry;
 pub(crate) mod shared;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod transaction;
 pub(crate) mod try_acquire;
 

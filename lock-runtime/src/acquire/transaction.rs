@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, contend};
-use crate::backend::{Acquired, Fault, GIVEN, HoldRef, Listen, TOO_EARLY, Transactions};
+use crate::backend::{Acquired, Fault, GIVEN, Give, HoldRef, Listen, TOO_EARLY, Transactions};
 use crate::hold::core::Core;
 use crate::release::undo;
 use crate::values::backoff::Backoff;
@@ -27,12 +27,40 @@ pub(crate) const ON_ITS_WAY: Duration = Duration::from_secs(2);
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_millis(500);
 
+/// Looks of a transaction at a row that statements of others have locked, and the pauses between them.
+const LOOKS: usize = 8;
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(64);
+
+/// The database that a transaction is of: see [`SqlTransaction`].
+///
+/// ```
+/// use lock_runtime::SqlDialect;
+///
+/// fn placeholder(dialect: SqlDialect) -> &'static str {
+///     match dialect {
+///         SqlDialect::Mysql => "?",
+///         _ => "$1",
+///     }
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SqlDialect {
+    /// PostgreSQL: parameters are `$1`, `$2`, and so on.
+    Postgres,
+    /// MySQL or MariaDB: a parameter is a `?`.
+    Mysql,
+}
+
 /// A transaction of the caller's, whatever its driver is: a few lines that run a statement in it.
 ///
 /// The library knows no driver, so it pins no version of one. These are the lines for `tokio-postgres`;
-/// [those for sqlx](crate::_documentation::postgres#inside-your-own-transaction) are as many.
+/// [those for sqlx](crate::_documentation::postgres#inside-your-own-transaction) are as many, and so are
+/// [those for `mysql_async`](crate::_documentation::mysql#inside-your-own-transaction).
 ///
-/// ```
+#[cfg_attr(feature = "postgres", doc = "```")]
+#[cfg_attr(not(feature = "postgres"), doc = "```ignore")]
 /// use lock_runtime::SqlTransaction;
 /// use tokio_postgres::types::{ToSql, Type};
 /// use tokio_postgres::{Error, Transaction};
@@ -56,8 +84,11 @@ pub trait SqlTransaction: Send {
     /// What the driver calls an error.
     type Error: Error + Send + Sync + 'static;
 
-    /// Runs a statement in the transaction. All of its parameters are of the type `text`. Its answer is one row with one
-    /// column, which is a text, too.
+    /// The database that the transaction is of. Default: PostgreSQL.
+    const DIALECT: SqlDialect = SqlDialect::Postgres;
+
+    /// Runs a statement in the transaction. All of its parameters are texts. Its answer is one row with one column, which
+    /// is a text, too. On MySQL and MariaDB, there may be no row: answer with an empty text then.
     ///
     /// # Errors
     /// What the driver says. It is passed on as [`TransactionError::Driver`].
@@ -210,9 +241,26 @@ struct TransactionSeat<'a, T: SqlTransaction> {
 impl<T: SqlTransaction> TransactionSeat<'_, T> {
     /// What the transaction said that takes the lease over.
     async fn give(&mut self, mut lease: OnItsWay) -> Result<String, T::Error> {
-        let (sql, params) = self.transactions.give(lease.hold_ref());
-        let params = params.each_ref().map(String::as_str);
-        let answer = self.transaction.ask(sql, &params).await?;
+        let Give { take, then, params } = self.transactions.give(lease.hold_ref());
+        let params: Vec<&str> = params.iter().map(String::as_str).collect();
+        let mut pauses = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+        let mut answer = String::new();
+        for look in 0..LOOKS {
+            if look > 0 {
+                clock::sleep(pauses.pause()).await;
+            }
+            // A statement that comes after the lease may lock a row that is somebody else's by then.
+            if lease.ends.remaining() < ON_ITS_WAY / 4 {
+                break;
+            }
+            answer = self.transaction.ask(take, &params).await?;
+            if !answer.is_empty() {
+                break;
+            }
+        }
+        if let (GIVEN, Some(then)) = (&*answer, then) {
+            self.transaction.ask(then, &params).await?;
+        }
         lease.arrived = answer == GIVEN;
         Ok(answer)
     }
@@ -263,11 +311,12 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
                      first",
                 ))
             }
-            _ if ends.has_passed() => Fault::NotDone(StoreError::new(
+            _ if ends.remaining() < ON_ITS_WAY / 4 => Fault::NotDone(StoreError::new(
                 "the transaction was too slow to take the lock over",
             )),
             _ => Fault::Impossible(
-                "the transaction does not see the lock: it has to be in the database and the schema of this lock manager"
+                "the transaction does not see the lock: it has to be in the database and the schema of this lock manager, \
+                 and nobody else may have locked the row"
                     .to_owned(),
             ),
         };

@@ -34,15 +34,15 @@ impl LockManagerBuilder {
     /// the server refuses is [`LockError::Denied`](crate::LockError::Denied), and the credentials are asked again in the
     /// background.
     ///
-    /// Refused, as [`LockError::InvalidConfig`](crate::LockError::InvalidConfig), beside a login in the URL (on
-    /// PostgreSQL, a password) and for memory stores.
+    /// Refused, as [`LockError::InvalidConfig`](crate::LockError::InvalidConfig), beside a login in the URL (in
+    /// databases, a password) and for memory stores.
     pub fn credentials(mut self, credentials: impl Credentials) -> Self {
         self.options.handshake.credentials = Some(Arc::new(credentials));
         self
     }
 
     /// Shows the server a certificate (mutual TLS): the chain in PEM form, the client's own first, and its private key,
-    /// which is not encrypted. Default: none. Needs a URL with TLS (`rediss…`, or `sslmode` on PostgreSQL), and the feature
+    /// which is not encrypted. Default: none. Needs a URL with TLS (`rediss…`, or `sslmode` of a database), and the feature
     /// `tls-rustls`.
     ///
     /// ```no_run
@@ -66,7 +66,7 @@ impl LockManagerBuilder {
     }
 
     /// Trusts servers whose certificates these authorities vouch for, one or more in PEM form, and no others. Default:
-    /// what the operating system trusts. Needs a URL with TLS (`rediss…`, or `sslmode` on PostgreSQL), and the feature
+    /// what the operating system trusts. Needs a URL with TLS (`rediss…`, or `sslmode` of a database), and the feature
     /// `tls-rustls`.
     #[cfg(feature = "tls-rustls")]
     pub fn root_certificate(mut self, authorities: impl AsRef<[u8]>) -> Self {

@@ -25,5 +25,5 @@ pub(crate) mod request;
 pub(crate) mod run;
 pub(crate) mod semaphore;
 pub(crate) mod snapshot;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod transaction;

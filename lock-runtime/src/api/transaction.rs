@@ -1,24 +1,27 @@
 //! Locks, and fences, inside a transaction of the caller's.
 
 use crate::acquire::attempt::Attempt;
-use crate::acquire::transaction::{self, ON_ITS_WAY, SqlTransaction, TransactionError};
+use crate::acquire::transaction::{self, ON_ITS_WAY, SqlDialect, SqlTransaction, TransactionError};
 use crate::api::request::LockRequest;
 use crate::backend::sql::table::is_table;
 use crate::values::error::config;
 use crate::values::fence::FencingToken;
+use crate::values::store::StoreKind;
 
 impl LockRequest {
     /// Takes the lock into a transaction of yours, which gives it back when it ends. What the transaction has written is
     /// visible to the next holder. The lock cannot be lost while the transaction is open: there is no lease that could run
     /// out, nothing is renewed, and there is no guard.
     ///
-    /// A commit frees the lock, and wakes those who wait. So does a rollback, also one by a connection that was cut; of a
+    /// A commit frees the lock, and wakes those who wait, if the database can. So does a rollback, also one by a connection that was cut; of a
     /// transaction that was shorter than two seconds, it takes effect within half a second, because the manager has to
     /// look. If its process ends, too, the lock is free two seconds after it was acquired.
     ///
     /// It is one lock with [`acquire`](LockRequest::acquire): leases and transactions exclude each other. The transaction
-    /// has to be in the database of a PostgreSQL manager. Make this the first statement of it, and ask once: under a hold
-    /// of the same lock, by a lease or by the transaction itself, it waits in vain. The request's `wait` and `label` count;
+    /// has to be in the database of a PostgreSQL manager, or on the server of a MySQL or MariaDB one, whose
+    /// [default isolation](crate::_documentation::mysql#inside-your-own-transaction) allows one lock a transaction. Make
+    /// this the first statement of it, and ask once: under a hold of the same lock, by a lease or by the transaction
+    /// itself, it waits in vain. The request's `wait` and `label` count;
     /// what it says of a lease does not.
     ///
     /// The token is higher than those of all earlier holds. Raise the fence with it ([`raise_fence`](crate::raise_fence))
@@ -60,10 +63,18 @@ impl LockRequest {
         }
         core.start_here()?;
         let attempt = Attempt::new(core.clone(), request);
-        let Some(transactions) = core.backend.transactions() else {
-            let store = core.backend.store().name();
+        let (store, own) = (
+            core.backend.store(),
+            match T::DIALECT {
+                SqlDialect::Postgres => StoreKind::Postgres,
+                SqlDialect::Mysql => StoreKind::Mysql,
+            },
+        );
+        let Some(transactions) = core.backend.transactions().filter(|_| store == own) else {
+            let (store, own) = (store.name(), own.name());
             return Err(config(format!(
-                "the {store} store keeps no locks of transactions: connect to the transaction's own database, `postgres://…`"
+                "the {store} store keeps no locks of transactions of {own}: connect to the transaction's own database, \
+                 `{own}://…`"
             ))
             .into());
         };
@@ -81,6 +92,8 @@ impl LockRequest {
 /// ```sql
 /// CREATE TABLE fences (lock_name text PRIMARY KEY, token bigint NOT NULL)
 /// ```
+///
+/// On MySQL and MariaDB, `lock_name` is a `VARBINARY(512)`.
 ///
 /// The lock may be in any store, the table is in the database of what it guards.
 /// [Fencing](crate::_documentation::fencing#postgresql) says how to keep a fence in the row itself instead.
@@ -114,9 +127,24 @@ pub async fn raise_fence<T: SqlTransaction>(
         )
         .into());
     }
-    let sql = include_str!("raise_fence.sql").replace("{fences}", fences);
     let number = token.to_string();
-    let asked = transaction.ask(&sql, &[lock, &number]).await;
+    let asked = match T::DIALECT {
+        SqlDialect::Postgres => {
+            let sql = include_str!("raise_fence.sql").replace("{fences}", fences);
+            transaction.ask(&sql, &[lock, &number]).await
+        }
+        SqlDialect::Mysql => {
+            let [raise, read] = [
+                include_str!("raise_fence_on_mysql.sql"),
+                include_str!("read_fence_on_mysql.sql"),
+            ]
+            .map(|sql| sql.replace("{fences}", fences));
+            match transaction.ask(&raise, &[lock, &number, &number]).await {
+                Ok(_) => transaction.ask(&read, &[&number, lock]).await,
+                Err(error) => Err(error),
+            }
+        }
+    };
     match asked.map_err(TransactionError::Driver)?.as_str() {
         "raised" => Ok(()),
         _ => Err(TransactionError::Fenced {

@@ -124,10 +124,7 @@ impl Location {
             #[cfg(feature = "postgres")]
             Location::Postgres(target) => Ok(Location::Postgres(Box::new(target.with(handshake)?))),
             #[cfg(feature = "mysql")]
-            Location::Mysql(_) => {
-                handshake.refuse("on MySQL, the login is in the URL")?;
-                Ok(self)
-            }
+            Location::Mysql(target) => Ok(Location::Mysql(Box::new(target.with(handshake)?))),
             #[cfg(feature = "redis")]
             Location::Redis(target) => {
                 let target = target.with(DialOptions::new(handshake)?)?;

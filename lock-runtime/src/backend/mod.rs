@@ -36,7 +36,7 @@ pub(crate) mod redis;
 pub(crate) mod sql;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod transactions;
 
 #[cfg(feature = "redis")]
@@ -44,8 +44,8 @@ pub(crate) use self::clash::not_as_asked;
 pub(crate) use self::clash::{Asked, Found, clash};
 pub(crate) use self::counters::{CounterKind, CounterRef, Counters};
 pub(crate) use self::directory::{Directory, Introduction, KnownClient};
-#[cfg(feature = "postgres")]
-pub(crate) use self::transactions::{GIVEN, TOO_EARLY, Transactions};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use self::transactions::{GIVEN, Give, TOO_EARLY, Transactions};
 
 /// For how long one question of a waiting writer keeps further readers out. Longer than the pause between two of
 /// its questions, so that it does so for as long as it waits; short, because nobody takes it back when it is killed.
@@ -147,7 +147,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Locks that a transaction of the caller's has.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     fn transactions(&self) -> Option<&dyn Transactions> {
         None
     }

@@ -315,7 +315,7 @@ pub struct StoreError {
 }
 
 /// Error texts are for people: longer ones from outside are cut.
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) const LONGEST: usize = 300;
 
 impl StoreError {
@@ -326,7 +326,7 @@ impl StoreError {
     }
 
     /// Of a text from outside.
-    #[cfg(any(feature = "redis", feature = "postgres"))]
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
     pub(crate) fn shortened(text: &str) -> StoreError {
         let clean = text.chars().filter(|character| !character.is_control());
         StoreError::new(clean.take(LONGEST).collect::<String>())

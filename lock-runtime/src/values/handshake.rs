@@ -47,7 +47,7 @@ impl Login {
 
     /// How long the server lets a connection stay that was opened with this login, from now on. When three quarters of
     /// it are over, the credentials are asked again, and the open connection is logged in anew by `AUTH`: no request is
-    /// held up. On PostgreSQL, another connection takes its place. Never sooner than after 1 s. Default: for as long as
+    /// held up. In databases, another connection takes its place. Never sooner than after 1 s. Default: for as long as
     /// the connection lives.
     ///
     /// Amazon ElastiCache closes connections of IAM users after 12 h; with Entra ID, a connection has to log in again

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockManager, LostReason, TryAcquire};
+use tests::mysql::global_status;
 use tests::{MariadbServer, MariadbTable, eventually};
 
 use crate::sql::{CALL, block, end, manager};
@@ -16,11 +17,12 @@ async fn a_request_that_waited_for_a_locked_row_judges_leases_by_the_time_after_
     let other = manager(&table.url()).await;
     let builder = LockManager::builder().call_timeout(3_000 * MS);
     let patient = builder.connect(&table.url()).await.unwrap();
-    let request = other.mutex("k").lease(700 * MS).auto_renew(false);
+    // A mutex would not wait for the row.
+    let request = other.write("k").lease(700 * MS).auto_renew(false);
     let guard = request.acquire().await.unwrap();
     let blocker = block(&table, "lock:k");
     // Sent while the lease is not over; the row is free when it is.
-    let asking = tokio::spawn(patient.mutex("k").try_acquire());
+    let asking = tokio::spawn(patient.write("k").try_acquire());
     assert_eq!(guard.lost().wait().await, LostReason::Expired);
     tokio::time::sleep(100 * MS).await;
     assert!(!asking.is_finished());
@@ -38,17 +40,11 @@ async fn a_request_that_waited_for_a_locked_row_judges_leases_by_the_time_after_
 async fn a_request_that_was_given_up_behind_a_locked_row_takes_nothing_when_the_row_is_free() {
     let table = MariadbTable::new();
     let (locks, other) = (manager(&table.url()).await, manager(&table.url()).await);
-    locks
-        .mutex("k")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let guard = locks.write("k").acquire().await.unwrap();
+    guard.release().await.unwrap();
     let blocker = block(&table, "lock:k");
     let began = Instant::now();
-    let refused = locks.mutex("k").try_acquire().await;
+    let refused = locks.write("k").try_acquire().await;
     assert!(
         matches!(refused, Err(LockError::Unavailable { .. })),
         "{refused:?}"
@@ -90,9 +86,12 @@ async fn a_waiter_asks_more_and_more_rarely_and_gets_the_lock_within_about_a_sec
     .await;
     tokio::time::sleep(2_000 * MS).await;
     let statements = || {
-        let status = "SELECT SUM(VARIABLE_VALUE) FROM information_schema.GLOBAL_STATUS \
-                      WHERE VARIABLE_NAME IN ('Com_update', 'Com_update_multi', 'Com_insert', 'Com_insert_select')";
-        server.query(status)[0].parse::<f64>().unwrap()
+        let status = format!(
+            "SELECT SUM(VARIABLE_VALUE) FROM {} \
+             WHERE VARIABLE_NAME IN ('Com_update', 'Com_update_multi', 'Com_insert', 'Com_insert_select')",
+            global_status()
+        );
+        server.query(&status)[0].parse::<f64>().unwrap()
     };
     let (before, began) = (statements(), Instant::now());
     tokio::time::sleep(4_000 * MS).await;

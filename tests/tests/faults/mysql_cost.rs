@@ -2,6 +2,7 @@
 
 use lock_runtime::{LockManager, TryAcquire};
 use tests::MariadbServer;
+use tests::mysql::global_status;
 
 async fn manager(server: &MariadbServer) -> LockManager {
     let builder = LockManager::builder().ensure_schema(true);
@@ -12,8 +13,9 @@ async fn manager(server: &MariadbServer) -> LockManager {
 pub(crate) fn counted(server: &MariadbServer, names: &[&str]) -> i64 {
     let names = names.join("', '");
     let sum = format!(
-        "SELECT CAST(SUM(VARIABLE_VALUE) AS SIGNED) FROM information_schema.GLOBAL_STATUS \
-         WHERE VARIABLE_NAME IN ('{names}')"
+        "SELECT CAST(SUM(VARIABLE_VALUE) AS SIGNED) FROM {} \
+         WHERE VARIABLE_NAME IN ('{names}')",
+        global_status()
     );
     server.query(&sum)[0].parse().unwrap()
 }

@@ -2,6 +2,7 @@
 
 mod meter;
 mod mysql;
+mod mysql_transactions;
 mod postgres;
 mod redis;
 mod sqlite;

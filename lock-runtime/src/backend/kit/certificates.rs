@@ -13,16 +13,56 @@ use crate::values::handshake::Certificates;
 ///
 /// # Errors
 /// [`LockError::InvalidConfig`] if the text holds none, or something else.
-pub(crate) fn given_roots(certificates: &Certificates) -> Result<Option<RootCertStore>, LockError> {
+pub(crate) fn given_authorities(
+    certificates: &Certificates,
+) -> Result<Option<Vec<CertificateDer<'static>>>, LockError> {
     let Some(root) = &certificates.root else {
         return Ok(None);
     };
+    let authorities = chain(root, "the root certificate")?;
+    roots_of(&authorities)?;
+    Ok(Some(authorities))
+}
+
+/// The same, as rustls takes them.
+pub(crate) fn given_roots(certificates: &Certificates) -> Result<Option<RootCertStore>, LockError> {
+    let given = given_authorities(certificates)?;
+    given.map(|given| roots_of(&given)).transpose()
+}
+
+fn roots_of(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, LockError> {
     let mut roots = RootCertStore::empty();
-    for authority in chain(root, "the root certificate")? {
-        let added = roots.add(authority);
+    for authority in authorities {
+        let added = roots.add(authority.clone());
         added.map_err(|error| config(format!("the root certificate is of no use: {error}")))?;
     }
-    Ok(Some(roots))
+    Ok(roots)
+}
+
+/// The authorities that the operating system trusts.
+///
+/// # Errors
+/// [`LockError::InvalidConfig`] if there are none.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn system_authorities() -> Result<Vec<CertificateDer<'static>>, LockError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut authorities = found.certs;
+    authorities.retain(|authority| RootCertStore::empty().add(authority.clone()).is_ok());
+    if !authorities.is_empty() {
+        return Ok(authorities);
+    }
+    let why = found.errors.first().map(|error| format!(" ({error})"));
+    Err(config(format!(
+        "the operating system names no authorities to trust{}: install them, name a file in SSL_CERT_FILE, or give them \
+         to `root_certificate`",
+        why.unwrap_or_default()
+    )))
+}
+
+/// The same, as rustls takes them.
+#[cfg(feature = "postgres")]
+pub(crate) fn system_roots() -> Result<RootCertStore, LockError> {
+    roots_of(&system_authorities()?)
 }
 
 /// A client that trusts these authorities, and shows the certificate that the builder was given.

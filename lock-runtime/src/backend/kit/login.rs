@@ -1,21 +1,17 @@
 //! Asking for a login, and when to ask for the next one.
 
-#[cfg(any(feature = "redis", feature = "postgres"))]
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Fault;
 use crate::values::backoff::Backoff;
 use crate::values::clock;
-#[cfg(any(feature = "redis", feature = "postgres"))]
 use crate::values::error::StoreError;
-#[cfg(any(feature = "redis", feature = "postgres"))]
 use crate::values::handshake::{Credentials, Login};
 
 /// Between two logins, however soon they expire.
 const LEAST: Duration = Duration::from_secs(1);
 
-#[cfg(any(feature = "redis", feature = "postgres"))]
 /// Asks for a login, within `timeout`. Nothing has been sent then: a retry can help, whatever went wrong.
 ///
 /// In a task of its own, for the code is not ours: a panic must not end the task that keeps the connection.
@@ -35,7 +31,6 @@ pub(crate) async fn ask(
     Err(Fault::NotDone(StoreError::shortened(&why)))
 }
 
-#[cfg(any(feature = "redis", feature = "postgres"))]
 /// When a login that is valid for so long is renewed: a quarter of the time is for what may go wrong.
 pub(crate) fn before_the_end(valid_for: Duration) -> Duration {
     (valid_for / 4).saturating_mul(3).max(LEAST)
@@ -68,7 +63,7 @@ impl Tries {
     }
 }
 
-#[cfg(all(test, any(feature = "redis", feature = "postgres")))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,6 +1,9 @@
 //! What every store over a network needs.
 
-#[cfg(all(feature = "tls-rustls", any(feature = "redis", feature = "postgres")))]
+#[cfg(all(
+    feature = "tls-rustls",
+    any(feature = "mysql", feature = "redis", feature = "postgres")
+))]
 pub(crate) mod certificates;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) mod closed;
@@ -13,7 +16,10 @@ pub(crate) mod polling;
 pub(crate) mod round_trip;
 pub(crate) mod server_clock;
 pub(crate) mod standing;
-#[cfg(any(feature = "redis", all(feature = "tls-rustls", feature = "postgres")))]
+#[cfg(any(
+    feature = "redis",
+    all(feature = "tls-rustls", any(feature = "mysql", feature = "postgres"))
+))]
 pub(crate) mod tls_refusal;
 pub(crate) mod topic;
 #[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]

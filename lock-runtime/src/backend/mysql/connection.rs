@@ -2,17 +2,20 @@
 
 use std::fmt;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts};
 use tokio::runtime::Handle;
 
 use super::connector::{MysqlConnector, Patience};
-use super::faults;
 use super::url::Target;
+use super::{faults, url};
 use crate::backend::Fault;
+use crate::backend::kit::login;
+use crate::backend::sql::database::Opened;
 use crate::backend::sql::statements::{Row, malformed};
 use crate::values::clock::{self, Moment};
 use crate::values::error::StoreError;
@@ -28,6 +31,8 @@ const DEFINITION: Duration = Duration::from_secs(10);
 pub(super) struct Connection {
     /// `None` while it is dropped.
     conn: Option<Conn>,
+    /// MySQL alone cannot limit how long a statement waits to less than some seconds.
+    pub(super) is_mariadb: bool,
     pub(super) used: Moment,
     pub(super) saw_clock: Moment,
 }
@@ -37,6 +42,7 @@ impl Connection {
         let now = clock::now();
         Connection {
             conn: Some(conn),
+            is_mariadb: false,
             used: now,
             saw_clock: now,
         }
@@ -66,10 +72,14 @@ impl fmt::Debug for Connection {
 }
 
 /// Opens a connection on the runtime of `handle`, and checks its server.
-pub(super) async fn open(connector: &MysqlConnector, handle: &Handle) -> Result<Connection, Fault> {
+pub(super) async fn open(
+    connector: &MysqlConnector,
+    handle: &Handle,
+) -> Result<Opened<Connection>, Fault> {
     let timeout = connector.timeout;
     let settings = settings(connector.patience);
-    let mut connection = connect(&connector.target, settings, timeout, handle).await?;
+    let opened = connect(&connector.target, settings, timeout, handle).await?;
+    let (mut connection, renew_after) = (opened.connection, opened.renew_after);
     let asked_at = clock::now();
     let checking = async {
         let conn = connection.conn();
@@ -79,45 +89,89 @@ pub(super) async fn open(connector: &MysqlConnector, handle: &Handle) -> Result<
     let seen = within(timeout, checking).await?;
     let row = super::connector::values(seen.ok_or_else(malformed)?);
     let time = judge(&row, connector)?;
+    connection.is_mariadb = is_mariadb(&row.word(0)?);
     let conn = connection.conn();
     within(timeout, conn.query_drop(&connector.own.rights)).await?;
     connector.clock.saw(time, asked_at);
-    Ok(connection)
+    Ok(Opened {
+        connection,
+        renew_after,
+    })
 }
 
 /// Runs a statement without arguments on a connection of its own.
 pub(super) async fn run(
-    target: &Target,
+    target: &Arc<Target>,
     statement: &str,
     timeout: Duration,
     handle: &Handle,
 ) -> Result<(), Fault> {
     let longer = timeout.max(DEFINITION);
     let settings = settings(Patience::of_requests(longer));
-    let mut connection = connect(target, settings, timeout, handle).await?;
-    within(longer, connection.conn().query_drop(statement)).await
+    let mut opened = connect(target, settings, timeout, handle).await?;
+    within(longer, opened.connection.conn().query_drop(statement)).await
 }
 
 async fn connect(
-    target: &Target,
+    target: &Arc<Target>,
     settings: String,
     timeout: Duration,
     handle: &Handle,
-) -> Result<Connection, Fault> {
-    let opts = target.opts.clone();
+) -> Result<Opened<Connection>, Fault> {
+    let target = target.clone();
     // Where the backend lives, and not where the caller does: its runtime may end before this connection.
-    let opening = handle.spawn(async move {
-        let opening = async {
-            let mut connection = Connection::new(Conn::new(opts).await?);
-            connection.conn().query_drop(settings).await?;
-            Ok(connection)
-        };
-        within(timeout, opening).await
-    });
+    let opening = handle.spawn(async move { dial(&target, &settings, timeout).await });
     match opening.await {
         Ok(opened) => opened,
         Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
     }
+}
+
+/// Connects, with a login that the credentials give, if there are any; each of both within `timeout`.
+async fn dial(
+    target: &Target,
+    settings: &str,
+    timeout: Duration,
+) -> Result<Opened<Connection>, Fault> {
+    let login = match &target.credentials {
+        Some(credentials) => Some(login::ask(credentials, timeout).await?),
+        None => None,
+    };
+    let connecting = target
+        .hosts
+        .connect(false, timeout, url::shown, |mut opts| {
+            if let Some(login) = &login {
+                opts = url::with_login(opts, login);
+            }
+            async move {
+                let connected = connect_to(opts, settings).await;
+                connected.map_err(|error| faults::of_connecting(&error, target.login_advice()))?
+            }
+        });
+    let connection = connecting.await?;
+    let valid_for = login.and_then(|login| login.valid_for);
+    Ok(Opened {
+        connection,
+        renew_after: valid_for.map(login::before_the_end),
+    })
+}
+
+/// Connects to one server, if it can be written to. A replica keeps no locks, whoever may write to it.
+async fn connect_to(
+    opts: Opts,
+    settings: &str,
+) -> Result<Result<Connection, Fault>, mysql_async::Error> {
+    let mut connection = Connection::new(Conn::new(opts).await?);
+    let asked = format!("SELECT CAST(@@read_only AS CHAR); {settings}");
+    let read_only: Option<String> = connection.conn().query_first(asked).await?;
+    Ok(match read_only.as_deref() {
+        Some("0" | "OFF") => Ok(connection),
+        _ => Err(Fault::Impossible(
+            "the server is read-only (`read_only`), as replicas are: name the primary; of several hosts in the URL, the \
+             one is used that can be written to"
+                .to_owned(),
+        )),
+    })
 }
 
 async fn within<T>(
@@ -125,7 +179,7 @@ async fn within<T>(
     asked: impl Future<Output = Result<T, mysql_async::Error>>,
 ) -> Result<T, Fault> {
     match tokio::time::timeout(timeout, asked).await {
-        Ok(answer) => answer.map_err(|error| faults::of_connecting(&error)),
+        Ok(answer) => answer.map_err(|error| faults::of_connecting(&error, None)),
         Err(_) => Err(Fault::NotDone(StoreError::new(
             "the server does not answer",
         ))),
@@ -240,6 +294,10 @@ fn judge(row: &Row, connector: &MysqlConnector) -> Result<u64, Fault> {
     Ok(before)
 }
 
+fn is_mariadb(version: &str) -> bool {
+    version.contains("MariaDB")
+}
+
 /// Whether a version is one of MariaDB from 10.6 or of MySQL from 8.0.21.
 fn is_new_enough(version: &str) -> bool {
     let mut numbers = version
@@ -247,7 +305,7 @@ fn is_new_enough(version: &str) -> bool {
         .map(|number| number.parse().unwrap_or(0_u32));
     let mut number = || numbers.next().unwrap_or(0);
     let version_number = (number(), number(), number());
-    match version.contains("MariaDB") {
+    match is_mariadb(version) {
         true => version_number >= (10, 6, 0),
         false => version_number >= (8, 0, 21),
     }

@@ -75,10 +75,7 @@ impl Connector for MysqlConnector {
     }
 
     async fn open(&self) -> Result<Opened<Connection>, Fault> {
-        Ok(Opened {
-            connection: connection::open(self, &self.handle).await?,
-            renew_after: None,
-        })
+        connection::open(self, &self.handle).await
     }
 
     async fn is_fresh(&self, connection: &mut Connection) -> bool {
@@ -104,7 +101,14 @@ impl Connector for MysqlConnector {
         statement: &Statement,
         args: &[Arg],
     ) -> Result<Vec<Row>, Failed> {
-        let answer = undisturbed(connection, statement, args).await;
+        let text = self.text(connection, statement, args);
+        let answer = match undisturbed(connection, text, args).await {
+            // The row of a lock that a transaction has, perhaps: a look tells.
+            Err(error) if statement.name == "acquire" && error.is_of_a_locked_row() => {
+                Ok(Vec::new())
+            }
+            answer => answer,
+        };
         connection.used = clock::now();
         answer.map_err(Broken::failed)
     }
@@ -117,15 +121,32 @@ impl Connector for MysqlConnector {
     }
 }
 
+impl MysqlConnector {
+    /// What is sent. A request that does not wait for a locked row has `false` as its last argument.
+    fn text<'a>(
+        &'a self,
+        connection: &Connection,
+        statement: &'a Statement,
+        args: &[Arg],
+    ) -> &'a str {
+        match (statement.name, args.last()) {
+            ("acquire", _) if !connection.is_mariadb => &self.own.acquire,
+            ("take_over", Some(Arg::Flag(false))) => &self.own.take_over,
+            ("take_turn", Some(Arg::Flag(false))) => &self.own.take_turn,
+            _ => &statement.text,
+        }
+    }
+}
+
 /// The statement, sent again if a deadlock ended it.
 async fn undisturbed(
     connection: &mut Connection,
-    statement: &Statement,
+    text: &str,
     args: &[Arg],
 ) -> Result<Vec<Row>, Broken> {
     let mut deadlocks = 0;
     loop {
-        match answer(connection, &statement.text, args).await {
+        match answer(connection, text, args).await {
             // It is undone, and one of those who were in each other's way is through.
             Err(error) if error.is_of_a_deadlock() && deadlocks < DEADLOCKS => deadlocks += 1,
             answer => return answer,
@@ -142,6 +163,10 @@ struct Broken {
 }
 
 impl Broken {
+    fn is_of_a_locked_row(&self) -> bool {
+        !self.partly_done && faults::is_of_a_locked_row(&self.error)
+    }
+
     fn is_of_a_deadlock(&self) -> bool {
         !self.partly_done && faults::is_of_a_deadlock(&self.error)
     }

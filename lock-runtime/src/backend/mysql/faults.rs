@@ -1,7 +1,8 @@
 //! What an error of MySQL or MariaDB says about the outcome of a statement.
 
-use mysql_async::{Error, ServerError};
+use mysql_async::{DriverError, Error, ServerError};
 
+use super::tls;
 use crate::backend::Fault;
 use crate::values::error::StoreError;
 
@@ -16,11 +17,27 @@ pub(super) fn of_statement(error: &Error) -> Fault {
     }
 }
 
-/// Of an attempt to connect: nothing was asked for yet.
-pub(super) fn of_connecting(error: &Error) -> Fault {
+/// Of an attempt to connect: nothing was asked for yet. `advice` is for a user who is refused.
+pub(super) fn of_connecting(error: &Error, advice: Option<&str>) -> Fault {
     match error {
+        Error::Server(report) if report.code == 1045 => match advice {
+            Some(advice) => Fault::Denied(StoreError::new(format!("{}; {advice}", said(report)))),
+            None => Fault::Denied(said(report)),
+        },
+        // Connections have to be secure.
+        Error::Server(report) if [3159, 4201].contains(&report.code) => {
+            let advice = "say `sslmode=verify-full`";
+            Fault::Denied(StoreError::new(format!("{}: {advice}", said(report))))
+        }
         Error::Server(report) => of_report(report),
-        error => Fault::NotDone(StoreError::new(error.to_string())),
+        // The server wants another way to log in.
+        Error::Driver(
+            error @ (DriverError::CleartextPluginDisabled
+            | DriverError::UnknownAuthPlugin { .. }
+            | DriverError::MysqlOldPasswordDisabled),
+        ) => Fault::Impossible(error.to_string()),
+        error => tls::refusal(error)
+            .unwrap_or_else(|| Fault::NotDone(StoreError::new(error.to_string()))),
     }
 }
 
@@ -35,6 +52,12 @@ pub(super) fn ends_the_connection(error: &Error) -> bool {
 /// Whether the server has ended it because several statements waited for each other.
 pub(super) fn is_of_a_deadlock(error: &Error) -> bool {
     matches!(error, Error::Server(report) if report.code == 1213)
+}
+
+/// Whether somebody else has locked a row for longer than this statement may wait.
+pub(super) fn is_of_a_locked_row(error: &Error) -> bool {
+    // Lock wait timeout; MariaDB's and MySQL's limit of a statement's time.
+    matches!(error, Error::Server(report) if [1205, 1969, 3024].contains(&report.code))
 }
 
 fn is_read_only(code: u16) -> bool {

@@ -3,6 +3,7 @@
 //! | file or folder | concept |
 //! |---|---|
 //! | `url` | what a URL names: a server, a table, how many connections |
+//! | `tls`, `no_tls` | what the driver is told of TLS, and a build without it |
 //! | `connection` | opening one, and what is asked of a server before it may keep locks |
 //! | `connector` | running statements on connections |
 //! | `forced` | looking for forced releases |
@@ -14,6 +15,8 @@ mod connector;
 mod faults;
 mod forced;
 mod statements;
+#[cfg_attr(not(feature = "tls-rustls"), path = "no_tls.rs")]
+mod tls;
 mod url;
 
 use std::fmt;
@@ -54,7 +57,7 @@ pub(crate) async fn connect(
 ) -> Result<Arc<SqlBackend>, LockError> {
     let (options, target) = (&opening.options, Arc::new(target));
     let statements = statements::statements(&target);
-    let own = Arc::new(Own::of(&target));
+    let own = Arc::new(Own::of(&target, &statements));
     let (clock, timeout) = (Arc::new(ServerClock::default()), options.call_timeout);
     if options.ensure_schema {
         let (schema, handle) = (&statements.schema.text, &opening.runtime);
@@ -76,8 +79,7 @@ pub(crate) async fn connect(
         requests: connector(Patience::of_requests(timeout)),
         renewals: connector(Patience::of_renewals(timeout)),
         pool: target.pool,
-        #[cfg(feature = "postgres")]
-        transactions: None,
+        transactions: statements::of_transactions(&target),
         statements,
         clock: clock.clone(),
     };

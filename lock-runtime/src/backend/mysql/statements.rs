@@ -9,12 +9,18 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use super::url::Target;
+use crate::backend::sql::kinds::transactions::OfTransactions;
 use crate::backend::sql::statements::{
     Arg, Statement, Statements, statement_files, without_comments,
 };
 
 /// What several statements say the same way. Those that come first may use those after them.
-const FRAGMENTS: [(&str, &str); 14] = [
+const FRAGMENTS: [(&str, &str); 15] = [
+    // The name $1, if nobody has locked its row.
+    (
+        "{unlocked}",
+        "(SELECT f.name FROM {table} AS f WHERE f.name = $1 FOR UPDATE SKIP LOCKED)",
+    ),
     // Readers or permits whose lease is not over; NULL if there are none.
     ("{live}", "({the_shares} WHERE s.e > {micros})"),
     // The same, and all, without the holder $2.
@@ -82,16 +88,70 @@ pub(super) fn statements(target: &Target) -> Statements {
     Statements::of(&statement_files!(), |text| filled(text, target))
 }
 
+/// The same in a session of a caller's, at the time at which the statement began.
+const UTC_MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+/// Those of locks that a transaction of the caller's has.
+pub(super) fn of_transactions(target: &Target) -> OfTransactions {
+    // The caller's session may be in another database of the server.
+    let whole = match (target.table.name().contains('.'), target.database()) {
+        (false, Some(database)) => {
+            format!("`{}`.{}", database.replace('`', "``"), target.table.name())
+        }
+        _ => target.table.name().to_owned(),
+    };
+    let in_theirs = |name, text: &str| {
+        let text = without_comments(text);
+        let text = text.replace("{utc_micros}", UTC_MICROS);
+        Arc::new(Statement {
+            name,
+            text: text.replace("{whole_table}", &whole),
+        })
+    };
+    OfTransactions {
+        give: in_theirs(
+            "give_to_transaction",
+            include_str!("sql/give_to_transaction.sql"),
+        ),
+        then: Some(in_theirs(
+            "free_at_commit",
+            include_str!("sql/free_at_commit.sql"),
+        )),
+        params: |[name, holder, _]| {
+            let mut digits = String::with_capacity(2 * name.len());
+            push_hex(&mut digits, &name);
+            vec![digits, holder]
+        },
+        take_back: Arc::new(Statement {
+            name: "take_back",
+            text: filled(include_str!("sql/take_back.sql"), target),
+        }),
+    }
+}
+
+/// The same statement, which does not wait for a row that somebody has locked.
+fn unwaiting(statement: &Statement, target: &Target) -> String {
+    let text = statement.text.replace("l.name = $1", "l.name = @unlocked");
+    format!("SET @unlocked = {}; {text}", filled("{unlocked}", target))
+}
+
 /// What only this database is asked.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) rights: String,
     pub(super) forced: Arc<Statement>,
+    /// `take_over` and `take_turn` of requests that do not wait for a locked row, and `acquire` on MySQL.
+    pub(super) acquire: String,
+    pub(super) take_over: String,
+    pub(super) take_turn: String,
 }
 
 impl Own {
-    pub(super) fn of(target: &Target) -> Own {
+    pub(super) fn of(target: &Target, statements: &Statements) -> Own {
         Own {
+            acquire: unwaiting(&statements.acquire, target),
+            take_over: unwaiting(&statements.take_over, target),
+            take_turn: unwaiting(&statements.take_turn, target),
             rights: filled(include_str!("sql/rights.sql"), target),
             forced: Arc::new(Statement {
                 name: "forced",
@@ -105,7 +165,7 @@ fn filled(text: &str, target: &Target) -> String {
     let table = &target.table;
     let schema = match table.name().split_once('.') {
         Some((schema, _)) => Some(schema),
-        None => target.opts.db_name().filter(|name| !name.is_empty()),
+        None => target.database(),
     };
     let schema = schema.map_or("NULL".to_owned(), |name| {
         format!("'{}'", name.replace('\\', "\\\\").replace('\'', "''"))

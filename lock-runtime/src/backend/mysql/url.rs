@@ -1,13 +1,18 @@
 //! What a `mysql://` URL names: a server, and how locks are kept there.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::{Opts, OptsBuilder};
 
+use super::tls;
+use crate::backend::sql::encryption::{Encryption, is_for_the_builder};
+use crate::backend::sql::hosts::Hosts;
 use crate::backend::sql::table::Table;
-use crate::backend::sql::url::{Settings, split};
+use crate::backend::sql::url::{self, Settings, one_by_one, split};
 use crate::values::error::{LockError, config};
+use crate::values::handshake::{Credentials, Handshake, Login};
 
 /// How long a connection may be silent before it is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -15,10 +20,15 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 /// What a URL names.
 #[derive(Clone)]
 pub(crate) struct Target {
-    pub(super) opts: Opts,
+    pub(super) hosts: Hosts<Opts>,
     pub(super) table: Table,
     /// How many connections there may be for requests.
     pub(super) pool: usize,
+    encryption: Encryption,
+    /// Whether the client shows a certificate.
+    is_certified: bool,
+    /// Who gives the logins, in place of the URL.
+    pub(super) credentials: Option<Arc<dyn Credentials>>,
     shown: String,
 }
 
@@ -27,6 +37,7 @@ impl Target {
     pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
         let (place, query) = split(url);
         let (mut settings, mut socket) = (Settings::default(), None);
+        let mut encryption = Encryption::Off;
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             if settings.take(pair)? {
                 continue;
@@ -36,35 +47,78 @@ impl Target {
                 Some(("socket", _)) => {
                     return Err(config("`socket` is the absolute path of a Unix socket"));
                 }
+                Some((name @ ("sslmode" | "ssl-mode"), mode)) => {
+                    encryption = Encryption::parse(name, &plain(mode))?;
+                }
+                Some((
+                    name @ ("sslrootcert" | "sslcert" | "sslkey" | "ssl-ca" | "ssl-cert"
+                    | "ssl-key"),
+                    _,
+                )) => return Err(is_for_the_builder(name)),
                 _ => return Err(unknown(pair)),
             }
         }
-        let (_, rest) = place.split_once("://").ok_or_else(unreadable)?;
-        let plain = format!("mysql://{rest}");
-        let opts = Opts::from_url(&plain).map_err(|_| unreadable())?;
-        if opts.ip_or_hostname().is_empty() {
-            return Err(config("the MySQL URL names no host"));
+        if socket.is_some() && encryption != Encryption::Off {
+            return Err(config(
+                "a unix socket has no TLS: leave out `sslmode`, or name a host",
+            ));
         }
-        let database = opts.db_name().unwrap_or_default();
-        let shown = match &socket {
-            Some(path) => format!("{path}/{database}"),
-            None => format!("{}:{}/{database}", opts.ip_or_hostname(), opts.tcp_port()),
-        };
-        let opts = OptsBuilder::from_opts(opts)
-            .socket(socket)
-            // A loopback address may be that of a proxy.
-            .prefer_socket(false)
-            // Affected rows are those that were changed.
-            .client_found_rows(false)
-            .stmt_cache_size(0)
-            .tcp_keepalive(Some(KEEPALIVE))
-            .tcp_nodelay(true);
+        let (_, rest) = place.split_once("://").ok_or_else(unreadable)?;
+        let mut hosts = Vec::new();
+        for place in one_by_one(&format!("mysql://{rest}")) {
+            let opts = Opts::from_url(&place).map_err(|_| unreadable())?;
+            if opts.ip_or_hostname().is_empty() {
+                return Err(config("the MySQL URL names no host"));
+            }
+            let host = opts.ip_or_hostname().trim_matches(['[', ']']).to_owned();
+            let opts = OptsBuilder::from_opts(opts)
+                .ip_or_hostname(host)
+                .socket(socket.clone())
+                // A loopback address may be that of a proxy.
+                .prefer_socket(false)
+                // Affected rows are those that were changed.
+                .client_found_rows(false)
+                .stmt_cache_size(0)
+                .tcp_keepalive(Some(KEEPALIVE))
+                .tcp_nodelay(true);
+            hosts.push(Opts::from(opts));
+        }
+        let mut all: Vec<String> = hosts.iter().map(shown).collect();
+        all.dedup();
+        let database = hosts.first().and_then(Opts::db_name).unwrap_or_default();
+        let shown = format!("{}/{database}", all.join(","));
         Ok(Target {
-            opts: opts.into(),
+            hosts: Hosts::new(hosts),
             table: settings.table,
             pool: settings.pool,
+            encryption,
+            is_certified: false,
+            credentials: None,
             shown,
         })
+    }
+
+    /// The same, connected to as the builder was told.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] if that does not fit the URL.
+    pub(crate) fn with(mut self, handshake: &Handshake) -> Result<Target, LockError> {
+        let hosts = self.hosts.each();
+        let has_password = hosts.iter().any(|one| one.pass().is_some());
+        url::check(handshake, has_password, self.encryption)?;
+        if let Some(options) = tls::options(self.encryption, &handshake.certificates)? {
+            let by_tls = |opts: &Opts| {
+                let opts = OptsBuilder::from_opts(opts.clone())
+                    .ssl_opts(options.clone())
+                    // What tokens are asked for by, such as those of Amazon RDS. The server is known by then.
+                    .enable_cleartext_plugin(true);
+                Opts::from(opts)
+            };
+            self.hosts = Hosts::new(hosts.iter().map(by_tls).collect());
+        }
+        self.is_certified = handshake.certificates.client.is_some();
+        self.credentials.clone_from(&handshake.credentials);
+        Ok(self)
     }
 
     /// What errors and logs call it: without user and password.
@@ -72,14 +126,58 @@ impl Target {
         &self.shown
     }
 
+    /// The database that the URL names, if it does.
+    pub(super) fn database(&self) -> Option<&str> {
+        let first = self.hosts.each().first();
+        first?.db_name().filter(|name| !name.is_empty())
+    }
+
+    /// What a user who is refused may be told.
+    pub(super) fn login_advice(&self) -> Option<&'static str> {
+        match (self.encryption, self.is_certified) {
+            (Encryption::Off, _) => Some("a user with `REQUIRE SSL` needs `sslmode=verify-full`"),
+            (_, false) => {
+                Some("a user with `REQUIRE X509` needs the builder's `client_certificate`")
+            }
+            (_, true) => None,
+        }
+    }
+
     /// Whether both fail together, as far as their URLs tell.
     pub(crate) fn is_one_with(&self, other: &Target) -> bool {
-        let place = |target: &Target| {
-            let opts = &target.opts;
-            let socket = opts.socket().map(str::to_owned);
-            (socket, opts.ip_or_hostname().to_owned(), opts.tcp_port())
-        };
-        place(self) == place(other)
+        let places =
+            |target: &Target| -> Vec<String> { target.hosts.each().iter().map(shown).collect() };
+        places(self) == places(other)
+    }
+}
+
+/// With another login.
+pub(super) fn with_login(opts: Opts, login: &Login) -> Opts {
+    let opts = OptsBuilder::from_opts(opts).pass(Some(login.password.clone()));
+    match &login.user {
+        Some(user) => opts.user(Some(user.clone())),
+        None => opts,
+    }
+    .into()
+}
+
+/// `host:port`, or a path.
+pub(super) fn shown(opts: &Opts) -> String {
+    match opts.socket() {
+        Some(path) => path.to_owned(),
+        None => format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port()),
+    }
+}
+
+/// A mode of MySQL's programs in the words of libpq.
+fn plain(mode: &str) -> String {
+    let mode = mode.to_ascii_lowercase().replace('_', "-");
+    match &*mode {
+        "disabled" => "disable".to_owned(),
+        "preferred" => "prefer".to_owned(),
+        "required" => "require".to_owned(),
+        "verify-identity" => "verify-full".to_owned(),
+        _ => mode,
     }
 }
 
@@ -95,13 +193,10 @@ fn unknown(pair: &str) -> LockError {
     // A part of a password that was not encoded is not shown.
     match name
         .bytes()
-        .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        .all(|byte| byte.is_ascii_lowercase() || b"_-".contains(&byte))
     {
-        true if name.contains("ssl") || name.contains("tls") => config(format!(
-            "`{name}` is about TLS, which MySQL connections of this library do not have yet"
-        )),
         true => config(format!(
-            "the MySQL URL has an unknown parameter, `{name}`: there are `lock_table`, `lock_pool` and `socket`"
+            "the MySQL URL has an unknown parameter, `{name}`: there are `lock_table`, `lock_pool`, `socket` and `sslmode`"
         )),
         false => unreadable(),
     }
@@ -130,7 +225,11 @@ mod tests {
         let other = Target::parse("MariaDB://u@h/x?socket=/run/my.sock").unwrap();
         assert_eq!((other.shown(), other.pool), ("/run/my.sock/x", 8));
         assert_eq!(other.table, Table::default());
-        assert!(!target.opts.client_found_rows() && !target.opts.prefer_socket());
+        let opts = &target.hosts.each()[0];
+        assert!(!opts.client_found_rows() && !opts.prefer_socket());
+        let several = Target::parse("mysql://u:hunter2@a,b:1,[::1]:2/db?lock_pool=3").unwrap();
+        assert_eq!(several.shown(), "a:3306,b:1,::1:2/db");
+        assert_eq!(several.database(), Some("db"));
     }
 
     #[test]
@@ -139,7 +238,12 @@ mod tests {
             ("mysql://u:hunter2@h/db?lock_table=a;b", "lock_table"),
             ("mysql://u:hunter2@h/db?lock_pool=1", "lock_pool"),
             ("mysql://u:hunter2@h/db?look_table=a", "`look_table`"),
-            ("mysql://u:hunter2@h/db?require_ssl=true", "TLS"),
+            ("mysql://u:hunter2@h/db?require_ssl=true", "`sslmode`"),
+            ("mysql://u:hunter2@h/db?ssl-mode=PREFERRED", "`verify-full`"),
+            (
+                "mysql://u:hunter2@h/db?ssl-ca=/ca.pem",
+                "`root_certificate`",
+            ),
             ("mysql://u:hunter2@h/db?socket=x", "absolute"),
             ("mysql://u:hunter2@h:port/db", "percent-encoded"),
             ("mysql://u:a?hunter2@h/db?lock_pool=x", "lock_pool"),
@@ -151,11 +255,39 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "tls-rustls")]
+    #[test]
+    fn both_vocabularies_ask_for_tls() {
+        for mode in [
+            "sslmode=verify-full",
+            "sslmode=require",
+            "ssl-mode=VERIFY_IDENTITY",
+            "ssl-mode=REQUIRED",
+        ] {
+            let target = Target::parse(&format!("mysql://u@h/db?{mode}")).unwrap();
+            assert_eq!(target.encryption, Encryption::Verified, "{mode}");
+        }
+        let plain = Target::parse("mysql://u@h/db?ssl-mode=DISABLED").unwrap();
+        assert_eq!(plain.encryption, Encryption::Off);
+    }
+
+    #[cfg(not(feature = "tls-rustls"))]
+    #[test]
+    fn tls_names_the_feature_that_it_needs() {
+        let refused = Target::parse("mysql://u:hunter2@h/db?ssl-mode=REQUIRED").map(drop);
+        let said = refused.unwrap_err().to_string();
+        assert!(
+            said.contains("`tls-rustls`") && !said.contains("hunter2"),
+            "{said}"
+        );
+    }
+
     #[test]
     fn urls_of_one_server_are_one() {
         let target = |url| Target::parse(url).unwrap();
         let one = target("mysql://a@h/x");
         assert!(one.is_one_with(&target("mariadb://b@h:3306/y?lock_table=z")));
         assert!(!one.is_one_with(&target("mysql://a@h:3307/x")));
+        assert!(!one.is_one_with(&target("mysql://a@h,i/x")));
     }
 }

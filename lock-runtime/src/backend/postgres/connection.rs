@@ -7,9 +7,9 @@ use tokio::runtime::Handle;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Connection, Row, Socket};
 
-use super::faults;
 use super::tls::Encrypted;
 use super::url::Target;
+use super::{faults, hosts};
 use crate::backend::Fault;
 use crate::backend::kit::login;
 use crate::backend::kit::server_clock::ServerClock;
@@ -35,7 +35,7 @@ pub(super) async fn dial(target: &Target, timeout: Duration) -> Result<Dialed, F
         Some(credentials) => Some(login::ask(credentials, timeout).await?),
         None => None,
     };
-    let connecting = target.hosts.connect(login.as_ref(), &target.tls, timeout);
+    let connecting = hosts::connect(&target.hosts, login.as_ref(), &target.tls, timeout);
     let (client, stream) = connecting.await?;
     let valid_for = login.and_then(|login| login.valid_for);
     Ok(Dialed {

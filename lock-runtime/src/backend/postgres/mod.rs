@@ -4,8 +4,7 @@
 //! |---|---|
 //! | `url` | what a URL names: a server, a table, how many connections |
 //! | `tls`, `no_tls`, `channel_binding` | TLS, a build without it, and what ties a login to it |
-//! | `hosts` | which of several servers is the primary |
-//! | `encryption` | what `sslmode` asks for |
+//! | `hosts`, `encryption` | what tokio-postgres is told of the hosts of a URL, and of `sslmode` |
 //! | `connection` | opening one, and what is asked of a server before it may keep locks |
 //! | `connector` | running statements on connections |
 //! | `listen` | the connection by which those who wait are woken |
@@ -76,7 +75,7 @@ pub(crate) async fn connect(
         requests: connector(),
         renewals: connector(),
         pool: target.pool,
-        transactions: Some(statements::of_transactions(&target.table)),
+        transactions: statements::of_transactions(&target.table),
         statements,
         clock: clock.clone(),
     };

@@ -3,8 +3,8 @@
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{MakeTlsConnect, NoTls, NoTlsStream};
 
-use super::encryption::Encryption;
 use crate::backend::Fault;
+use crate::backend::sql::encryption::Encryption;
 use crate::values::error::LockError;
 use crate::values::handshake::Certificates;
 

@@ -73,6 +73,8 @@ pub(super) fn of_transactions(table: &Table) -> OfTransactions {
             "give_to_transaction",
             include_str!("sql/give_to_transaction.sql"),
         ),
+        then: None,
+        params: Vec::from,
         take_back: statement("take_back", include_str!("sql/take_back.sql")),
     }
 }

@@ -8,19 +8,17 @@ use std::task::{Context, Poll};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
 use super::channel_binding::end_point;
-use super::encryption::Encryption;
 use crate::backend::Fault;
-use crate::backend::kit::certificates::{client, given_roots};
+use crate::backend::kit::certificates::{client, given_roots, system_roots};
 use crate::backend::kit::tls_refusal;
+use crate::backend::sql::encryption::Encryption;
 use crate::values::error::{LockError, config};
 use crate::values::handshake::Certificates;
 
@@ -64,21 +62,6 @@ impl Tls {
         tls.alpn_protocols = vec![PROTOCOL.to_vec()];
         Ok(Tls(Some(Arc::new(tls))))
     }
-}
-
-fn system_roots() -> Result<RootCertStore, LockError> {
-    let mut roots = RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    roots.add_parsable_certificates(found.certs);
-    if !roots.is_empty() {
-        return Ok(roots);
-    }
-    let why = found.errors.first().map(|error| format!(" ({error})"));
-    Err(config(format!(
-        "the operating system names no authorities to trust{}: install them, name a file in SSL_CERT_FILE, or give them \
-         to `root_certificate`",
-        why.unwrap_or_default()
-    )))
 }
 
 /// What rustls refused, if it did.

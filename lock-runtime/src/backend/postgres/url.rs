@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tokio_postgres::Config;
 
-use super::encryption::Encryption;
-use super::hosts::{self, Hosts};
 use super::tls::Tls;
+use super::{encryption, hosts};
+use crate::backend::sql::encryption::{Encryption, is_for_the_builder};
+use crate::backend::sql::hosts::Hosts;
 use crate::backend::sql::table::Table;
-use crate::backend::sql::url::{Settings, split};
+use crate::backend::sql::url::{self, Settings, one_by_one, split};
 use crate::values::error::{LockError, config};
 use crate::values::handshake::{Credentials, Handshake};
 
@@ -19,7 +20,7 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 /// What a URL names.
 #[derive(Clone)]
 pub(crate) struct Target {
-    pub(super) hosts: Hosts,
+    pub(super) hosts: Hosts<Config>,
     pub(super) table: Table,
     /// How many connections there may be for requests.
     pub(super) pool: usize,
@@ -53,12 +54,8 @@ impl Target {
                         _ => return Err(config("`lock_notify` is `on` or `off`")),
                     }
                 }
-                "sslmode" => encryption = Encryption::parse(value)?,
-                "sslrootcert" | "sslcert" | "sslkey" => {
-                    return Err(config(format!(
-                        "`{name}` is no part of the URL here: the builder has `root_certificate` and `client_certificate`"
-                    )));
-                }
+                "sslmode" => encryption = Encryption::parse(name, value)?,
+                "sslrootcert" | "sslcert" | "sslkey" => return Err(is_for_the_builder(name)),
                 _ => others.push(pair),
             }
         }
@@ -72,7 +69,7 @@ impl Target {
             if config.get_hosts().is_empty() {
                 return Err(self::config("the PostgreSQL URL names no host"));
             }
-            encryption.apply(&mut config)?;
+            encryption::apply(encryption, &mut config)?;
             // A connection that was cut in silence is noticed, unless the URL says otherwise.
             let says = |name: &str| others.iter().any(|pair| pair.starts_with(name));
             if !says("keepalives") {
@@ -90,7 +87,7 @@ impl Target {
         }
         let shown = shown(&hosts);
         Ok(Target {
-            hosts: Hosts::new(hosts),
+            hosts: hosts::of(hosts),
             table: settings.table,
             pool: settings.pool,
             notify,
@@ -106,18 +103,10 @@ impl Target {
     /// # Errors
     /// [`LockError::InvalidConfig`] if that does not fit the URL.
     pub(crate) fn with(mut self, handshake: &Handshake) -> Result<Target, LockError> {
-        if handshake.credentials.is_some() && self.hosts.have_password() {
-            return Err(config(
-                "there are `credentials`, and a password in the URL: leave one of them out",
-            ));
-        }
-        let certificates = &handshake.certificates;
-        if certificates.are_given() && self.encryption == Encryption::Off {
-            return Err(config(
-                "there are certificates, and a URL without TLS: it should say `sslmode=verify-full`",
-            ));
-        }
-        self.tls = Tls::new(self.encryption, certificates)?;
+        let hosts = self.hosts.each();
+        let has_password = hosts.iter().any(|one| one.get_password().is_some());
+        url::check(handshake, has_password, self.encryption)?;
+        self.tls = Tls::new(self.encryption, &handshake.certificates)?;
         self.credentials.clone_from(&handshake.credentials);
         Ok(self)
     }
@@ -129,7 +118,10 @@ impl Target {
 
     /// Whether both fail together, as far as their URLs tell.
     pub(crate) fn is_one_with(&self, other: &Target) -> bool {
-        self.hosts.places().eq(other.hosts.places())
+        let places = |target: &Target| -> Vec<String> {
+            target.hosts.each().iter().map(hosts::shown).collect()
+        };
+        places(self) == places(other)
     }
 }
 
@@ -192,18 +184,6 @@ fn unreadable(pairs: &[&str]) -> LockError {
              password, `%`, `@`, `:`, `/`, `?` and `#` are percent-encoded",
         ),
     }
-}
-
-/// The same place with one host each. A URL lists its hosts before the path.
-fn one_by_one(place: &str) -> Vec<String> {
-    let scheme = place.find("://").map_or(0, |end| end + 3);
-    let begin = place.rfind('@').map_or(scheme, |at| at + 1);
-    let end = place[begin..]
-        .find('/')
-        .map_or(place.len(), |slash| begin + slash);
-    let hosts = place[begin..end].split(',');
-    let alone = |host| [&place[..begin], host, &place[end..]].concat();
-    hosts.map(alone).collect()
 }
 
 fn shown(hosts: &[Config]) -> String {

@@ -11,11 +11,15 @@
 //! | `table` | a table's name |
 //! | `topic` | what those who wait are told by |
 //! | `url` | what the URLs of databases have in common |
+//! | `encryption` | what `sslmode` asks for |
+//! | `hosts` | which of several servers is the primary |
 //! | `relogin` | another connection in place of one whose login expires |
 //! | `undo` | what undoes an acquire when nobody knows whether it happened |
 //! | `kinds/` | what each kind of lock asks for |
 
 pub(super) mod database;
+pub(super) mod encryption;
+pub(super) mod hosts;
 pub(super) mod kinds;
 pub(super) mod pool;
 mod relogin;
@@ -33,7 +37,6 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use self::database::{Connector, Database};
-#[cfg(feature = "postgres")]
 use self::kinds::transactions::{InTransactions, OfTransactions};
 use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
 use self::pool::{Answer, Calls, Pool, Purpose};
@@ -65,9 +68,7 @@ const UNDOING: usize = 1;
 /// Locks in one table of a database.
 pub(crate) struct SqlBackend {
     inner: Arc<Inner>,
-    /// If transactions of the caller's can have locks.
-    #[cfg(feature = "postgres")]
-    in_transactions: Option<InTransactions>,
+    in_transactions: InTransactions,
 }
 
 /// Shared with compensations.
@@ -96,9 +97,7 @@ pub(super) struct Server<C> {
     /// How many connections there may be for requests.
     pub(super) pool: usize,
     pub(super) statements: Statements,
-    /// If transactions of the caller's can have locks.
-    #[cfg(feature = "postgres")]
-    pub(super) transactions: Option<OfTransactions>,
+    pub(super) transactions: OfTransactions,
     pub(super) clock: Arc<ServerClock>,
 }
 
@@ -135,11 +134,10 @@ impl SqlBackend {
         };
         let inner = Arc::new(inner);
         Ok(Arc::new(SqlBackend {
-            #[cfg(feature = "postgres")]
-            in_transactions: server.transactions.map(|statements| InTransactions {
+            in_transactions: InTransactions {
                 inner: inner.clone(),
-                statements,
-            }),
+                statements: server.transactions,
+            },
             inner,
         }))
     }
@@ -266,9 +264,8 @@ impl Backend for SqlBackend {
         self.inner.database.listen(own_topic(key, holder))
     }
 
-    #[cfg(feature = "postgres")]
     fn transactions(&self) -> Option<&dyn super::Transactions> {
-        self.in_transactions.as_ref().map(|all| all as _)
+        Some(&self.in_transactions)
     }
 
     fn directory(&self) -> Option<&dyn Directory> {

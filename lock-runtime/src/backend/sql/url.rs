@@ -1,7 +1,9 @@
 //! What the URLs of databases have in common.
 
+use super::encryption::Encryption;
 use super::table::Table;
 use crate::values::error::{LockError, config};
+use crate::values::handshake::Handshake;
 
 /// How many connections there are for requests, unless the URL says otherwise.
 const POOL: usize = 8;
@@ -49,4 +51,35 @@ pub(crate) fn split(url: &str) -> (&str, &str) {
         Some(mark) => (&url[..mark], &url[mark + 1..]),
         None => (url, ""),
     }
+}
+
+/// The same place with one host each. A URL lists its hosts before the path.
+pub(crate) fn one_by_one(place: &str) -> Vec<String> {
+    let scheme = place.find("://").map_or(0, |end| end + 3);
+    let begin = place.rfind('@').map_or(scheme, |at| at + 1);
+    let end = place[begin..]
+        .find('/')
+        .map_or(place.len(), |slash| begin + slash);
+    let hosts = place[begin..end].split(',');
+    let alone = |host| [&place[..begin], host, &place[end..]].concat();
+    hosts.map(alone).collect()
+}
+
+/// Refuses what does not fit a URL.
+pub(crate) fn check(
+    handshake: &Handshake,
+    has_password: bool,
+    encryption: Encryption,
+) -> Result<(), LockError> {
+    if handshake.credentials.is_some() && has_password {
+        return Err(config(
+            "there are `credentials`, and a password in the URL: leave one of them out",
+        ));
+    }
+    if handshake.certificates.are_given() && encryption == Encryption::Off {
+        return Err(config(
+            "there are certificates, and a URL without TLS: it should say `sslmode=verify-full`",
+        ));
+    }
+    Ok(())
 }

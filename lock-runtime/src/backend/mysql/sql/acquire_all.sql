@@ -1,7 +1,7 @@
 -- Takes several free mutexes, or none of them. No row: one of them is not free, or has no row, or the request is too late.
 --
--- Rows are locked in the order of their names, so two sets cannot wait for each other. What the subquery has locked and
--- found free stays free for the update: nobody else can write it, and a lease that is over stays over.
+-- A row that another transaction has locked is not waited for, so two sets cannot wait for each other. What the subquery
+-- has locked and found free stays free for the update: nobody else can write it, and a lease that is over stays over.
 -- $1 names, $2 holders, $3 leases in µs, $4 refused after this, $5 1 for each fenced lock, else 0
 UPDATE {rows} AS r STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.c1) SET
     l.kind = 'exclusive',
@@ -17,7 +17,7 @@ WHERE (
         WHERE (f.holder IS NULL OR f.expires_at <= {micros} OR f.holder = UNHEX(w.c2))
             AND f.shares IS NULL AND f.permits IS NULL
             AND {micros} <= $4
-        FOR UPDATE
+        FOR UPDATE /*!80001 OF f */ SKIP LOCKED
     ) AS free
 ) = {count};
 SELECT l.name, l.token, l.counter, {micros} AS now

@@ -8,7 +8,7 @@ INSERT INTO {table}_forced (forced_at, holder)
 SELECT {micros}, IF(l.expires_at > {micros}, l.holder, s.h)
 FROM {table} AS l LEFT JOIN {shared} AS s ON s.e > {micros}
 WHERE l.name = $1 AND ((l.holder IS NOT NULL AND l.expires_at > {micros}) OR s.h IS NOT NULL)
-FOR UPDATE;
+FOR UPDATE /*!80001 OF l */;
 UPDATE {table} AS l SET holder = NULL, expires_at = LEAST(expires_at, {micros}), shares = NULL
 WHERE l.name = $1 AND ((holder IS NOT NULL AND expires_at > {micros}) OR (shares IS NOT NULL AND {live} IS NOT NULL));
 SET @forced = ROW_COUNT();

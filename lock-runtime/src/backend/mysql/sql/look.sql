@@ -16,8 +16,9 @@ SELECT
     (SELECT SUBSTRING_INDEX(GROUP_CONCAT(q.h ORDER BY q.n SEPARATOR ' '), ' ', $2)
         FROM {queued} AS q WHERE q.d > {micros}) AS first_waiters,
     {micros} AS now,
-    -- Who finds a locked row waits for it: nobody may keep one for long.
-    FALSE AS locked
+    -- Whether a transaction has locked a row that nobody holds. The row is locked for a moment itself.
+    IF((l.holder IS NULL OR l.expires_at <= {micros}) AND l.shares IS NULL AND l.permits IS NULL,
+        {unlocked} IS NULL, FALSE) AS locked
 FROM {table} AS l LEFT JOIN {shared} AS s ON s.e > {micros}
 WHERE l.name = $1
 GROUP BY l.name

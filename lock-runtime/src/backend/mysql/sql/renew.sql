@@ -7,7 +7,7 @@ UPDATE (
     SELECT f.name, w.c2, w.c3 FROM (SELECT @began := {micros}) AS began
     STRAIGHT_JOIN {rows} AS w
     STRAIGHT_JOIN {table} AS f FORCE INDEX (PRIMARY) ON f.name = UNHEX(w.c1)
-    FOR UPDATE SKIP LOCKED
+    FOR UPDATE /*!80001 OF f */ SKIP LOCKED
 ) AS r STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.name = r.name
 SET l.expires_at = GREATEST(l.expires_at, {micros} + r.c3)
 WHERE l.holder = UNHEX(r.c2) AND l.expires_at > {micros};

@@ -4,12 +4,12 @@ UPDATE (
     SELECT f.name, w.leases FROM (SELECT @began := {micros}) AS began
     STRAIGHT_JOIN {groups} AS w
     STRAIGHT_JOIN {table} AS f FORCE INDEX (PRIMARY) ON f.name = UNHEX(w.name)
-    FOR UPDATE SKIP LOCKED
+    FOR UPDATE /*!80001 OF f */ SKIP LOCKED
 ) AS g STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.name = g.name
 SET l.shares = (
     SELECT JSON_ARRAYAGG(JSON_OBJECT('h', s.h, 'u', s.u, 'e', IF(
         s.e > {micros},
-        GREATEST(s.e, {micros} + CAST(COALESCE(JSON_VALUE(g.leases, CONCAT('$."', s.h, '"')), 0) AS SIGNED)),
+        GREATEST(s.e, {micros} + CAST(COALESCE(JSON_EXTRACT(g.leases, CONCAT('$."', s.h, '"')), 0) AS SIGNED)),
         s.e)))
     FROM {shared} AS s
 )

@@ -1,5 +1,6 @@
 -- As `acquire`, of a row with readers, if none of them lives any more: for writers, and for mutexes after readers.
--- $1 name, $2 holder, $3 lease in µs, $4 refused after this, $5 1 for a fenced lock, else 0, $6 kind
+-- $1 name, $2 holder, $3 lease in µs, $4 refused after this, $5 1 for a fenced lock, else 0, $6 kind, $7 whether a row that
+-- another transaction has locked is waited for: if not, the row is named by `@unlocked`
 UPDATE {table} AS l SET
     kind = $6,
     holder = $2,

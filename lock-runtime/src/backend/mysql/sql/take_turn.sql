@@ -1,5 +1,6 @@
 -- Takes a free fair lock, if nobody who lives is before the holder in its queue.
--- $1 name, $2 holder, $3 lease in µs, $4 refused after this
+-- $1 name, $2 holder, $3 lease in µs, $4 refused after this, $5 whether a row that another transaction has locked is waited
+-- for: if not, the row is named by `@unlocked`
 UPDATE {table} AS l SET
     kind = 'exclusive',
     holder = $2,

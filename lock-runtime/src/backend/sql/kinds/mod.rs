@@ -9,5 +9,4 @@ pub(super) mod operators;
 pub(super) mod release;
 pub(in crate::backend) mod renewals;
 pub(super) mod seen;
-#[cfg(feature = "postgres")]
 pub(in crate::backend) mod transactions;

@@ -6,13 +6,16 @@ use std::time::Duration;
 use crate::backend::sql::Inner;
 use crate::backend::sql::statements::{Arg, Statement, malformed};
 use crate::backend::sql::topic::topic;
-use crate::backend::{HoldRef, Reply, Transactions};
+use crate::backend::{Give, HoldRef, Reply, Transactions};
 
 /// The statements of a database whose transactions can have locks.
 #[derive(Debug)]
 pub(in crate::backend) struct OfTransactions {
-    /// Runs in the transaction.
+    /// Runs in the transaction, and so does `then`, if there is more to do.
     pub(in crate::backend) give: Arc<Statement>,
+    pub(in crate::backend) then: Option<Arc<Statement>>,
+    /// How these two are given the name, the holder, and what those who wait are told by.
+    pub(in crate::backend) params: fn([String; 3]) -> Vec<String>,
     pub(in crate::backend) take_back: Arc<Statement>,
 }
 
@@ -34,8 +37,13 @@ impl InTransactions {
 }
 
 impl Transactions for InTransactions {
-    fn give(&self, hold_ref: HoldRef<'_>) -> (&str, [String; 3]) {
-        (&self.statements.give.text, self.params(hold_ref))
+    fn give(&self, hold_ref: HoldRef<'_>) -> Give<'_> {
+        let statements = &self.statements;
+        Give {
+            take: &statements.give.text,
+            then: statements.then.as_ref().map(|then| &*then.text),
+            params: (statements.params)(self.params(hold_ref)),
+        }
     }
 
     fn take_back<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, bool> {

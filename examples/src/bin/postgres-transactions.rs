@@ -1,0 +1,174 @@
+//! Ada spends 30 of 100, bob 50. A lock that is given back before the commit loses what ada spent; a lock that belongs to
+//! the transaction does not.
+//!
+//! `DATABASE_URL=postgres://… cargo run --features postgres --bin postgres-transactions`. The locks are in the same
+//! database. It works in a schema of its own, which it drops at the end.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use examples::{Failure, prove};
+use lock_runtime::{LockManager, SqlTransaction};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, NoTls, Transaction};
+
+const LOCK: &str = "account:7";
+const WAIT: Duration = Duration::from_secs(10);
+
+/// How the library runs its statements in a transaction of this driver.
+struct Tx<'t, 'c>(&'t Transaction<'c>);
+
+impl SqlTransaction for Tx<'_, '_> {
+    type Error = Error;
+
+    async fn ask(&mut self, sql: &str, params: &[&str]) -> Result<String, Error> {
+        let typed = |param| (param as &(dyn ToSql + Sync), Type::TEXT);
+        let params: Vec<_> = params.iter().map(typed).collect();
+        self.0.query_typed(sql, &params).await?[0].try_get(0)
+    }
+}
+
+async fn client(url: &str, schema: &str) -> Result<Client, Failure> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    // Ends with the client.
+    tokio::spawn(connection);
+    let search = format!("SET search_path = {schema}");
+    client.batch_execute(&search).await?;
+    Ok(client)
+}
+
+/// What every holder of the lock does: reads the balance, and writes what is left of it.
+async fn spend(transaction: &Transaction<'_>, who: &str, amount: i64) -> Result<i64, Failure> {
+    let balance = "SELECT balance FROM account";
+    let seen: i64 = transaction.query_one(balance, &[]).await?.get(0);
+    let left = seen - amount;
+    println!("   {who} has the lock, sees {seen} and writes {left}");
+    let update = "UPDATE account SET balance = $1";
+    transaction.execute(update, &[&left]).await?;
+    Ok(seen)
+}
+
+/// The usual mistake: the guard is released, or dropped, before the transaction commits.
+async fn released_too_early(
+    locks: &LockManager,
+    clients: &mut [Client; 2],
+) -> Result<i64, Failure> {
+    let [ada, bob] = clients;
+    let guard = locks.mutex(LOCK).acquire().await?;
+    let adas = ada.transaction().await?;
+    spend(&adas, "ada", 30).await?;
+    guard.release().await?;
+    println!("   ada has released the lock, and has not committed");
+
+    let guard = locks.mutex(LOCK).wait(WAIT).acquire().await?;
+    let bobs = bob.transaction().await?;
+    // His write waits for her commit; what he writes is made of what he has read before.
+    let (spent, committed) = tokio::join!(spend(&bobs, "bob", 50), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        adas.commit().await
+    });
+    committed?;
+    bobs.commit().await?;
+    guard.release().await?;
+    spent
+}
+
+/// The lock ends with the transaction, and not before.
+async fn in_the_transaction(
+    locks: &LockManager,
+    clients: &mut [Client; 2],
+) -> Result<i64, Failure> {
+    let [ada, bob] = clients;
+    let adas = ada.transaction().await?;
+    let lock = locks.mutex(LOCK).wait(WAIT);
+    lock.in_transaction(&mut Tx(&adas)).await?;
+    spend(&adas, "ada", 30).await?;
+
+    let bobs = bob.transaction().await?;
+    let lock = locks.mutex(LOCK).wait(WAIT);
+    let (spent, committed) = tokio::join!(
+        async {
+            lock.in_transaction(&mut Tx(&bobs)).await?;
+            spend(&bobs, "bob", 50).await
+        },
+        async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            println!("   ada commits");
+            adas.commit().await
+        }
+    );
+    committed?;
+    bobs.commit().await?;
+    spent
+}
+
+async fn left(client: &Client) -> Result<i64, Failure> {
+    let balance = client.query_one("SELECT balance FROM account", &[]);
+    Ok(balance.await?.get(0))
+}
+
+async fn tour(locks: &LockManager, clients: &mut [Client; 2]) -> Result<(), Failure> {
+    let table = "CREATE TABLE account AS SELECT 100::bigint AS balance";
+    clients[0].batch_execute(table).await?;
+
+    println!("\n1. The lock is released before the commit.");
+    let seen = released_too_early(locks, clients).await?;
+    prove(
+        seen == 100,
+        "bob saw what was there before ada's transaction",
+    )?;
+    let after = left(&clients[0]).await?;
+    prove(
+        after == 50,
+        format!("{after} are left: what ada has spent is back"),
+    )?;
+
+    println!("\n2. The transactions have the lock.");
+    let reset = "UPDATE account SET balance = 100";
+    clients[0].batch_execute(reset).await?;
+    let seen = in_the_transaction(locks, clients).await?;
+    prove(seen == 70, "bob saw what ada has committed")?;
+    let after = left(&clients[0]).await?;
+    prove(after == 20, format!("{after} are left"))
+}
+
+/// Runs the tour in a schema of its own, with the locks in it.
+async fn with_schema(url: &str) -> Result<(), Failure> {
+    let schema = format!("postgres_transactions_{}", std::process::id());
+    let owner = client(url, "public").await?;
+    owner
+        .batch_execute(&format!("CREATE SCHEMA {schema}"))
+        .await?;
+    let outcome = async {
+        let mark = if url.contains('?') { '&' } else { '?' };
+        let locks = LockManager::builder()
+            .ensure_schema(true)
+            .connect(&format!("{url}{mark}lock_table={schema}.leases"))
+            .await?;
+        let mut clients = [client(url, &schema).await?, client(url, &schema).await?];
+        let outcome = tour(&locks, &mut clients).await;
+        locks.shutdown().await;
+        outcome
+    };
+    let outcome = outcome.await;
+    let drop = format!("DROP SCHEMA {schema} CASCADE");
+    owner.batch_execute(&drop).await?;
+    outcome
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Ok(url) = std::env::var("DATABASE_URL") else {
+        eprintln!(
+            "postgres-transactions: set DATABASE_URL, for example to postgres://user@127.0.0.1/test"
+        );
+        return ExitCode::from(2);
+    };
+    match with_schema(&url).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("postgres-transactions: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

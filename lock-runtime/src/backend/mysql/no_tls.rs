@@ -1,0 +1,16 @@
+//! A build without TLS: URLs that ask for it are refused before they get here.
+
+use mysql_async::{Error, SslOpts};
+
+use crate::backend::Fault;
+use crate::backend::sql::encryption::Encryption;
+use crate::values::error::LockError;
+use crate::values::handshake::Certificates;
+
+pub(super) fn options(_: Encryption, _: &Certificates) -> Result<Option<SslOpts>, LockError> {
+    Ok(None)
+}
+
+pub(super) fn refusal(_: &Error) -> Option<Fault> {
+    None
+}

@@ -1,0 +1,76 @@
+//! TLS by the driver's rustls: a server is verified, or not connected to.
+
+use std::io;
+
+use mysql_async::{ClientIdentity, DriverError, Error, IoError, SslOpts, TlsError};
+use rustls::RootCertStore;
+use rustls::crypto::{CryptoProvider, ring};
+
+use crate::backend::Fault;
+use crate::backend::kit::certificates::{client, given_authorities, system_authorities};
+use crate::backend::kit::tls_refusal;
+use crate::backend::sql::encryption::Encryption;
+use crate::values::error::{LockError, config};
+use crate::values::handshake::Certificates;
+
+/// What the driver is told.
+///
+/// # Errors
+/// [`LockError::InvalidConfig`] if the certificates cannot be used, or none say whom to trust.
+pub(super) fn options(
+    encryption: Encryption,
+    certificates: &Certificates,
+) -> Result<Option<SslOpts>, LockError> {
+    let given = given_authorities(certificates)?;
+    match encryption {
+        Encryption::Off => return Ok(None),
+        Encryption::Verified => {}
+        // Its `danger_skip_domain_validation` looks for a text that rustls no longer says.
+        Encryption::OfAuthority => {
+            return Err(config(
+                "`sslmode=verify-ca` is not there on MySQL: its driver cannot leave out the name of the host; say \
+                 `sslmode=verify-full`",
+            ));
+        }
+    }
+    // The driver reads them when it connects: what is wrong with them is said here.
+    client(RootCertStore::empty(), certificates)?;
+    let trusted = given.map_or_else(system_authorities, Ok)?;
+    let trusted = trusted.iter().map(|authority| authority.to_vec().into());
+    let identity = certificates
+        .client
+        .clone()
+        .map(|(chain, key)| ClientIdentity::new(chain.into(), key.into()));
+    // The driver asks for the process's provider, and panics if none was chosen and several are built in.
+    if CryptoProvider::get_default().is_none() {
+        let _ = ring::default_provider().install_default();
+    }
+    let options = SslOpts::default()
+        .with_disable_built_in_roots(true)
+        .with_root_certs(trusted.collect())
+        .with_client_identity(identity);
+    Ok(Some(options))
+}
+
+/// What rustls refused, if it did.
+pub(super) fn refusal(error: &Error) -> Option<Fault> {
+    let io: Option<&io::Error> = match error {
+        Error::Driver(DriverError::NoClientSslFlagFromServer) => {
+            return Some(Fault::Impossible(
+                "the server has no TLS: set `ssl_cert` and `ssl_key` there, or say `sslmode=disable` if nobody can read \
+                 along"
+                    .to_owned(),
+            ));
+        }
+        Error::Io(IoError::Tls(TlsError::Tls(refused))) => return Some(explained(refused)),
+        Error::Io(IoError::Io(io)) => Some(io),
+        _ => None,
+    };
+    let refused = io?.get_ref()?.downcast_ref::<rustls::Error>()?;
+    Some(explained(refused))
+}
+
+fn explained(refused: &rustls::Error) -> Fault {
+    let plain = "If it speaks none, say `sslmode=disable`";
+    tls_refusal::explained(&refused.to_string(), plain)
+}

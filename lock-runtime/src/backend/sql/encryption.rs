@@ -1,0 +1,47 @@
+//! What `sslmode` of a URL asks for.
+
+use crate::values::error::{LockError, config};
+
+/// Whether connections use TLS, and what of a server is verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encryption {
+    Off,
+    /// Its certificate is of an authority that is trusted, and names the host.
+    Verified,
+    /// Its certificate is of an authority that is trusted.
+    OfAuthority,
+}
+
+impl Encryption {
+    /// By the word of libpq, of the parameter `name`.
+    pub(crate) fn parse(name: &str, mode: &str) -> Result<Encryption, LockError> {
+        let encryption = match mode {
+            "disable" => Encryption::Off,
+            "require" | "verify-full" => Encryption::Verified,
+            "verify-ca" => Encryption::OfAuthority,
+            "allow" | "prefer" => {
+                return Err(config(format!(
+                    "`{name}={mode}` leaves it to the network whether there is TLS: say `disable` or `verify-full`"
+                )));
+            }
+            _ => {
+                return Err(config(format!(
+                    "`{name}` is `disable`, `require`, `verify-ca` or `verify-full`"
+                )));
+            }
+        };
+        if encryption != Encryption::Off && !cfg!(feature = "tls-rustls") {
+            return Err(config(format!(
+                "`{name}={mode}` needs the cargo feature `tls-rustls` of `lock-runtime`"
+            )));
+        }
+        Ok(encryption)
+    }
+}
+
+/// The error of a parameter that names a file of certificates.
+pub(crate) fn is_for_the_builder(name: &str) -> LockError {
+    config(format!(
+        "`{name}` is no part of the URL here: the builder has `root_certificate` and `client_certificate`"
+    ))
+}

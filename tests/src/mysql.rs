@@ -1,0 +1,42 @@
+//! MySQL itself in the place of MariaDB, if a folder of its programs is named.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The folder of `mysqld` and `mysql` that all tests of this run use.
+pub fn folder() -> Option<PathBuf> {
+    std::env::var_os("MYSQL_BIN_DIR").map(PathBuf::from)
+}
+
+/// Whether the servers are MySQL's.
+pub fn is_meant() -> bool {
+    folder().is_some()
+}
+
+/// Where its counters are.
+pub fn global_status() -> &'static str {
+    match is_meant() {
+        true => "performance_schema.global_status",
+        false => "information_schema.GLOBAL_STATUS",
+    }
+}
+
+/// Its name of a program of MariaDB's.
+pub(crate) fn program(name: &str) -> &str {
+    match name {
+        "mariadb" => "mysql",
+        _ => "mysqld",
+    }
+}
+
+/// Makes what is in a new server's folder.
+pub(crate) fn initialize(command: &mut Command, dir: &Path) {
+    command
+        .args(["--no-defaults", "--initialize-insecure"])
+        .arg("--secure-file-priv=")
+        .arg(format!("--datadir={}", dir.join("data").display()))
+        .arg(format!("--tmpdir={}", dir.display()));
+}
+
+/// What only its server is told.
+pub(crate) const SETTINGS: [&str; 3] = ["--mysqlx=OFF", "--secure-file-priv=", "--tls-version="];

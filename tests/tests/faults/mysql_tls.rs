@@ -1,0 +1,231 @@
+//! MySQL and MariaDB by TLS: a server is verified or not connected to, and every refusal says what to do.
+
+use std::path::Path;
+use std::time::Duration;
+
+use lock_runtime::{LockError, LockManager, LockManagerBuilder};
+use tests::{MariadbServer, TlsFiles};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).expect("a PEM file")
+}
+
+fn trusting(files: &TlsFiles) -> LockManagerBuilder {
+    LockManager::builder()
+        .ensure_schema(true)
+        .root_certificate(read(&files.authority))
+}
+
+/// `user@host` of the server, with that query.
+fn url(server: &MariadbServer, place: &str, query: &str) -> String {
+    format!("mysql://{place}:{}/locks?{query}", server.port())
+}
+
+/// A user who may do everything, by connections of that sort alone.
+fn add_user(server: &MariadbServer, name: &str, by: &str) {
+    server.query(&format!(
+        "CREATE USER {name}@'%' REQUIRE {by}; GRANT ALL ON *.* TO {name}@'%'"
+    ));
+}
+
+async fn take_a_lock(locks: &LockManager) {
+    let guard = locks.mutex("k").acquire().await.expect("the lock");
+    guard.release().await.expect("released");
+}
+
+/// What a builder is refused with for good.
+async fn denied(builder: LockManagerBuilder, url: &str) -> String {
+    match builder.connect(url).await {
+        Err(error @ LockError::Denied { .. }) => {
+            assert!(!error.is_retryable());
+            error.to_string()
+        }
+        other => panic!("{url}: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn every_connection_is_by_tls_to_a_host_that_the_certificate_names() {
+    let newest = MariadbServer::with_tls(&["tls-version=TLSv1.3"]);
+    let older = MariadbServer::with_tls(&["tls-version=TLSv1.2"]);
+    for server in [newest, older] {
+        add_user(&server, "by_tls", "SSL");
+        for (place, query) in [
+            ("by_tls@localhost", "sslmode=verify-full"),
+            ("by_tls@127.0.0.1", "sslmode=require"),
+            ("by_tls@localhost", "ssl-mode=VERIFY_IDENTITY"),
+        ] {
+            let connecting = trusting(server.tls_files());
+            let locks = connecting.connect(&url(&server, place, query)).await;
+            let locks = locks.unwrap();
+            take_a_lock(&locks).await;
+            let guard = locks.mutex("k").lease(1_500 * MS).acquire().await.unwrap();
+            // Renewals and the look for forced releases have connections of their own.
+            tokio::time::sleep(1_600 * MS).await;
+            assert!(guard.is_held());
+            assert!(locks.force_release("k").await.unwrap());
+            guard.lost().wait().await;
+        }
+        let plain = url(&server, "by_tls@localhost", "");
+        let said = denied(LockManager::builder(), &plain).await;
+        assert!(said.contains("`sslmode=verify-full`"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_of_an_unknown_authority_is_refused_in_every_mode() {
+    let (server, stranger) = (MariadbServer::with_tls(&[]), tempfile::tempdir().unwrap());
+    let stranger = TlsFiles::write_to(stranger.path());
+    for mode in ["sslmode=require", "ssl-mode=VERIFY_IDENTITY"] {
+        let said = denied(trusting(&stranger), &url(&server, "lock@localhost", mode)).await;
+        assert!(said.contains("TLS"), "{said}");
+        assert!(said.contains("`root_certificate`"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_name_is_refused_in_every_mode() {
+    let server = MariadbServer::certified(&[], |certificate| {
+        let name = "elsewhere.example".try_into().expect("a name");
+        certificate.subject_alt_names = vec![rcgen::SanType::DnsName(name)];
+    });
+    for (place, mode) in [
+        ("lock@localhost", "verify-full"),
+        ("lock@127.0.0.1", "require"),
+    ] {
+        let url = url(&server, place, &format!("sslmode={mode}"));
+        let said = denied(trusting(server.tls_files()), &url).await;
+        assert!(said.contains("elsewhere.example"), "{said}");
+        assert!(said.contains("subject alternative name"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_has_expired_is_refused() {
+    let server = MariadbServer::certified(&[], |certificate| {
+        certificate.not_before = rcgen::date_time_ymd(2001, 1, 1);
+        certificate.not_after = rcgen::date_time_ymd(2002, 1, 1);
+    });
+    let url = url(&server, "lock@localhost", "sslmode=verify-full");
+    let said = denied(trusting(server.tls_files()), &url).await;
+    assert!(said.contains("expired"), "{said}");
+    assert!(said.contains("renew the server's certificate"), "{said}");
+}
+
+#[tokio::test]
+async fn a_server_that_wants_a_certificate_is_shown_the_clients() {
+    let newest = MariadbServer::with_tls(&["tls-version=TLSv1.3"]);
+    let older = MariadbServer::with_tls(&["tls-version=TLSv1.2"]);
+    for server in [newest, older] {
+        add_user(&server, "certified", "X509");
+        let url = url(&server, "certified@localhost", "sslmode=verify-full");
+        let showing = |files: &TlsFiles| {
+            let (chain, key) = (read(&files.client_certificate()), read(&files.client_key()));
+            trusting(server.tls_files()).client_certificate(chain, key)
+        };
+        let locks = showing(server.tls_files()).connect(&url).await.unwrap();
+        take_a_lock(&locks).await;
+        let said = denied(trusting(server.tls_files()), &url).await;
+        assert!(said.contains("`client_certificate`"), "{said}");
+        let dir = tempfile::tempdir().expect("a directory");
+        let stranger = TlsFiles::write_to(dir.path());
+        let said = denied(showing(&stranger), &url).await;
+        assert!(said.contains("`client_certificate`"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_refused_and_nothing_goes_by_a_plain_connection() {
+    let (server, files) = (MariadbServer::start(), tempfile::tempdir().unwrap());
+    let files = TlsFiles::write_to(files.path());
+    let url = url(&server, "lock@localhost", "sslmode=verify-full");
+    match trusting(&files).connect(&url).await {
+        Err(LockError::InvalidConfig { why, .. }) => assert!(why.contains("has no TLS"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    let made = "SHOW TABLES LIKE 'lock_leases'";
+    assert_eq!(server.query(made), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_server_that_wants_tls_refuses_a_plain_connection_with_what_to_do() {
+    let server = MariadbServer::with_tls(&[]);
+    server.query("SET GLOBAL require_secure_transport = 1");
+    let plain = url(&server, "lock@127.0.0.1", "");
+    let said = denied(LockManager::builder(), &plain).await;
+    assert!(said.contains("`sslmode=verify-full`"), "{said}");
+    let by_tls = url(&server, "lock@127.0.0.1", "sslmode=verify-full");
+    let locks = trusting(server.tls_files()).connect(&by_tls).await;
+    take_a_lock(&locks.unwrap()).await;
+}
+
+#[tokio::test]
+async fn authorities_of_the_system_are_trusted_where_the_builder_names_none() {
+    let server = MariadbServer::with_tls(&[]);
+    let url = url(&server, "lock@localhost", "sslmode=verify-full");
+    drop(trusting(server.tls_files()).connect(&url).await.unwrap());
+    let dir = tempfile::tempdir().expect("a directory");
+    let stranger = TlsFiles::write_to(dir.path());
+    let nothing = dir.path().join("nothing.pem");
+    for (authority, expected) in [
+        (&server.tls_files().authority, "ok"),
+        (&stranger.authority, "error Denied"),
+        (&nothing, "error InvalidConfig"),
+    ] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_holder"))
+            .args(["connect", &url])
+            .env("SSL_CERT_FILE", authority)
+            .env_remove("SSL_CERT_DIR")
+            .output()
+            .expect("run the holder");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.starts_with(expected), "{authority:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_about_tls_is_refused_before_any_io() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let files = TlsFiles::write_to(dir.path());
+    let root = || LockManager::builder().root_certificate(read(&files.authority));
+    let client = |key: &Path| {
+        let chain = read(&files.client_certificate());
+        LockManager::builder().client_certificate(chain, read(key))
+    };
+    for (builder, query, names) in [
+        (root(), "", "without TLS"),
+        (root(), "sslmode=disable", "without TLS"),
+        (client(&files.client_key()), "", "without TLS"),
+        (LockManager::builder(), "sslmode=prefer", "`sslmode=prefer`"),
+        (
+            LockManager::builder(),
+            "ssl-mode=PREFERRED",
+            "`verify-full`",
+        ),
+        (LockManager::builder(), "sslmode=maybe", "`sslmode`"),
+        (root(), "ssl-mode=VERIFY_CA", "`sslmode=verify-full`"),
+        (root(), "ssl-ca=/ca.pem", "`root_certificate`"),
+        (client(&files.key), "sslmode=require", "fit each other"),
+        (
+            LockManager::builder().root_certificate("hello"),
+            "sslmode=require",
+            "no certificate",
+        ),
+        (
+            root(),
+            "sslmode=require&socket=/s",
+            "a unix socket has no TLS",
+        ),
+    ] {
+        let url = format!("mysql://lock:hunter2@nowhere.invalid/db?{query}");
+        match builder.connect(&url).await {
+            Err(LockError::InvalidConfig { why, .. }) => {
+                assert!(why.contains(names), "{query}: {why}");
+                assert!(!why.contains("hunter2"), "{query}: {why}");
+            }
+            other => panic!("{query}: {other:?}"),
+        }
+    }
+}

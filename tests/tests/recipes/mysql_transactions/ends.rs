@@ -1,0 +1,107 @@
+//! How transactions end, and what becomes of their locks.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::TryAcquire;
+use mysql_async::prelude::Queryable;
+use tests::faults::{at_each_poll, poll_times};
+
+use super::{
+    ASKED_AGAIN, LONG, MS, begin, begin_for_several, client, free_within, is_busy, scene, take,
+    take_within, the_lease_is_over,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_end_of_a_transaction_gives_the_lock_back() {
+    let (table, locks, mut one, _) = scene().await;
+    let mut rolled_back = begin(&mut one).await;
+    take(&locks, &mut rolled_back, "k").await.unwrap();
+    let since = Instant::now();
+    rolled_back.rollback().await.unwrap();
+    free_within(&locks, "k", LONG).await;
+    // Within half a second, and when it is asked for again.
+    assert!(since.elapsed() < ASKED_AGAIN, "{:?}", since.elapsed());
+
+    let mut long = begin(&mut one).await;
+    take(&locks, &mut long, "k").await.unwrap();
+    the_lease_is_over(&table).await;
+    long.rollback().await.unwrap();
+    free_within(&locks, "k", Duration::ZERO).await;
+
+    // MariaDB gives back the row of what a savepoint takes back.
+    let mut outer = begin_for_several(&mut one).await;
+    outer.query_drop("SAVEPOINT nested").await.unwrap();
+    take(&locks, &mut outer, "k").await.unwrap();
+    let tried = locks.mutex("k").try_acquire().await.unwrap();
+    assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
+    let since = Instant::now();
+    outer.query_drop("ROLLBACK TO nested").await.unwrap();
+    free_within(&locks, "k", LONG).await;
+    assert!(since.elapsed() < ASKED_AGAIN, "{:?}", since.elapsed());
+    outer.query_drop("SAVEPOINT nested").await.unwrap();
+    take(&locks, &mut outer, "k").await.unwrap();
+    outer.query_drop("RELEASE SAVEPOINT nested").await.unwrap();
+    the_lease_is_over(&table).await;
+    let tried = locks.mutex("k").try_acquire().await.unwrap();
+    assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
+    outer.commit().await.unwrap();
+    free_within(&locks, "k", Duration::ZERO).await;
+
+    let mut cut = begin(&mut one).await;
+    take(&locks, &mut cut, "k").await.unwrap();
+    let id: Option<u64> = cut.query_first("SELECT CONNECTION_ID()").await.unwrap();
+    table.server().query(&format!("KILL {}", id.unwrap()));
+    free_within(&locks, "k", LONG).await;
+    table.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_transactions_that_wait_for_each_other_are_told_to_try_again() {
+    let (table, locks, mut one, mut two) = scene().await;
+    let mut mine = begin_for_several(&mut one).await;
+    let mut theirs = begin_for_several(&mut two).await;
+    take(&locks, &mut mine, "a").await.unwrap();
+    take(&locks, &mut theirs, "b").await.unwrap();
+    let (first, second) = tokio::join!(
+        async {
+            let taken = take_within(&locks, &mut mine, "b", 500 * MS).await;
+            mine.rollback().await.unwrap();
+            taken
+        },
+        take_within(&locks, &mut theirs, "a", LONG),
+    );
+    assert!(is_busy(&first), "{first:?}");
+    assert!(second.is_ok(), "{second:?}");
+    theirs.commit().await.unwrap();
+    let mut mine = begin_for_several(&mut one).await;
+    for name in ["a", "b"] {
+        let taken = take_within(&locks, &mut mine, name, LONG).await;
+        taken.unwrap();
+    }
+    mine.commit().await.unwrap();
+    table.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_of_a_transaction_that_is_dropped_at_any_poll_leaves_nothing_behind() {
+    let (table, locks, ..) = scene().await;
+    at_each_poll(async |polls, leave| {
+        let mut conn = client(&table.url()).await;
+        let mut transaction = begin(&mut conn).await;
+        let taken = poll_times(
+            take_within(&locks, &mut transaction, "k", LONG),
+            polls,
+            leave,
+        );
+        let taken = taken.await;
+        // The driver's connection is of no use after a statement that was dropped.
+        match &taken {
+            Some(_) => transaction.rollback().await.unwrap(),
+            None => drop(transaction),
+        }
+        taken.is_some()
+    })
+    .await;
+    free_within(&locks, "k", LONG).await;
+    table.assert_clean().await;
+}
