@@ -111,7 +111,7 @@ async fn each_route_of_the_tutorial_answers_and_refuses_what_another_process_hol
     for series in [
         r#"lock_acquire_total{lock="order",kind="mutex",store="redis",outcome="acquired"} 3"#,
         r#"lock_wait_seconds_bucket{lock="payment:{payment.order}","#,
-        r#"lock_held{store="redis"} 1"#,
+        r#"lock_held{lock="reminders",kind="mutex",store="redis"} 1"#,
     ] {
         assert!(metrics.contains(series), "no {series} in\n{metrics}");
     }

@@ -174,8 +174,8 @@ async fn series_are_labelled_by_template_or_label_and_never_by_what_a_user_put_i
             format!("lock_releases_total{{{template},outcome=released}}"),
             1,
         ),
-        ("lock_held{store=memory}".into(), 0),
-        ("lock_waiting{store=memory}".into(), 0),
+        (format!("lock_held{{{template}}}"), 0),
+        (format!("lock_waiting{{{template}}}"), 0),
     ] {
         assert_eq!(series.of(&name), times, "{name} in {:?}", series.names());
     }
@@ -252,29 +252,38 @@ async fn gauges_tell_what_is_held_and_asked_for_and_how_old_it_is() {
     let series = Series::default();
     let _recording = metrics::set_default_local_recorder(&series);
     let locks = LockManager::in_memory();
+    let of = |name: &str, kind: &str| {
+        series.of(&format!(
+            "{name}{{lock=(unlabelled),kind={kind},store=memory}}"
+        ))
+    };
+    // Mutexes and writes that are held, mutexes that are asked for, and the age of the oldest hold.
     let now = || {
-        ["lock_held", "lock_waiting", "lock_oldest_hold_seconds"]
-            .map(|name| series.of(&format!("{name}{{store=memory}}")))
+        let held = ["mutex", "write"].map(|kind| of("lock_held", kind));
+        let oldest = series.of("lock_oldest_hold_seconds{store=memory}");
+        (held, of("lock_waiting", "mutex"), oldest)
     };
     let first = locks.mutex("a").acquire().await.unwrap();
     tokio::time::sleep(Duration::from_secs(100)).await;
     let mut second = locks.write("b").acquire().await.unwrap();
     let waiting = tokio::spawn(locks.mutex("a").wait_forever().acquire());
     tokio::time::sleep(Duration::from_secs(20)).await;
-    let [held, asked, oldest] = now();
-    assert_eq!([held, asked], [2, 1]);
+    let (held, asked, oldest) = now();
+    assert_eq!((held, asked), ([1, 1], 1));
     assert!((119..=120).contains(&oldest), "{oldest}");
     waiting.abort();
     first.release().await.unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let [held, asked, oldest] = now();
-    assert_eq!([held, asked], [1, 0]);
+    let (held, asked, oldest) = now();
+    assert_eq!((held, asked), ([0, 1], 0));
     assert!((29..=30).contains(&oldest), "{oldest}");
+    // What became a read is counted as the write that it was granted as: in, and out again.
     second.downgrade().await.unwrap();
-    assert_eq!(now()[0], 1);
+    assert_eq!(now().0, [0, 1]);
     drop(second);
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(now(), [0, 0, 0]);
+    assert_eq!(now(), ([0, 0], 0, 0));
+    assert_eq!(of("lock_hold_seconds", "write"), 1);
     let cancelled =
         "lock_acquire_total{lock=(unlabelled),kind=mutex,store=memory,outcome=cancelled}";
     assert_eq!(series.of(cancelled), 1);

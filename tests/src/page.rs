@@ -41,15 +41,34 @@ pub fn documented_clean_up() -> &'static str {
 /// If the page has no such section, or the section no such block.
 #[must_use]
 pub fn documented_recipe(section: &str, title: &str) -> &'static str {
-    let page = include_str!("../../docs/fencing.md");
-    let (_, section_on) = page
-        .split_once(&format!("\n## {section}\n"))
-        .unwrap_or_else(|| panic!("docs/fencing.md has no section `{section}`"));
-    let text = section_on.split("\n## ").next().unwrap_or_default();
-    let mut blocks = text.split("\n```").skip(1).step_by(2);
+    let mut blocks = blocks_of_recipes(section);
     let found = blocks.find_map(|block| {
         let (_, code) = block.split_once('\n')?;
         (code.lines().next() == Some(&format!("-- {title}"))).then_some(code)
     });
     found.unwrap_or_else(|| panic!("docs/fencing.md has no `-- {title}` under `{section}`"))
+}
+
+/// The HTTP request of a section of `docs/fencing.md`: its first line and its header, and its body.
+///
+/// # Panics
+///
+/// If the page has no such section, or the section no request.
+#[must_use]
+pub fn documented_request(section: &str) -> (&'static str, &'static str) {
+    let mut blocks = blocks_of_recipes(section);
+    let request = blocks.find_map(|block| block.strip_prefix("http\n"));
+    let request =
+        request.unwrap_or_else(|| panic!("docs/fencing.md has no request under `{section}`"));
+    request.split_once("\n\n").expect("a head and a body")
+}
+
+/// The code blocks of a section of `docs/fencing.md`, each with its language.
+fn blocks_of_recipes(section: &str) -> impl Iterator<Item = &'static str> + use<> {
+    let page = include_str!("../../docs/fencing.md");
+    let (_, section_on) = page
+        .split_once(&format!("\n## {section}\n"))
+        .unwrap_or_else(|| panic!("docs/fencing.md has no section `{section}`"));
+    let text = section_on.split("\n## ").next().unwrap_or_default();
+    text.split("\n```").skip(1).step_by(2)
 }

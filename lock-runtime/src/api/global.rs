@@ -1,6 +1,6 @@
 //! The manager that the attribute uses when it names none.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::api::manager::LockManager;
 use crate::values::error::LockError;
@@ -12,16 +12,27 @@ tokio::task_local! {
 }
 
 impl LockManager {
-    /// Makes this the manager that the attribute uses when it names none, in the whole process. Returns the one that was
-    /// it before, which is told to the log as well: a program installs one, once.
+    /// Makes this the manager that the attribute uses when it names none, in the whole process.
+    ///
+    /// Returns the manager that it replaces, if there was one. A program installs one, once, so the log has a warning
+    /// with the [ids](LockManager::id) and the stores of both.
     ///
     /// Tests that run side by side have one process: see [`as_global`](LockManager::as_global).
     pub fn install_global(&self) -> Option<LockManager> {
         let mut global = GLOBAL.write().unwrap_or_else(PoisonError::into_inner);
         let before = global.replace(self.clone());
         drop(global);
-        if before.is_some() {
-            tracing::warn!("another lock manager is the global one from now on");
+        if let Some(replaced) = &before
+            && !Arc::ptr_eq(replaced.core(), self.core())
+        {
+            let store = |locks: &LockManager| locks.core().backend.store().name();
+            tracing::warn!(
+                id = self.id(),
+                store = store(self),
+                replaced = replaced.id(),
+                replaced_store = store(replaced),
+                "another lock manager is the global one from now on"
+            );
         }
         before
     }

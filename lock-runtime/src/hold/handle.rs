@@ -66,7 +66,7 @@ impl HoldHandle {
         let sent_at = beginning.granted.sent_at;
         let life = core.life.clone();
         let hold = Hold::new(key.clone(), head, holder, hold_options, beginning, life);
-        metrics::held(hold_options.label);
+        metrics::held(hold_options.label, hold.first_kind());
         core.watch.insert(&hold, sent_at);
         core.presence.is_wanted();
         HoldHandle::new(core.clone(), hold, key.kind(), hold_options.renewed, None)
@@ -98,7 +98,7 @@ impl HoldHandle {
         }
         head.now_held_by(hold_options.label.lock);
         hold.owns(head);
-        metrics::held(hold_options.label);
+        metrics::held(hold_options.label, hold.first_kind());
         let (kind, renewed) = (hold.key().kind(), hold_options.renewed);
         Ok(HoldHandle::new(core.clone(), hold, kind, renewed, None))
     }
@@ -307,7 +307,7 @@ impl HoldHandle {
             }
             metrics::ended(
                 self.hold.label(),
-                self.hold.key().kind(),
+                self.hold.first_kind(),
                 self.hold.granted_at(),
             );
         }

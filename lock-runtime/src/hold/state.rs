@@ -202,6 +202,11 @@ impl Hold {
         self.downgraded.get().unwrap_or(&self.key)
     }
 
+    /// The kind that the store granted. A write that became a read is counted out as what it was counted in.
+    pub(crate) fn first_kind(&self) -> Kind {
+        self.key.kind()
+    }
+
     pub(crate) fn holder(&self) -> HolderId {
         self.holder
     }

@@ -100,24 +100,24 @@ pub(crate) fn describe() {
 pub(crate) fn describe() {}
 
 /// A request for a lock is under way, until [`asked`] tells what became of it.
-pub(crate) fn asking(label: Label) {
-    gauge!(WAITING, increment(1.0), "store" => label.store);
+pub(crate) fn asking(label: Label, kind: Kind) {
+    gauge!(WAITING, increment(1.0), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
 }
 
 pub(crate) fn asked(label: Label, kind: Kind, since: Moment, outcome: &'static str) {
-    gauge!(WAITING, decrement(1.0), "store" => label.store);
+    gauge!(WAITING, decrement(1.0), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
     count!(ACQUIRES, 1, "lock" => label.lock, "kind" => kind.name(), "store" => label.store, "outcome" => outcome);
     time!(WAIT, since.elapsed(), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
 }
 
 /// A hold has begun.
-pub(crate) fn held(label: Label) {
-    gauge!(HELD, increment(1.0), "store" => label.store);
+pub(crate) fn held(label: Label, kind: Kind) {
+    gauge!(HELD, increment(1.0), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
 }
 
-/// A hold has ended, by its release or by a loss.
+/// A hold has ended, by its release or by a loss. `kind`: as it began.
 pub(crate) fn ended(label: Label, kind: Kind, since: Moment) {
-    gauge!(HELD, decrement(1.0), "store" => label.store);
+    gauge!(HELD, decrement(1.0), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
     time!(HOLD, since.elapsed(), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
 }
 
@@ -184,11 +184,11 @@ impl Drop for Connection {
 
 /// A script was called, or a statement.
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
-pub(crate) fn called(script: &'static str, is_answered: bool) {
+pub(crate) fn called(store: StoreKind, script: &'static str, is_answered: bool) {
     let outcome = if is_answered {
         "answered"
     } else {
         "unanswered"
     };
-    count!(CALLS, 1, "script" => script, "outcome" => outcome);
+    count!(CALLS, 1, "store" => store.name(), "script" => script, "outcome" => outcome);
 }

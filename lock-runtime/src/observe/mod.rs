@@ -21,7 +21,7 @@ fn apart(event: impl FnOnce()) {
 
 /// A hold has ended, whether or not anybody ever had it.
 pub(crate) fn ended_by_loss(hold: &Hold) {
-    apart(|| metrics::ended(hold.label(), hold.key().kind(), hold.granted_at()));
+    apart(|| metrics::ended(hold.label(), hold.first_kind(), hold.granted_at()));
 }
 
 /// Counts a loss. [`lost`] logs it.

@@ -24,7 +24,7 @@ pub(crate) struct Wait<'a> {
 
 impl<'a> Wait<'a> {
     pub(crate) fn began(key: &'a Key, label: &'a Label, since: &'a Moment) -> Wait<'a> {
-        metrics::asking(*label);
+        metrics::asking(*label, key.kind());
         let span = tracing::debug_span!(
             "lock.wait",
             lock = key.name(),

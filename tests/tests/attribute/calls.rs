@@ -9,7 +9,9 @@ use std::time::Duration;
 use lock_runtime::{
     FromLockError, Lease, LockError, LockManager, LockName, LostReason, distributed_lock, key,
 };
+use tests::Events;
 use tokio::sync::Notify;
+use tracing::Level;
 
 async fn is_held(locks: &LockManager, name: &str) -> bool {
     locks.inspect(name).await.unwrap().held
@@ -505,7 +507,18 @@ async fn without_a_manager_the_installed_one_is_used() {
     without_manager().await.unwrap();
     // A second one takes its place, and the nearest one around a future goes before both.
     let other = LockManager::in_memory();
-    assert!(other.install_global().is_some());
+    let events = Events::default();
+    let log = tracing::subscriber::set_default(events.clone());
+    let replaced = other.install_global().unwrap();
+    assert_eq!(replaced.id(), locks.id());
+    assert!(other.install_global().is_some(), "the same one again");
+    drop(log);
+    let [warning] = &events.of(Level::WARN)[..] else {
+        panic!("not one warning: {:?}", events.of(Level::WARN));
+    };
+    for id in [other.id(), locks.id()] {
+        assert!(warning.contains(&id), "{id} in {warning}");
+    }
     let _held = other.mutex("local").acquire().await.unwrap();
     assert!(
         LockManager::global()

@@ -135,8 +135,9 @@ async fn connections_reconnections_and_statements_are_counted() {
     free_within(&locks, "k", LONG).await;
     assert!(connected() >= 1.0);
     for statement in ["acquire", "insert", "release"] {
-        let calls =
-            format!("lock_store_calls_total{{script=\"{statement}\",outcome=\"answered\"}}");
+        let calls = format!(
+            "lock_store_calls_total{{store=\"postgres\",script=\"{statement}\",outcome=\"answered\"}}"
+        );
         assert!(counted(&calls) >= 1.0, "{calls}");
     }
     server.kill9();

@@ -49,6 +49,9 @@ fn the_program_to_paste_from_the_guide_runs_and_prints_what_the_guide_shows() {
     let [session] = blocks(section, "text")[..] else {
         panic!("not one output in {section}");
     };
+    let example = read("examples/src/bin/quickstart.rs");
+    let (_, example) = example.split_once("\n\n").unwrap();
+    assert_eq!(program, example.trim_end(), "the example `quickstart`");
     let tokio = section.split('`').find(|it| it.starts_with("tokio = "));
     let shown = session.strip_prefix("$ cargo run\n").unwrap();
 

@@ -161,7 +161,7 @@ impl<C: Connector> Pool<C> {
         let sent_at = lent.since;
         let asked = self.connector.run(lent.connection()?, statement, args);
         let answer = tokio::time::timeout(until.answered - sent_at, asked).await;
-        metrics::called(statement.name, answer.is_ok());
+        metrics::called(C::STORE, statement.name, answer.is_ok());
         match answer {
             Ok(Ok(rows)) => {
                 lent.is_good();

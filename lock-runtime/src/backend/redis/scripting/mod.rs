@@ -10,6 +10,7 @@ use redis::{Cmd, InfoDict, RedisError, Value};
 use crate::backend::Fault;
 use crate::observe::metrics;
 use crate::values::channels::ClusterChannels;
+use crate::values::store::StoreKind;
 
 pub(crate) mod faults;
 pub(crate) mod reply;
@@ -185,6 +186,7 @@ async fn call<S: Script>(
         };
     }
     metrics::called(
+        StoreKind::Redis,
         source.name,
         answer
             .as_ref()

@@ -1,14 +1,14 @@
-//! The first program says what it promises to show.
+//! The tour says what it promises to show.
 
 use std::process::{Command, Output};
 
 use tests::RedisServer;
 
-fn quickstart(url: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_quickstart"))
+fn tour(url: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tour"))
         .env("LOCK_URL", url)
         .output()
-        .expect("run quickstart")
+        .expect("run tour")
 }
 
 /// The numbers that follow `token` in the lines about `lock`.
@@ -54,13 +54,13 @@ fn check(output: &Output) {
 
 #[test]
 fn two_tasks_take_turns_and_a_forced_loss_cancels_the_body() {
-    check(&quickstart(""));
+    check(&tour(""));
 }
 
 #[test]
 fn it_shows_the_same_on_redis_and_leaves_no_lock_there() {
     let server = RedisServer::start();
-    check(&quickstart(&server.url()));
+    check(&tour(&server.url()));
     let left: Vec<String> = server.keys();
     assert!(
         left.iter().all(|key| key.starts_with("lock:fence:")),
@@ -74,7 +74,7 @@ fn a_store_that_is_away_or_misspelt_is_one_line_and_exit_code_2() {
         ("redis://127.0.0.1:1/", "refused"),
         ("redsi://127.0.0.1/", "scheme"),
     ] {
-        let output = quickstart(url);
+        let output = tour(url);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{errors}");
         assert_eq!(errors.lines().count(), 1, "{errors}");
