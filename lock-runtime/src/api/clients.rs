@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use tokio::task::JoinSet;
 
-use crate::api::info::HolderInfo;
 use crate::backend::{KnownClient, Snapshot};
 use crate::hold::core::Core;
 use crate::values::clock::Moment;
@@ -50,9 +49,8 @@ impl Clients {
         Clients(known)
     }
 
-    /// What may be told of a holder.
-    pub(crate) fn holder(&self, id: &str) -> HolderInfo {
-        let known = client_alias(id).and_then(|alias| self.0.get(&alias));
-        HolderInfo::new(id, known.cloned())
+    /// Whose holder it is.
+    pub(crate) fn of_holder(&self, id: &str) -> Option<KnownClient> {
+        self.0.get(&client_alias(id)?).cloned()
     }
 }

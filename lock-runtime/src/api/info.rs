@@ -64,9 +64,10 @@ pub struct LockInfo {
 
 impl LockInfo {
     pub(crate) fn new(seen: Option<Snapshot>, clients: &Clients, local_waiters: usize) -> LockInfo {
+        let holder = |id: &str| HolderInfo::new(id, clients.of_holder(id));
         let first_waiters = seen.iter().flat_map(|seen| &seen.first_waiters);
         LockInfo {
-            first_waiters: first_waiters.map(|id| clients.holder(id)).collect(),
+            first_waiters: first_waiters.map(|id| holder(id)).collect(),
             held: seen.as_ref().is_some_and(|seen| seen.count > 0),
             kept: seen
                 .as_ref()
@@ -77,7 +78,7 @@ impl LockInfo {
             waiters: seen.as_ref().map_or(0, |seen| seen.queued),
             ttl: seen.as_ref().and_then(|seen| seen.left),
             available: seen.as_ref().and_then(|seen| seen.available),
-            holder: seen.and_then(|seen| Some(clients.holder(&seen.holder?))),
+            holder: seen.and_then(|seen| Some(holder(&seen.holder?))),
             local_waiters,
         }
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use redis::Value;
 use redis::aio::MultiplexedConnection;
+use tokio::sync::oneshot;
 
 use crate::backend::redis::connection::opened::Opened;
 use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::replicas::touch::{Touch, touch};
-use crate::backend::redis::replicas::wait_queue::Request;
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
 use crate::backend::{Fault, Renewal};
@@ -21,6 +21,24 @@ use crate::values::replicas::Replicas;
 const LATE: Duration = Duration::from_millis(150);
 /// Requests whose time ends so soon after a `WAIT` are not worth another one.
 const SOON: Duration = Duration::from_millis(20);
+
+/// What somebody wants to be sure of.
+pub(super) struct Request {
+    pub(super) holds: Vec<Renewal>,
+    pub(super) deadline: Moment,
+    pub(super) answer: oneshot::Sender<Result<(), Fault>>,
+}
+
+impl Request {
+    /// False if the caller is gone.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+
+    pub(super) fn answer(self, answer: Result<(), Fault>) {
+        let _ = self.answer.send(answer);
+    }
+}
 
 /// What all connections of a manager have in common, to whichever server they lead.
 pub(in super::super) struct Common {

@@ -7,7 +7,9 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
 use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::connection::target::Target;
-use crate::backend::redis::replicas::wait_connection::{Common, WaitConnection, WaitSettings};
+use crate::backend::redis::replicas::wait_connection::{
+    Common, Request, WaitConnection, WaitSettings,
+};
 use crate::backend::{Fault, Renewal};
 use crate::values::clock::Moment;
 use crate::values::refusal::ShutdownCause;
@@ -16,24 +18,6 @@ use crate::values::refusal::ShutdownCause;
 const CONNECTIONS: usize = 2;
 /// Holds that one `WAIT` is for: a few µs of the server's time each.
 const TOGETHER: usize = 128;
-
-/// What somebody wants to be sure of.
-pub(super) struct Request {
-    pub(super) holds: Vec<Renewal>,
-    pub(super) deadline: Moment,
-    answer: oneshot::Sender<Result<(), Fault>>,
-}
-
-impl Request {
-    /// False if the caller is gone.
-    pub(super) fn is_wanted(&self) -> bool {
-        !self.answer.is_closed()
-    }
-
-    pub(super) fn answer(self, answer: Result<(), Fault>) {
-        let _ = self.answer.send(answer);
-    }
-}
 
 type Queue = Arc<Mutex<mpsc::UnboundedReceiver<Request>>>;
 
