@@ -1,30 +1,38 @@
 //! A server that imitates S3: moto.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::TcpStream;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-use tempfile::TempDir;
-
-use crate::ports::free_port;
-use crate::running::Running;
-
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+use crate::launch::{Kind, Server, directory_in};
 
 /// moto verifies no signature, but lets nobody read objects who shows none.
 const LOGIN: &str = "AWS4-HMAC-SHA256 Credential=test/20261101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
 
-const NO_BINARY: &str = "no moto, an imitation of S3, to test with: install it (`pip install 'moto[s3,server]'`, or let \
-./scripts/test-s3 do it), or name its program in MOTO_SERVER_BIN";
-
-/// moto's server on a port of its own; ends with this value, also on panic.
+/// What a [`MotoServer`] is.
 #[derive(Debug)]
-pub struct MotoServer {
-    port: u16,
-    process: Running,
-    _dir: TempDir,
+pub struct Moto;
+
+/// moto's server with a port of its own; ends with this value, also on panic.
+pub type MotoServer = Server<Moto>;
+
+impl Kind for Moto {
+    const NAME: &'static str = "imitation of S3";
+    const MISSING: &'static str = "install moto (`pip install 'moto[s3,server]'`, or let ./scripts/test-s3 do it), or \
+        name its program in MOTO_SERVER_BIN";
+
+    fn command(server: &MotoServer) -> Command {
+        let program = std::env::var("MOTO_SERVER_BIN").unwrap_or("moto_server".to_owned());
+        let mut command = Command::new(program);
+        command
+            .args(["-H", "127.0.0.1", "-p", &server.port().to_string()])
+            .current_dir(server.dir());
+        command
+    }
+
+    fn answers(server: &MotoServer) -> bool {
+        TcpStream::connect(server.addr()).is_ok()
+    }
 }
 
 /// What it answered.
@@ -50,35 +58,9 @@ impl S3Answer {
 
 impl MotoServer {
     /// Starts one.
-    ///
-    /// # Panics
-    ///
-    /// If there is no moto, or it does not start.
     #[must_use]
     pub fn start() -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let port = free_port();
-        let program = std::env::var("MOTO_SERVER_BIN").unwrap_or("moto_server".to_owned());
-        let mut command = Command::new(&program);
-        command
-            .args(["-H", "127.0.0.1", "-p"])
-            .arg(port.to_string())
-            .current_dir(dir.path());
-        let process = Running::start(&mut command, dir.path(), Signal::KILL)
-            .unwrap_or_else(|error| panic!("{NO_BINARY} ({program}: {error})"));
-        let mut server = Self {
-            port,
-            process,
-            _dir: dir,
-        };
-        let deadline = Instant::now() + START_TIMEOUT;
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            let ended = server.process.child.try_wait().expect("ask for its end");
-            assert!(ended.is_none(), "{NO_BINARY} ({program} ended: {ended:?})");
-            assert!(Instant::now() < deadline, "{program} does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        server
+        Self::launch(Moto, directory_in(&std::env::temp_dir()))
     }
 
     /// Sends a request: its first line and its headers, and its body.
@@ -88,7 +70,7 @@ impl MotoServer {
     /// If it is not answered.
     #[must_use]
     pub fn send(&self, head: &str, body: &str) -> S3Answer {
-        let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("connect");
+        let mut connection = TcpStream::connect(self.addr()).expect("connect");
         let mut request = head.trim_end().replace('\n', "\r\n");
         request += &format!(
             "\r\nHost: 127.0.0.1\r\nAuthorization: {LOGIN}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
