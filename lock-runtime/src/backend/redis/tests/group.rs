@@ -53,6 +53,24 @@ async fn scripts(server: &Server) -> u64 {
     calls.unwrap_or(0)
 }
 
+/// glibc keeps blocks of up to so many bytes ready for each thread; larger ones it looks for, and joins when they are freed.
+const SERVED_AT_ONCE: usize = 1032;
+
+#[tokio::test]
+async fn the_futures_of_requests_that_share_a_script_are_small_enough_for_the_allocator_to_serve_at_once()
+ {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    let (key, holder) = (key("k"), HolderIds::new().fresh());
+    let acquire = backend.acquire(request(&key, holder, 60_000));
+    let release = backend.release(hold_ref(&key, holder), CALL);
+    let (acquire, release) = (size_of_val(&*acquire), size_of_val(&*release));
+    assert!(
+        acquire.max(release) <= SERVED_AT_ONCE,
+        "{acquire} and {release} bytes"
+    );
+}
+
 #[tokio::test]
 async fn requests_that_are_made_at_once_share_scripts_and_each_has_its_own_answer() {
     let server = Server::start().await;
