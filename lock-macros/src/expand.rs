@@ -267,7 +267,13 @@ fn used_by_key(plan: &Plan) -> HashSet<String> {
 
 /// The same for the other options.
 fn used_by_call(plan: &Plan) -> HashSet<String> {
-    let durations = [&plan.wait, &plan.lease, &plan.min_hold, &plan.max_hold];
+    let durations = [
+        &plan.wait,
+        &plan.lease,
+        &plan.min_hold,
+        &plan.max_hold,
+        &plan.keep_for,
+    ];
     let durations = durations.into_iter().filter_map(|duration| match duration {
         Some(DurationArg::Expr(expr)) => Some(expr),
         _ => None,
@@ -325,6 +331,7 @@ fn call_options(plan: &Plan, private: &TokenStream) -> TokenStream {
         ("lease", &plan.lease),
         ("min_hold", &plan.min_hold),
         ("max_hold", &plan.max_hold),
+        ("keep_for", &plan.keep_for),
     ];
     for (name, duration) in durations {
         let field = Ident::new(name, Span::call_site());

@@ -52,6 +52,7 @@ mod validate;
 /// | `auto_renew` | true | `bool`; `false`: the body is dropped when the lease is over | `auto_renew = false` |
 /// | `min_hold` | none | duration, 50 ms to 24 h: the key stays taken for so long, even if the body ends before | `min_hold = "55s"` |
 /// | `max_hold` | none | duration, from 50 ms up: the body is dropped after it, renewed or not | `max_hold = "5m"` |
+/// | `keep_for` | the lock is given back at once | duration, 50 ms to 24 h: so long after the body, this process keeps the lock for its next call; mode `exclusive`, renewed, [not on every store][`LockRequest::keep_for`] | `keep_for = "5s"` |
 /// | `when` | true | a `bool` expression: if false, the body runs without the lock | `when = order.total > 100` |
 /// | `on_busy` | `error` | `error`, `skip`, `call(path)` | `on_busy = skip` |
 /// | `on_lost` | `cancel` | `cancel`, `finish`, `error` | `on_lost = finish` |
@@ -296,6 +297,7 @@ mod validate;
 /// [`LockManager::multi`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockManager.html#method.multi
 /// [`LockManager::mutex`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockManager.html#method.mutex
 /// [`LockName`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockName.html
+/// [`LockRequest::keep_for`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockRequest.html#method.keep_for
 /// [`Semaphore::in_all`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.Semaphore.html#method.in_all
 /// [`Semaphore::set_permits`]: https://docs.rs/lock-runtime/latest/lock_runtime/struct.Semaphore.html#method.set_permits
 /// [`Skipped`]: https://docs.rs/lock-runtime/latest/lock_runtime/trait.Skipped.html

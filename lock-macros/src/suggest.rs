@@ -18,7 +18,7 @@ const fn known(name: &'static str, what: &'static str, elsewhere: &'static str) 
 }
 
 /// Every option, in the order in which the manual lists them.
-pub(crate) static OPTIONS: [Known; 16] = [
+pub(crate) static OPTIONS: [Known; 17] = [
     known(
         "key",
         "the name of the lock, such as \"order:{id}\"",
@@ -55,6 +55,11 @@ pub(crate) static OPTIONS: [Known; 16] = [
         "max_hold",
         "how long the body may run under the lock at most",
         "bodytimeout executiontimeout maxduration maxtime",
+    ),
+    known(
+        "keep_for",
+        "how long the process keeps the lock for its next call",
+        "idletime idletimeout keepidle linger lingertime stickyfor",
     ),
     known(
         "when",
@@ -184,6 +189,8 @@ mod tests {
             ("timeout", vec!["wait", "lease"]),
             ("lockName", vec!["key"]),
             ("maxHold", vec!["max_hold"]),
+            ("keepFor", vec!["keep_for"]),
+            ("idle_timeout", vec!["keep_for"]),
             ("leese", vec!["lease"]),
             ("colour", vec![]),
         ] {

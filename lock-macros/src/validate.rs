@@ -29,6 +29,7 @@ pub(crate) struct Plan {
     pub(crate) auto_renew: Option<Expr>,
     pub(crate) min_hold: Option<DurationArg>,
     pub(crate) max_hold: Option<DurationArg>,
+    pub(crate) keep_for: Option<DurationArg>,
     pub(crate) when: Option<Expr>,
     pub(crate) on_busy: OnBusy,
     pub(crate) on_lost: Option<OnLost>,
@@ -73,6 +74,7 @@ pub(crate) fn check(
     }
     check_lease(&args, errors);
     check_holds(&args, errors);
+    check_keep(&args, errors);
     check_on_busy(&args, function, errors);
     if let Some(guard) = &args.guard
         && function.roots().contains(guard)
@@ -98,6 +100,7 @@ pub(crate) fn check(
         auto_renew: args.auto_renew,
         min_hold: args.min_hold,
         max_hold: args.max_hold,
+        keep_for: args.keep_for,
         when: args.when,
         on_busy: args.on_busy,
         on_lost: args.on_lost,
@@ -260,18 +263,62 @@ fn check_holds(args: &Args, errors: &mut Errors) {
     }
 }
 
+fn check_keep(args: &Args, errors: &mut Errors) {
+    let span = match &args.keep_for {
+        None => return,
+        Some(DurationArg::Expr(keep_for)) => keep_for.span(),
+        Some(DurationArg::Literal(keep_for, span)) => {
+            if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(keep_for) {
+                errors.at(
+                    *span,
+                    format!(
+                        "`keep_for` lasts {} to {}",
+                        display(SHORTEST_LEASE),
+                        display(LONGEST_LEASE)
+                    ),
+                );
+            }
+            *span
+        }
+    };
+    let mode = match &args.mode {
+        Some(Mode::Semaphore(_)) => Some("semaphore".to_owned()),
+        Some(Mode::Word(word)) => Some(word.to_string()).filter(|word| word != "exclusive"),
+        None => None,
+    };
+    if let Some(mode) = mode {
+        errors.at(
+            span,
+            format!(
+                "`keep_for` and `mode = {mode}` exclude each other: a process keeps locks of mode `exclusive` alone"
+            ),
+        );
+    }
+    if is_renewed(args) == Some(false) {
+        errors.at(
+            span,
+            "`keep_for` and `auto_renew = false` exclude each other: what is kept is renewed",
+        );
+    }
+}
+
+/// Whether the lease is renewed; `None` if that is not known yet.
+fn is_renewed(args: &Args) -> Option<bool> {
+    match &args.auto_renew {
+        None => Some(true),
+        Some(Expr::Lit(ExprLit {
+            lit: Lit::Bool(value),
+            ..
+        })) => Some(value.value),
+        Some(_) => None,
+    }
+}
+
 fn check_lease(args: &Args, errors: &mut Errors) {
     let Some(DurationArg::Literal(lease, span)) = &args.lease else {
         return;
     };
-    let renewed = match &args.auto_renew {
-        None => true,
-        Some(Expr::Lit(ExprLit {
-            lit: Lit::Bool(value),
-            ..
-        })) => value.value,
-        Some(_) => false,
-    };
+    let renewed = is_renewed(args) == Some(true);
     if *lease < SHORTEST_LEASE || *lease > LONGEST_LEASE {
         errors.at(
             *span,

@@ -23,6 +23,7 @@ use crate::waiters::Caps;
 /// | [`wait`](LockLayer::wait) | the manager's, 10 s | time; zero refuses at once |
 /// | [`lease`](LockLayer::lease) | the manager's, 30 s, renewed while the request is served | time, 1 s to 24 h |
 /// | [`max_hold`](LockLayer::max_hold), [`no_max_hold`](LockLayer::no_max_hold) | 60 s | time, from 50 ms up |
+/// | [`keep_for`](LockLayer::keep_for) | off: a lock is given back at once | time, 50 ms to 24 h |
 /// | [`label`](LockLayer::label) | a [`RequestKey`](crate::RequestKey)'s word, a `key!` name's template | text |
 /// | [`max_waiters`](LockLayer::max_waiters), [`max_waiters_per_key`](LockLayer::max_waiters_per_key) | the manager's: 100,000 and 20,000 | requests |
 /// | [`max_waiters_per_client`](LockLayer::max_waiters_per_client) | none | requests |
@@ -179,6 +180,32 @@ impl<K, R, U> LockLayer<K, R, U> {
     #[must_use]
     pub fn no_max_hold(mut self) -> Self {
         self.plan.options.max_hold = None;
+        self
+    }
+
+    /// Keeps a lock in this process for `idle` after the request that held it, for the next request of the same key: that one
+    /// has it without a call to the store. 50 ms to 24 h. Default: it is given back at once.
+    ///
+    /// For keys whose requests nearly always reach the same process: by sticky sessions, or by shards. A request that
+    /// reaches another process gets the lock as soon as it asks, as [`LockRequest::keep_for`] says, which also names the
+    /// stores that can do so. With another store, with another kind of lock ([`read_write`](Self::read_write),
+    /// [`fair`](Self::fair), [`permits`](Self::permits)), or with a time out of its bounds, every request that needs a lock
+    /// is answered 500.
+    ///
+    /// [`LockRequest::keep_for`]: lock_runtime::LockRequest::keep_for
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use lock_runtime::LockManager;
+    /// use tower_lock::{LockLayer, RequestKey};
+    ///
+    /// let cart = RequestKey::new("cart").header("x-session");
+    /// let layer = LockLayer::from_key(LockManager::in_memory(), cart).keep_for(Duration::from_secs(5));
+    /// # drop(layer);
+    /// ```
+    #[must_use]
+    pub fn keep_for(mut self, idle: Duration) -> Self {
+        self.plan.options.keep_for = Some(idle);
         self
     }
 

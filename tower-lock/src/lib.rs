@@ -78,6 +78,7 @@
 //! | lease | the manager's: 30 s, renewed every third | [`LockLayer::lease`] |
 //! | mode | every request runs alone; read and write by method, fair, or so many at a time when asked | [`LockLayer::read_write`], [`LockLayer::fair`], [`LockLayer::permits`] |
 //! | max hold | 60 s, with the time to read the request body | [`LockLayer::max_hold`], [`LockLayer::no_max_hold`] |
+//! | kept for the next request | no: a lock is given back at once | [`LockLayer::keep_for`] |
 //! | label of logs and metrics | the word of a [`RequestKey`], the template of a `key!` name | [`LockLayer::label`] |
 //! | reply | a problem document with the status above | [`LockLayer::reply`] |
 //! | waiters | 20,000 per key and 100,000 per manager | `LockManagerBuilder::max_waiters`, [`LockLayer::max_waiters`], [`LockLayer::max_waiters_per_key`] |

@@ -28,6 +28,7 @@ pub(crate) struct LockOptions {
     pub(crate) wait: Option<Duration>,
     pub(crate) lease: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) keep_for: Option<Duration>,
     pub(crate) label: Option<&'static str>,
     pub(crate) mode: Mode,
 }
@@ -38,6 +39,7 @@ impl Default for LockOptions {
             wait: None,
             lease: None,
             max_hold: Some(LONGEST_HOLD),
+            keep_for: None,
             label: None,
             mode: Mode::default(),
         }
@@ -74,6 +76,9 @@ impl LockOptions {
         }
         if let Some(longest) = self.max_hold {
             request = request.max_hold(longest);
+        }
+        if let Some(keep_for) = self.keep_for {
+            request = request.keep_for(keep_for);
         }
         if let Some(label) = self.label {
             request = request.label(label);

@@ -216,6 +216,24 @@ async fn max_hold_ends_the_inner_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_is_kept_for_the_next_request_if_the_layer_says_so() {
+    let locks = LockManager::in_memory();
+    let layer = LockLayer::new(locks.clone(), by_path).keep_for(Duration::from_secs(5));
+    for _ in 0..3 {
+        let service = layer.clone().layer(service_fn(serve));
+        let response = service.oneshot(get("/a")).await.unwrap();
+        assert_eq!(response.body(), "served");
+        assert!(locks.inspect(name("a")).await.unwrap().kept);
+        tokio::time::sleep(Duration::from_secs(4)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!locks.inspect(name("a")).await.unwrap().held);
+    let service = layer.fair().layer(service_fn(serve));
+    let response = service.oneshot(get("/a")).await.unwrap();
+    assert_refused(&response, StatusCode::INTERNAL_SERVER_ERROR);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_handler_keeps_its_lock_past_the_lease() {
     let locks = LockManager::in_memory();
     let service = LockLayer::new(locks.clone(), by_path)

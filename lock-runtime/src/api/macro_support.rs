@@ -67,6 +67,8 @@ pub struct Call {
     pub auto_renew: Option<bool>,
     /// See [`LockRequest::max_hold`](crate::LockRequest::max_hold).
     pub max_hold: Option<Duration>,
+    /// See [`LockRequest::keep_for`](crate::LockRequest::keep_for).
+    pub keep_for: Option<Duration>,
     /// See [`LockRequest::label`](crate::LockRequest::label).
     pub label: Option<&'static str>,
     /// The key stays taken for at least this long, even if the body ends before.
@@ -260,7 +262,7 @@ fn request(
         Mode::Semaphore(in_all) => manager.semaphore(name).in_all(in_all).permits(1),
     };
     Ok(request.with(Overrides {
-        keep_for: None,
+        keep_for: call.keep_for,
         wait: call.wait.map(Some),
         lease: call.lease,
         auto_renew: call.auto_renew,

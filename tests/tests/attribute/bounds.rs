@@ -1,6 +1,6 @@
 //! The attribute's bounds of durations are the runtime's: a literal just inside both accept, just outside both
 //! refuse. What the attribute refuses is in `lock-macros/tests/ui/fail`: `lease_too_short`, `lease_too_long`,
-//! `lease_too_short_to_renew`, `min_hold_too_long` and `max_hold_too_short` are one millisecond outside.
+//! `lease_too_short_to_renew`, `min_hold_too_long`, `keep_for_too_long` and `max_hold_too_short` are one millisecond outside.
 
 use std::time::Duration;
 
@@ -39,6 +39,16 @@ async fn held_shortest(locks: &LockManager) -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "idle {name}", manager = locks, keep_for = "50ms")]
+async fn idle_shortest(locks: &LockManager, name: &str) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "idle {name}", manager = locks, keep_for = "24h")]
+async fn idle_longest(locks: &LockManager, name: &str) -> Result<(), LockError> {
+    Ok(())
+}
+
 #[tokio::test(start_paused = true)]
 async fn durations_that_the_attribute_accepts_are_accepted() {
     let locks = LockManager::in_memory();
@@ -48,6 +58,8 @@ async fn durations_that_the_attribute_accepts_are_accepted() {
     held_shortest(&locks).await.unwrap();
     kept_shortest(&locks, "a").await.unwrap();
     kept_longest(&locks, "b").await.unwrap();
+    idle_shortest(&locks, "a").await.unwrap();
+    idle_longest(&locks, "b").await.unwrap();
 }
 
 #[distributed_lock(key = "a", manager = locks, lease = lease, auto_renew = renewed)]
@@ -57,6 +69,11 @@ async fn leased(locks: &LockManager, lease: Duration, renewed: bool) -> Result<(
 
 #[distributed_lock(key = "a", manager = locks, min_hold = least)]
 async fn kept(locks: &LockManager, least: Duration) -> Result<(), LockError> {
+    panic!("the body must not run");
+}
+
+#[distributed_lock(key = "a", manager = locks, keep_for = idle, auto_renew = renewed)]
+async fn idle(locks: &LockManager, idle: Duration, renewed: bool) -> Result<(), LockError> {
     panic!("the body must not run");
 }
 
@@ -79,6 +96,13 @@ async fn durations_that_the_attribute_refuses_are_refused() {
     }
     for least in [49 * MS, DAY + MS] {
         let error = kept(&locks, least).await.unwrap_err();
+        assert!(
+            matches!(error, LockError::InvalidConfig { .. }),
+            "{error:?}"
+        );
+    }
+    for (keep_for, renewed) in [(49 * MS, true), (DAY + MS, true), (DAY, false)] {
+        let error = idle(&locks, keep_for, renewed).await.unwrap_err();
         assert!(
             matches!(error, LockError::InvalidConfig { .. }),
             "{error:?}"

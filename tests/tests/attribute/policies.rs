@@ -343,3 +343,20 @@ async fn while_a_call_waits_nothing_is_held_that_its_options_had_to_lock() {
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap();
 }
+
+#[distributed_lock(key = "cart:{id}", manager = locks, keep_for = "5s")]
+async fn keeps(locks: &LockManager, id: u32) -> Result<bool, LockError> {
+    Ok(is_held(locks, &format!("cart:{id}")).await)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_kept_for_the_next_call_and_given_back_after_its_time() {
+    let locks = LockManager::in_memory();
+    for _ in 0..3 {
+        assert!(keeps(&locks, 17).await.unwrap());
+        assert!(locks.inspect("cart:17").await.unwrap().kept);
+        tokio::time::sleep(Duration::from_secs(4)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!is_held(&locks, "cart:17").await);
+}

@@ -29,6 +29,7 @@ impl Registry {
         lease = self.settings.lock().unwrap().wait,
         max_hold = self.settings.lock().unwrap().wait,
         min_hold = self.settings.lock().unwrap().wait,
+        keep_for = self.settings.lock().unwrap().wait,
         auto_renew = self.settings.lock().unwrap().locked,
         when = self.settings.lock().unwrap().locked,
         label = self.settings.lock().unwrap().label

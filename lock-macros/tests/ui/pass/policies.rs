@@ -23,7 +23,7 @@ async fn skips_in_silence_with_value(least: Duration) -> Option<String> {
     Some(String::new())
 }
 
-#[distributed_lock(key = "job", on_busy = error, on_lost = cancel, mode = exclusive)]
+#[distributed_lock(key = "job", on_busy = error, on_lost = cancel, mode = exclusive, keep_for = "5s")]
 async fn says_the_defaults() -> Result<(), LockError> {
     Ok(())
 }

@@ -44,7 +44,7 @@ async fn patterns(
     Ok(id + u64::from(a) + name.len() as u64)
 }
 
-#[distributed_lock(key = "a", wait = pause, lease = Duration::from_secs(30), auto_renew = renewed, max_hold = "5m", label = "expressions")]
+#[distributed_lock(key = "a", wait = pause, lease = Duration::from_secs(30), auto_renew = renewed, max_hold = "5m", keep_for = pause, label = "expressions")]
 async fn expressions(pause: Duration, renewed: bool) -> Result<(), LockError> {
     Ok(())
 }

@@ -159,7 +159,7 @@ pub async fn many_arguments(
 }
 
 /// Nothing is returned, and nothing is said.
-#[cfg_attr(feature = "annotated", distributed_lock(key = "skip:{id}", on_busy = skip, min_hold = "1s", max_hold = "5m"))]
+#[cfg_attr(feature = "annotated", distributed_lock(key = "skip:{id}", on_busy = skip, min_hold = "1s", max_hold = "5m", keep_for = "1m"))]
 pub async fn skips(id: u64, done: &Cell<u64>) {
     pause().await;
     done.set(id);
