@@ -121,7 +121,9 @@ impl HandoffBudget {
     /// The key has been given back. For how long nobody of this process asks for it, if it was kept for long enough.
     pub(crate) fn leave_alone(&mut self, round_trip: Duration, now: Moment) -> Option<Duration> {
         let (_, alone) = self.kept.take_if(|(until, _)| now.has_reached(*until))?;
-        Some(alone.max(PAUSE).max(round_trip * 4))
+        // After a stretch of hand-overs, the next head stays away anyway.
+        let pause = alone.max(PAUSE).max(round_trip * 4);
+        self.stand_back.is_none().then_some(pause)
     }
 
     /// Another process had the key.
@@ -250,5 +252,10 @@ mod tests {
         budget.is_wanted(now);
         assert!(!budget.may_keep(now));
         assert_eq!(budget.leave_alone(Duration::ZERO, now), Some(PAUSE));
+        // Where a stretch of hand-overs is over as well, there is one pause, not two.
+        budget.is_wanted(now);
+        budget.stand_back();
+        assert_eq!(budget.leave_alone(Duration::ZERO, now), None);
+        assert!(budget.pause(Duration::ZERO).is_some());
     }
 }

@@ -136,6 +136,24 @@ async fn while_holds_follow_one_another_the_lock_is_renewed_whichever_of_them_ha
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_its_time_a_lock_in_use_is_given_back_and_left_alone_for_a_moment() {
+    let scene = Scene::kept().await;
+    for _ in 0..10 {
+        assert_eq!(scene.store.held(), 1, "its time is not over");
+        let guard = scene.keeper().acquire().await.unwrap();
+        advance(SECOND).await;
+        guard.release().await.unwrap();
+    }
+    let again = tokio::spawn(scene.keeper().acquire());
+    tokio::time::sleep(8 * MS).await;
+    // Nobody knows of somebody else who only looks now and then.
+    assert_eq!(scene.store.held(), 0);
+    let guard = timeout(8 * MS, again).await.expect("the moment is over");
+    guard.unwrap().unwrap().release().await.unwrap();
+    assert_eq!(scene.store.held(), 1, "it is kept again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_confirmation_counts_for_the_hold_that_has_the_lock_when_it_comes() {
     let scene = Scene::kept().await;
     // The way there and back takes longer than any hold.
