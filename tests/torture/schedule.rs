@@ -22,7 +22,7 @@ const SHORT_PAIRS: usize = 2;
 /// Faults of a quorum in the short pass.
 const SHORT: usize = 3;
 /// Faults of a database in the short pass.
-const SHORT_DATABASE: usize = 7;
+const SHORT_DATABASE: usize = 4;
 /// A planted bug may need luck to show: so many rounds at most.
 const TRIES: u64 = 4;
 /// How often the fault of a planted bug strikes in each of them, or a calm round goes on, until it is caught.
