@@ -178,7 +178,7 @@ impl Plan<'_> {
             proofs: Vec::new(),
             strikes: Vec::new(),
             at: 0,
-            longest: self.planted.is_some(),
+            planted: self.planted,
         };
         let from = now_ns();
         stage.warm_up();
@@ -257,7 +257,7 @@ pub(crate) fn now_us() -> u64 {
     now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
 }
 
-struct Stage {
+struct Stage<'a> {
     site: Site,
     crew: Crew,
     rng: Rng,
@@ -266,11 +266,11 @@ struct Stage {
     strikes: Vec<Strike>,
     /// The node that is struck.
     at: usize,
-    /// Every strike lasts as long as it may: what is planted shows sooner.
-    longest: bool,
+    /// Every strike lasts as long as it may where something is planted: it shows sooner.
+    planted: Option<&'a Planted>,
 }
 
-impl Stage {
+impl Stage<'_> {
     fn find(&mut self, check: &'static str, what: String) {
         self.findings.push(Finding { check, what });
     }
@@ -313,6 +313,7 @@ impl Stage {
             crew: &mut self.crew,
             rng: &mut self.rng,
             at: self.at,
+            broken: self.planted.map_or_else(Vec::new, Planted::statements),
         }
     }
 
@@ -322,7 +323,7 @@ impl Stage {
         let [first, rest @ ..] = faults else { return };
         let mut lasts = |fault: &dyn Fault| {
             let time = self.rng.u64(fault.lasts());
-            Duration::from_millis(if self.longest {
+            Duration::from_millis(if self.planted.is_some() {
                 fault.lasts().end
             } else {
                 time

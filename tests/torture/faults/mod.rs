@@ -17,6 +17,7 @@ use tests::FaultProxy;
 use crate::crew::Crew;
 use crate::server::{Database, Node, Server};
 use crate::site::{Site, Topology};
+use crate::statements::Statement;
 
 /// What a fault acts upon.
 pub(crate) struct Scene<'a> {
@@ -25,6 +26,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) rng: &'a mut Rng,
     /// The node that is struck.
     pub(crate) at: usize,
+    /// The statements that a planted bug changes. A fault that strikes one of many strikes one of these.
+    pub(crate) broken: Vec<Statement>,
 }
 
 impl Scene<'_> {

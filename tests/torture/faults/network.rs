@@ -297,6 +297,11 @@ const ON_POSTGRES: [Statement; 8] = waited_for!(postgres);
 const ON_MYSQL: [Statement; 8] = waited_for!(mysql);
 
 fn lose_reply_to_one(of: &[Statement], scene: &mut Scene<'_>, then: Then) {
+    let of = if scene.broken.is_empty() {
+        of
+    } else {
+        &scene.broken
+    };
     let statement = of[scene.rng.usize(..of.len())];
     let is_it = move |words: &[&[u8]]| {
         let text = words.get(1).and_then(|text| std::str::from_utf8(text).ok());

@@ -16,6 +16,7 @@ mod statements;
 
 use crate::checks::Finding;
 use crate::site::{Site, Topology};
+use crate::statements::Statement;
 
 pub(crate) use self::copy::{CHOSEN, build};
 
@@ -54,6 +55,14 @@ impl Planted {
     /// The bug to choose in the copy's clients; none: they are the true ones.
     pub(crate) fn in_clients(&self) -> Option<&'static str> {
         matches!(self.broken, Broken::Client(_)).then_some(self.name)
+    }
+
+    /// The statements that it changes.
+    pub(crate) fn statements(&self) -> Vec<Statement> {
+        match self.broken {
+            Broken::Statements(_, twists) => twists.iter().map(|twist| twist.statement).collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// Where it shows.

@@ -7,7 +7,7 @@ use crate::statements::{Statement, filled};
 
 /// A statement that reads another way on its way.
 pub(crate) struct Twist {
-    statement: Statement,
+    pub(super) statement: Statement,
     /// What stands in its file, once.
     is: &'static str,
     /// What the server reads.
