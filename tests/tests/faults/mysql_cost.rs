@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_runtime::{LockManager, TryAcquire};
-use tests::mysql::global_status;
+use tests::mysql::is_left_out;
 use tests::{MariadbServer, eventually};
 use tokio::time::Instant;
 
@@ -18,15 +18,17 @@ async fn manager(server: &MariadbServer) -> LockManager {
 fn counted(server: &MariadbServer, names: &[&str]) -> i64 {
     let names = names.join("', '");
     let sum = format!(
-        "SELECT CAST(SUM(VARIABLE_VALUE) AS SIGNED) FROM {} \
-         WHERE VARIABLE_NAME IN ('{names}')",
-        global_status()
+        "SELECT CAST(SUM(VARIABLE_VALUE) AS SIGNED) FROM information_schema.GLOBAL_STATUS \
+         WHERE VARIABLE_NAME IN ('{names}')"
     );
     server.query(&sum)[0].parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tries_for_a_lock_that_is_busy_change_no_row_and_write_no_log() {
+    if is_left_out() {
+        return;
+    }
     let server = MariadbServer::start();
     let (locks, other) = (manager(&server).await, manager(&server).await);
     let guard = locks.mutex("k").acquire().await.unwrap();
@@ -47,6 +49,9 @@ async fn tries_for_a_lock_that_is_busy_change_no_row_and_write_no_log() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pair_is_two_statements_and_pairs_leave_the_table_as_small_as_it_was() {
     const PAIRS: i64 = 3_000;
+    if is_left_out() {
+        return;
+    }
     let server = MariadbServer::start();
     let locks = manager(&server).await;
     let pairs = async |count: i64| {
@@ -82,6 +87,9 @@ async fn a_pair_is_two_statements_and_pairs_leave_the_table_as_small_as_it_was()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_holds_are_renewed_by_a_few_statements() {
+    if is_left_out() {
+        return;
+    }
     let server = MariadbServer::start();
     let locks = manager(&server).await;
     let mut guards = Vec::new();
