@@ -2,7 +2,7 @@
 
 use lock_runtime::{LockManager, TryAcquire};
 use tests::MariadbServer;
-use tests::mysql::global_status;
+use tests::mysql::is_left_out;
 
 async fn manager(server: &MariadbServer) -> LockManager {
     let builder = LockManager::builder().ensure_schema(true);
@@ -13,15 +13,17 @@ async fn manager(server: &MariadbServer) -> LockManager {
 pub(crate) fn counted(server: &MariadbServer, names: &[&str]) -> i64 {
     let names = names.join("', '");
     let sum = format!(
-        "SELECT CAST(SUM(VARIABLE_VALUE) AS SIGNED) FROM {} \
-         WHERE VARIABLE_NAME IN ('{names}')",
-        global_status()
+        "SELECT CAST(SUM(VARIABLE_VALUE) AS SIGNED) FROM information_schema.GLOBAL_STATUS \
+         WHERE VARIABLE_NAME IN ('{names}')"
     );
     server.query(&sum)[0].parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tries_for_a_lock_that_is_busy_change_no_row_and_write_no_log() {
+    if is_left_out() {
+        return;
+    }
     let server = MariadbServer::start();
     let (locks, other) = (manager(&server).await, manager(&server).await);
     let guard = locks.mutex("k").acquire().await.unwrap();
@@ -42,6 +44,9 @@ async fn tries_for_a_lock_that_is_busy_change_no_row_and_write_no_log() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pair_is_two_statements_and_pairs_leave_the_table_as_small_as_it_was() {
     const PAIRS: i64 = 3_000;
+    if is_left_out() {
+        return;
+    }
     let server = MariadbServer::start();
     let locks = manager(&server).await;
     let pairs = async |count: i64| {

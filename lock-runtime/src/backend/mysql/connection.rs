@@ -31,7 +31,7 @@ const DEFINITION: Duration = Duration::from_secs(10);
 pub(super) struct Connection {
     /// `None` while it is dropped.
     conn: Option<Conn>,
-    /// MySQL alone cannot limit how long a statement waits to less than some seconds.
+    /// MySQL cannot be told to wait for a locked row for less than a second or two: it is not to meet one.
     pub(super) is_mariadb: bool,
     pub(super) used: Moment,
     pub(super) saw_clock: Moment,

@@ -30,12 +30,14 @@ pub(super) fn of_connecting(error: &Error, advice: Option<&str>) -> Fault {
             Fault::Denied(StoreError::new(format!("{}: {advice}", said(report))))
         }
         Error::Server(report) => of_report(report),
-        // The server wants another way to log in.
+        // The server wants another way to log in; MySQL also wants one of users who do not exist.
         Error::Driver(
             error @ (DriverError::CleartextPluginDisabled
             | DriverError::UnknownAuthPlugin { .. }
             | DriverError::MysqlOldPasswordDisabled),
-        ) => Fault::Impossible(error.to_string()),
+        ) => Fault::Denied(StoreError::new(format!(
+            "{error} The user does not exist, or logs in by a plugin that is not supported here"
+        ))),
         error => tls::refusal(error)
             .unwrap_or_else(|| Fault::NotDone(StoreError::new(error.to_string()))),
     }

@@ -19,10 +19,9 @@ use self::adapter::Tx;
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
-/// A row that is locked is waited for for a twentieth of a second by those who do not know yet.
-const SOON: Duration = Duration::from_millis(700);
-/// A waiter asks again after 0.75 s on average.
-const ASKED_AGAIN: Duration = Duration::from_millis(1_900);
+/// A row that is locked is waited for for a twentieth of a second, or for the call timeout by those who get it wrong.
+const SOON: Duration = Duration::from_secs(5);
+const CALL: Duration = Duration::from_secs(10);
 
 type Taken = Result<Option<FencingToken>, TransactionError<Error>>;
 
@@ -67,7 +66,9 @@ async fn begin_for_several(conn: &mut Conn) -> Transaction<'_> {
 }
 
 async fn manager(table: &MariadbTable) -> LockManager {
-    let builder = LockManager::builder().ensure_schema(true);
+    let builder = LockManager::builder()
+        .call_timeout(CALL)
+        .ensure_schema(true);
     builder.connect(&table.url()).await.unwrap()
 }
 
@@ -168,21 +169,18 @@ async fn a_short_transaction_frees_its_lock_at_the_commit_and_waiters_find_out()
             other.inspect("k").await.unwrap().local_waiters == 1
         })
         .await;
-        let since = Instant::now();
         mine.commit().await.unwrap();
         let guard = waiter.await.unwrap().unwrap();
-        assert!(since.elapsed() < ASKED_AGAIN, "{:?}", since.elapsed());
 
         let mut theirs = begin(&mut two).await;
-        let (taken, since) = tokio::join!(take_within(&locks, &mut theirs, "k", LONG), async {
+        let (taken, ()) = tokio::join!(take_within(&locks, &mut theirs, "k", LONG), async {
             tokio::time::sleep(200 * MS).await;
-            let since = Instant::now();
             guard.release().await.unwrap();
-            since
         });
         taken.unwrap();
-        assert!(since.elapsed() < ASKED_AGAIN, "{:?}", since.elapsed());
         theirs.commit().await.unwrap();
+        // At once, and not when the lease by which it came is over.
+        free_within(&locks, "k", Duration::ZERO).await;
     }
     table.assert_clean().await;
 }
@@ -190,7 +188,7 @@ async fn a_short_transaction_frees_its_lock_at_the_commit_and_waiters_find_out()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_transactions_have_locks_others_are_taken_renewed_and_released() {
     let (table, locks, ..) = scene().await;
-    let kept = locks.mutex("kept").lease(1_500 * MS);
+    let kept = locks.mutex("kept").lease(3_000 * MS);
     let kept = kept.acquire().await.unwrap();
     // More of them than a manager has connections.
     let mut clients = Vec::new();
@@ -208,14 +206,15 @@ async fn while_transactions_have_locks_others_are_taken_renewed_and_released() {
     for n in 0..12 {
         waiters.spawn(locks.mutex(format!("k{n}")).wait(LONG).acquire());
     }
-    let until = Instant::now() + 4_000 * MS;
+    let (until, mut rounds) = (Instant::now() + 4_000 * MS, 0);
     while Instant::now() < until {
         assert!(kept.is_held());
-        let since = Instant::now();
         free_within(&locks, "another", LONG).await;
-        assert!(since.elapsed() < 1_000 * MS, "{:?}", since.elapsed());
+        rounds += 1;
         tokio::time::sleep(50 * MS).await;
     }
+    // Requests that wait for the rows would keep their connections up to the call timeout.
+    assert!(rounds >= 3, "{rounds} rounds");
     kept.release().await.unwrap();
     for transaction in open {
         transaction.commit().await.unwrap();
