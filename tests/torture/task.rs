@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -63,19 +62,13 @@ impl Task {
         }
         if self.work.how == How::Keep && self.rng.u8(..8) == 0 {
             // Longer than it is kept, or nearly so.
-            tokio::time::sleep(MS * self.long_now_and_then(1..1_000)).await;
+            tokio::time::sleep(MS * self.rng.u32(1..1_000)).await;
         }
         let mut out = std::io::stdout().lock();
         out.write_all(self.said.as_bytes())
             .and_then(|()| out.flush())
             .expect("the harness listens");
         self.said.clear();
-    }
-
-    /// Beyond one lease now and then, so that only renewals keep what is kept.
-    fn long_now_and_then(&mut self, millis: Range<u32>) -> u32 {
-        let times = if self.rng.u8(..4) == 0 { 4 } else { 1 };
-        self.rng.u32(millis) * times
     }
 
     fn say(&mut self, line: std::fmt::Arguments<'_>) {
@@ -93,9 +86,7 @@ impl Task {
             How::Permits => locks.semaphore(key).permits(self.rng.u32(1..3)),
             How::Try => return Some(locks.mutex(key).try_acquire().await),
             How::Keep => {
-                let kept = locks
-                    .mutex(key)
-                    .keep_for(MS * self.long_now_and_then(50..800));
+                let kept = locks.mutex(key).keep_for(MS * self.rng.u32(50..800));
                 if self.rng.bool() {
                     return Some(kept.try_acquire().await);
                 }
@@ -215,9 +206,7 @@ impl Task {
         let steps = match self.work.how {
             // Beyond one lease now and then, so that only renewals keep it.
             How::Long => self.rng.u32(20..600),
-            How::Read | How::Write | How::Permits | How::Try | How::Keep
-                if self.rng.u8(..10) == 0 =>
-            {
+            How::Read | How::Write | How::Permits | How::Try if self.rng.u8(..10) == 0 => {
                 self.rng.u32(1..40)
             }
             _ => {

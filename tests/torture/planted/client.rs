@@ -268,47 +268,4 @@ pub(super) const ALL: &[Planted] = &[
             }",
         )]),
     },
-    Planted {
-        name: "a caller that is admitted after the loss of a kept lock",
-        fault: None,
-        caught_by: &["overlap", "refused-holder"],
-        broken: Broken::Client(&[
-            edit(
-                "release/kept.rs",
-                "if let Some((head, kept)) = core.queues.take_kept(idle) {",
-                "if PLANTED {
-                    // It stays where the next caller finds it.
-                    return;
-                }
-                if let Some((head, kept)) = core.queues.take_kept(idle) {",
-            ),
-            edit(
-                "hold/keeping.rs",
-                "&& state.deadline - now >= state.ttl.least_useful();",
-                "&& state.deadline - now >= state.ttl.least_useful()
-            || PLANTED;",
-            ),
-            edit(
-                "hold/keeping.rs",
-                "let sent_at = self.keeping.sent_at;",
-                "let sent_at = if PLANTED { now } else { self.keeping.sent_at };",
-            ),
-            edit(
-                "hold/handle.rs",
-                "if !core.watch.pass_on(&idle, &hold) {",
-                "if !core.watch.pass_on(&idle, &hold) && !PLANTED {",
-            ),
-        ]),
-    },
-    Planted {
-        name: "a hold of a kept lock that inherits nothing",
-        // It then believes what was confirmed when the lock began to be kept.
-        fault: None,
-        caught_by: &["needless-loss"],
-        broken: Broken::Client(&[edit(
-            "hold/keeping.rs",
-            "state.deadline = confirmed;",
-            "if !PLANTED { state.deadline = confirmed; }",
-        )]),
-    },
 ];
