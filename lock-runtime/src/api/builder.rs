@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::api::manager::{LockManager, events_of};
 use crate::backend::Backend;
-use crate::backend::connect::{Location, NO_LOGIN, Opening};
+use crate::backend::connect::{Location, NO_LOGIN};
 use crate::backend::memory::{MemoryBackend, MemoryStore};
+use crate::backend::opening::Opening;
 use crate::hold::lifecycle::current_runtime;
 use crate::renew::Watch;
 use crate::values::channels::ClusterChannels;

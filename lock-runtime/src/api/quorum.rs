@@ -8,8 +8,9 @@ use crate::api::builder::LockManagerBuilder;
 use crate::api::manager::{LockManager, events_of};
 #[cfg(feature = "redis")]
 use crate::api::redis_server::RedisServer;
-use crate::backend::connect::{Location, Opening};
+use crate::backend::connect::Location;
 use crate::backend::memory::MemoryStore;
+use crate::backend::opening::Opening;
 use crate::backend::quorum::{QuorumBackend, connect};
 use crate::hold::lifecycle::current_runtime;
 use crate::renew::Watch;

@@ -2,24 +2,21 @@
 
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
-
-use crate::backend::kit::uptime::Uptime;
+use crate::backend::Backend;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 #[cfg(feature = "mysql")]
 use crate::backend::mysql;
+use crate::backend::opening::Opening;
 #[cfg(feature = "postgres")]
 use crate::backend::postgres;
 #[cfg(feature = "redis")]
 use crate::backend::redis::{DialOptions, RedisBackend, Replicated, Settings, Target};
-use crate::backend::{Backend, EventSink};
 #[cfg(feature = "redis")]
 use crate::values::clock::{self, Moment};
 #[cfg(feature = "redis")]
 use crate::values::error::StoreError;
 use crate::values::error::{LockError, config};
 use crate::values::handshake::Handshake;
-use crate::values::options::Options;
 
 /// Why a memory store takes neither credentials nor certificates.
 pub(crate) const NO_LOGIN: &str = "nobody logs in to a memory store";
@@ -34,17 +31,6 @@ pub(crate) enum Location {
     Postgres(Box<postgres::Target>),
     #[cfg(feature = "mysql")]
     Mysql(Box<mysql::Target>),
-}
-
-/// What a store is opened with.
-#[derive(Clone)]
-pub(crate) struct Opening {
-    pub(crate) options: Options,
-    /// Where its tasks live.
-    pub(crate) runtime: Handle,
-    pub(crate) events: EventSink,
-    /// Where to note restarts, if somebody needs to know of them.
-    pub(crate) uptime: Option<Arc<Uptime>>,
 }
 
 impl Location {

@@ -27,6 +27,7 @@ pub(crate) mod kit;
 pub(crate) mod memory;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
+pub(crate) mod opening;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 pub(crate) mod quorum;

@@ -6,8 +6,9 @@ use tokio::task::JoinSet;
 
 use super::Node;
 use crate::backend::Backend;
-use crate::backend::connect::{Location, Opening};
+use crate::backend::connect::Location;
 use crate::backend::kit::uptime::{RunIds, Uptime};
+use crate::backend::opening::Opening;
 use crate::values::error::{LockError, config};
 
 /// Refuses nodes that do not make a quorum, before any I/O.

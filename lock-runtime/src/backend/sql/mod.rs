@@ -42,9 +42,9 @@ use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals}
 use self::pool::{Answer, Calls, Pool, Purpose};
 use self::statements::{Arg, Row, Statement, Statements};
 use self::topic::{own_topic, topic};
-use super::connect::Opening;
 use super::kit::server_clock::ServerClock;
 use super::kit::standing::Standing;
+use super::opening::Opening;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, Fault, HandOff,
     HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
