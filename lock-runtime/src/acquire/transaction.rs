@@ -232,7 +232,7 @@ struct TransactionSeat<'a, T: SqlTransaction> {
     attempt: &'a Attempt,
     transactions: &'a dyn Transactions,
     transaction: &'a mut T,
-    /// This transaction cannot have the lock: nothing is asked any more.
+    /// This transaction cannot have the lock, or may have locked the row of somebody who has it: nothing is asked any more.
     given_up: bool,
     /// What the driver said when it failed.
     failed: Option<T::Error>,
@@ -254,6 +254,8 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
                 break;
             }
             answer = self.transaction.ask(take, &params).await?;
+            // If it came too late, it may have locked the row all the same, until the transaction ends.
+            self.given_up = lease.ends.remaining() < ON_ITS_WAY / 4 && answer != GIVEN;
             if !answer.is_empty() {
                 break;
             }
@@ -312,7 +314,7 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
                 ))
             }
             _ if ends.remaining() < ON_ITS_WAY / 4 => Fault::NotDone(StoreError::new(
-                "the transaction was too slow to take the lock over",
+                "the transaction was too slow to take the lock over: roll it back",
             )),
             _ => Fault::Impossible(
                 "the transaction does not see the lock: it has to be in the database and the schema of this lock manager, \

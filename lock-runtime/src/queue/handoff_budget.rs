@@ -24,6 +24,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// that are slower to ask than this process get their turn.
 const STRETCHES_UNSEEN: u32 = 8;
 const LONG_PAUSE: Duration = Duration::from_millis(50);
+/// Four round trips count as no more than this.
+const LONGEST_WAY: Duration = Duration::from_millis(250);
 /// Which part of the time a process leaves a key alone that it keeps between its holds, at the end of each `keep_for`: some
 /// neither say that they want it nor listen, and only try now and then.
 const LEFT_ALONE: u32 = 100;
@@ -88,7 +90,7 @@ impl HandoffBudget {
     pub(crate) fn pause(&mut self, round_trip: Duration) -> Option<Duration> {
         let others = self.stand_back.take()?;
         self.unseen += 1;
-        let pause = (round_trip * 4).max(PAUSE).max(others);
+        let pause = a_few(round_trip).max(others);
         let pause = if self.unseen.is_multiple_of(STRETCHES_UNSEEN) {
             pause.max(LONG_PAUSE)
         } else {
@@ -122,7 +124,7 @@ impl HandoffBudget {
     pub(crate) fn leave_alone(&mut self, round_trip: Duration, now: Moment) -> Option<Duration> {
         let (_, alone) = self.kept.take_if(|(until, _)| now.has_reached(*until))?;
         // After a stretch of hand-overs, the next head stays away anyway.
-        let pause = alone.max(PAUSE).max(round_trip * 4);
+        let pause = alone.max(a_few(round_trip));
         self.stand_back.is_none().then_some(pause)
     }
 
@@ -130,6 +132,11 @@ impl HandoffBudget {
     pub(crate) fn saw_another(&mut self) {
         self.unseen = 0;
     }
+}
+
+/// Long enough for others to ask. One slow answer lifts the average: nobody stays away for seconds because of it.
+fn a_few(round_trips: Duration) -> Duration {
+    (round_trips * 4).clamp(PAUSE, LONGEST_WAY)
 }
 
 #[cfg(test)]

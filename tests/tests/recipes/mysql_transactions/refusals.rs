@@ -1,12 +1,14 @@
 //! Transactions in which a lock would exclude nobody.
 
-use lock_runtime::LockManager;
+use lock_runtime::{LockManager, SqlDialect, SqlTransaction};
 use mysql_async::prelude::Queryable;
-use mysql_async::{IsolationLevel, TxOpts};
+use mysql_async::{Error, IsolationLevel, TxOpts};
 use tests::mysql::is_meant;
 use tests::{MariadbServer, PostgresServer};
 
-use super::{LONG, Taken, Tx, begin, client, free_within, is_busy, scene, take, take_within};
+use super::{
+    LONG, MS, SOON, Taken, Tx, begin, client, free_within, is_busy, scene, take, take_within,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_could_not_exclude_others_is_refused_with_what_to_do() {
@@ -154,4 +156,32 @@ async fn a_transaction_of_each_isolation_sees_what_the_holder_before_it_wrote() 
         free_within(&locks, "k", LONG).await;
     }
     table.assert_clean().await;
+}
+
+/// A transaction whose statements come after the lease that they were to take over.
+struct Late<'t, 'c>(Tx<'t, 'c>, u32);
+
+impl SqlTransaction for Late<'_, '_> {
+    type Error = Error;
+    const DIALECT: SqlDialect = SqlDialect::Mysql;
+
+    async fn ask(&mut self, sql: &str, params: &[&str]) -> Result<String, Error> {
+        self.1 += 1;
+        tokio::time::sleep(2_200 * MS).await;
+        self.0.ask(sql, params).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_was_too_slow_is_told_to_end_and_asks_no_more() {
+    let (_table, locks, mut one, _) = scene().await;
+    let mut mine = begin(&mut one).await;
+    let mut late = Late(Tx(&mut mine), 0);
+    let taken = locks.mutex("k").wait(LONG).in_transaction(&mut late).await;
+    let error = taken.unwrap_err();
+    assert!(error.to_string().contains("too slow"), "{error}");
+    assert!(error.to_string().contains("roll it back"), "{error}");
+    assert_eq!(late.1, 1);
+    mine.rollback().await.unwrap();
+    free_within(&locks, "k", SOON).await;
 }
