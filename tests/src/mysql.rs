@@ -13,7 +13,7 @@ pub fn is_meant() -> bool {
     folder().is_some()
 }
 
-/// Whether a test is to be left out because it is about MariaDB's counters, replicas or lock waits.
+/// Whether a test is to be left out because it is about MariaDB's replicas.
 pub fn is_left_out() -> bool {
     if is_meant() {
         eprintln!("left out on MySQL");

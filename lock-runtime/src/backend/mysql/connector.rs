@@ -188,12 +188,14 @@ impl Broken {
 /// `LAST_INSERT_ID`, or none if the last part changed nothing.
 async fn answer(connection: &mut Connection, text: &str, args: &[Arg]) -> Result<Vec<Row>, Broken> {
     let parts = text.matches(';').count() + 1;
+    // A first part that sets a variable changes nothing.
+    let harmless = usize::from(text.trim_start().starts_with("SET @"));
     let text = written(text, args);
     let broken = |partly_done| move |error| Broken { error, partly_done };
     let asked = connection.conn().query_iter(text).await;
     let mut result = asked.map_err(broken(false))?;
     let (mut rows, mut changed) = (None, Vec::new());
-    for _ in 0..parts {
+    for number in 0..parts {
         let has_rows = !result.columns_ref().is_empty();
         let id = result.last_insert_id().unwrap_or(0);
         changed = match result.affected_rows() {
@@ -201,7 +203,7 @@ async fn answer(connection: &mut Connection, text: &str, args: &[Arg]) -> Result
             _ => vec![Row(vec![Value::Number(i64::try_from(id).unwrap_or(0))])],
         };
         let part = result.collect::<mysql_async::Row>().await;
-        let part = part.map_err(broken(true))?;
+        let part = part.map_err(broken(number > harmless))?;
         if has_rows {
             rows = Some(part.into_iter().map(values).collect());
         }

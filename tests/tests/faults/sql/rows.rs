@@ -23,16 +23,21 @@ async fn a_hold_with_the_shortest_lease_that_is_renewed_outlasts_a_locked_row_of
     let locks = builder.connect(&table.url()).await.unwrap();
     let locked = locks.mutex("locked").acquire().await.unwrap();
     let kept = locks.mutex("kept").acquire().await.unwrap();
-    let blocker = block(&table, "lock:locked");
+    let locked_read = locks.read("locked-read").acquire().await.unwrap();
+    let kept_read = locks.read("kept-read").acquire().await.unwrap();
+    let blockers = ["lock:locked", "lock:locked-read"].map(|name| block(&table, name));
     let began = Instant::now();
     while began.elapsed() < 3_000 * MS {
-        assert!(kept.is_held(), "lost after {:?}", began.elapsed());
+        let held = kept.is_held() && kept_read.is_held();
+        assert!(held, "lost after {:?}", began.elapsed());
         tokio::time::sleep(20 * MS).await;
     }
     assert_eq!(locked.lost().wait().await, LostReason::Expired);
-    drop(locked);
-    blocker.commit();
+    assert_eq!(locked_read.lost().wait().await, LostReason::Expired);
+    drop((locked, locked_read));
+    blockers.into_iter().for_each(Blocker::commit);
     kept.release().await.unwrap();
+    kept_read.release().await.unwrap();
     drop(locks);
     table.assert_deserted().await;
 }

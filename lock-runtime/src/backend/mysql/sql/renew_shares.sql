@@ -1,9 +1,10 @@
 -- Extends reads and permits, never shortening one. Answers as `renew` does. Several of one row are one update of it.
 -- $1 names, $2 holders, $3 leases in µs
+SET @began = {micros};
 UPDATE (
-    SELECT f.name, w.leases FROM (SELECT @began := {micros}) AS began
-    STRAIGHT_JOIN {groups} AS w
-    STRAIGHT_JOIN {table} AS f FORCE INDEX (PRIMARY) ON f.name = UNHEX(w.name)
+    SELECT f.name, w.leases
+    FROM {groups} AS w STRAIGHT_JOIN {table} AS f FORCE INDEX (PRIMARY) ON f.name = UNHEX(w.name)
+    LIMIT {count}
     FOR UPDATE /*!80001 OF f */ SKIP LOCKED
 ) AS g STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.name = g.name
 SET l.shares = (
