@@ -10,6 +10,7 @@ use crate::pair::{LONG, MS, Pair, with_the_lease};
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
 const QUEUE: &str = "redisson_lock_queue:{lock:k}";
+const PLACES: &str = "redisson_lock_timeout:{lock:k}";
 /// For how long a waiter of ours keeps its place in a fair lock's queue without asking.
 const QUEUE_LIFE: Duration = Duration::from_secs(5);
 
@@ -99,6 +100,14 @@ async fn a_rust_waiter_killed_at_the_head_delays_java_for_the_life_of_its_place(
     java.lock("holder").await;
     let mut doomed = Worker::start(WORKER, &["line", &pair.server.url(), "k", "1"]);
     queued(&pair, 1).await;
+    // Java asks again when the place that it found before it is over, as far as it knew when it came, and then waits for a
+    // message: so it comes right after the place was dated anew, and the killed process does not date it once more.
+    let dated = || {
+        pair.server
+            .query::<Vec<String>>(&["ZRANGE", PLACES, "0", "0", "WITHSCORES"])
+    };
+    let before = dated();
+    eventually("the place is dated anew", async || dated() != before).await;
     let waiting = java.begin(LONG, "a");
     queued(&pair, 2).await;
     doomed.kill9();

@@ -73,9 +73,9 @@ pub(super) const ALL: &[Planted] = &[
         fault: None,
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
-            "backend/redis/kinds/acquire.rs",
-            "if !self.armed {",
-            "if PLANTED || !self.armed {",
+            "backend/kit/undo.rs",
+            "if let Some(undo) = self.0.take() {",
+            "if let Some(undo) = self.0.take().filter(|_| !PLANTED) {",
         )]),
     },
     Planted {
@@ -227,9 +227,9 @@ pub(super) const ALL: &[Planted] = &[
         fault: None,
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
-            "backend/sql/undo.rs",
-            "if !self.armed {",
-            "if PLANTED || !self.armed {",
+            "backend/kit/undo.rs",
+            "if let Some(undo) = self.0.take() {",
+            "if let Some(undo) = self.0.take().filter(|_| !PLANTED) {",
         )]),
     },
     Planted {
