@@ -1,13 +1,47 @@
 //! What the runtime leaves in the log.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use tracing::field::{Field, Visit};
+use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 /// Keeps what `lock_runtime` says; a subscriber for [`tracing::subscriber::set_default`], so for one thread.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Events(Arc<Mutex<Vec<(Level, String)>>>);
+
+impl Default for Events {
+    /// Of each event that another thread meets first at this moment, tracing may remember that nobody wants it: so there is
+    /// somebody for the whole process who may want everything.
+    fn default() -> Self {
+        static SOMEBODY: Once = Once::new();
+        SOMEBODY.call_once(|| {
+            // An error: the process has one already.
+            let _ = tracing::subscriber::set_global_default(Undecided);
+        });
+        Self(Arc::default())
+    }
+}
+
+/// Wants nothing, and is asked each time.
+struct Undecided;
+
+impl Subscriber for Undecided {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        false
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, _: &Event<'_>) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
 
 struct Text(String);
 
