@@ -73,9 +73,9 @@ pub(super) const ALL: &[Planted] = &[
         fault: None,
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
-            "backend/kit/undo.rs",
-            "if let Some(undo) = self.0.take() {",
-            "if let Some(undo) = self.0.take().filter(|_| !PLANTED) {",
+            "backend/redis/kinds/acquire.rs",
+            "handle.spawn(self.run());",
+            "if !PLANTED { handle.spawn(self.run()); }",
         )]),
     },
     Planted {
@@ -227,9 +227,9 @@ pub(super) const ALL: &[Planted] = &[
         fault: None,
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
-            "backend/kit/undo.rs",
-            "if let Some(undo) = self.0.take() {",
-            "if let Some(undo) = self.0.take().filter(|_| !PLANTED) {",
+            "backend/sql/undo.rs",
+            "inner.handle.spawn(compensation.run());",
+            "if !PLANTED { inner.handle.spawn(compensation.run()); }",
         )]),
     },
     Planted {
