@@ -27,7 +27,7 @@ pub(crate) async fn acquire(attempt: &Attempt, mut now: Moment) -> Result<HoldHa
             Entered::Head(head) => Turn::Head(head),
             Entered::Kept(head, kept) => match attempt.take_kept(head, kept, now) {
                 Some(handle) => return Ok(handle),
-                // It is being given back: whoever waits by then is its heir.
+                // It is being given back: the first of those who wait by then gets it.
                 None => continue,
             },
             Entered::Queued(waiter) => {

@@ -35,7 +35,7 @@ pub struct LockInfo {
     /// True if somebody held the lock, or leased permits of the semaphore.
     pub held: bool,
     /// True if the holder's process keeps the lock between its holds ([`keep_for`](crate::LockRequest::keep_for)). Then
-    /// it may be that nobody used the lock: only that process knows. Whoever asks for the lock gets it once it is not used.
+    /// it may be that nobody used the lock: only that process knows. A process that asks for the lock gets it once it is not used.
     pub kept: bool,
     /// Who held it; of several readers, one. `None` for a semaphore: its leases do not say whose they are.
     pub holder: Option<HolderInfo>,

@@ -156,7 +156,7 @@ async fn dial(
     })
 }
 
-/// Connects to one server, if it can be written to. A replica keeps no locks, whoever may write to it.
+/// Connects to one server, if it can be written to. A replica keeps no locks, even if some users may write to it.
 async fn connect_to(
     opts: Opts,
     settings: &str,

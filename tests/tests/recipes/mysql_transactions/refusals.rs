@@ -2,9 +2,9 @@
 
 use lock_runtime::{LockManager, SqlDialect, SqlTransaction};
 use mysql_async::prelude::Queryable;
-use mysql_async::{Error, IsolationLevel, TxOpts};
+use mysql_async::{Conn, Error, IsolationLevel, TxOpts};
 use tests::mysql::is_meant;
-use tests::{MariadbServer, PostgresServer};
+use tests::{MariadbServer, MariadbTable, PostgresServer};
 
 use super::{
     LONG, MS, SOON, Taken, Tx, begin, client, free_within, is_busy, scene, take, take_within,
@@ -80,15 +80,18 @@ async fn a_transaction_may_be_in_another_database_of_the_server() {
     free_within(&locks, "k", LONG).await;
 }
 
+/// A table of the program's own with a zero in its column `n`.
+async fn counter(table: &MariadbTable, conn: &mut Conn) -> String {
+    let name = format!("{}_counter", table.name());
+    let made = format!("CREATE TABLE {name} ENGINE = InnoDB SELECT 0 AS n");
+    conn.query_drop(made).await.unwrap();
+    name
+}
+
 #[tokio::test]
 async fn a_transaction_that_has_read_before_it_has_the_lock_is_to_be_repeated() {
     let (table, locks, mut one, mut two) = scene().await;
-    let counter = format!("{}_counter", table.name());
-    two.query_drop(format!(
-        "CREATE TABLE {counter} ENGINE = InnoDB SELECT 0 AS n"
-    ))
-    .await
-    .unwrap();
+    let counter = counter(&table, &mut two).await;
     let read = format!("SELECT n FROM {counter}");
     // With the second setting, which is the default of MariaDB 11.6, the server refuses by itself. MySQL has none.
     for (setting, says) in [("OFF", "roll it back"), ("ON", "Record has changed")] {
@@ -126,12 +129,7 @@ async fn a_transaction_that_has_read_before_it_has_the_lock_is_to_be_repeated() 
 #[tokio::test]
 async fn a_transaction_of_each_isolation_sees_what_the_holder_before_it_wrote() {
     let (table, locks, mut one, mut two) = scene().await;
-    let counter = format!("{}_counter", table.name());
-    two.query_drop(format!(
-        "CREATE TABLE {counter} ENGINE = InnoDB SELECT 0 AS n"
-    ))
-    .await
-    .unwrap();
+    let counter = counter(&table, &mut two).await;
     for (round, level) in [
         IsolationLevel::ReadCommitted,
         IsolationLevel::RepeatableRead,
