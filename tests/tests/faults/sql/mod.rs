@@ -29,6 +29,7 @@ macro_rules! on_each_database {
     };
 }
 
+mod credentials;
 mod names;
 mod outages;
 mod renewals;

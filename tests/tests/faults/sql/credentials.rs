@@ -1,0 +1,272 @@
+//! Logins that change: each connection asks for one, and another connection replaces it in time.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::{LockError, LockManager, LockManagerBuilder, Login};
+use tests::{Mariadb, MariadbServer, Postgres, PostgresServer, Server, Sql, eventually};
+
+use crate::credentials::Tokens;
+
+on_each_database! {
+    every_connection_logs_in_with_what_the_credentials_say_at_that_time
+    the_user_of_the_url_is_that_of_a_login_without_one
+    connections_are_replaced_before_their_login_expires_and_nobody_notices
+    a_login_that_cannot_be_renewed_keeps_its_connection_and_is_tried_again
+    what_is_wrong_with_a_login_says_what_to_do_and_shows_no_password
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A database whose user `locks` has a password that changes.
+trait Rotating: Sql {
+    const SCHEME: &'static str;
+    /// Whether a manager has a connection for notifications.
+    const LISTENS: bool;
+    /// The server's numbers of this user's connections.
+    const CONNECTIONS: &'static str;
+
+    /// A server with this user, who has no password yet.
+    fn server() -> Server<Self>;
+
+    fn set_password(server: &Server<Self>, password: &str);
+
+    fn url_without_login(server: &Server<Self>) -> String;
+}
+
+impl Rotating for Postgres {
+    const SCHEME: &'static str = "postgres";
+    const LISTENS: bool = true;
+    const CONNECTIONS: &'static str = "SELECT pid FROM pg_stat_activity WHERE application_name = 'rotating' AND usename = 'locks'";
+
+    /// In the clear: SCRAM takes a tenth of a second of a core in a build for tests, for each connection.
+    fn server() -> PostgresServer {
+        let server = PostgresServer::ruled(&["host all locks all password"]);
+        server.query("CREATE ROLE locks LOGIN SUPERUSER");
+        server
+    }
+
+    fn set_password(server: &PostgresServer, password: &str) {
+        server.query(&format!("ALTER ROLE locks PASSWORD '{password}'"));
+    }
+
+    fn url_without_login(server: &PostgresServer) -> String {
+        let port = server.port();
+        format!("postgres://127.0.0.1:{port}/postgres?application_name=rotating&lock_pool=4")
+    }
+}
+
+impl Rotating for Mariadb {
+    const SCHEME: &'static str = "mysql";
+    const LISTENS: bool = false;
+    const CONNECTIONS: &'static str =
+        "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'locks'";
+
+    fn server() -> MariadbServer {
+        let server = MariadbServer::start();
+        server.query("CREATE USER locks@'%'; GRANT ALL ON *.* TO locks@'%'");
+        server
+    }
+
+    fn set_password(server: &MariadbServer, password: &str) {
+        server.query(&format!("ALTER USER locks@'%' IDENTIFIED BY '{password}'"));
+    }
+
+    fn url_without_login(server: &MariadbServer) -> String {
+        format!("mysql://127.0.0.1:{}/locks?lock_pool=4", server.port())
+    }
+}
+
+fn server<D: Rotating>(password: &str) -> Server<D> {
+    let server = D::server();
+    D::set_password(&server, password);
+    server
+}
+
+fn builder(tokens: &Tokens) -> LockManagerBuilder {
+    let builder = LockManager::builder().credentials(tokens.clone());
+    builder.ensure_schema(true)
+}
+
+async fn take_a_lock(locks: &LockManager) -> Result<(), LockError> {
+    locks.mutex("k").acquire().await?.release().await
+}
+
+async fn every_connection_logs_in_with_what_the_credentials_say_at_that_time<D: Rotating>() {
+    let server = server::<D>("first");
+    let tokens = Tokens::of(Some("locks"), "first");
+    let locks = builder(&tokens)
+        .connect(&D::url_without_login(&server))
+        .await
+        .unwrap();
+    take_a_lock(&locks).await.unwrap();
+    assert!(
+        tokens.asked() >= 3,
+        "for the table, for statements, and for renewals or notifications"
+    );
+    D::set_password(&server, "second");
+    tokens.rotate("second");
+    <D as Sql>::end_connections(&server, &server.query(<D as Rotating>::CONNECTIONS));
+    eventually("locks can be had again", async || {
+        take_a_lock(&locks).await.is_ok()
+    })
+    .await;
+    if D::LISTENS {
+        eventually("it listens again, too", async || {
+            server.query(<D as Rotating>::CONNECTIONS).len() >= 2
+        })
+        .await;
+    }
+}
+
+async fn the_user_of_the_url_is_that_of_a_login_without_one<D: Rotating>() {
+    let server = server::<D>("first");
+    let url = D::url_without_login(&server).replace("://", "://locks@");
+    let locks = builder(&Tokens::of(None, "first")).connect(&url).await;
+    let locks = locks.unwrap();
+    take_a_lock(&locks).await.unwrap();
+    assert!(!server.query(<D as Rotating>::CONNECTIONS).is_empty());
+}
+
+async fn connections_are_replaced_before_their_login_expires_and_nobody_notices<D: Rotating>() {
+    let server = server::<D>("first");
+    let tokens = Tokens::of(Some("locks"), "first").valid_for(2_000 * MS);
+    let locks = builder(&tokens)
+        .connect(&D::url_without_login(&server))
+        .await
+        .unwrap();
+    let guard = locks.mutex("held").lease(3_000 * MS);
+    let guard = guard.acquire().await.unwrap();
+    D::set_password(&server, "second");
+    tokens.rotate("second");
+    let (mut seen, mut rounds) = (server.query(<D as Rotating>::CONNECTIONS), 0);
+    let until = Instant::now() + 6_000 * MS;
+    while Instant::now() < until || rounds < 2 {
+        assert!(
+            Instant::now() < until + 20_000 * MS,
+            "replaced {rounds} times"
+        );
+        let mut busy = tokio::task::JoinSet::new();
+        for n in 0..8 {
+            let locks = locks.clone();
+            busy.spawn(async move {
+                let guard = locks.mutex(format!("busy-{n}")).acquire().await?;
+                guard.release().await
+            });
+        }
+        while let Some(done) = busy.join_next().await {
+            done.unwrap().unwrap();
+        }
+        assert!(guard.is_held());
+        let now = server.query(<D as Rotating>::CONNECTIONS);
+        assert!(now.len() <= 2 * (4 + 2 + 1), "{now:?}");
+        if !now.iter().any(|pid| seen.contains(pid)) {
+            (seen, rounds) = (now, rounds + 1);
+        }
+    }
+    // The connection that listens is among them, where there is one.
+    let waiter = tokio::spawn(locks.mutex("held").wait(20_000 * MS).acquire());
+    eventually("the waiter waits", async || {
+        locks.inspect("held").await.unwrap().local_waiters == 1
+    })
+    .await;
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    locks.shutdown().await;
+    drop(locks);
+    eventually("every connection is closed", async || {
+        server.query(<D as Rotating>::CONNECTIONS).is_empty()
+    })
+    .await;
+}
+
+async fn a_login_that_cannot_be_renewed_keeps_its_connection_and_is_tried_again<D: Rotating>() {
+    let server = server::<D>("first");
+    let tokens = Tokens::of(Some("locks"), "first").valid_for(1_000 * MS);
+    let locks = builder(&tokens)
+        .connect(&D::url_without_login(&server))
+        .await
+        .unwrap();
+    take_a_lock(&locks).await.unwrap();
+    tokens.rotate("wrong");
+    let asked = tokens.asked();
+    eventually("it is tried again", async || tokens.asked() >= asked + 4).await;
+    let before = server.query(<D as Rotating>::CONNECTIONS);
+    take_a_lock(&locks).await.unwrap();
+    assert_eq!(server.query(<D as Rotating>::CONNECTIONS), before);
+    tokens.rotate("first");
+    eventually("every connection is another one", async || {
+        let now = server.query(<D as Rotating>::CONNECTIONS);
+        now.len() >= 2 && !now.iter().any(|pid| before.contains(pid))
+    })
+    .await;
+    take_a_lock(&locks).await.unwrap();
+}
+
+async fn what_is_wrong_with_a_login_says_what_to_do_and_shows_no_password<D: Rotating>() {
+    let server = server::<D>("correct");
+    let url = D::url_without_login(&server);
+    let refused = builder(&Tokens::of(Some("locks"), "hunter2")).connect(&url);
+    let error = refused.await.unwrap_err();
+    assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
+    assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+
+    let failing = async || Err::<Login, _>(std::io::Error::other("the token service is away"));
+    let refused = LockManager::builder().credentials(failing).connect(&url);
+    let error = refused.await.unwrap_err();
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert!(error.to_string().contains("the token service is away"));
+
+    let tokens = Tokens::of(None, "hunter2");
+    let both = format!("{}://locks:hunter2@nowhere.invalid/db", D::SCHEME);
+    match builder(&tokens).connect(&both).await {
+        Err(LockError::InvalidConfig { why, .. }) => {
+            assert!(
+                why.contains("`credentials`") && !why.contains("hunter2"),
+                "{why}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(tokens.asked(), 0);
+}
+
+#[tokio::test]
+async fn a_waiter_on_postgres_is_told_at_once_while_connections_are_replaced() {
+    let server = server::<Postgres>("first");
+    let tokens = || Tokens::of(Some("locks"), "first").valid_for(1_000 * MS);
+    let locks = builder(&tokens())
+        .connect(&Postgres::url_without_login(&server))
+        .await
+        .unwrap();
+    let other = builder(&tokens())
+        .connect(&Postgres::url_without_login(&server))
+        .await
+        .unwrap();
+    for _ in 0..8 {
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let waiter = tokio::spawn(other.mutex("k").wait(20_000 * MS).acquire());
+        eventually("the waiter waits", async || {
+            other.inspect("k").await.unwrap().local_waiters == 1
+        })
+        .await;
+        // Somewhere between two replacements.
+        tokio::time::sleep(fastrand::u32(200..700) * MS).await;
+        let since = Instant::now();
+        guard.release().await.unwrap();
+        let next = waiter.await.unwrap().unwrap();
+        assert!(since.elapsed() < 700 * MS, "{:?}", since.elapsed());
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_password_that_is_missing_on_postgres_says_so() {
+    let server = server::<Postgres>("correct");
+    let without = Postgres::url_without_login(&server).replace("://", "://locks@");
+    match LockManager::connect(&without).await {
+        Err(LockError::InvalidConfig { why, .. }) => {
+            assert!(why.contains("password missing"), "{why}")
+        }
+        other => panic!("{other:?}"),
+    }
+}
