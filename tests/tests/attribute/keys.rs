@@ -5,9 +5,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager, distributed_lock, key};
 use tests::{Store, eventually};
 
-async fn is_held(locks: &LockManager, name: &str) -> bool {
-    locks.inspect(name).await.unwrap().held
-}
+use crate::witness::is_held;
 
 #[distributed_lock(keys = ["account:{from}", "account:{to}"], wait = "60s", manager = locks, guard = lease)]
 async fn transfer(locks: &LockManager, from: &str, to: &str) -> Result<Vec<String>, LockError> {

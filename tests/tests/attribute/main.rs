@@ -2,8 +2,11 @@
 
 mod bounds;
 mod calls;
+mod endings;
 mod events;
 mod keys;
 mod min_hold;
 mod modes;
+mod names;
 mod policies;
+mod witness;

@@ -8,9 +8,7 @@ use lock_runtime::{LockError, LockManager, LostReason, distributed_lock};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-async fn is_held(locks: &LockManager, name: &str) -> bool {
-    locks.inspect(name).await.unwrap().held
-}
+use crate::witness::is_held;
 
 #[distributed_lock(key = "job", manager = locks, on_busy = skip)]
 async fn skips(locks: &LockManager) -> Result<Option<u32>, LockError> {
