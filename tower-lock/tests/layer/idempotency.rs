@@ -1,7 +1,4 @@
 //! The recipe for `Idempotency-Key`: identical requests at the same time run once.
-#![allow(missing_docs)]
-
-mod support;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -13,6 +10,8 @@ use http::{Request, Response, StatusCode};
 use lock_runtime::LockManager;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_lock::{LockLayer, RequestKey};
+
+use crate::support;
 
 /// The stored answers, and how often a payment was made.
 #[derive(Clone, Default)]

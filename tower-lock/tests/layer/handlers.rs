@@ -1,7 +1,4 @@
 //! The attribute on axum handlers, with the other attributes that people put there, in either order.
-#![allow(missing_docs)]
-
-mod support;
 
 use std::time::Duration;
 
@@ -12,9 +9,10 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::{Request, StatusCode};
 use lock_runtime::{Lease, LockError, LockManager, distributed_lock};
-use support::eventually;
 use tower::ServiceExt;
 use tower_lock::{HeldLease, LockLayer, Refusal, RefusalKind, RequestKey};
+
+use crate::support::eventually;
 
 fn refused(error: LockError) -> Response {
     Refusal::from(error).into_response()

@@ -1,7 +1,4 @@
 //! How long one request may keep its lock: a minute, unless the layer says otherwise. The clock is paused.
-#![allow(missing_docs)]
-
-mod support;
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -13,10 +10,11 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame};
 use lock_runtime::LockManager;
-use support::{Served, by_path, get, name};
 use tokio::time::{Instant, Interval, interval, timeout};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_lock::LockLayer;
+
+use crate::support::{self, Served, by_path, get, name};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const TEN_MINUTES: Duration = Duration::from_secs(600);

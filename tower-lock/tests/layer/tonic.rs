@@ -1,9 +1,6 @@
 //! The layer in a real gRPC server: tonic over HTTP/2, with tonic's client.
 //!
 //! The service is written by hand, with a codec for plain text, so that the tests need no protoc.
-#![allow(missing_docs)]
-
-mod support;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -15,7 +12,6 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut};
 use lock_runtime::LockManager;
-use support::{Alive, released, waiters};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::Stream;
@@ -27,6 +23,8 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tower::service_fn;
 use tower_lock::{GrpcStatus, LockLayer, RequestKey};
+
+use crate::support::{self, Alive, released, waiters};
 
 /// Messages are plain text.
 #[derive(Clone, Copy, Default)]

@@ -1,5 +1,4 @@
 //! What `LockGuard::protect` does with a body and its hold.
-#![allow(missing_docs)]
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;

@@ -1,7 +1,4 @@
 //! The layer in a real server: axum over TCP, with hyper's client.
-#![allow(missing_docs)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,10 +14,11 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use lock_runtime::LockManager;
-use support::{Alive, by_path, name, retry_after, waiters};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tower_lock::LockLayer;
+
+use crate::support::{self, Alive, by_path, name, retry_after, waiters};
 
 /// What the handlers do, and what was seen of them.
 #[derive(Clone)]

@@ -1,5 +1,4 @@
 //! What `LockManager::snapshot` tells of the process.
-#![allow(missing_docs)]
 
 use std::time::Duration;
 

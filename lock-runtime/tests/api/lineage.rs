@@ -1,5 +1,4 @@
 //! Who is nested in whom when bodies change their task, and when futures leave their body.
-#![allow(missing_docs)]
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -1,5 +1,4 @@
 //! A first walk through the API on the memory store.
-#![allow(missing_docs)]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! The store that a test controls, the assertions, and what a paused clock does to a connection.
-#![allow(missing_docs)]
 
 use std::time::Duration;
 

@@ -1,7 +1,4 @@
 //! Holding the lock until the end of the response body.
-#![allow(missing_docs)]
-
-mod support;
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,11 +11,12 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body, Bytes, Frame};
 use lock_runtime::LockManager;
-use support::{Alive, by_path, get, name};
 use tokio::sync::mpsc;
 use tokio_test::{assert_pending, assert_ready};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_lock::{EmptyBody, LockLayer};
+
+use crate::support::{self, Alive, by_path, get, name};
 
 const LONGEST: Duration = Duration::from_secs(60);
 

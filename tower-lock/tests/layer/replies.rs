@@ -1,7 +1,4 @@
 //! What each kind of refusal is answered with, over HTTP and over gRPC.
-#![allow(missing_docs)]
-
-mod support;
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -9,10 +6,11 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use lock_runtime::{LockManager, LockName};
-use support::{Served, get, name};
 use tonic::Code;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_lock::{AsError, GrpcStatus, LockLayer, Refusal, RefusalKind, RequestKey};
+
+use crate::support::{Served, get, name};
 
 /// The name in the header `lock`.
 fn by_header(request: &Request<String>) -> Option<LockName> {

@@ -1,17 +1,15 @@
 //! Keys: what a request's parts become, asynchronous keys, caps.
-#![allow(missing_docs)]
-
-mod support;
 
 use std::time::Duration;
 
 use http::request::{Builder, Parts};
 use http::{HeaderValue, Request, Response, StatusCode};
 use lock_runtime::{LockManager, LockName};
-use support::{Served, get};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_lock::types::KeyFuture;
 use tower_lock::{LockKey, LockLayer, RequestKey};
+
+use crate::support::{Served, get};
 
 fn name(key: &RequestKey, request: Builder) -> Option<String> {
     let name = key.lock_name(&request.body(()).unwrap())?;

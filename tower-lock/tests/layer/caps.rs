@@ -1,7 +1,4 @@
 //! How many requests may wait: in all, for a key, of a client. The clock is paused.
-#![allow(missing_docs)]
-
-mod support;
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -9,10 +6,11 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, StatusCode};
 use lock_runtime::{LockManager, LockName};
-use support::{Served, get, retry_after, waiters};
 use tokio::sync::watch;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_lock::{LockLayer, RequestKey};
+
+use crate::support::{self, Served, get, retry_after, waiters};
 
 /// What a request is answered right away, if anything. Without an answer it goes on waiting.
 async fn sent<S>(service: &S, path: &str, client: Option<&str>) -> Option<Response<String>>

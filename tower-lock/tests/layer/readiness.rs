@@ -1,7 +1,4 @@
 //! Readiness, cloning and backpressure, poll by poll.
-#![allow(missing_docs)]
-
-mod support;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,13 +8,14 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use lock_runtime::LockManager;
-use support::{by_path, get, name, waiters};
 use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready, assert_ready_ok};
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, service_fn};
 use tower_lock::LockLayer;
 use tower_test::mock;
+
+use crate::support::{self, by_path, get, name, waiters};
 
 type Mock = mock::Mock<Request<String>, Response<String>>;
 type Handle = mock::Handle<Request<String>, Response<String>>;

@@ -1,5 +1,4 @@
 //! Ancestors that are gone: given back, lost, or left by their guard while another one shares the hold.
-#![allow(missing_docs)]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! What the guide's table "What looks locked and is not" says happens, where no compiler tells.
-#![allow(missing_docs)]
 
 use lock_runtime::{LockError, LockManager, TryAcquire};
 

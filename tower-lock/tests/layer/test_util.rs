@@ -1,5 +1,4 @@
 //! The layer on a store that the test controls: the example of the book's chapter on testing.
-#![allow(missing_docs)]
 
 use std::convert::Infallible;
 use std::time::Duration;

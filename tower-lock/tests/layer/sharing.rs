@@ -1,7 +1,4 @@
 //! Layers whose locks are not mutexes: fair ones, and semaphores.
-#![allow(missing_docs)]
-
-mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,9 +6,10 @@ use std::time::Duration;
 
 use http::Request;
 use lock_runtime::LockManager;
-use support::{Served, get};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_lock::{LockLayer, RequestKey};
+
+use crate::support::{Served, get};
 
 /// Serves so many requests at once, of one key, and returns how many ran beside each other at most.
 async fn most_at_a_time(layer: LockLayer<RequestKey>, requests: usize) -> usize {

@@ -1,5 +1,4 @@
 //! Managers and the runtimes that they are used in, one after the other and beside each other.
-#![allow(missing_docs)]
 
 use std::time::Duration;
 

@@ -1,7 +1,4 @@
 //! One call through the layer: when it is admitted, and what it is answered otherwise. The clock is paused.
-#![allow(missing_docs)]
-
-mod support;
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -11,10 +8,11 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use lock_runtime::{LockError, LockManager};
-use support::{Alive, Served, by_path, get, name, retry_after, waiters};
 use tokio::sync::oneshot;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_lock::{EmptyBody, LockLayer, Refusal, RefusalKind};
+
+use crate::support::{self, Alive, Served, by_path, get, name, retry_after, waiters};
 
 const NO_WAIT: Duration = Duration::ZERO;
 

@@ -1,7 +1,4 @@
 //! Keys from what axum's router knows.
-#![allow(missing_docs)]
-
-mod support;
 
 use std::time::Duration;
 

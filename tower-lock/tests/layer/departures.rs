@@ -1,7 +1,4 @@
 //! Clients that go while their requests wait: which of them are noticed, over TCP.
-#![allow(missing_docs)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,10 +14,11 @@ use http::{Request, Response, StatusCode};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use lock_runtime::{LockGuard, LockManager};
-use support::{by_path, eventually, name, waiters};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tower_lock::LockLayer;
+
+use crate::support::{by_path, eventually, name, waiters};
 
 const CLIENTS: usize = 20;
 /// More than hyper reads together with the head, which it stops at until somebody reads the body.

@@ -1,6 +1,5 @@
 //! What is answered without I/O takes part in tokio's cooperative budget: a loop of such requests lets the other
 //! tasks of its thread run.
-#![allow(missing_docs)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
