@@ -116,7 +116,7 @@ impl Watch {
         // Asked of each hold before the schedule is locked, for which others wait.
         let shortest = holds.iter().map(|hold| hold.ttl()).min();
         let now = clock::now();
-        let mut schedule = self.schedule();
+        let mut schedule = self.schedule.lock();
         if let (Ok(_), Some(ttl)) = (answers, shortest) {
             schedule
                 .places

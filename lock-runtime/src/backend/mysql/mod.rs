@@ -21,7 +21,7 @@ mod url;
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -41,6 +41,7 @@ use crate::values::clock::Moment;
 use crate::values::error::LockError;
 use crate::values::key::Key;
 use crate::values::store::StoreKind;
+use crate::sync::Mutex;
 
 /// The database of a URL. It tells nobody who waits.
 struct Mysql {
@@ -111,9 +112,6 @@ impl Mysql {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<watch::Sender<Option<Moment>>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Database for Mysql {
@@ -138,7 +136,7 @@ impl Database for Mysql {
     }
 
     fn holds_until(&self, end: Moment) {
-        if let Some(held) = &*self.held() {
+        if let Some(held) = &*self.held.lock() {
             held.send_if_modified(|until| {
                 let longer = until.is_none_or(|until| end - until > Duration::ZERO);
                 if longer {
@@ -154,7 +152,7 @@ impl Database for Mysql {
     }
 
     fn close(&self) {
-        *self.held() = None;
+        *self.held.lock() = None;
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is asked of all nodes and answered by a majority: release, renew, force, inspect.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -11,6 +11,7 @@ use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot};
 use crate::values::key::Key;
 use crate::values::ttl::Ttl;
+use crate::sync::Mutex;
 
 /// The answers of one question to all nodes, as they come.
 pub(super) struct Round<T> {
@@ -90,7 +91,7 @@ pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<
                 .release(request.hold_ref(), request.timeout)
                 .await;
             if answer.as_ref().is_err_and(Fault::is_passing) {
-                let mut untold = untold.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut untold = untold.lock();
                 if untold.decided {
                     inner.errand(index, request);
                 } else {
@@ -112,7 +113,7 @@ pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<
         return Err(round.no_majority());
     }
     let untold = {
-        let mut untold = untold.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut untold = untold.lock();
         untold.decided = true;
         std::mem::take(&mut untold.nodes)
     };

@@ -32,7 +32,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -56,6 +56,7 @@ use crate::values::key::Key;
 use crate::values::refusal::ShutdownCause;
 use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
+use crate::sync::Mutex;
 
 /// Releases that are repeated in the background at once. Beyond it, leases end what is left at nodes that are away.
 const MOST_ERRANDS: usize = 1024;
@@ -109,13 +110,9 @@ impl Inner {
     }
 
     // Nothing panics while it is locked, so a poisoned map is still whole.
-    fn trailing(&self) -> MutexGuard<'_, HashMap<HolderId, Weak<Ballot>>> {
-        self.trailing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Remembers that some nodes have not answered yet.
     fn goes_on(&self, holder: HolderId, ballot: &Arc<Ballot>) {
-        let mut trailing = self.trailing();
+        let mut trailing = self.trailing.lock();
         if trailing.len() >= 64 && trailing.len().is_power_of_two() {
             trailing.retain(|_, ballot| ballot.strong_count() > 0);
         }
@@ -125,7 +122,7 @@ impl Inner {
     /// What nodes may still grant to this holder is not wanted any more. Before anything else is sent for it: a late
     /// grant must not stay behind.
     fn cut_off(&self, holder: HolderId) {
-        let trailing = self.trailing().remove(&holder);
+        let trailing = self.trailing.lock().remove(&holder);
         if let Some(ballot) = trailing.and_then(|ballot| ballot.upgrade()) {
             ballot.withdraw();
         }

@@ -1,7 +1,7 @@
 //! An acquisition: every node is asked at once; a majority grants it, or it is undone everywhere.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -13,6 +13,7 @@ use crate::backend::quorum::majority::{Verdict, Votes};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{AcquireRequest, Acquired, AcquiredAll, Fault};
 use crate::values::clock::{self, Moment};
+use crate::sync::Mutex;
 
 /// What came of it.
 #[derive(Clone, Copy, Debug)]
@@ -49,13 +50,9 @@ impl Ballot {
     }
 
     // Nothing panics while it is locked, so a poisoned ledger is still whole.
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Enters a node's grant. False if it is not wanted any more: then the task that got it gives it back.
     pub(super) fn keep(&self, node: usize) -> bool {
-        let mut ledger = self.ledger();
+        let mut ledger = self.ledger.lock();
         if !ledger.withdrawn {
             ledger.granted.push(node);
         }
@@ -63,13 +60,13 @@ impl Ballot {
     }
 
     pub(super) fn is_withdrawn(&self) -> bool {
-        self.ledger().withdrawn
+        self.ledger.lock().withdrawn
     }
 
     /// From here on no grant is entered. Returns the nodes whose grants were.
     pub(super) fn withdraw(&self) -> Vec<usize> {
         let granted = {
-            let mut ledger = self.ledger();
+            let mut ledger = self.ledger.lock();
             ledger.withdrawn = true;
             std::mem::take(&mut ledger.granted)
         };
