@@ -33,7 +33,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-pub(crate) use self::connection::connect::Settings;
 pub(crate) use self::connection::dial_options::DialOptions;
 pub(crate) use self::connection::target::Target;
 use self::kinds::{acquire, acquire_all, counters, exclusive, fair, read_write};

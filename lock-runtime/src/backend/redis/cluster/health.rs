@@ -24,7 +24,7 @@ impl Cluster {
                 }
                 link.health(&node.address, deadline).await
             };
-            asking.spawn_on(asked, &self.handle);
+            asking.spawn_on(asked, &self.opening.runtime);
         }
         let mut nodes = Vec::with_capacity(asking.len());
         while let Some(asked) = asking.join_next().await {

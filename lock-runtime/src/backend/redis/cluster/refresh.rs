@@ -79,7 +79,7 @@ impl Cluster {
 
     /// Asks some nodes at once who has which slots.
     pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), Fault> {
-        let timeout = self.settings.call_timeout;
+        let timeout = self.opening.options.call_timeout;
         let mut questions = JoinSet::new();
         for (address, connection) in self.to_ask() {
             let cluster = self.clone();
@@ -88,7 +88,7 @@ impl Cluster {
                 let answer = scripting::in_time("CLUSTER SLOTS", timeout, asked).await;
                 (address, answer)
             };
-            questions.spawn_on(question, &self.handle);
+            questions.spawn_on(question, &self.opening.runtime);
         }
         let (mut views, mut failed) = (Vec::new(), None);
         let mut until = clock::now() + timeout;
@@ -166,7 +166,7 @@ impl Cluster {
             Some(connection) => connection,
             None => {
                 let target = self.target(address);
-                let timeout = self.settings.call_timeout;
+                let timeout = self.opening.options.call_timeout;
                 dial::open(&target, timeout, |_| ()).await?.connection
             }
         };

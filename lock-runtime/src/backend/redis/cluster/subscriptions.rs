@@ -226,14 +226,13 @@ impl Switchboard<'_> {
                 topics: self.subscriptions.topics.clone(),
                 events: self.subscriptions.events.clone(),
                 channels: cluster.channels(),
-                timeout: cluster.settings.call_timeout,
+                timeout: cluster.opening.options.call_timeout,
                 notes: self.notes.clone(),
             };
             let closed = self.subscriptions.closed.clone();
             let running = subscriber.run(commands);
-            cluster
-                .handle
-                .spawn(async move { until_closed(&closed, running).await });
+            let runtime = &cluster.opening.runtime;
+            runtime.spawn(async move { until_closed(&closed, running).await });
             KnownChannel {
                 commands: sender,
                 up: None,

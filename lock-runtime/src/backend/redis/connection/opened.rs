@@ -35,7 +35,7 @@ impl Opened {
         clock: &ServerClock,
     ) -> Result<Opened, LockError> {
         let looked = async {
-            let opened = Opened::open(target, check.timeout, clock).await?;
+            let opened = Opened::open(target, check.timeout(), clock).await?;
             check.look_at_birth(&opened.connection).await?;
             let checked = check.run(&opened.connection, clock).await;
             checked.map_err(|fault| fault.at(target.shown()))?;

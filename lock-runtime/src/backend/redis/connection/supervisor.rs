@@ -81,7 +81,7 @@ impl Supervisor {
             standing: self.standing.clone(),
             channels: self.check.channels,
             address: self.member.as_ref().map(|node| node.address.clone()),
-            handle: self.check.handle.clone(),
+            handle: self.check.opening.runtime.clone(),
         });
         if let Some(first) = &first {
             State::replace(&state, State::Live(Wire::new(first, 0)));
@@ -165,7 +165,7 @@ impl Supervisor {
             Fault::Impossible(why) => Fault::not_done(why),
             fault => fault,
         };
-        let opened = Opened::open(&self.target, self.check.timeout, &self.clock).await;
+        let opened = Opened::open(&self.target, self.check.timeout(), &self.clock).await;
         let opened = opened.map_err(|fault| match is_first {
             // A server that was never of use: it is told as `connect` tells it.
             true => fault,

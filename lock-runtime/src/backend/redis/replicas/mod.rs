@@ -31,15 +31,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
 use self::give_back::GiveBack;
 use self::routes::Routes;
-use super::{RedisBackend, Settings, Target};
+use super::{RedisBackend, Target};
+use crate::backend::opening::Opening;
 pub(super) use crate::backend::redis::replicas::wait_connection::Common;
 pub(super) use crate::backend::redis::replicas::wait_queue::WaitQueue;
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, EventSink, Fault, HandOff, HandedOver, HoldRef,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Fault, HandOff, HandedOver, HoldRef,
     Released, Renewal, Renewed, Reply, Snapshot,
 };
 use crate::values::clock::{self, Moment};
@@ -60,16 +59,13 @@ pub(crate) struct Replicated {
 }
 
 impl Replicated {
-    /// As [`RedisBackend::connect`]. Tries `WAIT`, unless `settings.lazy`.
+    /// As [`RedisBackend::connect`]. Tries `WAIT`, unless the options are `lazy`.
     pub(crate) async fn connect(
         target: Target,
-        settings: Settings,
-        replicas: Replicas,
-        handle: Handle,
-        events: EventSink,
+        opening: Opening,
     ) -> Result<Arc<Replicated>, LockError> {
-        let lazy = settings.lazy;
-        let backend = RedisBackend::connect(target, settings, handle, events).await?;
+        let (replicas, lazy) = (opening.options.replicas, opening.options.lazy);
+        let backend = RedisBackend::connect(target, opening).await?;
         let routes = Routes::of(&backend.inner, replicas);
         if !lazy {
             let shown = backend.inner.target.shown();

@@ -366,11 +366,11 @@ fn a_backend_whose_runtime_is_gone_says_so() {
 #[tokio::test]
 async fn what_is_published_to_a_frozen_server_has_an_end() {
     let server = Server::start().await;
-    let settings = Settings {
+    let options = Options {
         call_timeout: SHORT,
-        ..settings()
+        ..Options::default()
     };
-    let (backend, _) = connect_with(&server.url(), settings).await.unwrap();
+    let (backend, _) = connect_with(&server.url(), options).await.unwrap();
     let tasks = || Handle::current().metrics().num_alive_tasks();
     server.signal("STOP");
     let before = tasks();
