@@ -64,7 +64,7 @@ pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + S
 ///
 /// Every operation has the effect of once when it is sent twice, because it names its [`HolderId`], which is
 /// never reused. `timeout` bounds the whole call, waiting for a connection included.
-pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Backend: Send + Sync + 'static {
     /// Takes the lock for `holder` if nobody has it.
     ///
     /// Cancel safety is the backend's duty: when the future is dropped or ends in [`Fault::Unknown`], the

@@ -1,7 +1,6 @@
 //! From the first call to the end of the shutdown: which runtime the background work belongs to, what of it is
 //! still under way, and whether callers are admitted.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -174,16 +173,5 @@ pub(crate) fn refused(key: &Key, why: ShutdownCause) -> LockError {
     LockError::ShuttingDown {
         name: key.name().to_owned(),
         why,
-    }
-}
-
-impl fmt::Debug for Lifecycle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lifecycle")
-            .field("open", &self.is_open())
-            .field("in_hand", &self.in_hand.count())
-            .field("under_way", &self.under_way.count())
-            .field("background", &self.background.count())
-            .finish_non_exhaustive()
     }
 }

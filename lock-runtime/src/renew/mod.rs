@@ -26,7 +26,6 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -312,15 +311,6 @@ impl Watch {
         for (cause, holds) in told {
             observe::more_of(cause, holds);
         }
-    }
-}
-
-/// Without the holds: they may be a million, and `Debug` is for a line of a log.
-impl fmt::Debug for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch")
-            .field("holds", &self.count())
-            .finish_non_exhaustive()
     }
 }
 

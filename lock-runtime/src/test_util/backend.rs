@@ -15,7 +15,6 @@ use crate::values::health::{Checkup, NodeHealth};
 use crate::values::key::Key;
 use crate::values::store::StoreKind;
 
-#[derive(Debug)]
 pub(super) struct ScriptedBackend {
     store: MemoryBackend,
     /// Reaches the store during an outage, too.

@@ -32,7 +32,6 @@ use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
 
 /// One manager's connection to a store.
-#[derive(Debug)]
 pub(crate) struct MemoryBackend {
     store: MemoryStore,
     attachment: u64,

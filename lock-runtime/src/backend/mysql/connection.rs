@@ -1,6 +1,5 @@
 //! One connection: how it is opened, and what a server is asked before it may keep locks.
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -62,12 +61,6 @@ impl Drop for Connection {
             let mut context = Context::from_waker(Waker::noop());
             let _ = pin!(conn.disconnect()).poll(&mut context);
         }
-    }
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").finish_non_exhaustive()
     }
 }
 

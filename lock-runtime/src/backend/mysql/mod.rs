@@ -19,7 +19,6 @@ mod statements;
 mod tls;
 mod url;
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,11 +152,5 @@ impl Database for Mysql {
 
     fn close(&self) {
         *self.held.lock() = None;
-    }
-}
-
-impl fmt::Debug for Mysql {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.target.fmt(f)
     }
 }

@@ -24,7 +24,6 @@ mod statements;
 mod tls;
 mod url;
 
-use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -150,11 +149,5 @@ impl Database for Postgres {
 
     fn close(&self) {
         self.closed.send_replace(true);
-    }
-}
-
-impl fmt::Debug for Postgres {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.target.fmt(f)
     }
 }

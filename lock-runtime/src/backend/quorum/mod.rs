@@ -29,7 +29,6 @@ pub(crate) mod tests;
 pub(crate) mod vote;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -65,7 +64,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Locks at a majority of several stores.
-#[derive(Debug)]
 pub(crate) struct QuorumBackend {
     inner: Arc<Inner>,
 }
@@ -323,12 +321,6 @@ impl HandOff for QuorumBackend {
             self.inner.check_term(to.ttl)?;
             handover::hand_over(&self.inner, from, NodeRequest::of(&to)).await
         })
-    }
-}
-
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.nodes).finish()
     }
 }
 

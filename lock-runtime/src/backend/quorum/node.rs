@@ -1,6 +1,5 @@
 //! One store of a quorum: when it counts as down although it answers, and when its answer is not waited for.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,11 +66,5 @@ impl Node {
         Some(Fault::not_done(format!(
             "the node restarted and may have lost what it held: it counts as down for another {left:.0?}"
         )))
-    }
-}
-
-impl fmt::Debug for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
     }
 }

@@ -25,7 +25,6 @@ mod sentinel;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -237,15 +236,6 @@ impl Shared for RedisBackend {
         timeout: Duration,
     ) -> Reply<'a, Released> {
         Box::pin(read_write::downgrade(&self.inner, hold_ref, ttl, timeout))
-    }
-}
-
-impl fmt::Debug for RedisBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisBackend")
-            .field("target", &self.inner.target)
-            .field("nodes", &self.inner.nodes)
-            .finish_non_exhaustive()
     }
 }
 

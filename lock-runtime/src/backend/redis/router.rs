@@ -17,7 +17,6 @@ use crate::values::key::Key;
 use crate::values::kind::Kind;
 
 /// Whom to ask for a key.
-#[derive(Debug)]
 pub(super) enum Nodes {
     One(Arc<Link>),
     Cluster(Arc<Cluster>),

@@ -1,6 +1,6 @@
 //! What a database has to be able to do for the locks in a table of it.
 
-use std::fmt;
+
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::values::key::Key;
 use crate::values::store::StoreKind;
 
 /// A database, as the kinds of locks see it.
-pub(crate) trait Database: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Database: Send + Sync + 'static {
     /// Which store it is.
     fn store(&self) -> StoreKind;
 

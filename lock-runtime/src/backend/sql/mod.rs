@@ -29,7 +29,6 @@ pub(super) mod topic;
 mod undo;
 pub(super) mod url;
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -320,14 +319,5 @@ impl Shared for SqlBackend {
         timeout: Duration,
     ) -> Reply<'a, Released> {
         Box::pin(release::downgrade(&self.inner, hold_ref, timeout))
-    }
-}
-
-impl fmt::Debug for SqlBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqlBackend")
-            .field("database", &self.inner.database)
-            .field("pool", &self.inner.pool)
-            .finish_non_exhaustive()
     }
 }

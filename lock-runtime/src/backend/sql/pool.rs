@@ -2,7 +2,7 @@
 //!
 //! Statements are not pipelined: one that waits for another transaction's row lock would hold up all that come after it.
 
-use std::fmt;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl From<Moment> for Until {
 }
 
 /// Connections, as the kinds of locks see them.
-pub(crate) trait Calls: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Calls: Send + Sync + 'static {
     /// Runs one statement. When the future is dropped, the statement is cancelled, or was never sent.
     fn call<'a>(
         &'a self,
@@ -308,14 +308,6 @@ impl<C: Connector> Pool<C> {
 async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fault> {
     let place = places.clone().acquire_owned().await;
     place.map_err(|_| Fault::Closed(ShutdownCause::Shutdown))
-}
-
-impl<C: Connector> fmt::Debug for Pool<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool")
-            .field("idle", &self.idle.lock().len())
-            .finish_non_exhaustive()
-    }
 }
 
 /// A connection that is counted.

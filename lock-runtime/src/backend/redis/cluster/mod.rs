@@ -347,12 +347,6 @@ impl Cluster {
     }
 }
 
-impl std::fmt::Debug for Cluster {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Cluster").field(&self.shown).finish()
-    }
-}
-
 /// A node that does not know its own name leaves the host out: it is the one that was asked.
 fn named(address: Address, from: &Live) -> Address {
     let asked = from.address().and_then(|asked| url::split(asked));

@@ -1,7 +1,6 @@
 //! The command connection as callers see it: whether there is one, and what is asked on it. `supervisor.rs` keeps it
 //! alive.
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -294,17 +293,6 @@ impl Link {
 
     pub(crate) fn round_trip(&self) -> Duration {
         self.round_trip.average()
-    }
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &*self.state.borrow() {
-            State::Down(_) => "Down",
-            State::Live(_) => "Live",
-            State::Dismissed => "Dismissed",
-            State::Closed => "Closed",
-        })
     }
 }
 

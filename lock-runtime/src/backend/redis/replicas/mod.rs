@@ -27,7 +27,6 @@ pub(crate) mod touch;
 pub(crate) mod wait_connection;
 pub(crate) mod wait_queue;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -273,14 +272,5 @@ impl HandOff for Replicated {
         spare: u64,
     ) -> Reply<'a, HandedOver> {
         Box::pin(self.hand_over(from, to, spare))
-    }
-}
-
-impl fmt::Debug for Replicated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replicated")
-            .field("backend", &self.backend)
-            .field("replicas", &self.replicas)
-            .finish_non_exhaustive()
     }
 }

@@ -158,7 +158,7 @@ async fn a_refused_login_is_denied() {
     };
     let url = server.url().replace("default:correct@", ":secret@");
     let (backend, _) = connect_with(&url, lazy).await.unwrap();
-    assert!(!format!("{backend:?}").contains("secret"));
+    assert!(!format!("{:?}", backend.inner.target).contains("secret"));
     let (ids, key) = (HolderIds::new(), key("k"));
     let answer = backend.acquire(request(&key, ids.fresh(), 5_000)).await;
     assert!(matches!(answer, Err(Fault::Denied(_))), "{answer:?}");
