@@ -20,8 +20,8 @@ use tokio::task;
 
 use crate::hold::group::Held;
 use crate::hold::state::Hold;
-use crate::values::kind::Kind;
 use crate::sync::Mutex;
+use crate::values::kind::Kind;
 
 tokio::task_local! {
     static CURRENT: Arc<Frame>;

@@ -197,7 +197,11 @@ fn the_answers_to_two_questions_that_cross_leave_the_deadline_of_the_later_one()
                 answer.join().unwrap();
             }
             assert!(scene.hold.deadline().has_reached(later + LEASE / 10 * 9));
-            let next = scene.watch.schedule.lock().next_of(scene.hold.holder().number());
+            let next = scene
+                .watch
+                .schedule
+                .lock()
+                .next_of(scene.hold.holder().number());
             assert!(next > (later + LEASE / 4).tick(), "it is asked about soon");
             scene.check();
         },

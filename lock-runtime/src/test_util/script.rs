@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::backend::{AcquireRequest, Fault};
-use crate::values::clock::{self, Moment};
 use crate::sync::Mutex;
+use crate::values::clock::{self, Moment};
 
 /// What an acquire is answered instead of being served: see
 /// [`TestControl::next_acquire`](super::TestControl::next_acquire).

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::values::clock::Moment;
 use crate::sync::Mutex;
+use crate::values::clock::Moment;
 
 /// The server's TIME as last seen. Written by every reply that carries one, and for
 /// each new connection, which may lead to another server, by the supervisor of the connection.
@@ -34,7 +34,6 @@ impl ServerClock {
             .saturating_add(micros(now.since(reading.sent_at)))
             .saturating_add(micros(deadline - now))
     }
-
 }
 
 fn micros(duration: Duration) -> u64 {

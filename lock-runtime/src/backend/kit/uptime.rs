@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Fault;
-use crate::values::clock::Moment;
 use crate::sync::Mutex;
+use crate::values::clock::Moment;
 
 /// Which node of a quorum has which server, by what servers call their runs. One server that is two nodes would vote
 /// twice: names may lead to one place from the beginning, or come to do so later.

@@ -36,11 +36,11 @@ use super::opening::Opening;
 use super::sql::database::Database;
 use super::sql::pool::Pool;
 use super::sql::{Server, SqlBackend};
+use crate::sync::Mutex;
 use crate::values::clock::Moment;
 use crate::values::error::LockError;
 use crate::values::key::Key;
 use crate::values::store::StoreKind;
-use crate::sync::Mutex;
 
 /// The database of a URL. It tells nobody who waits.
 struct Mysql {
@@ -110,7 +110,6 @@ impl Mysql {
             held: Mutex::new(Some(held)),
         }
     }
-
 }
 
 impl Database for Mysql {

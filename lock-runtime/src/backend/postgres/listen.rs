@@ -21,11 +21,11 @@ use crate::backend::kit::outage::Outage;
 use crate::backend::kit::polling::Polling;
 use crate::backend::kit::topic::{Ear, Topic};
 use crate::backend::{Event, EventSink, Fault, Listen, Victim};
+use crate::sync::Mutex;
 use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
 use crate::values::error::StoreError;
 use crate::values::holder::HolderId;
-use crate::sync::Mutex;
 
 /// How often a connection that hears nothing is asked for a sign of life.
 const HEARTBEAT: Duration = Duration::from_secs(10);

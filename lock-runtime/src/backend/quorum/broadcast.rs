@@ -9,9 +9,9 @@ use super::{Inner, Node, gone};
 use crate::backend::quorum::majority::{self, Confirmations, majority, no_majority};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot};
+use crate::sync::Mutex;
 use crate::values::key::Key;
 use crate::values::ttl::Ttl;
-use crate::sync::Mutex;
 
 /// The answers of one question to all nodes, as they come.
 pub(super) struct Round<T> {

@@ -46,6 +46,7 @@ use super::{
 };
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::{Ballot, Polled};
+use crate::sync::Mutex;
 use crate::values::backoff::Backoff;
 use crate::values::clock;
 use crate::values::count::Count;
@@ -55,7 +56,6 @@ use crate::values::key::Key;
 use crate::values::refusal::ShutdownCause;
 use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
-use crate::sync::Mutex;
 
 /// Releases that are repeated in the background at once. Beyond it, leases end what is left at nodes that are away.
 const MOST_ERRANDS: usize = 1024;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Backend, Fault};
+use crate::sync::Mutex;
 use crate::values::clock::{self, Moment};
 use crate::values::ttl::Ttl;
-use crate::sync::Mutex;
 
 /// How long a vote is waited for that is not needed any more.
 pub(super) const PATIENCE: Duration = Duration::from_millis(50);
@@ -54,7 +54,9 @@ impl Node {
 
     /// Whether it owes votes for so long that the next one is not worth waiting for.
     pub(super) fn is_silent(&self) -> bool {
-        self.asked_at.lock().is_some_and(|at| at.elapsed() > PATIENCE)
+        self.asked_at
+            .lock()
+            .is_some_and(|at| at.elapsed() > PATIENCE)
     }
 
     /// Why the node may not grant anything, if so. It restarted a short while ago: a hold that it had granted and

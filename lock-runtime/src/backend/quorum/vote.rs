@@ -1,7 +1,7 @@
 //! An acquisition: every node is asked at once; a majority grants it, or it is undone everywhere.
 
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -12,8 +12,8 @@ use super::{Inner, gone};
 use crate::backend::quorum::majority::{Verdict, Votes};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{AcquireRequest, Acquired, AcquiredAll, Fault};
-use crate::values::clock::{self, Moment};
 use crate::sync::Mutex;
+use crate::values::clock::{self, Moment};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug)]

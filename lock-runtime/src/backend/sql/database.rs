@@ -1,6 +1,5 @@
 //! What a database has to be able to do for the locks in a table of it.
 
-
 use std::pin::Pin;
 use std::time::Duration;
 

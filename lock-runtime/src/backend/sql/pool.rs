@@ -2,7 +2,6 @@
 //!
 //! Statements are not pipelined: one that waits for another transaction's row lock would hold up all that come after it.
 
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,9 +17,9 @@ use crate::backend::kit::outage::Outage;
 use crate::backend::kit::round_trip::RoundTrip;
 use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
+use crate::sync::Mutex;
 use crate::values::clock::{self, Moment};
 use crate::values::refusal::ShutdownCause;
-use crate::sync::Mutex;
 
 /// For how long a statement that nobody waits for any more may keep its place.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);

@@ -102,7 +102,6 @@ pub(crate) fn managers(options: Options) -> (LockManager, Arc<Switch>, LockManag
     (locks, switch, other.unwrap(), store)
 }
 
-#[derive(Debug)]
 pub(crate) struct Flaky {
     store: Arc<MemoryBackend>,
     switch: Arc<Switch>,

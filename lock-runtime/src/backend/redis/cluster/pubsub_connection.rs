@@ -76,7 +76,6 @@ impl Heard {
             }
         }
     }
-
 }
 
 impl PubsubConnection {
@@ -137,7 +136,11 @@ impl PubsubConnection {
         let names = channels.iter().map(|channel| channel.as_bytes());
         let ends = verb == "SUNSUBSCRIBE";
         if ends {
-            self.heard.ends.lock().asked.extend(names.clone().map(Vec::from));
+            self.heard
+                .ends
+                .lock()
+                .asked
+                .extend(names.clone().map(Vec::from));
         }
         self.batches += 1;
         let last = format!("batch {}", self.batches);

@@ -10,9 +10,9 @@ use super::super::replicas::WaitQueue;
 use super::super::sentinel::Address;
 use crate::backend::Fault;
 use crate::backend::redis::connection::link::Link;
+use crate::sync::Mutex;
 use crate::values::clock::{self, Moment};
 use crate::values::key::SLOTS;
-use crate::sync::Mutex;
 
 /// A node without slots is forgotten after this: it may be one that is only being given some.
 const LINGER: Duration = Duration::from_secs(10);
@@ -196,7 +196,6 @@ impl Table {
     pub(super) fn version(&self) -> u64 {
         *self.version.borrow()
     }
-
 }
 
 /// The owner of each range of slots: few, where slots are many.

@@ -1,14 +1,14 @@
 //! How many acquires may be under way at once on one connection. More would only queue in front of renewals and
 //! releases, which need no permit.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
 use crate::backend::Fault;
-use crate::values::clock::{self, Moment};
 use crate::sync::Mutex;
+use crate::values::clock::{self, Moment};
 
 pub(crate) const MAX_ACQUIRES: usize = 1024;
 

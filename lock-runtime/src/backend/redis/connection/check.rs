@@ -277,17 +277,23 @@ pub(crate) fn micros(reply: &Value) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::options::Options;
 
     fn judged(strict: bool, info: &str) -> Result<(), Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        let check = Check {
-            namespace: "lock:".to_owned(),
-            strict,
-            timeout: Duration::from_secs(1),
-            handle: runtime.handle().clone(),
+        let opening = Opening {
+            options: Options {
+                strict,
+                ..Options::default()
+            },
+            runtime: runtime.handle().clone(),
+            events: std::sync::Arc::new(|_| ()),
             uptime: None,
+        };
+        let check = Check {
+            opening,
             channels: ClusterChannels::Classic,
             slot: None,
         };

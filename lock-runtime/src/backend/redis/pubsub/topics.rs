@@ -92,7 +92,8 @@ impl Topics {
 
     /// True if this process hears what is published on `channel`.
     pub(crate) fn is_open(&self, channel: &str) -> bool {
-        self.table.lock()
+        self.table
+            .lock()
             .topics
             .get(channel)
             .is_some_and(|topic| topic.signal.borrow().ear == Ear::Open)
@@ -185,7 +186,6 @@ impl Topics {
         }
         (ended, None)
     }
-
 }
 
 /// One listener of one channel.

@@ -37,8 +37,8 @@ use crate::backend::opening::Opening;
 pub(super) use crate::backend::redis::replicas::wait_connection::Common;
 pub(super) use crate::backend::redis::replicas::wait_queue::WaitQueue;
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Fault, HandOff, HandedOver, HoldRef,
-    Released, Renewal, Renewed, Reply, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Fault, HandOff, HandedOver, HoldRef, Released,
+    Renewal, Renewed, Reply, Snapshot,
 };
 use crate::values::clock::{self, Moment};
 use crate::values::error::LockError;

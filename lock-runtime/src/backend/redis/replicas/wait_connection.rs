@@ -1,7 +1,7 @@
 //! One connection that waits for replicas, for all who asked while it was busy.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use redis::Value;
@@ -14,9 +14,9 @@ use crate::backend::redis::replicas::touch::{Touch, touch};
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
 use crate::backend::{Fault, Renewal};
+use crate::sync::Mutex;
 use crate::values::clock::{self, Moment};
 use crate::values::replicas::Replicas;
-use crate::sync::Mutex;
 
 /// A server ends a `WAIT` late by the period of its housekeeping: so much earlier it is to end.
 const LATE: Duration = Duration::from_millis(150);

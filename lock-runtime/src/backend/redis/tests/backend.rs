@@ -67,7 +67,9 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
 #[tokio::test]
 async fn a_release_elsewhere_is_heard_and_a_forced_one_is_told_to_the_holder() {
     let server = Server::start().await;
-    let (here, events) = connect_with(&server.url(), Options::default()).await.unwrap();
+    let (here, events) = connect_with(&server.url(), Options::default())
+        .await
+        .unwrap();
     let there = connect(&server).await;
     let (ids, key) = (HolderIds::new(), key("k"));
     let (mine, theirs) = (ids.fresh(), ids.fresh());

@@ -33,7 +33,6 @@ use crate::values::ttl::Ttl;
 
 const CALL: Duration = Duration::from_secs(2);
 
-
 /// As on a single server.
 async fn run<S: Script>(
     connection: &mut MultiplexedConnection,
@@ -64,7 +63,10 @@ async fn connect_with(
 }
 
 async fn connect(server: &Server) -> Arc<RedisBackend> {
-    connect_with(&server.url(), Options::default()).await.unwrap().0
+    connect_with(&server.url(), Options::default())
+        .await
+        .unwrap()
+        .0
 }
 
 fn key(name: &str) -> Arc<Key> {

@@ -167,7 +167,9 @@ async fn a_refused_login_is_denied() {
 #[tokio::test]
 async fn an_evicting_server_is_refused_when_strict() {
     let server = Server::start_with(&["--maxmemory-policy", "volatile-ttl"]).await;
-    connect_with(&server.url(), Options::default()).await.unwrap();
+    connect_with(&server.url(), Options::default())
+        .await
+        .unwrap();
     let strict = Options {
         strict: true,
         ..Options::default()
