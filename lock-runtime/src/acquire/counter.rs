@@ -220,11 +220,7 @@ where
     fn gives_up(&self, last: LastWords) -> LockError {
         match last.fault {
             Some(fault) => self.error(fault),
-            None => LockError::Busy {
-                name: self.counter.key.name().to_owned(),
-                waited: self.attempt.deadline.waited(),
-                retry_after: None,
-            },
+            None => self.attempt.busy(None),
         }
     }
 }

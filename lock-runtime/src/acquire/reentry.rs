@@ -109,11 +109,6 @@ pub(crate) fn enter_nested(
         attempt.core.watch.look_now(hold);
     }
     let (core, hold) = (attempt.core.clone(), hold.clone());
-    Ok(Some(HoldHandle::nested(
-        core,
-        hold,
-        kind,
-        options.renewed,
-        path,
-    )))
+    let handle = HoldHandle::new(core, hold, kind, options.renewed, Some(path));
+    Ok(Some(handle))
 }

@@ -15,7 +15,6 @@ use crate::values::error::LockError;
 use crate::values::key::Key;
 use crate::values::name::LockName;
 use crate::values::options::{check_permits, check_wait};
-use crate::values::refusal::ShutdownCause;
 
 /// A semaphore whose permits have no holder and no lease: Redisson's `RSemaphore`, to share one with Java. Made by
 /// [`LockManager::plain_semaphore`](crate::LockManager::plain_semaphore); cheap to clone.
@@ -254,6 +253,6 @@ async fn take(
         }
         Ok(Ok(None)) => Ok(false),
         Ok(Err(fault)) => Err(fault),
-        Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
+        Err(_) => Err(Fault::runtime_ended()),
     }
 }

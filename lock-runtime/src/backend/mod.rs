@@ -55,7 +55,8 @@ pub(crate) const READERS_KEPT_OUT: Duration = Duration::from_millis(1_500);
 pub(crate) const WRITER_HAS_TO_COME: Duration = Duration::from_millis(300);
 
 /// Boxed because a manager holds its backend as `dyn`: one allocation beside a network round trip.
-pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
+pub(crate) type Boxed<'a, T = ()> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(crate) type Reply<'a, T> = Boxed<'a, Result<T, Fault>>;
 
 /// A lock store: one authority, or something that acts as one.
 ///
@@ -160,7 +161,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Asks its servers whether they answer, within `timeout`, and changes nothing. The default is that of a store
     /// without servers.
-    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+    fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         match self.around() {
             Some(inner) => inner.health(timeout),
             None => Box::pin(std::future::ready(Checkup::default())),
@@ -206,7 +207,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
 
     /// Resolves once nothing is being undone in the background any more.
-    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn drained(&self) -> Boxed<'_> {
         match self.around() {
             Some(inner) => inner.drained(),
             None => Box::pin(std::future::ready(())),
@@ -251,11 +252,7 @@ pub(crate) trait Shared: Send + Sync {
 struct Deaf;
 
 impl Listen for Deaf {
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn heard(&mut self) -> Boxed<'_> {
         Box::pin(std::future::pending())
     }
 }
@@ -263,11 +260,13 @@ impl Listen for Deaf {
 /// One listener's view of a key's wake-up messages.
 pub(crate) trait Listen: Send + Sync {
     /// Resolves once messages published from now on will be heard, or it is clear that none will be.
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn ready(&mut self) -> Boxed<'_> {
+        Box::pin(std::future::ready(()))
+    }
 
     /// Resolves when there was a message, or the subscription was renewed, since the last `heard` (or `listen`).
     /// Nothing is missed between two calls. A hint, not a promise: the caller looks for itself.
-    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn heard(&mut self) -> Boxed<'_>;
 }
 
 /// A holder, and what it has or wants at a key.
@@ -277,6 +276,18 @@ pub(crate) struct HoldRef<'a> {
     pub(crate) holder: HolderId,
     /// How many permits of a semaphore; 1 of anything else.
     pub(crate) permits: u32,
+}
+
+impl<'a> HoldRef<'a> {
+    /// Of what is no set of permits.
+    pub(crate) fn one(key: &'a Key, holder: HolderId) -> HoldRef<'a> {
+        let permits = 1;
+        HoldRef {
+            key,
+            holder,
+            permits,
+        }
+    }
 }
 
 /// A request for a lock: for whom, and for how long.
@@ -525,6 +536,16 @@ impl Fault {
 
     pub(crate) fn impossible(why: impl Into<String>) -> Fault {
         Fault::Impossible(why.into())
+    }
+
+    /// The backend was closed.
+    pub(crate) fn closed() -> Fault {
+        Fault::Closed(ShutdownCause::Shutdown)
+    }
+
+    /// The runtime is gone that a task of the backend ran in.
+    pub(crate) fn runtime_ended() -> Fault {
+        Fault::Closed(ShutdownCause::RuntimeEnded)
     }
 
     /// The server's clock says that the caller has stopped waiting for this request.

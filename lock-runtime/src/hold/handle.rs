@@ -137,18 +137,8 @@ impl HoldHandle {
         }
     }
 
-    /// A further share of a hold that an ancestor has. The hold counts it already.
-    pub(crate) fn nested(
-        core: Arc<Core>,
-        hold: Arc<Hold>,
-        kind: Kind,
-        renewed: bool,
-        path: Path,
-    ) -> HoldHandle {
-        HoldHandle::new(core, hold, kind, renewed, Some(path))
-    }
-
-    fn new(
+    /// `path`: of a handle that is nested, the accesses that it is under.
+    pub(crate) fn new(
         core: Arc<Core>,
         hold: Arc<Hold>,
         kind: Kind,

@@ -45,12 +45,7 @@ impl KeyQueue {
         let kept = self.kept.take()?;
         // What the store says next is news.
         self.heard = false;
-        let head = Head {
-            queues: queues.clone(),
-            key: key.clone(),
-            number: self.head,
-        };
-        Some((head, kept))
+        Some((Head::new(queues, key, self.head), kept))
     }
 }
 

@@ -1,14 +1,13 @@
 //! A memory store that a test can tell what to answer. What it was told nothing about goes to the store as it is.
 
-use std::pin::Pin;
 use std::time::Duration;
 
 use super::script::{Script, Verdict, no_answer_within};
 use crate::backend::kit::standing::Standing;
 use crate::backend::memory::MemoryBackend;
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, HoldRef, Released, Renewal, Renewed, Reply,
-    Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, HoldRef, Released, Renewal, Renewed,
+    Reply, Snapshot,
 };
 use crate::values::clock;
 use crate::values::health::{Checkup, NodeHealth};
@@ -103,7 +102,7 @@ impl Backend for ScriptedBackend {
         Some(&self.store)
     }
 
-    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+    fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         Box::pin(async move {
             let mut checkup = self.store.health(timeout).await;
             let here = self.store.check_here();

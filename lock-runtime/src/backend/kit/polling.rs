@@ -1,9 +1,8 @@
 //! Waiting at a store that tells nobody of releases.
 
-use std::pin::Pin;
 use std::time::Duration;
 
-use crate::backend::Listen;
+use crate::backend::{Boxed, Listen};
 use crate::values::backoff::Backoff;
 use crate::values::clock;
 
@@ -22,11 +21,7 @@ impl Polling {
 }
 
 impl Listen for Polling {
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn heard(&mut self) -> Boxed<'_> {
         Box::pin(clock::sleep(self.0.pause()))
     }
 }

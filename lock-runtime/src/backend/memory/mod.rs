@@ -11,7 +11,6 @@ mod permits;
 mod read_write;
 mod store;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,6 +23,7 @@ use super::{
     HandOff, HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
     Victim,
 };
+use crate::backend::Boxed;
 use crate::values::clock::{self, Moment};
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
@@ -333,11 +333,7 @@ impl Listener {
 }
 
 impl Listen for Listener {
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn heard(&mut self) -> Boxed<'_> {
         self.ear.heard()
     }
 }

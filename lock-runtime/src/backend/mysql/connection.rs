@@ -17,8 +17,6 @@ use crate::backend::kit::login;
 use crate::backend::sql::database::Opened;
 use crate::backend::sql::statements::{Row, malformed};
 use crate::values::clock::{self, Moment};
-use crate::values::error::StoreError;
-use crate::values::refusal::ShutdownCause;
 
 /// The oldest versions that run the statements as they are meant: they have `JSON_TABLE` and `SKIP LOCKED`.
 const OLDEST: &str = "MySQL 8.0.21 or MariaDB 10.6";
@@ -114,10 +112,8 @@ async fn connect(
     let target = target.clone();
     // Where the backend lives, and not where the caller does: its runtime may end before this connection.
     let opening = handle.spawn(async move { dial(&target, &settings, timeout).await });
-    match opening.await {
-        Ok(opened) => opened,
-        Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
-    }
+    let opened = opening.await;
+    opened.unwrap_or_else(|_| Err(Fault::runtime_ended()))
 }
 
 /// Connects, with a login that the credentials give, if there are any; each of both within `timeout`.
@@ -173,9 +169,7 @@ async fn within<T>(
 ) -> Result<T, Fault> {
     match tokio::time::timeout(timeout, asked).await {
         Ok(answer) => answer.map_err(|error| faults::of_connecting(&error, None)),
-        Err(_) => Err(Fault::NotDone(StoreError::new(
-            "the server does not answer",
-        ))),
+        Err(_) => Err(Fault::not_done("the server does not answer")),
     }
 }
 

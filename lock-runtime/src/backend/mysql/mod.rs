@@ -19,7 +19,6 @@ mod statements;
 mod tls;
 mod url;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +35,7 @@ use super::opening::Opening;
 use super::sql::database::Database;
 use super::sql::pool::Pool;
 use super::sql::{Server, SqlBackend};
+use crate::backend::Boxed;
 use crate::sync::Mutex;
 use crate::values::clock::Moment;
 use crate::values::error::LockError;
@@ -145,7 +145,7 @@ impl Database for Mysql {
         }
     }
 
-    fn misses_holds(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn misses_holds(&self) -> Boxed<'_> {
         Box::pin(self.looker.look())
     }
 

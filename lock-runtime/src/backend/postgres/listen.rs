@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::future::{pending, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::backend::kit::login::Tries;
 use crate::backend::kit::outage::Outage;
 use crate::backend::kit::polling::Polling;
 use crate::backend::kit::topic::{Ear, Topic};
-use crate::backend::{Event, EventSink, Fault, Listen, Victim};
+use crate::backend::{Boxed, Event, EventSink, Fault, Listen, Victim};
 use crate::sync::Mutex;
 use crate::values::backoff::Backoff;
 use crate::values::clock::{self, Moment};
@@ -112,7 +112,7 @@ impl Listener {
 }
 
 impl Listen for Listener {
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn ready(&mut self) -> Boxed<'_> {
         Box::pin(async {
             // An error means that the backend is gone: nothing will be heard.
             let _ = self
@@ -122,7 +122,7 @@ impl Listen for Listener {
         })
     }
 
-    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn heard(&mut self) -> Boxed<'_> {
         let Some(polling) = &mut self.polling else {
             return self.ear.heard();
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{Inner, Node, gone};
+use super::{Inner, Node};
 use crate::backend::quorum::majority::{self, Confirmations, majority, no_majority};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot};
@@ -52,7 +52,7 @@ impl<T: Send + 'static> Round<T> {
             match self.answers.recv().await {
                 Some((_, Ok(answer))) => return Some(answer),
                 Some((node, Err(fault))) => self.faults.push((self.inner.shown(node), fault)),
-                None => self.faults.push((String::new(), gone())),
+                None => self.faults.push((String::new(), Fault::runtime_ended())),
             }
         }
         None
@@ -64,7 +64,7 @@ impl<T: Send + 'static> Round<T> {
 }
 
 fn node(inner: &Inner, index: usize) -> Result<&Node, Fault> {
-    inner.nodes.get(index).ok_or_else(gone)
+    inner.nodes.get(index).ok_or_else(Fault::runtime_ended)
 }
 
 /// Nodes that could not be told of a release, and whether the others have decided it. Until then the caller that asked for it

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Inner, gone};
+use super::Inner;
 use crate::backend::quorum::broadcast::Round;
 use crate::backend::quorum::majority::majority;
 use crate::backend::quorum::request::NodeRequest;
@@ -85,7 +85,7 @@ async fn at_one_node(
     to: NodeRequest,
 ) -> Result<HandedOver, Fault> {
     let Some(node) = inner.nodes.get(index) else {
-        return Err(gone());
+        return Err(Fault::runtime_ended());
     };
     let answer = match node.backend.hand_off() {
         Some(store) if !ballot.is_withdrawn() => {
@@ -93,7 +93,7 @@ async fn at_one_node(
                 .hand_over(from.holder, to.request(), SPARE_TOKENS)
                 .await
         }
-        _ => Err(gone()),
+        _ => Err(Fault::runtime_ended()),
     };
     match &answer {
         Ok(HandedOver::Done { .. }) => {

@@ -29,7 +29,6 @@ pub(crate) mod tests;
 pub(crate) mod vote;
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -44,6 +43,7 @@ use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Fault, Granted, HandOff, HandedOver, HoldRef,
     Listen, Released, Renewal, Renewed, Reply, Snapshot,
 };
+use crate::backend::Boxed;
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::{Ballot, Polled};
 use crate::sync::Mutex;
@@ -53,7 +53,6 @@ use crate::values::count::Count;
 use crate::values::health::Checkup;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
-use crate::values::refusal::ShutdownCause;
 use crate::values::store::StoreKind;
 use crate::values::ttl::Ttl;
 
@@ -272,7 +271,7 @@ impl Backend for QuorumBackend {
         Some(self)
     }
 
-    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+    fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         Box::pin(health::ask(&self.inner, timeout))
     }
 
@@ -294,7 +293,7 @@ impl Backend for QuorumBackend {
         self.inner.round_trip(key)
     }
 
-    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn drained(&self) -> Boxed<'_> {
         Box::pin(async {
             self.inner.pending.zero().await;
             for node in &self.inner.nodes {
@@ -322,9 +321,4 @@ impl HandOff for QuorumBackend {
             handover::hand_over(&self.inner, from, NodeRequest::of(&to)).await
         })
     }
-}
-
-/// What a node that has not answered is taken for when nobody is left to ask it.
-fn gone() -> Fault {
-    Fault::Closed(ShutdownCause::RuntimeEnded)
 }

@@ -61,11 +61,7 @@ impl NodeRequest {
     }
 
     pub(super) fn hold_ref(&self) -> HoldRef<'_> {
-        HoldRef {
-            key: &self.key,
-            holder: self.holder,
-            permits: 1,
-        }
+        HoldRef::one(&self.key, self.holder)
     }
 
     pub(super) fn request(&self) -> AcquireRequest<'_> {

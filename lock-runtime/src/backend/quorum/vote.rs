@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::Inner;
 use super::node::PATIENCE;
-use super::{Inner, gone};
 use crate::backend::quorum::majority::{Verdict, Votes};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{AcquireRequest, Acquired, AcquiredAll, Fault};
@@ -154,7 +154,9 @@ impl Poll {
             }
             if !self.hear().await {
                 for _ in self.open.drain(..) {
-                    self.votes.faults.push((String::new(), gone()));
+                    self.votes
+                        .faults
+                        .push((String::new(), Fault::runtime_ended()));
                 }
             }
         }

@@ -25,7 +25,6 @@ mod sentinel;
 #[cfg(test)]
 mod tests;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +41,7 @@ use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, HandOff, HandedOver,
     HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
+use crate::backend::Boxed;
 use crate::values::clock;
 use crate::values::count::Count;
 use crate::values::error::LockError;
@@ -167,7 +167,7 @@ impl Backend for RedisBackend {
         Some(self)
     }
 
-    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+    fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         Box::pin(self.inner.health(timeout))
     }
 
@@ -197,7 +197,7 @@ impl Backend for RedisBackend {
         }
     }
 
-    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn drained(&self) -> Boxed<'_> {
         Box::pin(self.inner.pending.zero())
     }
 

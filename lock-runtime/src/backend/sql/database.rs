@@ -1,10 +1,9 @@
 //! What a database has to be able to do for the locks in a table of it.
 
-use std::pin::Pin;
 use std::time::Duration;
 
 use super::statements::{Arg, Row, Statement};
-use crate::backend::{Fault, Listen};
+use crate::backend::{Boxed, Fault, Listen};
 use crate::values::clock::Moment;
 use crate::values::error::LockError;
 use crate::values::key::Key;
@@ -37,7 +36,7 @@ pub(crate) trait Database: Send + Sync + 'static {
 
     /// A renewal found that something is not held any more. Before its holder learns that, a database that has not told
     /// of forced releases yet does so.
-    fn misses_holds(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn misses_holds(&self) -> Boxed<'_> {
         Box::pin(std::future::ready(()))
     }
 

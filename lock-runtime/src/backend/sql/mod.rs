@@ -29,7 +29,6 @@ pub(super) mod topic;
 mod undo;
 pub(super) mod url;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +47,7 @@ use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, Fault, HandOff,
     HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
+use crate::backend::Boxed;
 use crate::values::clock::{self, Moment};
 use crate::values::count::Count;
 use crate::values::error::LockError;
@@ -271,7 +271,7 @@ impl Backend for SqlBackend {
         Some(self)
     }
 
-    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+    fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         Box::pin(operators::health(&self.inner, timeout))
     }
 
@@ -283,7 +283,7 @@ impl Backend for SqlBackend {
         self.inner.pool.round_trip()
     }
 
-    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn drained(&self) -> Boxed<'_> {
         Box::pin(self.inner.pending.zero())
     }
 

@@ -19,7 +19,6 @@ use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
 use crate::sync::Mutex;
 use crate::values::clock::{self, Moment};
-use crate::values::refusal::ShutdownCause;
 
 /// For how long a statement that nobody waits for any more may keep its place.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
@@ -110,14 +109,12 @@ impl<C: Connector> Calls for Pool<C> {
         until: Until,
     ) -> Reply<'a, Answer> {
         Box::pin(async move {
-            let closed = Fault::Closed(ShutdownCause::Shutdown);
-            let (pool, statement) = (self.own.upgrade().ok_or(closed)?, statement.clone());
+            let pool = self.own.upgrade().ok_or_else(Fault::closed)?;
+            let statement = statement.clone();
             let running = async move { pool.run(purpose, &statement, &args, now, until).await };
             let mut task = Aborted(self.handle.spawn(running));
-            match (&mut task.0).await {
-                Ok(answer) => answer,
-                Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
-            }
+            let answer = (&mut task.0).await;
+            answer.unwrap_or_else(|_| Err(Fault::runtime_ended()))
         })
     }
 
@@ -306,7 +303,7 @@ impl<C: Connector> Pool<C> {
 
 async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fault> {
     let place = places.clone().acquire_owned().await;
-    place.map_err(|_| Fault::Closed(ShutdownCause::Shutdown))
+    place.map_err(|_| Fault::closed())
 }
 
 /// A connection that is counted.
@@ -364,7 +361,7 @@ impl<C: Connector> Lent<C> {
     fn connection(&mut self) -> Result<&mut C::Connection, Fault> {
         let open = self.open.as_mut();
         open.map(|open| &mut open.connection)
-            .ok_or(Fault::Closed(ShutdownCause::Shutdown))
+            .ok_or_else(Fault::closed)
     }
 
     /// Its statement was answered: the next one may have the connection.

@@ -54,7 +54,6 @@ use crate::values::channels::ClusterChannels;
 use crate::values::clock::{self, Moment};
 use crate::values::error::LockError;
 use crate::values::key;
-use crate::values::refusal::ShutdownCause;
 
 /// So many nodes may send a request on before there is a pause: two that name each other would keep it busy.
 const HOPS_AT_ONCE: u32 = 3;
@@ -361,9 +360,4 @@ fn named(address: Address, from: &Live) -> Address {
 fn pause(hops: u32) -> Duration {
     let pauses = Backoff::new(Duration::from_millis(1), Duration::from_millis(50));
     pauses.after(hops).pause()
-}
-
-/// Ends a wait for a cluster that was closed.
-fn closed() -> Fault {
-    Fault::Closed(ShutdownCause::Shutdown)
 }

@@ -8,8 +8,8 @@ use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
 use super::super::sentinel::Address;
+use super::Cluster;
 use super::slots::{self, Before, View};
-use super::{Cluster, closed};
 use crate::backend::Fault;
 use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::connection::dial;
@@ -160,7 +160,7 @@ impl Cluster {
         connection: Option<MultiplexedConnection>,
     ) -> Result<View, Fault> {
         if *self.closed.borrow() {
-            return Err(closed());
+            return Err(Fault::closed());
         }
         let mut connection = match connection {
             Some(connection) => connection,

@@ -21,7 +21,6 @@ use crate::backend::redis::{Inner, RedisBackend, sentinel};
 use crate::values::channels::ClusterChannels;
 use crate::values::clock;
 use crate::values::error::LockError;
-use crate::values::refusal::ShutdownCause;
 
 /// Connecting and checking, all in all.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);
@@ -166,7 +165,7 @@ async fn in_time<T>(
     let stop = opening.abort_handle();
     match tokio::time::timeout(CONNECT, opening).await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(_)) => Err(Fault::Closed(ShutdownCause::RuntimeEnded).into_error(server)),
+        Ok(Err(_)) => Err(Fault::runtime_ended().into_error(server)),
         Err(_) => {
             stop.abort();
             let fault = Fault::not_done(format!("no answer in {CONNECT:?}"));

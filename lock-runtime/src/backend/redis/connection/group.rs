@@ -17,7 +17,6 @@ use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::Script;
 use crate::sync::Mutex;
 use crate::values::clock::{self, Moment};
-use crate::values::refusal::ShutdownCause;
 
 /// Beside fewer requests than this, one goes out by itself and at once: too few would share its script to make up for the
 /// task that sends it. Measured on two cores: beside eight others, a request alone is a third faster; beside thirty, it is
@@ -150,7 +149,7 @@ impl<'a> UnderWay<'a> {
         match tokio::time::timeout_at(deadline.tick(), answered).await {
             Ok(Ok(answer)) => answer,
             // The task was dropped with its runtime.
-            Ok(Err(_)) => Some(Err(Fault::Closed(ShutdownCause::RuntimeEnded))),
+            Ok(Err(_)) => Some(Err(Fault::runtime_ended())),
             Err(_) => Some(Err(self.live.unanswered())),
         }
     }

@@ -23,7 +23,6 @@ use crate::backend::redis::sentinel::Address;
 use crate::values::channels::ClusterChannels;
 use crate::values::clock::{self, Moment};
 use crate::values::health::NodeHealth;
-use crate::values::refusal::ShutdownCause;
 
 /// One call in so many measures its round trip; the first one does.
 const SAMPLED: u64 = 16;
@@ -106,7 +105,7 @@ impl State {
             State::Live(wire) => Ok(wire),
             State::Down(fault) => Err(fault.clone()),
             State::Dismissed => Err(dismissed()),
-            State::Closed => Err(Fault::Closed(ShutdownCause::Shutdown)),
+            State::Closed => Err(Fault::closed()),
         }
     }
 }
@@ -225,9 +224,9 @@ impl Link {
     /// Why there is no supervisor any more.
     fn ended(&self) -> Fault {
         match &*self.state.borrow() {
-            State::Closed => Fault::Closed(ShutdownCause::Shutdown),
+            State::Closed => Fault::closed(),
             State::Dismissed => dismissed(),
-            _ => Fault::Closed(ShutdownCause::RuntimeEnded),
+            _ => Fault::runtime_ended(),
         }
     }
 

@@ -3,7 +3,6 @@
 //! The client's own reconnection gives up after some tries, and it does not notice a server that is frozen. Here
 //! attempts are unlimited, and a call that timed out makes the supervisor ask the server for a sign of life.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,12 +14,12 @@ use super::dial::{self, STABLE};
 use super::link::{Link, State, Wire};
 use super::opened::Opened;
 use super::target::Target;
-use crate::backend::Fault;
 use crate::backend::kit::outage::Outage;
 use crate::backend::kit::round_trip::RoundTrip;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::kit::standing::Standing;
 use crate::backend::redis::sentinel::Address;
+use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
 use crate::values::clock;
 use crate::values::store::StoreKind;
@@ -227,7 +226,7 @@ async fn silence(answers: &AtomicU64) {
 }
 
 /// Whether a connection is still good.
-type Asked = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
+type Asked = Reply<'static, ()>;
 
 /// A connection that has given no sign of life yet. It may be late: of a store whose every answer is, no new connection
 /// would be opened in time either.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{exclusive, permits, read_write};
 use crate::backend::redis::Inner;
 use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::router::Nodes;
-use crate::backend::{Fault, Renewal, Renewed};
+use crate::backend::{Fault, Renewal, Renewed, Reply};
 use crate::values::clock::{self, Moment};
 use crate::values::key::Key;
 use crate::values::kind::Kind;
@@ -206,7 +206,7 @@ pub(crate) fn in_order<'a>(
 }
 
 /// The answers of one script.
-pub(crate) type Part<'a> = Pin<Box<dyn Future<Output = Result<Vec<Renewed>, Fault>> + Send + 'a>>;
+pub(crate) type Part<'a> = Reply<'a, Vec<Renewed>>;
 
 /// Drives them side by side; the answers are in their order.
 pub(crate) async fn all(mut parts: Vec<Part<'_>>) -> Vec<Result<Vec<Renewed>, Fault>> {

@@ -2,14 +2,12 @@
 //! between two looks.
 
 use std::collections::{HashMap, VecDeque};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use crate::backend::Listen;
+use crate::backend::{Boxed, Listen};
 use crate::sync::Modelled;
 use crate::values::clock::{self, Moment};
 
@@ -199,7 +197,7 @@ pub(crate) struct Listener {
 }
 
 impl Listen for Listener {
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn ready(&mut self) -> Boxed<'_> {
         Box::pin(async {
             // An error means that the topic is gone: nothing will be heard.
             let _ = self
@@ -209,7 +207,7 @@ impl Listen for Listener {
         })
     }
 
-    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn heard(&mut self) -> Boxed<'_> {
         Box::pin(async {
             let seen = self.seen;
             let heard = self.signal.wait_for(|signal| signal.count != seen).await;
@@ -256,7 +254,6 @@ mod tests {
 
     /// Polls once.
     mod tokio_test_shim {
-        use std::future::Future;
         use std::pin::pin;
         use std::task::{Context, Waker};
 
