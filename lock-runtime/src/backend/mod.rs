@@ -78,14 +78,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Extends each lease to its TTL, never shortening one. The answers are in the order of the items.
     ///
-    /// The request is sent within `timeout`, or has failed. An answer that takes longer than that is waited for as long
-    /// as it is `useful`, which is counted from the call as well, and the connection is looked at meanwhile.
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Reply<'a, Vec<Renewed>>;
+    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>>;
 
     /// Deletes the lock, no matter who holds it, wakes a waiter and tells the holder. True if it was held.
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool>;
@@ -391,6 +384,24 @@ pub(crate) struct Renewal {
     pub(crate) permits: u32,
     /// The lease to extend to; `None` only checks that the hold is there.
     pub(crate) ttl: Option<Ttl>,
+}
+
+/// How long a renewal may take, from the call on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Within {
+    /// It is sent by then, or has failed.
+    pub(crate) timeout: Duration,
+    /// An answer that takes longer than that is waited for as long as it is useful, and the connection is looked at
+    /// meanwhile.
+    pub(crate) useful: Duration,
+}
+
+impl Within {
+    /// As long as any other call.
+    pub(crate) fn call(timeout: Duration) -> Within {
+        let useful = timeout;
+        Within { timeout, useful }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::Span;
 
-use crate::backend::{Renewal, Renewed};
+use crate::backend::{Renewal, Renewed, Within};
 use crate::hold::call_chain::{CallChain, Frame, Level, Path};
 use crate::hold::core::Core;
 use crate::hold::group::Held;
@@ -232,7 +232,7 @@ impl HoldHandle {
         let answers = self
             .core
             .backend
-            .renew(std::slice::from_ref(&renewal), timeout, timeout)
+            .renew(std::slice::from_ref(&renewal), Within::call(timeout))
             .await
             .map_err(|fault| fault.into_error(hold.key().name()))?;
         let answer = answers.first().copied().unwrap_or(Renewed::Unknown);

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::{Departure, pauses};
-use crate::backend::{Fault, Renewal, Renewed};
+use crate::backend::{Fault, Renewal, Renewed, Within};
 use crate::observe;
 use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, LostReason};
@@ -57,7 +57,11 @@ impl Departure {
             };
             // Whatever the answer is, the store may have done it.
             self.over_at = self.over_at.later(clock::now() + timeout + rest);
-            let answers = self.core.backend.renew(&[renewal], timeout, timeout).await;
+            let answers = self
+                .core
+                .backend
+                .renew(&[renewal], Within::call(timeout))
+                .await;
             let fault = match answers.map(|answers| answers.first().copied()) {
                 Ok(Some(Renewed::Held)) => break,
                 Ok(Some(Renewed::NotHeld)) => {

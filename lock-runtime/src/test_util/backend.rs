@@ -7,7 +7,7 @@ use crate::backend::kit::standing::Standing;
 use crate::backend::memory::MemoryBackend;
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, HoldRef, Released, Renewal, Renewed,
-    Reply, Snapshot,
+    Reply, Snapshot, Within,
 };
 use crate::values::clock;
 use crate::values::health::{Checkup, NodeHealth};
@@ -70,19 +70,14 @@ impl Backend for ScriptedBackend {
         self.store.release(hold_ref, timeout)
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Reply<'a, Vec<Renewed>> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
         Box::pin(async move {
             if self.is_away() {
                 // A store that is gone does not say so: the watchdog has to find out by itself.
-                clock::sleep(useful).await;
-                return Err(no_answer_within(useful));
+                clock::sleep(within.useful).await;
+                return Err(no_answer_within(within.useful));
             }
-            self.store.renew(batch, timeout, useful).await
+            self.store.renew(batch, within).await
         })
     }
 

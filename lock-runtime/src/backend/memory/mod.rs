@@ -23,7 +23,7 @@ use super::{
     HandOff, HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
     Victim,
 };
-use crate::backend::Boxed;
+use crate::backend::{Boxed, Within};
 use crate::values::clock::{self, Moment};
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
@@ -160,12 +160,7 @@ impl Backend for MemoryBackend {
         })
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        _: Duration,
-        _: Duration,
-    ) -> Reply<'a, Vec<Renewed>> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], _: Within) -> Reply<'a, Vec<Renewed>> {
         self.op(move |state| {
             let renew = |renewal: &Renewal| match renewal.key.kind() {
                 Kind::Mutex | Kind::Fenced | Kind::Fair => exclusive::renew(state, renewal),

@@ -8,10 +8,9 @@ use tokio::sync::mpsc;
 use super::{Inner, Node};
 use crate::backend::quorum::majority::{self, Confirmations, majority, no_majority};
 use crate::backend::quorum::request::NodeRequest;
-use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot};
+use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot, Within};
 use crate::sync::Mutex;
 use crate::values::key::Key;
-use crate::values::ttl::Ttl;
 
 /// The answers of one question to all nodes, as they come.
 pub(super) struct Round<T> {
@@ -131,22 +130,22 @@ pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<
 pub(super) async fn renew(
     inner: &Arc<Inner>,
     batch: &[Renewal],
-    timeout: Duration,
-    useful: Duration,
+    mut within: Within,
 ) -> Result<Vec<Renewed>, Fault> {
     let nodes = inner.nodes.len();
     let ttls = || batch.iter().filter_map(|item| item.ttl);
     for ttl in ttls() {
         inner.check_term(ttl)?;
     }
-    let shortest = ttls().min();
-    let timeout = shortest.map_or(timeout, |ttl: Ttl| ttl.node_timeout(timeout));
+    if let Some(shortest) = ttls().min() {
+        within.timeout = shortest.node_timeout(within.timeout);
+    }
     let batch: Arc<[Renewal]> = batch.into();
     let mut round = Round::ask(inner, |inner, index| {
         let batch = batch.clone();
         async move {
             let backend = &node(&inner, index)?.backend;
-            backend.renew(&batch, timeout, useful).await
+            backend.renew(&batch, within).await
         }
     });
     let mut items = vec![Confirmations::default(); batch.len()];

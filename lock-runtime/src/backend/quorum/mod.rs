@@ -43,9 +43,9 @@ use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Fault, Granted, HandOff, HandedOver, HoldRef,
     Listen, Released, Renewal, Renewed, Reply, Snapshot,
 };
-use crate::backend::Boxed;
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::{Ballot, Polled};
+use crate::backend::{Boxed, Within};
 use crate::sync::Mutex;
 use crate::values::backoff::Backoff;
 use crate::values::clock;
@@ -246,13 +246,8 @@ impl Backend for QuorumBackend {
         ))
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(broadcast::renew(&self.inner, batch, timeout, useful))
+    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(broadcast::renew(&self.inner, batch, within))
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {

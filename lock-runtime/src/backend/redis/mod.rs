@@ -41,7 +41,7 @@ use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, HandOff, HandedOver,
     HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
-use crate::backend::Boxed;
+use crate::backend::{Boxed, Within};
 use crate::values::clock;
 use crate::values::count::Count;
 use crate::values::error::LockError;
@@ -118,13 +118,8 @@ impl Backend for RedisBackend {
         })
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(self.inner.renew(batch, timeout, useful))
+    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(self.inner.renew(batch, within))
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {

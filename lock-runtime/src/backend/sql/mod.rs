@@ -47,7 +47,7 @@ use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, Fault, HandOff,
     HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
-use crate::backend::Boxed;
+use crate::backend::{Boxed, Within};
 use crate::values::clock::{self, Moment};
 use crate::values::count::Count;
 use crate::values::error::LockError;
@@ -214,13 +214,8 @@ impl Backend for SqlBackend {
         Box::pin(release::release(&self.inner, hold_ref, timeout))
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(renewals::renew(&self.inner, batch, timeout, useful))
+    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(renewals::renew(&self.inner, batch, within))
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
 
 use super::{exclusive, permits, read_write};
 use crate::backend::redis::Inner;
 use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::router::Nodes;
-use crate::backend::{Fault, Renewal, Renewed, Reply};
+use crate::backend::{Fault, Renewal, Renewed, Reply, Within};
 use crate::values::clock::{self, Moment};
 use crate::values::key::Key;
 use crate::values::kind::Kind;
@@ -42,9 +41,9 @@ impl Inner {
     pub(crate) async fn renew(
         &self,
         batch: &[Renewal],
-        timeout: Duration,
-        useful: Duration,
+        within: Within,
     ) -> Result<Vec<Renewed>, Fault> {
+        let Within { timeout, useful } = within;
         if batch.is_empty() {
             return Ok(Vec::new());
         }

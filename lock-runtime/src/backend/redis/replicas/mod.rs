@@ -38,7 +38,7 @@ pub(super) use crate::backend::redis::replicas::wait_connection::Common;
 pub(super) use crate::backend::redis::replicas::wait_queue::WaitQueue;
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Fault, HandOff, HandedOver, HoldRef, Released,
-    Renewal, Renewed, Reply, Snapshot,
+    Renewal, Renewed, Reply, Snapshot, Within,
 };
 use crate::values::clock::{self, Moment};
 use crate::values::error::LockError;
@@ -163,18 +163,13 @@ impl Replicated {
         Ok(handed_over)
     }
 
-    async fn renew(
-        &self,
-        batch: &[Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Result<Vec<Renewed>, Fault> {
-        let mut answers = self.backend.renew(batch, timeout, useful).await?;
+    async fn renew(&self, batch: &[Renewal], within: Within) -> Result<Vec<Renewed>, Fault> {
+        let mut answers = self.backend.renew(batch, within).await?;
         if !self.replicas.with_renewals() {
             return Ok(answers);
         }
         // The watchdog cut the timeout to the shortest lease.
-        let deadline = clock::now() + self.replicas.timeout().min(timeout);
+        let deadline = clock::now() + self.replicas.timeout().min(within.timeout);
         // Each by itself, all at once: one that is held no more says nothing about the others.
         let asked = batch.iter().zip(&answers).map(|(renewal, answer)| {
             let is_held = *answer == Renewed::Held;
@@ -229,13 +224,8 @@ impl Backend for Replicated {
     }
 
     /// Not confirmed: a replica that knows of the write alone keeps more people out, not fewer.
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(self.renew(batch, timeout, useful))
+    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(self.renew(batch, within))
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
