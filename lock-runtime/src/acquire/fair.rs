@@ -11,11 +11,7 @@ use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
 use crate::queue::Waiting;
 use crate::release::undo;
-use crate::values::clock::{self, Moment};
-use crate::values::count::Counted;
-use crate::values::error::LockError;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
+use crate::values::{Counted, HolderId, Key, LockError, Moment, clock};
 
 /// A waiter with others before it asks this often at the latest, give or take, or its place would be taken for deserted.
 const HEARTBEAT: Duration = Duration::from_millis(1_600);

@@ -11,8 +11,7 @@ use crate::acquire::checked_request::CheckedRequest;
 use crate::hold::call_chain::{Caller, Level};
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
-use crate::values::error::LockError;
-use crate::values::kind::Kind;
+use crate::values::{Kind, LockError};
 
 /// The nearest ancestor that holds the lock through this manager, if the request may share its hold.
 ///

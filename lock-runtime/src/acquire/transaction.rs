@@ -13,12 +13,7 @@ use crate::acquire::contend::{Asked, Contender, contend};
 use crate::backend::{Acquired, Fault, GIVEN, Give, HoldRef, Listen, TOO_EARLY, Transactions};
 use crate::hold::core::Core;
 use crate::release::undo;
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
-use crate::values::error::LockError;
-use crate::values::fence::FencingToken;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
+use crate::values::{Backoff, FencingToken, HolderId, Key, LockError, Moment, clock};
 
 /// The lease by which a lock is held until the transaction has it: long enough for one statement of a slow database. A
 /// transaction that is rolled back keeps the lock from others for so long at the most.

@@ -8,10 +8,9 @@ use crate::acquire::counter::{Counter, turn};
 use crate::backend::{CounterKind, Counters, Fault, Reply};
 use crate::hold::core::Core;
 use crate::queue::Turn;
-use crate::values::error::{LockError, config};
-use crate::values::name::LockName;
 use crate::values::options::check_count;
 use crate::values::options::check_wait;
+use crate::values::{LockError, LockName, config};
 
 /// A count-down latch by its name: opens when so many events have happened, in whatever processes. Made by
 /// [`LockManager::latch`](crate::LockManager::latch); cheap to clone. On Redis it is Redisson's `RCountDownLatch`.

@@ -6,9 +6,8 @@ use crate::acquire::counter::Counter;
 use crate::api::request::LockRequest;
 use crate::backend::{CounterKind, Counters};
 use crate::hold::core::Core;
-use crate::values::error::LockError;
-use crate::values::name::LockName;
 use crate::values::options::check_count;
+use crate::values::{LockError, LockName};
 
 /// A semaphore by its name: so many permits for all processes together. Made by
 /// [`LockManager::semaphore`](crate::LockManager::semaphore); cheap to clone; holds nothing itself.

@@ -11,12 +11,11 @@ use crate::backend::opening::Opening;
 use crate::backend::postgres;
 #[cfg(feature = "redis")]
 use crate::backend::redis::{DialOptions, RedisBackend, Replicated, Target};
-#[cfg(feature = "redis")]
 use crate::values::clock::{self, Moment};
 #[cfg(feature = "redis")]
 use crate::values::error::StoreError;
-use crate::values::error::{LockError, config};
-use crate::values::handshake::Handshake;
+#[cfg(feature = "redis")]
+use crate::values::{Handshake, LockError, config};
 
 /// Why a memory store takes neither credentials nor certificates.
 pub(crate) const NO_LOGIN: &str = "nobody logs in to a memory store";

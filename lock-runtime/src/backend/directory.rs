@@ -3,9 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::Reply;
-use crate::values::client::ClientRecord;
-use crate::values::clock::Moment;
-use crate::values::key::Key;
+use crate::values::{ClientRecord, Key, Moment};
 
 /// Records of clients, each under a key of its own ([`Key::of_client`]).
 pub(crate) trait Directory: Send + Sync {

@@ -7,17 +7,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::values::clock::Moment;
-use crate::values::error::{LockError, StoreError};
-use crate::values::fence::{FencingToken, TokenRange};
-use crate::values::health::Checkup;
-use crate::values::holder::Alias;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::{Kind, LockMode};
-use crate::values::refusal::ShutdownCause;
-use crate::values::store::StoreKind;
-use crate::values::ttl::Ttl;
+use crate::values::{
+    Alias, Checkup, FencingToken, HolderId, Key, Kind, LockError, LockMode, Moment, ShutdownCause,
+    StoreError, StoreKind, TokenRange, Ttl,
+};
 
 mod clash;
 pub(crate) mod connect;

@@ -21,7 +21,7 @@ use tokio::task;
 use crate::hold::group::Held;
 use crate::hold::state::Hold;
 use crate::sync::Mutex;
-use crate::values::kind::Kind;
+use crate::values::Kind;
 
 tokio::task_local! {
     static CURRENT: Arc<Frame>;

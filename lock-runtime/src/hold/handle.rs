@@ -17,14 +17,9 @@ use crate::hold::state::{Beginning, Hold};
 use crate::observe::{metrics, spans};
 use crate::queue::Head;
 use crate::renew::After;
-use crate::values::clock::{self, Moment};
-use crate::values::count::{Count, Counted};
-use crate::values::error::LockError;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::options::HoldOptions;
-use crate::values::ttl::Ttl;
+use crate::values::{
+    Count, Counted, HoldOptions, HolderId, Key, Kind, LockError, Moment, Ttl, clock,
+};
 
 /// One guard's handle of a hold. The outermost guard and every nested one have one each; the hold ends with the last.
 pub(crate) struct HoldHandle {

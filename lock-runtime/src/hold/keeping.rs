@@ -12,12 +12,7 @@ use super::core::Core;
 use super::state::{Hold, Phase, State};
 use crate::backend::{Granted, Renewal, Spare};
 use crate::queue::Head;
-use crate::values::clock::{self, Moment};
-use crate::values::fence::FencingToken;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::options::HoldOptions;
-use crate::values::ttl::Ttl;
+use crate::values::{FencingToken, HoldOptions, HolderId, Key, Moment, Ttl, clock};
 
 /// What goes along from hold to hold while the process keeps the lock.
 #[derive(Debug)]

@@ -8,11 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::hold::runtimes::Runtimes;
-use crate::values::clock::{self, Moment};
-use crate::values::count::Count;
-use crate::values::error::{LockError, config};
-use crate::values::key::Key;
-use crate::values::refusal::ShutdownCause;
+use crate::values::{Count, Key, LockError, Moment, ShutdownCause, clock, config};
 
 const OPEN: u8 = 0;
 const CLOSING: u8 = 1;

@@ -10,8 +10,7 @@ use super::state::{Hold, Phase, State};
 use crate::observe;
 use crate::queue::Head;
 use crate::release;
-use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, LostReason};
+use crate::values::{LockError, LostReason, Moment, clock};
 
 /// A loss that others are still to be told of.
 pub(super) struct News {

@@ -7,10 +7,7 @@ use super::keeping::{Keeping, Kept};
 use super::state::{Hold, Phase, State};
 use super::tenure::Tenure;
 use crate::queue::Head;
-use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, LostReason};
-use crate::values::kind::Kind;
-use crate::values::options::HoldOptions;
+use crate::values::{HoldOptions, Kind, LockError, LostReason, Moment, clock};
 
 /// What the last sharer takes along when it leaves.
 #[expect(

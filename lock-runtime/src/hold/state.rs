@@ -15,15 +15,9 @@ use crate::hold::lifecycle::Lifecycle;
 use crate::hold::tenure::Tenure;
 use crate::queue::Head;
 use crate::sync::Modelled;
-use crate::values::clock::{self, Moment};
-use crate::values::error::LostReason;
-use crate::values::fence::FencingToken;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::label::Label;
-use crate::values::options::HoldOptions;
-use crate::values::ttl::Ttl;
+use crate::values::{
+    FencingToken, HoldOptions, HolderId, Key, Kind, Label, LostReason, Moment, Ttl, clock,
+};
 
 /// What a hold begins with.
 pub(crate) struct Beginning {

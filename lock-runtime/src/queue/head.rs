@@ -7,9 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{InQueue, KeyQueue, LocalQueues, State, Turn};
 use crate::queue::handoff_budget::HandoffBudget;
-use crate::values::error::{LockError, StoreError};
-use crate::values::key::Key;
-use crate::values::options::HoldOptions;
+use crate::values::{HoldOptions, Key, LockError, StoreError};
 
 /// The waiters of some moment: those up to this number.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use super::{Head, KeyQueue, LocalQueues};
 use crate::hold::keeping::Kept;
 use crate::hold::state::Hold;
-use crate::values::clock::Moment;
-use crate::values::key::Key;
+use crate::values::{Key, Moment};
 
 impl Head {
     /// Leaves the key to what is kept, until somebody comes. It comes back if somebody has come already, the manager closes,

@@ -16,11 +16,9 @@ use crate::hold::keeping::Kept;
 use crate::hold::lifecycle::refused;
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::sync::Modelled;
-use crate::values::error::{LockError, StoreError};
-use crate::values::key::{Key, KeyMap};
-use crate::values::kind::Kind;
-use crate::values::options::HoldOptions;
-use crate::values::refusal::{ShutdownCause, WaiterCap};
+use crate::values::{
+    HoldOptions, Key, KeyMap, Kind, LockError, ShutdownCause, StoreError, WaiterCap,
+};
 
 pub(crate) use crate::queue::head::{Head, Successor};
 pub(crate) use crate::queue::waiter::{Waiter, Waiting};

@@ -6,8 +6,7 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::oneshot;
 
 use super::{Head, LocalQueues, Turn};
-use crate::values::error::StoreError;
-use crate::values::key::Key;
+use crate::values::{Key, StoreError};
 
 /// A place in a queue. Dropped, it leaves the queue; a turn that was given already is passed on.
 #[derive(Debug)]

@@ -5,9 +5,8 @@ use tokio::sync::oneshot;
 use super::{Departure, pauses};
 use crate::backend::{Fault, Renewal, Renewed, Within};
 use crate::observe;
-use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, LostReason};
-use crate::values::ttl::{self, LEAST_CALL, Ttl};
+use crate::values::ttl::LEAST_CALL;
+use crate::values::{LockError, LostReason, Moment, Ttl, clock, ttl};
 
 /// Told whether the store keeps the key.
 pub(super) type Covered = oneshot::Sender<Result<(), LockError>>;

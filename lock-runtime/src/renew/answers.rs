@@ -11,7 +11,7 @@ use super::schedule::Batch;
 use crate::backend::{Backend, Fault, Renewal, Renewed, Within};
 use crate::hold::state::Hold;
 use crate::observe;
-use crate::values::clock::{self, Moment};
+use crate::values::{Moment, clock};
 
 /// What became of one renewal call.
 pub(super) struct Outcome {

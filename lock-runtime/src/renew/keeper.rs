@@ -6,8 +6,7 @@ use std::sync::Arc;
 use super::Watch;
 use crate::backend::{Renewal, Renewed, Victim};
 use crate::hold::state::Hold;
-use crate::values::clock::Moment;
-use crate::values::error::LostReason;
+use crate::values::{LostReason, Moment};
 
 /// What the watchdog knew of a hold that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,9 +46,7 @@ use crate::observe;
 use crate::renew::forced_release::Names;
 use crate::renew::presence::Presence;
 use crate::sync::{Modelled, ModelledGuard, Mutex};
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, LostReason};
+use crate::values::{Backoff, LockError, LostReason, Moment, clock};
 
 /// How long the loop sleeps at most while there are holds: a suspended machine is noticed this late.
 const TICK: Duration = Duration::from_secs(1);

@@ -8,10 +8,8 @@ use tokio::sync::Notify;
 
 use super::Background;
 use crate::backend::{Directory, Fault, Introduction, KnownClient};
-use crate::values::client::{ClientRecord, RECORD_BEAT};
-use crate::values::clock::{self, Moment};
-use crate::values::count::Count;
-use crate::values::key::Key;
+use crate::values::client::RECORD_BEAT;
+use crate::values::{ClientRecord, Count, Key, Moment, clock};
 
 /// What others may know of a manager.
 #[derive(Debug)]

@@ -9,10 +9,7 @@ use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, HoldRef, Released, Renewal, Renewed,
     Reply, Snapshot, Within,
 };
-use crate::values::clock;
-use crate::values::health::{Checkup, NodeHealth};
-use crate::values::key::Key;
-use crate::values::store::StoreKind;
+use crate::values::{Checkup, Key, NodeHealth, StoreKind, clock};
 
 pub(super) struct ScriptedBackend {
     store: MemoryBackend,

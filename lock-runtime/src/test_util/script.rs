@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::{AcquireRequest, Fault};
 use crate::sync::Mutex;
-use crate::values::clock::{self, Moment};
+use crate::values::{Moment, clock};
 
 /// What an acquire is answered instead of being served: see
 /// [`TestControl::next_acquire`](super::TestControl::next_acquire).

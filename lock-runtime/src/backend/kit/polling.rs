@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::{Boxed, Listen};
-use crate::values::backoff::Backoff;
-use crate::values::clock;
+use crate::values::{Backoff, clock};
 
 /// The first pause: many holds are short.
 const FIRST: Duration = Duration::from_millis(10);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::sync::Mutex;
-use crate::values::clock::Moment;
+use crate::values::Moment;
 
 /// The server's TIME as last seen. Written by every reply that carries one, and for
 /// each new connection, which may lead to another server, by the supervisor of the connection.

@@ -1,7 +1,7 @@
 //! Since when a server has answered, or has not.
 
 use crate::sync::Mutex;
-use crate::values::clock::{self, Moment};
+use crate::values::{Moment, clock};
 
 /// Written by those who learn that a server answers or does not: the task that keeps its connection, and questions after
 /// its health.

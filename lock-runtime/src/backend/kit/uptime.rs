@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::backend::Fault;
 use crate::sync::Mutex;
-use crate::values::clock::Moment;
+use crate::values::Moment;
 
 /// Which node of a quorum has which server, by what servers call their runs. One server that is two nodes would vote
 /// twice: names may lead to one place from the beginning, or come to do so later.

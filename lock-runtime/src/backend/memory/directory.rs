@@ -7,8 +7,7 @@ use tokio::time::Instant;
 use super::MemoryBackend;
 use crate::backend::{Directory, Introduction, KnownClient, Reply};
 use crate::values::client::RECORD_TTL;
-use crate::values::clock;
-use crate::values::key::Key;
+use crate::values::{Key, clock};
 
 /// What is known of a client until then.
 pub(super) struct Client {

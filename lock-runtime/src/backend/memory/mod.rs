@@ -24,12 +24,7 @@ use super::{
     Victim,
 };
 use crate::backend::{Boxed, Within};
-use crate::values::clock::{self, Moment};
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::{Kind, LockMode};
-use crate::values::store::StoreKind;
-use crate::values::ttl::Ttl;
+use crate::values::{HolderId, Key, Kind, LockMode, Moment, StoreKind, Ttl, clock};
 
 /// One manager's connection to a store.
 pub(crate) struct MemoryBackend {

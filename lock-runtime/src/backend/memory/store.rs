@@ -15,10 +15,7 @@ use super::read_write::ReadWrite;
 use crate::backend::kit::topic::{Ear, Topic};
 use crate::backend::{AcquireRequest, Asked, EventSink, Fault, Found, Snapshot, Spare, clash};
 use crate::sync::{Mutex, MutexGuard};
-use crate::values::clock::{self, Moment};
-use crate::values::fence::{FencingToken, TokenRange};
-use crate::values::key::Key;
-use crate::values::kind::Kind;
+use crate::values::{FencingToken, Key, Kind, Moment, TokenRange, clock};
 
 /// A lock store in this process. Clones share the same locks, so several managers can contend on one store.
 ///

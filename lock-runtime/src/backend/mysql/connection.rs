@@ -16,7 +16,7 @@ use crate::backend::Fault;
 use crate::backend::kit::login;
 use crate::backend::sql::database::Opened;
 use crate::backend::sql::statements::{Row, malformed};
-use crate::values::clock::{self, Moment};
+use crate::values::{Moment, clock};
 
 /// The oldest versions that run the statements as they are meant: they have `JSON_TABLE` and `SKIP LOCKED`.
 const OLDEST: &str = "MySQL 8.0.21 or MariaDB 10.6";

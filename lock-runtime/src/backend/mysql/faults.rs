@@ -4,7 +4,7 @@ use mysql_async::{DriverError, Error, ServerError};
 
 use super::tls;
 use crate::backend::Fault;
-use crate::values::error::StoreError;
+use crate::values::StoreError;
 
 /// Of a statement that was sent.
 ///

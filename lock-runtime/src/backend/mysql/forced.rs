@@ -11,9 +11,7 @@ use crate::backend::sql::pool::{Calls, Purpose};
 use crate::backend::sql::statements::{Arg, Row};
 use crate::backend::{Event, EventSink, Fault, Victim};
 use crate::sync::Mutex;
-use crate::values::backoff::jittered;
-use crate::values::clock::{self, Moment};
-use crate::values::holder::HolderId;
+use crate::values::{HolderId, Moment, clock, jittered};
 
 /// How often it looks, on average.
 const CADENCE: Duration = Duration::from_millis(400);

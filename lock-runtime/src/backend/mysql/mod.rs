@@ -37,10 +37,7 @@ use super::sql::pool::Pool;
 use super::sql::{Server, SqlBackend};
 use crate::backend::Boxed;
 use crate::sync::Mutex;
-use crate::values::clock::Moment;
-use crate::values::error::LockError;
-use crate::values::key::Key;
-use crate::values::store::StoreKind;
+use crate::values::{Key, LockError, Moment, StoreKind};
 
 /// The database of a URL. It tells nobody who waits.
 struct Mysql {

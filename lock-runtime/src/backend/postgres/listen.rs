@@ -22,10 +22,7 @@ use crate::backend::kit::polling::Polling;
 use crate::backend::kit::topic::{Ear, Topic};
 use crate::backend::{Boxed, Event, EventSink, Fault, Listen, Victim};
 use crate::sync::Mutex;
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
-use crate::values::error::StoreError;
-use crate::values::holder::HolderId;
+use crate::values::{Backoff, HolderId, Moment, StoreError, clock};
 
 /// How often a connection that hears nothing is asked for a sign of life.
 const HEARTBEAT: Duration = Duration::from_secs(10);

@@ -36,10 +36,8 @@ use super::kit::server_clock::ServerClock;
 use super::opening::Opening;
 use super::sql::database::Database;
 use super::sql::{Server, SqlBackend};
-use crate::values::error::LockError;
-use crate::values::key::Key;
 use crate::values::name::invalid;
-use crate::values::store::StoreKind;
+use crate::values::{Key, LockError, StoreKind};
 
 /// The database of a URL, and who listens to it.
 struct Postgres {

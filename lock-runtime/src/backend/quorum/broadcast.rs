@@ -10,7 +10,7 @@ use crate::backend::quorum::majority::{self, Confirmations, majority, no_majorit
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot, Within};
 use crate::sync::Mutex;
-use crate::values::key::Key;
+use crate::values::Key;
 
 /// The answers of one question to all nodes, as they come.
 pub(super) struct Round<T> {

@@ -9,9 +9,7 @@ use crate::backend::quorum::majority::majority;
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::Ballot;
 use crate::backend::{Fault, Granted, HandedOver, Spare};
-use crate::values::clock::Moment;
-use crate::values::fence::SPARE_TOKENS;
-use crate::values::holder::HolderId;
+use crate::values::{HolderId, Moment, SPARE_TOKENS};
 
 pub(super) async fn hand_over(
     inner: &Arc<Inner>,

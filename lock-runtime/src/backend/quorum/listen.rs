@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use crate::backend::quorum::majority::majority;
 use crate::backend::{Boxed, Listen};
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
+use crate::values::{Backoff, Moment, clock};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

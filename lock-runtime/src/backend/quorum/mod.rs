@@ -47,14 +47,7 @@ use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::{Ballot, Polled};
 use crate::backend::{Boxed, Within};
 use crate::sync::Mutex;
-use crate::values::backoff::Backoff;
-use crate::values::clock;
-use crate::values::count::Count;
-use crate::values::health::Checkup;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::store::StoreKind;
-use crate::values::ttl::Ttl;
+use crate::values::{Backoff, Checkup, Count, HolderId, Key, StoreKind, Ttl, clock};
 
 /// Releases that are repeated in the background at once. Beyond it, leases end what is left at nodes that are away.
 const MOST_ERRANDS: usize = 1024;

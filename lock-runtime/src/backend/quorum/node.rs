@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crate::backend::{Backend, Fault};
 use crate::sync::Mutex;
-use crate::values::clock::{self, Moment};
-use crate::values::ttl::Ttl;
+use crate::values::{Moment, Ttl, clock};
 
 /// How long a vote is waited for that is not needed any more.
 pub(super) const PATIENCE: Duration = Duration::from_millis(50);

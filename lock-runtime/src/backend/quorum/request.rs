@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::{AcquireRequest, HoldRef};
-use crate::values::clock::{self, Moment};
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::ttl::Ttl;
+use crate::values::{HolderId, Key, Moment, Ttl, clock};
 
 #[derive(Clone, Debug)]
 pub(super) struct NodeRequest {

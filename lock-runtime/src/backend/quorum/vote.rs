@@ -13,7 +13,7 @@ use crate::backend::quorum::majority::{Verdict, Votes};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{AcquireRequest, Acquired, AcquiredAll, Fault};
 use crate::sync::Mutex;
-use crate::values::clock::{self, Moment};
+use crate::values::{Moment, clock};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug)]

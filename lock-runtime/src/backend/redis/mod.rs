@@ -42,15 +42,7 @@ use super::{
     HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
 use crate::backend::{Boxed, Within};
-use crate::values::clock;
-use crate::values::count::Count;
-use crate::values::error::LockError;
-use crate::values::health::Checkup;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::store::StoreKind;
-use crate::values::ttl::Ttl;
+use crate::values::{Checkup, Count, HolderId, Key, Kind, LockError, StoreKind, Ttl, clock};
 
 /// On which the victims of forced releases are named, those of all namespaces: managers with different namespaces may
 /// have the same key, for the one's namespace can be the beginning of the other's name.

@@ -11,9 +11,7 @@ use super::{CONTROL, GaveBack, Inner};
 use crate::backend::redis::connection::link::{Link, Live};
 use crate::backend::redis::scripting;
 use crate::backend::{Fault, HoldRef, Reply};
-use crate::values::clock::{self, Moment};
-use crate::values::key::Key;
-use crate::values::kind::Kind;
+use crate::values::{Key, Kind, Moment, clock};
 
 /// Whom to ask for a key.
 pub(super) enum Nodes {

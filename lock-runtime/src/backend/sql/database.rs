@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use super::statements::{Arg, Row, Statement};
 use crate::backend::{Boxed, Fault, Listen};
-use crate::values::clock::Moment;
-use crate::values::error::LockError;
-use crate::values::key::Key;
-use crate::values::store::StoreKind;
+use crate::values::{Key, LockError, Moment, StoreKind};
 
 /// A database, as the kinds of locks see it.
 pub(crate) trait Database: Send + Sync + 'static {

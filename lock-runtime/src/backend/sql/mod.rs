@@ -48,15 +48,9 @@ use super::{
     HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
 use crate::backend::{Boxed, Within};
-use crate::values::clock::{self, Moment};
-use crate::values::count::Count;
-use crate::values::error::LockError;
-use crate::values::health::Checkup;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::store::StoreKind;
-use crate::values::ttl::Ttl;
+use crate::values::{
+    Checkup, Count, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, clock,
+};
 
 /// Renewals have connections of their own: nothing else may keep them waiting.
 const RENEWALS: usize = 2;

@@ -18,7 +18,7 @@ use crate::backend::kit::round_trip::RoundTrip;
 use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
 use crate::sync::Mutex;
-use crate::values::clock::{self, Moment};
+use crate::values::{Moment, clock};
 
 /// For how long a statement that nobody waits for any more may keep its place.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);

@@ -7,11 +7,7 @@ use super::Inner;
 use super::statements::{Arg, malformed};
 use super::topic::topic;
 use crate::backend::{AcquireRequest, Fault};
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
-use crate::values::count::Counted;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
+use crate::values::{Backoff, Counted, HolderId, Key, Moment, clock};
 
 /// The estimate of the server's time may be late by a round trip, and so may a lease's end.
 const SLACK: Duration = Duration::from_secs(1);

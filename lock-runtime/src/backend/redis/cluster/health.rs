@@ -5,9 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::Cluster;
-use crate::values::clock::{self, Moment};
-use crate::values::health::NodeHealth;
-use crate::values::refusal::ShutdownCause;
+use crate::values::{Moment, NodeHealth, ShutdownCause, clock};
 
 impl Cluster {
     /// Asks every master at once.

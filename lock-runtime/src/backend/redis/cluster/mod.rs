@@ -49,11 +49,7 @@ use crate::backend::redis::connection::link::{Link, Live};
 use crate::backend::redis::connection::opened::Opened;
 use crate::backend::redis::connection::supervisor::{Member, Supervisor};
 use crate::backend::redis::connection::target::Target;
-use crate::values::backoff::Backoff;
-use crate::values::channels::ClusterChannels;
-use crate::values::clock::{self, Moment};
-use crate::values::error::LockError;
-use crate::values::key;
+use crate::values::{Backoff, ClusterChannels, LockError, Moment, clock, key};
 
 /// So many nodes may send a request on before there is a pause: two that name each other would keep it busy.
 const HOPS_AT_ONCE: u32 = 3;

@@ -16,9 +16,7 @@ use crate::backend::redis::connection::dial;
 use crate::backend::redis::connection::refused::refused;
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
-use crate::values::backoff::jittered;
-use crate::values::clock;
-use crate::values::error::StoreError;
+use crate::values::{StoreError, clock, jittered};
 
 /// While all is well, jittered.
 const SELDOM: Duration = Duration::from_secs(10);

@@ -14,9 +14,7 @@ use crate::backend::EventSink;
 use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::cluster::node_subscriber::{Command, NodeSubscriber, Note};
 use crate::backend::redis::pubsub::topics::Topics;
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
-use crate::values::key;
+use crate::values::{Backoff, Moment, clock, key};
 
 /// Before a channel is tried again that its node does not want: the table is being brought up to date.
 const RETRY: Duration = Duration::from_millis(100);

@@ -11,8 +11,8 @@ use super::super::sentinel::Address;
 use crate::backend::Fault;
 use crate::backend::redis::connection::link::Link;
 use crate::sync::Mutex;
-use crate::values::clock::{self, Moment};
 use crate::values::key::SLOTS;
+use crate::values::{Moment, clock};
 
 /// A node without slots is forgotten after this: it may be one that is only being given some.
 const LINGER: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 use super::super::sentinel::Address;
 use crate::backend::redis::connection::target::tcp_settings;
 use crate::backend::redis::connection::url::{NO_FRAGMENT, host_and_port, login, server_at};
-use crate::values::error::{LockError, config};
+use crate::values::{LockError, config};
 
 const PORT: u16 = 6_379;
 const EXAMPLE: &str = "the URL is malformed; it should look like \

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
 use crate::backend::Fault;
 use crate::sync::Mutex;
-use crate::values::clock::{self, Moment};
+use crate::values::{Moment, clock};
 
 pub(crate) const MAX_ACQUIRES: usize = 1024;
 

@@ -16,13 +16,7 @@ use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::scripting::{self, Manner, Script};
 use crate::backend::{Fault, Renewed};
-use crate::values::channels::ClusterChannels;
-use crate::values::clock;
-use crate::values::fence::SPARE_TOKENS;
-use crate::values::holder::HolderIds;
-use crate::values::key::{self, Key};
-use crate::values::kind::Kind;
-use crate::values::name::LockName;
+use crate::values::{ClusterChannels, HolderIds, Key, Kind, LockName, SPARE_TOKENS, clock, key};
 
 /// Should the check be interrupted, its key is gone after this.
 const LEASE: Duration = Duration::from_secs(2);

@@ -18,9 +18,7 @@ use crate::backend::redis::pubsub::subscribe::{FirstTry, Subscriber};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::router::Nodes;
 use crate::backend::redis::{Inner, RedisBackend, sentinel};
-use crate::values::channels::ClusterChannels;
-use crate::values::clock;
-use crate::values::error::LockError;
+use crate::values::{ClusterChannels, LockError, clock};
 
 /// Connecting and checking, all in all.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);

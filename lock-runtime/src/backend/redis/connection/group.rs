@@ -16,7 +16,7 @@ use crate::backend::redis::kinds::grouped::{Each, OneAcquire, OneRelease};
 use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::Script;
 use crate::sync::Mutex;
-use crate::values::clock::{self, Moment};
+use crate::values::{Moment, clock};
 
 /// Beside fewer requests than this, one goes out by itself and at once: too few would share its script to make up for the
 /// task that sends it. Measured on two cores: beside eight others, a request alone is a third faster; beside thirty, it is

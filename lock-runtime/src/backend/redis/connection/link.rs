@@ -20,9 +20,7 @@ use crate::backend::kit::standing::Standing;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::scripting::{self, Manner, Script};
 use crate::backend::redis::sentinel::Address;
-use crate::values::channels::ClusterChannels;
-use crate::values::clock::{self, Moment};
-use crate::values::health::NodeHealth;
+use crate::values::{ClusterChannels, Moment, NodeHealth, clock};
 
 /// One call in so many measures its round trip; the first one does.
 const SAMPLED: u64 = 16;

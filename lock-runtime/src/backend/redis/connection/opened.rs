@@ -16,8 +16,7 @@ use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::Address;
-use crate::values::clock;
-use crate::values::error::LockError;
+use crate::values::{LockError, clock};
 
 /// A fresh connection and the signal that it was cut.
 pub(crate) struct Opened {

@@ -21,8 +21,7 @@ use crate::backend::kit::standing::Standing;
 use crate::backend::redis::sentinel::Address;
 use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
-use crate::values::clock;
-use crate::values::store::StoreKind;
+use crate::values::{StoreKind, clock};
 
 /// How long a server may take to show a sign of life after a call has timed out.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);

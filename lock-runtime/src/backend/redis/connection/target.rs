@@ -11,7 +11,7 @@ use super::dial_options::DialOptions;
 use super::url::{self, NO_FRAGMENT};
 use crate::backend::redis::cluster::{self, Seeds};
 use crate::backend::redis::sentinel::{self, Sentinels};
-use crate::values::error::{LockError, config};
+use crate::values::{LockError, config};
 
 /// Whether this system has unix sockets that the client can open.
 const HAS_SOCKETS: bool = cfg!(unix);

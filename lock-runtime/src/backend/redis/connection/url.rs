@@ -2,7 +2,7 @@
 
 use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
-use crate::values::error::{LockError, config};
+use crate::values::{LockError, config};
 
 /// Why a `#` is refused.
 pub(crate) const NO_FRAGMENT: &str =

@@ -7,8 +7,8 @@ use crate::backend::redis::scripting::reply::Items;
 use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::{Directory, Fault, Introduction, KnownClient, Reply};
-use crate::values::client::{ClientRecord, RECORD_TTL, presentable};
-use crate::values::key::Key;
+use crate::values::client::{RECORD_TTL, presentable};
+use crate::values::{ClientRecord, Key};
 
 impl Directory for RedisBackend {
     fn introduce<'a>(&'a self, client: Introduction<'a>, timeout: Duration) -> Reply<'a, ()> {

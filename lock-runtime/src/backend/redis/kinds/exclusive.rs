@@ -16,11 +16,7 @@ use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{
     AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Renewed, Spare,
 };
-use crate::values::clock::{self, Moment};
-use crate::values::fence::{FencingToken, TokenRange};
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
+use crate::values::{FencingToken, HolderId, Key, Kind, Moment, TokenRange, clock};
 
 /// The field of a hold in the lock's hash.
 pub(crate) fn field(key: &Key, holder: HolderId) -> String {

@@ -13,9 +13,7 @@ use crate::backend::redis::scripting::table::{lua, renewal, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{CONTROL, GaveBack, Inner, channel};
 use crate::backend::{Fault, HoldRef, Renewal, Renewed, Snapshot};
-use crate::values::clock::{self, Moment};
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
+use crate::values::{HolderId, Key, Moment, clock};
 
 /// Permits in one renewal script: about 2 µs of the server's time each.
 const IN_ONE_SCRIPT: usize = 512;

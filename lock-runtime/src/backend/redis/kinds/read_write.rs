@@ -14,11 +14,7 @@ use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{
     Fault, HoldRef, READERS_KEPT_OUT, Released, Renewal, Renewed, WRITER_HAS_TO_COME,
 };
-use crate::values::clock::{self, Moment};
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::ttl::Ttl;
+use crate::values::{HolderId, Key, Kind, Moment, Ttl, clock};
 
 /// What a reader publishes when it leaves as the last one; a Redisson client wakes one waiter.
 const READER_LEFT: &str = "0";

@@ -10,9 +10,7 @@ use crate::backend::redis::Inner;
 use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::router::Nodes;
 use crate::backend::{Fault, Renewal, Renewed, Reply, Within};
-use crate::values::clock::{self, Moment};
-use crate::values::key::Key;
-use crate::values::kind::Kind;
+use crate::values::{Key, Kind, Moment, clock};
 
 /// Until when an answer usually comes, and until when it is of use.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::backend::{Boxed, Listen};
 use crate::sync::Modelled;
-use crate::values::clock::{self, Moment};
+use crate::values::{Moment, clock};
 
 /// How long a channel stays subscribed after its last listener went: the next waiter on a hot key is near.
 const LINGER: Duration = Duration::from_secs(2);

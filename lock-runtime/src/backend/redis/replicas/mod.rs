@@ -40,12 +40,7 @@ use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Fault, HandOff, HandedOver, HoldRef, Released,
     Renewal, Renewed, Reply, Snapshot, Within,
 };
-use crate::values::clock::{self, Moment};
-use crate::values::error::LockError;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::replicas::Replicas;
-use crate::values::store::StoreKind;
+use crate::values::{HolderId, Key, LockError, Moment, Replicas, StoreKind, clock};
 
 /// A wait that is nearly over leaves the replicas this much all the same.
 const LEAST: Duration = Duration::from_millis(10);

@@ -15,8 +15,7 @@ use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
 use crate::backend::{Fault, Renewal};
 use crate::sync::Mutex;
-use crate::values::clock::{self, Moment};
-use crate::values::replicas::Replicas;
+use crate::values::{Moment, Replicas, clock};
 
 /// A server ends a `WAIT` late by the period of its housekeeping: so much earlier it is to end.
 const LATE: Duration = Duration::from_millis(150);

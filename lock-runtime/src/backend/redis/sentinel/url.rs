@@ -7,7 +7,7 @@ use crate::backend::redis::connection::target::tcp_settings;
 use crate::backend::redis::connection::url::{
     NO_FRAGMENT, as_spoken, host_and_port, login, server_at,
 };
-use crate::values::error::{LockError, config};
+use crate::values::{LockError, config};
 
 const PORT: u16 = 26_379;
 const EXAMPLE: &str = "the URL is malformed; it should look like \

@@ -12,9 +12,7 @@ use crate::backend::sql::undo::Compensation;
 use crate::backend::{
     AcquireRequest, Acquired, Fault, Granted, HoldRef, QUEUE_LIFE, READERS_KEPT_OUT,
 };
-use crate::values::clock::{self, Moment};
-use crate::values::fence::FencingToken;
-use crate::values::kind::Kind;
+use crate::values::{FencingToken, Kind, Moment, clock};
 
 /// How often a request is sent that finds the lock free after it was refused.
 const TRIES: usize = 4;

@@ -5,8 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::backend::sql::SqlBackend;
 use crate::backend::sql::statements::{Arg, Row};
 use crate::backend::{Directory, Fault, Introduction, KnownClient, Reply};
-use crate::values::client::{ClientRecord, RECORD_TTL, presentable};
-use crate::values::key::Key;
+use crate::values::client::{RECORD_TTL, presentable};
+use crate::values::{ClientRecord, Key};
 
 impl Directory for SqlBackend {
     fn introduce<'a>(&'a self, client: Introduction<'a>, timeout: Duration) -> Reply<'a, ()> {

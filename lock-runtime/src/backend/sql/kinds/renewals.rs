@@ -9,8 +9,7 @@ use crate::backend::sql::Inner;
 use crate::backend::sql::pool::{Purpose, Until};
 use crate::backend::sql::statements::Arg;
 use crate::backend::{Fault, Renewal, Renewed, Within};
-use crate::values::clock;
-use crate::values::kind::Kind;
+use crate::values::{Kind, clock};
 
 /// How many call timeouts an answer may take.
 pub(in crate::backend) const LATE: u32 = 4;
