@@ -1,43 +1,58 @@
-//! The mutex of the parts whose interleavings are checked: the watchdog's entries, the local queue, the topics.
+//! The crate's mutexes. What they guard is changed in steps that leave it whole, so a panic in a thread that held one of
+//! them is nobody else's concern: `lock` goes on, where `std`'s would report it.
 //!
-//! It is `std`'s. In unit tests it is shuttle's wherever a model runs (`models.rs` and the `models` modules of those
-//! parts), so that the model decides who gets the lock next.
+//! [`Modelled`] is for the parts whose interleavings are checked: holds, the watchdog's entries, the local queue, the
+//! topics. In unit tests it is shuttle's mutex wherever a model runs (`models.rs` and the `models` modules of those parts),
+//! so that the model decides who gets the lock next; everywhere else it is [`Mutex`].
+
+use std::sync::PoisonError;
+
+pub(crate) use std::sync::MutexGuard;
+
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Mutex<T> {
+        Mutex(std::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[cfg(not(test))]
-pub(crate) use std::sync::{Mutex, MutexGuard};
+pub(crate) use self::{Mutex as Modelled, MutexGuard as ModelledGuard};
 
 #[cfg(test)]
-pub(crate) use self::either::{Mutex, MutexGuard};
+pub(crate) use self::either::{Modelled, ModelledGuard};
 
 #[cfg(test)]
 mod either {
     use std::ops::{Deref, DerefMut};
-    use std::sync::{LockResult, PoisonError};
+    use std::sync::PoisonError;
+
+    use super::{Mutex, MutexGuard};
 
     /// One or the other for its whole life, by whether a model made it.
     #[derive(Debug)]
-    pub(crate) enum Mutex<T> {
-        Std(std::sync::Mutex<T>),
+    pub(crate) enum Modelled<T> {
+        Std(Mutex<T>),
         Model(shuttle::sync::Mutex<T>),
     }
 
-    pub(crate) enum MutexGuard<'a, T> {
-        Std(std::sync::MutexGuard<'a, T>),
+    pub(crate) enum ModelledGuard<'a, T> {
+        Std(MutexGuard<'a, T>),
         /// `None` once it is dropped.
         Model(Option<shuttle::sync::MutexGuard<'a, T>>),
     }
 
-    impl<'a, T> MutexGuard<'a, T> {
-        fn model(guard: shuttle::sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-            MutexGuard::Model(Some(guard))
-        }
-    }
-
     /// Others may run between this and what follows it, not only before the next lock: what follows may be a message
     /// through a channel that shuttle does not see.
-    impl<T> Drop for MutexGuard<'_, T> {
+    impl<T> Drop for ModelledGuard<'_, T> {
         fn drop(&mut self) {
-            if let MutexGuard::Model(guard) = self {
+            if let ModelledGuard::Model(guard) = self {
                 drop(guard.take());
                 let runs = shuttle::current::try_get_current_task().is_some();
                 if runs && !std::thread::panicking() {
@@ -47,51 +62,47 @@ mod either {
         }
     }
 
-    impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Mutex<T> {
+    impl<T> Modelled<T> {
+        pub(crate) fn new(value: T) -> Modelled<T> {
             match shuttle::current::try_get_current_task() {
-                None => Mutex::Std(std::sync::Mutex::new(value)),
-                Some(_) => Mutex::Model(shuttle::sync::Mutex::new(value)),
+                None => Modelled::Std(Mutex::new(value)),
+                Some(_) => Modelled::Model(shuttle::sync::Mutex::new(value)),
             }
         }
 
-        pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
-            let poisoned = |guard| PoisonError::new(MutexGuard::Std(guard));
+        pub(crate) fn lock(&self) -> ModelledGuard<'_, T> {
             match self {
-                Mutex::Std(mutex) => mutex
-                    .lock()
-                    .map(MutexGuard::Std)
-                    .map_err(|error| poisoned(error.into_inner())),
-                Mutex::Model(mutex) => mutex
-                    .lock()
-                    .map(MutexGuard::model)
-                    .map_err(|error| PoisonError::new(MutexGuard::model(error.into_inner()))),
+                Modelled::Std(mutex) => ModelledGuard::Std(mutex.lock()),
+                Modelled::Model(mutex) => {
+                    let guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+                    ModelledGuard::Model(Some(guard))
+                }
             }
         }
     }
 
-    impl<T: Default> Default for Mutex<T> {
-        fn default() -> Mutex<T> {
-            Mutex::new(T::default())
+    impl<T: Default> Default for Modelled<T> {
+        fn default() -> Modelled<T> {
+            Modelled::new(T::default())
         }
     }
 
-    impl<T> Deref for MutexGuard<'_, T> {
+    impl<T> Deref for ModelledGuard<'_, T> {
         type Target = T;
 
         fn deref(&self) -> &T {
             match self {
-                MutexGuard::Std(guard) => guard,
-                MutexGuard::Model(guard) => guard.as_ref().expect("it is not dropped yet"),
+                ModelledGuard::Std(guard) => guard,
+                ModelledGuard::Model(guard) => guard.as_ref().expect("it is not dropped yet"),
             }
         }
     }
 
-    impl<T> DerefMut for MutexGuard<'_, T> {
+    impl<T> DerefMut for ModelledGuard<'_, T> {
         fn deref_mut(&mut self) -> &mut T {
             match self {
-                MutexGuard::Std(guard) => guard,
-                MutexGuard::Model(guard) => guard.as_mut().expect("it is not dropped yet"),
+                ModelledGuard::Std(guard) => guard,
+                ModelledGuard::Model(guard) => guard.as_mut().expect("it is not dropped yet"),
             }
         }
     }

@@ -9,12 +9,7 @@ use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
 use crate::observe::spans::Wait;
 use crate::queue::Head;
-use crate::values::clock::{self, Moment};
-use crate::values::count::Counted;
-use crate::values::error::{LockError, StoreError};
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
+use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, StoreError, clock};
 
 /// A request, the manager that it was made of, and when its caller gives up.
 pub(crate) struct Attempt {

@@ -4,11 +4,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::values::clock::{self, Moment};
-use crate::values::error::LockError;
-use crate::values::key::Key;
-use crate::values::options::HoldOptions;
 use crate::values::ttl::LEAST_CALL;
+use crate::values::{HoldOptions, Key, LockError, Moment, clock};
 
 /// A checked request.
 #[derive(Clone, Debug)]

@@ -8,9 +8,7 @@ use std::time::Duration;
 use crate::acquire::attempt::{Attempt, LastWords};
 use crate::backend::{Fault, Listen};
 use crate::queue;
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
-use crate::values::error::LockError;
+use crate::values::{Backoff, LockError, Moment, clock};
 
 /// How long a contender sleeps at most before it asks again, give or take a fifth.
 const CAP: Duration = Duration::from_secs(1);

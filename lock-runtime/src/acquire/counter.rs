@@ -11,12 +11,7 @@ use crate::acquire::contend::{Asked, Contender, contend, pauses_after_faults};
 use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::hold::core::Core;
 use crate::queue::{Entered, Head, Turn};
-use crate::values::clock::{self, Moment};
-use crate::values::error::LockError;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::name::LockName;
-use crate::values::options::Overrides;
+use crate::values::{Key, Kind, LockError, LockName, Moment, Overrides, clock};
 
 /// Notes what the store said, for those who queue behind.
 fn note<T>(head: &Head, answer: &Result<T, Fault>) {
@@ -220,11 +215,7 @@ where
     fn gives_up(&self, last: LastWords) -> LockError {
         match last.fault {
             Some(fault) => self.error(fault),
-            None => LockError::Busy {
-                name: self.counter.key.name().to_owned(),
-                waited: self.attempt.deadline.waited(),
-                retry_after: None,
-            },
+            None => self.attempt.busy(None),
         }
     }
 }

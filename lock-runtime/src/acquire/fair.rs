@@ -1,22 +1,17 @@
 //! Waiting for a fair lock: every waiter has a place of its own in the store's queue, under one holder id, and keeps
 //! it by asking again. Deadlines, faults and pauses are those of any other wait.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, contend, nap, unless_kept};
-use crate::backend::{Acquired, Fault, HoldRef, Listen, QUEUE_LIFE};
+use crate::backend::{Acquired, Boxed, Fault, HoldRef, Listen, QUEUE_LIFE};
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
 use crate::queue::Waiting;
 use crate::release::undo;
-use crate::values::clock::{self, Moment};
-use crate::values::count::Counted;
-use crate::values::error::LockError;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
+use crate::values::{Counted, HolderId, Key, LockError, Moment, clock};
 
 /// A waiter with others before it asks this often at the latest, give or take, or its place would be taken for deserted.
 const HEARTBEAT: Duration = Duration::from_millis(1_600);
@@ -97,7 +92,7 @@ impl<'a> FairSeat<'a> {
             // The store takes the question no more. A hold that is good, or whose key is kept for a while, is given back
             // later than this.
             if hold.upgrade().is_none_or(|hold| hold.is_given_back()) {
-                undo(&core, hold_ref(&key, holder), clock::now() + lease).await;
+                undo(&core, HoldRef::one(&key, holder), clock::now() + lease).await;
             }
         });
     }
@@ -207,10 +202,10 @@ impl Drop for FairSeat<'_> {
             .duration()
             .max(QUEUE_LIFE);
         self.attempt.core.life.spawn(async move {
-            undo(&core, hold_ref(&key, holder), clock::now() + lease).await;
+            undo(&core, HoldRef::one(&key, holder), clock::now() + lease).await;
             if let Some(until) = loose_until {
                 clock::sleep_until(until).await;
-                undo(&core, hold_ref(&key, holder), clock::now() + lease).await;
+                undo(&core, HoldRef::one(&key, holder), clock::now() + lease).await;
             }
         });
     }
@@ -220,27 +215,19 @@ impl Drop for FairSeat<'_> {
 struct Both(Box<dyn Listen>, Box<dyn Listen>);
 
 impl Listen for Both {
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn ready(&mut self) -> Boxed<'_> {
         Box::pin(async {
             self.0.ready().await;
             self.1.ready().await;
         })
     }
 
-    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn heard(&mut self) -> Boxed<'_> {
         Box::pin(async {
             tokio::select! {
                 () = self.0.heard() => {}
                 () = self.1.heard() => {}
             }
         })
-    }
-}
-
-fn hold_ref(key: &Key, holder: HolderId) -> HoldRef<'_> {
-    HoldRef {
-        key,
-        holder,
-        permits: 1,
     }
 }

@@ -11,9 +11,7 @@ use crate::observe;
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::queue::{self, Entered, Head, Turn, Waiter};
 use crate::release::kept;
-use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, StoreError};
-use crate::values::kind::Kind;
+use crate::values::{Kind, LockError, Moment, StoreError, clock};
 
 /// A head that was not heard of for this and the call timeout is not polled any more.
 const SILENCE: Duration = Duration::from_secs(3);

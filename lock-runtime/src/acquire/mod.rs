@@ -25,9 +25,7 @@ use crate::hold::call_chain::Caller;
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
 use crate::hold::state::Hold;
-use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, LostReason};
-use crate::values::kind::Kind;
+use crate::values::{Kind, LockError, LostReason, Moment, clock};
 
 /// Acquires within the request's wait.
 pub(crate) async fn acquire(

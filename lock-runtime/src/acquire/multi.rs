@@ -15,10 +15,7 @@ use crate::hold::core::Core;
 use crate::hold::group::{Handles, all_of};
 use crate::hold::handle::HoldHandle;
 use crate::observe::spans::Wait;
-use crate::values::backoff::jittered;
-use crate::values::clock::{self, Moment};
-use crate::values::error::LockError;
-use crate::values::ttl::Ttl;
+use crate::values::{LockError, Moment, Ttl, clock, jittered};
 
 /// One lock of a set, checked.
 pub(crate) type Member = (Arc<Core>, CheckedRequest);

@@ -11,8 +11,7 @@ use crate::acquire::checked_request::CheckedRequest;
 use crate::hold::call_chain::{Caller, Level};
 use crate::hold::core::Core;
 use crate::hold::handle::HoldHandle;
-use crate::values::error::LockError;
-use crate::values::kind::Kind;
+use crate::values::{Kind, LockError};
 
 /// The nearest ancestor that holds the lock through this manager, if the request may share its hold.
 ///
@@ -109,11 +108,6 @@ pub(crate) fn enter_nested(
         attempt.core.watch.look_now(hold);
     }
     let (core, hold) = (attempt.core.clone(), hold.clone());
-    Ok(Some(HoldHandle::nested(
-        core,
-        hold,
-        kind,
-        options.renewed,
-        path,
-    )))
+    let handle = HoldHandle::new(core, hold, kind, options.renewed, Some(path));
+    Ok(Some(handle))
 }

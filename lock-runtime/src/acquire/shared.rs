@@ -9,8 +9,7 @@ use crate::acquire::local::{HeadSeat, at_the_head};
 use crate::backend::Acquired;
 use crate::hold::handle::HoldHandle;
 use crate::queue::{Entered, Turn};
-use crate::values::clock;
-use crate::values::error::LockError;
+use crate::values::{LockError, clock};
 
 pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> {
     let deadline = &attempt.deadline;

@@ -13,12 +13,7 @@ use crate::acquire::contend::{Asked, Contender, contend};
 use crate::backend::{Acquired, Fault, GIVEN, Give, HoldRef, Listen, TOO_EARLY, Transactions};
 use crate::hold::core::Core;
 use crate::release::undo;
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, StoreError};
-use crate::values::fence::FencingToken;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
+use crate::values::{Backoff, FencingToken, HolderId, Key, LockError, Moment, clock};
 
 /// The lease by which a lock is held until the transaction has it: long enough for one statement of a slow database. A
 /// transaction that is rolled back keeps the lock from others for so long at the most.
@@ -179,7 +174,7 @@ struct OnItsWay {
 
 impl OnItsWay {
     fn hold_ref(&self) -> HoldRef<'_> {
-        hold_ref(&self.key, self.holder)
+        HoldRef::one(&self.key, self.holder)
     }
 }
 
@@ -190,22 +185,14 @@ impl Drop for OnItsWay {
         if self.arrived {
             self.core
                 .life
-                .spawn(async move { take_back(&core, hold_ref(&key, holder), ends).await });
+                .spawn(async move { take_back(&core, HoldRef::one(&key, holder), ends).await });
             return;
         }
         let leaving = core.life.background.enter();
         self.core.life.spawn(async move {
             let _leaving = leaving;
-            undo(&core, hold_ref(&key, holder), ends).await;
+            undo(&core, HoldRef::one(&key, holder), ends).await;
         });
-    }
-}
-
-fn hold_ref(key: &Key, holder: HolderId) -> HoldRef<'_> {
-    HoldRef {
-        key,
-        holder,
-        permits: 1,
     }
 }
 
@@ -299,7 +286,7 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
         let answer = match self.give(lease).await {
             Ok(answer) => answer,
             Err(error) => {
-                let fault = Fault::Unknown(StoreError::new(error.to_string()));
+                let fault = Fault::unknown(error.to_string());
                 (self.given_up, self.failed) = (true, Some(error));
                 return Asked::Failed(fault);
             }
@@ -308,14 +295,14 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
             GIVEN => return Asked::Granted(granted.token),
             TOO_EARLY => {
                 self.given_up = true;
-                Fault::NotDone(StoreError::new(
+                Fault::not_done(
                     "the transaction sees what was there before it had the lock: roll it back, and let it take the lock \
                      first",
-                ))
+                )
             }
-            _ if ends.remaining() < ON_ITS_WAY / 4 => Fault::NotDone(StoreError::new(
+            _ if ends.remaining() < ON_ITS_WAY / 4 => Fault::not_done(
                 "the transaction was too slow to take the lock over: roll it back",
-            )),
+            ),
             _ => Fault::Impossible(
                 "the transaction does not see the lock: it has to be in the database and the schema of this lock manager, \
                  and nobody else may have locked the row"

@@ -10,10 +10,7 @@ use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::opening::Opening;
 use crate::hold::lifecycle::current_runtime;
 use crate::renew::Watch;
-use crate::values::channels::ClusterChannels;
-use crate::values::error::LockError;
-use crate::values::options::Options;
-use crate::values::replicas::Replicas;
+use crate::values::{ClusterChannels, LockError, Options, Replicas};
 
 /// Builds a [`LockManager`].
 ///

@@ -6,9 +6,8 @@ use tokio::task::JoinSet;
 
 use crate::backend::{KnownClient, Snapshot};
 use crate::hold::core::Core;
-use crate::values::clock::Moment;
-use crate::values::holder::{Alias, client_alias};
-use crate::values::key::Key;
+use crate::values::holder::client_alias;
+use crate::values::{Alias, Key, Moment};
 
 /// Records of clients.
 #[derive(Debug, Default)]

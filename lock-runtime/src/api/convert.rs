@@ -1,7 +1,7 @@
 //! How a protected function reports that it did not run, or did not finish.
 
 use crate::observe;
-use crate::values::error::LockError;
+use crate::values::LockError;
 
 /// A return type that a [`LockError`] can become. Implemented for `Result<T, E>` where `E: From<LockError>`.
 ///

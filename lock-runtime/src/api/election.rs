@@ -8,11 +8,7 @@ use crate::api::manager::LockManager;
 use crate::api::observer::LeaderObserver;
 use crate::api::request::LockRequest;
 use crate::protect::Outcome;
-use crate::values::backoff::Backoff;
-use crate::values::clock;
-use crate::values::error::LockError;
-use crate::values::fence::FencingToken;
-use crate::values::name::{IntoLockName, LockName};
+use crate::values::{Backoff, FencingToken, IntoLockName, LockError, LockName, clock};
 
 /// The pauses between campaigns that did not lead to a long term.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::api::manager::LockManager;
-use crate::values::error::LockError;
+use crate::values::LockError;
 
 static GLOBAL: RwLock<Option<LockManager>> = RwLock::new(None);
 

@@ -10,8 +10,7 @@ use crate::hold::group::Handles;
 use crate::hold::handle::HoldHandle;
 use crate::protect::driver::Driver;
 use crate::protect::{ProtectFuture, ScopeFuture};
-use crate::values::error::LockError;
-use crate::values::fence::FencingToken;
+use crate::values::{FencingToken, LockError};
 
 /// A held lock.
 ///

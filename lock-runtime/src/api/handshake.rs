@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::api::builder::LockManagerBuilder;
-use crate::values::handshake::Credentials;
+use crate::values::Credentials;
 
 impl LockManagerBuilder {
     /// Asks `credentials` for a login whenever a connection to a server is opened, for tokens that expire: of Amazon

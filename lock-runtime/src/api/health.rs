@@ -3,8 +3,7 @@
 use tokio::task::coop;
 
 use crate::api::manager::LockManager;
-use crate::values::clock;
-use crate::values::health::Health;
+use crate::values::{Health, clock};
 
 impl LockManager {
     /// Whether locks can be had now, and since when that is so.

@@ -6,8 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::api::clients::Clients;
 use crate::backend::{KnownClient, Snapshot};
-use crate::values::holder;
-use crate::values::kind::LockMode;
+use crate::values::{LockMode, holder};
 
 /// The state of a lock at the instant the store was asked. It may have changed since.
 ///

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::counter::{Counter, turn};
-use crate::backend::{CounterKind, Fault, Reply};
+use crate::backend::{CounterKind, Counters, Fault, Reply};
 use crate::hold::core::Core;
 use crate::queue::Turn;
-use crate::values::error::{LockError, config};
-use crate::values::name::LockName;
 use crate::values::options::check_count;
 use crate::values::options::check_wait;
+use crate::values::{LockError, LockName, config};
 
 /// A count-down latch by its name: opens when so many events have happened, in whatever processes. Made by
 /// [`LockManager::latch`](crate::LockManager::latch); cheap to clone. On Redis it is Redisson's `RCountDownLatch`.
@@ -74,7 +73,7 @@ impl Latch {
     /// Changes nothing.
     pub async fn count(&self) -> Result<u64, LockError> {
         let counter = self.counter().await?;
-        let read = counter.once(|counters, counter, timeout| counters.read(counter, timeout));
+        let read = counter.once(Counters::read);
         Ok(u64::try_from(read.await?.unwrap_or(0)).unwrap_or(0))
     }
 
@@ -110,10 +109,7 @@ impl Latch {
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.
     pub async fn delete(&self) -> Result<bool, LockError> {
-        let counter = self.counter().await?;
-        counter
-            .once(|counters, counter, timeout| counters.delete(counter, timeout))
-            .await
+        self.counter().await?.once(Counters::delete).await
     }
 }
 

@@ -9,8 +9,7 @@ use crate::hold::call_chain::{CallChain, Frame, Nest};
 use crate::hold::group::Held;
 use crate::protect::ScopeFuture;
 use crate::protect::driver::polled_after_completion;
-use crate::values::error::LostReason;
-use crate::values::fence::FencingToken;
+use crate::values::{FencingToken, LostReason};
 
 /// A read-only view of a hold: what [`run`](crate::LockRequest::run) and the attribute's `guard = …` hand to the
 /// body. Cheap to clone; it does not keep the lock.

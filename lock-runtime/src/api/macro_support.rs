@@ -15,10 +15,8 @@ use crate::api::request::LockRequest;
 pub use crate::protect::driver::OnLost;
 use crate::protect::driver::{Body, BodyOrValue, Driver, polled_after_completion};
 pub use crate::values::error::LockError;
-use crate::values::name::IntoLockName;
 pub use crate::values::name::{KeyPart, LockName};
-use crate::values::options::Overrides;
-use crate::values::ttl;
+use crate::values::{IntoLockName, Overrides, ttl};
 
 /// Builds the escaped name that a key template describes.
 #[derive(Debug)]

@@ -19,13 +19,9 @@ use crate::hold::lifecycle::current_runtime;
 use crate::observe::metrics;
 use crate::release::kept;
 use crate::renew::Watch;
-use crate::values::client::ClientRecord;
-use crate::values::clock;
-use crate::values::error::{LockError, LostReason};
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::name::{IntoLockName, LockName};
-use crate::values::options::Options;
+use crate::values::{
+    ClientRecord, IntoLockName, Key, Kind, LockError, LockName, LostReason, Options, clock,
+};
 
 /// How long a shutdown waits for releases under way.
 const DRAIN: Duration = Duration::from_secs(2);

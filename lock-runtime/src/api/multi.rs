@@ -14,9 +14,8 @@ use crate::api::request::LockRequest;
 use crate::api::run::{Run, ValueOrLoss};
 use crate::hold::call_chain::Caller;
 use crate::protect::Outcome;
-use crate::values::error::{LockError, config};
-use crate::values::kind::Kind;
 use crate::values::options::check_wait;
+use crate::values::{Kind, LockError, config};
 
 /// As many as one script takes in well under a millisecond.
 const MOST: usize = 128;

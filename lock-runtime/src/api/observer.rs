@@ -8,12 +8,7 @@ use crate::acquire::contend::nap;
 use crate::api::info::HolderInfo;
 use crate::api::manager::LockManager;
 use crate::backend::Listen;
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
-use crate::values::error::LockError;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::name::LockName;
+use crate::values::{Backoff, Key, Kind, LockError, LockName, Moment, clock};
 
 /// The pauses between two looks while nobody leads, or the store fails.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);

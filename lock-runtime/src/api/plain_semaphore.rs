@@ -11,11 +11,8 @@ use crate::api::semaphore::Semaphore;
 use crate::backend::{Fault, Reply};
 use crate::hold::core::Core;
 use crate::queue::Turn;
-use crate::values::error::LockError;
-use crate::values::key::Key;
-use crate::values::name::LockName;
 use crate::values::options::{check_permits, check_wait};
-use crate::values::refusal::ShutdownCause;
+use crate::values::{Key, LockError, LockName};
 
 /// A semaphore whose permits have no holder and no lease: Redisson's `RSemaphore`, to share one with Java. Made by
 /// [`LockManager::plain_semaphore`](crate::LockManager::plain_semaphore); cheap to clone.
@@ -254,6 +251,6 @@ async fn take(
         }
         Ok(Ok(None)) => Ok(false),
         Ok(Err(fault)) => Err(fault),
-        Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
+        Err(_) => Err(Fault::runtime_ended()),
     }
 }

@@ -14,8 +14,7 @@ use crate::backend::opening::Opening;
 use crate::backend::quorum::{QuorumBackend, connect};
 use crate::hold::lifecycle::current_runtime;
 use crate::renew::Watch;
-use crate::values::error::{LockError, config};
-use crate::values::ttl::Ttl;
+use crate::values::{LockError, Ttl, config};
 
 /// How long a node counts as down after a restart, unless the builder says otherwise.
 const LONGEST_LEASE: Duration = Duration::from_secs(60);

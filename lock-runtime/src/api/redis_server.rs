@@ -8,7 +8,7 @@ use crate::api::builder::LockManagerBuilder;
 use crate::api::manager::LockManager;
 use crate::backend::connect::Location;
 use crate::backend::redis::Target;
-use crate::values::error::LockError;
+use crate::values::LockError;
 
 /// A Redis server that the program knows already, as a [`redis::Client`] or as a [`redis::ConnectionInfo`]: for
 /// [`LockManagerBuilder::connect_redis`], and as a [`QuorumNode`](crate::QuorumNode).

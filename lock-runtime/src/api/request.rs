@@ -15,10 +15,8 @@ use crate::hold::call_chain::Caller;
 use crate::hold::core::Core;
 use crate::hold::group::Handles;
 use crate::protect::Outcome;
-use crate::values::error::LockError;
-use crate::values::kind::Kind;
-use crate::values::name::LockName;
-use crate::values::options::{Overrides, check_in_all, check_permits, check_wait};
+use crate::values::options::{check_in_all, check_permits, check_wait};
+use crate::values::{Kind, LockError, LockName, Overrides};
 
 /// A request for a lock, exclusive and reentrant, made by [`LockManager::mutex`](crate::LockManager::mutex), or for
 /// permits of a semaphore, made by [`Semaphore::permits`](crate::Semaphore::permits), which never re-enters. Sent by

@@ -12,7 +12,7 @@ use crate::api::guard::LockGuard;
 use crate::api::lease::Lease;
 use crate::protect::driver::{Driver, polled_after_completion};
 use crate::protect::{Outcome, ProtectFuture};
-use crate::values::error::LockError;
+use crate::values::LockError;
 
 pin_project! {
     #[project = RunProj]

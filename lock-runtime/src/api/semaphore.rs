@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use crate::acquire::counter::Counter;
 use crate::api::request::LockRequest;
-use crate::backend::CounterKind;
+use crate::backend::{CounterKind, Counters};
 use crate::hold::core::Core;
-use crate::values::error::LockError;
-use crate::values::name::LockName;
 use crate::values::options::check_count;
+use crate::values::{LockError, LockName};
 
 /// A semaphore by its name: so many permits for all processes together. Made by
 /// [`LockManager::semaphore`](crate::LockManager::semaphore); cheap to clone; holds nothing itself.
@@ -130,7 +129,7 @@ impl Semaphore {
     /// Changes nothing.
     pub async fn available(&self) -> Result<i64, LockError> {
         let counter = self.counter().await?;
-        let read = counter.once(|counters, counter, timeout| counters.read(counter, timeout));
+        let read = counter.once(Counters::read);
         Ok(read.await?.unwrap_or(0))
     }
 
@@ -160,9 +159,6 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.
     pub async fn delete(&self) -> Result<bool, LockError> {
-        let counter = self.counter().await?;
-        counter
-            .once(|counters, counter, timeout| counters.delete(counter, timeout))
-            .await
+        self.counter().await?.once(Counters::delete).await
     }
 }

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use crate::api::manager::LockManager;
-use crate::values::clock;
-use crate::values::fence::FencingToken;
 use crate::values::kind::LockKind;
-use crate::values::store::StoreKind;
+use crate::values::{FencingToken, StoreKind, clock};
 
 /// What a manager's process holds and waits for: see [`LockManager::snapshot`].
 ///

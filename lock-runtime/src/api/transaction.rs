@@ -4,9 +4,7 @@ use crate::acquire::attempt::Attempt;
 use crate::acquire::transaction::{self, ON_ITS_WAY, SqlDialect, SqlTransaction, TransactionError};
 use crate::api::request::LockRequest;
 use crate::backend::sql::table::is_table;
-use crate::values::error::config;
-use crate::values::fence::FencingToken;
-use crate::values::store::StoreKind;
+use crate::values::{FencingToken, StoreKind, config};
 
 impl LockRequest {
     /// Takes the lock into a transaction of yours, which gives it back when it ends. What the transaction has written is

@@ -1,8 +1,7 @@
 //! One key, two kinds: what stands there, and what was asked for. All stores say it in the same words.
 
 use super::{CounterKind, Fault};
-use crate::values::key::Key;
-use crate::values::kind::Kind;
+use crate::values::{Key, Kind};
 
 /// What stands at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,13 +10,12 @@ use crate::backend::opening::Opening;
 #[cfg(feature = "postgres")]
 use crate::backend::postgres;
 #[cfg(feature = "redis")]
-use crate::backend::redis::{DialOptions, RedisBackend, Replicated, Settings, Target};
-#[cfg(feature = "redis")]
+use crate::backend::redis::{DialOptions, RedisBackend, Replicated, Target};
 use crate::values::clock::{self, Moment};
 #[cfg(feature = "redis")]
 use crate::values::error::StoreError;
-use crate::values::error::{LockError, config};
-use crate::values::handshake::Handshake;
+#[cfg(feature = "redis")]
+use crate::values::{Handshake, LockError, config};
 
 /// Why a memory store takes neither credentials nor certificates.
 pub(crate) const NO_LOGIN: &str = "nobody logs in to a memory store";
@@ -203,18 +202,16 @@ impl Location {
             }
             #[cfg(feature = "redis")]
             Location::Redis(target) => {
-                let (target, replicas) = (*target, options.replicas);
-                let settings = Settings::of(options, opening.uptime);
-                let (runtime, events) = (opening.runtime, opening.events);
                 let began = clock::now();
-                let connected: Result<Arc<dyn Backend>, _> = if replicas.is_on() {
-                    Replicated::connect(target, settings, replicas, runtime, events)
-                        .await
-                        .map(|backend| backend as _)
-                } else {
-                    RedisBackend::connect(target, settings, runtime, events)
-                        .await
-                        .map(|backend| backend as _)
+                let connected = match options.replicas.is_on() {
+                    true => {
+                        let connected = Replicated::connect(*target, opening).await;
+                        connected.map(|backend| backend as Arc<dyn Backend>)
+                    }
+                    false => {
+                        let connected = RedisBackend::connect(*target, opening).await;
+                        connected.map(|backend| backend as _)
+                    }
                 };
                 connected.map_err(|error| clock_blamed(error, began))
             }

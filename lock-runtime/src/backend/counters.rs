@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{Listen, Reply};
-use crate::values::key::Key;
+use crate::values::Key;
 
 /// What a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

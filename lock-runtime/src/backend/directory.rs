@@ -3,20 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use super::Reply;
-use crate::values::client::ClientRecord;
-use crate::values::clock::Moment;
-use crate::values::key::Key;
+use crate::values::{ClientRecord, Key, Moment};
 
 /// Records of clients, each under a key of its own ([`Key::of_client`]).
 pub(crate) trait Directory: Send + Sync {
-    /// Keeps the client's record for `ttl`, in the place of an earlier one.
-    fn introduce<'a>(
-        &'a self,
-        key: &'a Key,
-        client: Introduction<'a>,
-        ttl: Duration,
-        timeout: Duration,
-    ) -> Reply<'a, ()>;
+    /// Keeps the client's record for [`RECORD_TTL`](crate::values::client::RECORD_TTL), in the place of an earlier one.
+    fn introduce<'a>(&'a self, client: Introduction<'a>, timeout: Duration) -> Reply<'a, ()>;
 
     /// Deletes the record.
     fn withdraw<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, ()>;
@@ -28,6 +20,7 @@ pub(crate) trait Directory: Send + Sync {
 /// What a client says of itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Introduction<'a> {
+    pub(crate) key: &'a Key,
     pub(crate) record: &'a ClientRecord,
     /// What others may see of its id: see [`HolderIds::short`](crate::values::holder::HolderIds::short).
     pub(crate) short_id: &'a str,

@@ -7,17 +7,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::values::clock::Moment;
-use crate::values::error::{LockError, StoreError};
-use crate::values::fence::{FencingToken, TokenRange};
-use crate::values::health::Checkup;
-use crate::values::holder::Alias;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::{Kind, LockMode};
-use crate::values::refusal::ShutdownCause;
-use crate::values::store::StoreKind;
-use crate::values::ttl::Ttl;
+use crate::values::{
+    Alias, Checkup, FencingToken, HolderId, Key, Kind, LockError, LockMode, Moment, ShutdownCause,
+    StoreError, StoreKind, TokenRange, Ttl,
+};
 
 mod clash;
 pub(crate) mod connect;
@@ -55,7 +48,8 @@ pub(crate) const READERS_KEPT_OUT: Duration = Duration::from_millis(1_500);
 pub(crate) const WRITER_HAS_TO_COME: Duration = Duration::from_millis(300);
 
 /// Boxed because a manager holds its backend as `dyn`: one allocation beside a network round trip.
-pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
+pub(crate) type Boxed<'a, T = ()> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(crate) type Reply<'a, T> = Boxed<'a, Result<T, Fault>>;
 
 /// A lock store: one authority, or something that acts as one.
 ///
@@ -64,7 +58,7 @@ pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + S
 ///
 /// Every operation has the effect of once when it is sent twice, because it names its [`HolderId`], which is
 /// never reused. `timeout` bounds the whole call, waiting for a connection included.
-pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Backend: Send + Sync + 'static {
     /// Takes the lock for `holder` if nobody has it.
     ///
     /// Cancel safety is the backend's duty: when the future is dropped or ends in [`Fault::Unknown`], the
@@ -77,14 +71,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Extends each lease to its TTL, never shortening one. The answers are in the order of the items.
     ///
-    /// The request is sent within `timeout`, or has failed. An answer that takes longer than that is waited for as long
-    /// as it is `useful`, which is counted from the call as well, and the connection is looked at meanwhile.
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Reply<'a, Vec<Renewed>>;
+    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>>;
 
     /// Deletes the lock, no matter who holds it, wakes a waiter and tells the holder. True if it was held.
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool>;
@@ -160,7 +147,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Asks its servers whether they answer, within `timeout`, and changes nothing. The default is that of a store
     /// without servers.
-    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+    fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         match self.around() {
             Some(inner) => inner.health(timeout),
             None => Box::pin(std::future::ready(Checkup::default())),
@@ -206,7 +193,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Resolves once nothing is being undone in the background any more.
-    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn drained(&self) -> Boxed<'_> {
         match self.around() {
             Some(inner) => inner.drained(),
             None => Box::pin(std::future::ready(())),
@@ -251,11 +238,7 @@ pub(crate) trait Shared: Send + Sync {
 struct Deaf;
 
 impl Listen for Deaf {
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn heard(&mut self) -> Boxed<'_> {
         Box::pin(std::future::pending())
     }
 }
@@ -263,11 +246,13 @@ impl Listen for Deaf {
 /// One listener's view of a key's wake-up messages.
 pub(crate) trait Listen: Send + Sync {
     /// Resolves once messages published from now on will be heard, or it is clear that none will be.
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn ready(&mut self) -> Boxed<'_> {
+        Box::pin(std::future::ready(()))
+    }
 
     /// Resolves when there was a message, or the subscription was renewed, since the last `heard` (or `listen`).
     /// Nothing is missed between two calls. A hint, not a promise: the caller looks for itself.
-    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn heard(&mut self) -> Boxed<'_>;
 }
 
 /// A holder, and what it has or wants at a key.
@@ -277,6 +262,18 @@ pub(crate) struct HoldRef<'a> {
     pub(crate) holder: HolderId,
     /// How many permits of a semaphore; 1 of anything else.
     pub(crate) permits: u32,
+}
+
+impl<'a> HoldRef<'a> {
+    /// Of what is no set of permits.
+    pub(crate) fn one(key: &'a Key, holder: HolderId) -> HoldRef<'a> {
+        let permits = 1;
+        HoldRef {
+            key,
+            holder,
+            permits,
+        }
+    }
 }
 
 /// A request for a lock: for whom, and for how long.
@@ -380,6 +377,24 @@ pub(crate) struct Renewal {
     pub(crate) permits: u32,
     /// The lease to extend to; `None` only checks that the hold is there.
     pub(crate) ttl: Option<Ttl>,
+}
+
+/// How long a renewal may take, from the call on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Within {
+    /// It is sent by then, or has failed.
+    pub(crate) timeout: Duration,
+    /// An answer that takes longer than that is waited for as long as it is useful, and the connection is looked at
+    /// meanwhile.
+    pub(crate) useful: Duration,
+}
+
+impl Within {
+    /// As long as any other call.
+    pub(crate) fn call(timeout: Duration) -> Within {
+        let useful = timeout;
+        Within { timeout, useful }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -525,6 +540,16 @@ impl Fault {
 
     pub(crate) fn impossible(why: impl Into<String>) -> Fault {
         Fault::Impossible(why.into())
+    }
+
+    /// The backend was closed.
+    pub(crate) fn closed() -> Fault {
+        Fault::Closed(ShutdownCause::Shutdown)
+    }
+
+    /// The runtime is gone that a task of the backend ran in.
+    pub(crate) fn runtime_ended() -> Fault {
+        Fault::Closed(ShutdownCause::RuntimeEnded)
     }
 
     /// The server's clock says that the caller has stopped waiting for this request.

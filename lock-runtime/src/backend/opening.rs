@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use crate::backend::EventSink;
 use crate::backend::kit::uptime::Uptime;
-use crate::values::options::Options;
+use crate::values::Options;
 
 /// What a store is opened with.
 #[derive(Clone)]

@@ -12,7 +12,7 @@
 use std::fmt;
 use std::iter::successors;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::{self, ThreadId};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -20,7 +20,8 @@ use tokio::task;
 
 use crate::hold::group::Held;
 use crate::hold::state::Hold;
-use crate::values::kind::Kind;
+use crate::sync::Mutex;
+use crate::values::Kind;
 
 tokio::task_local! {
     static CURRENT: Arc<Frame>;
@@ -168,16 +169,12 @@ impl Frame {
     }
 
     // Nothing panics while it is locked.
-    fn link(&self) -> MutexGuard<'_, Option<Arc<Frame>>> {
-        self.outer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The next frame outwards that is not over. Forgets the frames in between.
     fn outer(&self) -> Option<Arc<Frame>> {
         loop {
-            let mut link = self.link();
+            let mut link = self.outer.lock();
             let next = match &*link {
-                Some(frame) if frame.is_over() => frame.link().clone(),
+                Some(frame) if frame.is_over() => frame.outer.lock().clone(),
                 _ => return link.clone(),
             };
             let forgotten = std::mem::replace(&mut *link, next);
@@ -213,9 +210,9 @@ impl Drop for Frame {
     /// Drops the frames around it that nothing else keeps one after the other. One inside the other, a long chain
     /// would overflow the stack.
     fn drop(&mut self) {
-        let mut outer = self.link().take();
+        let mut outer = self.outer.lock().take();
         while let Some(frame) = outer.and_then(Arc::into_inner) {
-            outer = frame.link().take();
+            outer = frame.outer.lock().take();
         }
     }
 }

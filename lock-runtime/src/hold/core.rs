@@ -10,14 +10,10 @@ use crate::queue::LocalQueues;
 use crate::release::kept;
 use crate::renew::presence::Presence;
 use crate::renew::{self, Background, Watch};
-use crate::values::client::ClientRecord;
-use crate::values::clock::Moment;
-use crate::values::error::{LockError, config};
-use crate::values::holder::{HolderId, HolderIds};
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::name::LockName;
-use crate::values::options::{HoldOptions, Options};
+use crate::values::{
+    ClientRecord, HoldOptions, HolderId, HolderIds, Key, Kind, LockError, LockName, Moment,
+    Options, config,
+};
 
 pub(crate) struct Core {
     pub(crate) backend: Arc<dyn Backend>,

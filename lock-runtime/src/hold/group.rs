@@ -17,8 +17,7 @@ use crate::hold::call_chain::CallChain;
 use crate::hold::handle::HoldHandle;
 use crate::hold::state::Hold;
 use crate::release::Ending;
-use crate::values::error::{LockError, LostReason};
-use crate::values::fence::FencingToken;
+use crate::values::{FencingToken, LockError, LostReason};
 
 /// The hold behind a guard, a lease or a loss signal.
 #[derive(Clone)]

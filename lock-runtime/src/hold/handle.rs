@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::Span;
 
-use crate::backend::{Renewal, Renewed};
+use crate::backend::{Renewal, Renewed, Within};
 use crate::hold::call_chain::{CallChain, Frame, Level, Path};
 use crate::hold::core::Core;
 use crate::hold::group::Held;
@@ -17,14 +17,9 @@ use crate::hold::state::{Beginning, Hold};
 use crate::observe::{metrics, spans};
 use crate::queue::Head;
 use crate::renew::After;
-use crate::values::clock::{self, Moment};
-use crate::values::count::{Count, Counted};
-use crate::values::error::LockError;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::options::HoldOptions;
-use crate::values::ttl::Ttl;
+use crate::values::{
+    Count, Counted, HoldOptions, HolderId, Key, Kind, LockError, Moment, Ttl, clock,
+};
 
 /// One guard's handle of a hold. The outermost guard and every nested one have one each; the hold ends with the last.
 pub(crate) struct HoldHandle {
@@ -137,18 +132,8 @@ impl HoldHandle {
         }
     }
 
-    /// A further share of a hold that an ancestor has. The hold counts it already.
-    pub(crate) fn nested(
-        core: Arc<Core>,
-        hold: Arc<Hold>,
-        kind: Kind,
-        renewed: bool,
-        path: Path,
-    ) -> HoldHandle {
-        HoldHandle::new(core, hold, kind, renewed, Some(path))
-    }
-
-    fn new(
+    /// `path`: of a handle that is nested, the accesses that it is under.
+    pub(crate) fn new(
         core: Arc<Core>,
         hold: Arc<Hold>,
         kind: Kind,
@@ -242,7 +227,7 @@ impl HoldHandle {
         let answers = self
             .core
             .backend
-            .renew(std::slice::from_ref(&renewal), timeout, timeout)
+            .renew(std::slice::from_ref(&renewal), Within::call(timeout))
             .await
             .map_err(|fault| fault.into_error(hold.key().name()))?;
         let answer = answers.first().copied().unwrap_or(Renewed::Unknown);

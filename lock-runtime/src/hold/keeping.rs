@@ -12,12 +12,7 @@ use super::core::Core;
 use super::state::{Hold, Phase, State};
 use crate::backend::{Granted, Renewal, Spare};
 use crate::queue::Head;
-use crate::values::clock::{self, Moment};
-use crate::values::fence::FencingToken;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::options::HoldOptions;
-use crate::values::ttl::Ttl;
+use crate::values::{FencingToken, HoldOptions, HolderId, Key, Moment, Ttl, clock};
 
 /// What goes along from hold to hold while the process keeps the lock.
 #[derive(Debug)]
@@ -161,25 +156,25 @@ impl Hold {
             keeper: Arc::downgrade(core),
             until: Some(until),
         };
-        hold.state().rare().idle = Some(idle);
+        hold.state.lock().rare().idle = Some(idle);
         hold
     }
 
     /// Whether it is nobody's: the process keeps the lock.
     pub(crate) fn is_idle(&self) -> bool {
-        self.holder.keeps() && self.state().idle().is_some()
+        self.holder.keeps() && self.state.lock().idle().is_some()
     }
 
     /// Has the lock again, until then. False if it was ended meanwhile.
     fn falls_asleep(&self, until: Moment) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.set_idle_until(Some(until));
         state.phase == Phase::Held
     }
 
     /// Ends the idle time, if it is not over, and enough is left of the lease.
     fn wakes_up(&self, now: Moment) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let goes = state.phase == Phase::Held
             && self.overdue(&state, now).is_none()
             && state.deadline - now >= state.ttl.least_useful();
@@ -191,7 +186,7 @@ impl Hold {
 
     /// The hold has this process's turn at the key, unless it is lost already: then the next waiter has it.
     pub(super) fn owns(&self, head: Head) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.phase == Phase::Held {
             state.head = Some(head);
             return;
@@ -202,7 +197,7 @@ impl Hold {
 
     /// Ends a hold of nobody that is being given back: nothing ends it a second time.
     pub(crate) fn ends_idle(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.phase == Phase::Held {
             state.phase = Phase::Ended;
         }
@@ -211,7 +206,7 @@ impl Hold {
     /// What the watchdog asks of the store, if it still has the hold and that is not lost. One that has ended is on its way to
     /// the next, which wants the lease; should it be given back instead, the request finds nothing, or is soon undone.
     pub(crate) fn renewal_if_watched(&self, now: Moment) -> Option<Renewal> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_lost = matches!(state.phase, Phase::Lost { .. });
         if is_lost || self.overdue(&state, now).is_some() {
             return None;
@@ -227,7 +222,7 @@ impl Hold {
     /// Takes in that the store has confirmed the holder, also while the lock is on its way from one hold to the next: that
     /// one [`inherits`](Hold::inherits) it. A hold whose end has come is not brought back.
     pub(crate) fn is_confirmed(&self, asked: &Renewal, sent_at: Moment) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if self.overdue(&state, clock::now()).is_none() {
             state.confirm(asked, sent_at);
         }
@@ -236,8 +231,8 @@ impl Hold {
     /// Takes over until when the store has confirmed the holder that both have. Under the watchdog's lock, where
     /// confirmations come in.
     pub(crate) fn inherits(&self, before: &Hold) {
-        let confirmed = before.state().deadline;
-        let mut state = self.state();
+        let confirmed = before.state.lock().deadline;
+        let mut state = self.state.lock();
         state.deadline = confirmed;
     }
 }

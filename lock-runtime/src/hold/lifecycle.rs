@@ -1,7 +1,6 @@
 //! From the first call to the end of the shutdown: which runtime the background work belongs to, what of it is
 //! still under way, and whether callers are admitted.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -9,11 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::hold::runtimes::Runtimes;
-use crate::values::clock::{self, Moment};
-use crate::values::count::Count;
-use crate::values::error::{LockError, config};
-use crate::values::key::Key;
-use crate::values::refusal::ShutdownCause;
+use crate::values::{Count, Key, LockError, Moment, ShutdownCause, clock, config};
 
 const OPEN: u8 = 0;
 const CLOSING: u8 = 1;
@@ -174,16 +169,5 @@ pub(crate) fn refused(key: &Key, why: ShutdownCause) -> LockError {
     LockError::ShuttingDown {
         name: key.name().to_owned(),
         why,
-    }
-}
-
-impl fmt::Debug for Lifecycle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lifecycle")
-            .field("open", &self.is_open())
-            .field("in_hand", &self.in_hand.count())
-            .field("under_way", &self.under_way.count())
-            .field("background", &self.background.count())
-            .finish_non_exhaustive()
     }
 }

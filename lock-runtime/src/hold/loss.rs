@@ -10,8 +10,7 @@ use super::state::{Hold, Phase, State};
 use crate::observe;
 use crate::queue::Head;
 use crate::release;
-use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, LostReason};
+use crate::values::{LockError, LostReason, Moment, clock};
 
 /// A loss that others are still to be told of.
 pub(super) struct News {
@@ -34,7 +33,7 @@ impl Hold {
 
     /// The phase by now: a hold whose time is over is lost from here on.
     pub(super) fn look(&self) -> Phase {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let news = self.expire(&mut state, clock::now());
         let phase = state.phase;
         drop(state);
@@ -111,7 +110,7 @@ impl Hold {
 
     /// As [`loss`](Hold::loss), for a caller that has just seen that its time is not over: reads no clock.
     pub(crate) fn known_loss(&self) -> Option<LostReason> {
-        match self.state().phase {
+        match self.state.lock().phase {
             Phase::Lost { reason, .. } => Some(reason),
             Phase::Held | Phase::Ended => None,
         }
@@ -119,7 +118,7 @@ impl Hold {
 
     /// Whether any caller ever had the hold, as far as is known once it is lost.
     pub(crate) fn was_claimed(&self) -> bool {
-        !matches!(self.state().phase, Phase::Lost { claimed: false, .. })
+        !matches!(self.state.lock().phase, Phase::Lost { claimed: false, .. })
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -132,7 +131,7 @@ impl Hold {
 
     /// The error of a lost hold.
     pub(crate) fn lost_error(&self, reason: LostReason, completed: bool) -> LockError {
-        let held_for = match self.state().phase {
+        let held_for = match self.state.lock().phase {
             Phase::Lost { held_for, .. } => held_for,
             Phase::Held | Phase::Ended => self.held_for(),
         };
@@ -146,7 +145,7 @@ impl Hold {
 
     /// Ends the hold as lost: the first reason counts, and an ended hold cannot be lost.
     pub(crate) fn lose(&self, reason: LostReason) {
-        let news = self.end(&mut self.state(), reason);
+        let news = self.end(&mut self.state.lock(), reason);
         self.announce(news);
     }
 

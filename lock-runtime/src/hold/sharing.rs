@@ -7,10 +7,7 @@ use super::keeping::{Keeping, Kept};
 use super::state::{Hold, Phase, State};
 use super::tenure::Tenure;
 use crate::queue::Head;
-use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, LostReason};
-use crate::values::kind::Kind;
-use crate::values::options::HoldOptions;
+use crate::values::{HoldOptions, Kind, LockError, LostReason, Moment, clock};
 
 /// What the last sharer takes along when it leaves.
 #[expect(
@@ -44,7 +41,7 @@ pub(crate) enum Left {
 impl Hold {
     /// Counts one more sharer who wants the hold renewed. True if a renewal is due by now.
     pub(crate) fn add_renewer(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.renewers += 1;
         let since_confirmed = state
             .ttl
@@ -66,7 +63,7 @@ impl Hold {
         hold_options: HoldOptions,
         kind: Kind,
     ) -> Result<Option<bool>, LockError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let news = self.expire(&mut state, clock::now());
         if let Phase::Lost { reason, .. } = state.phase {
             let is_left = state.sharers == 0;
@@ -100,7 +97,7 @@ impl Hold {
         keep_until: Option<Moment>,
         now: Moment,
     ) -> Left {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let news = self.expire(&mut state, now);
         if let Some(keep_until) = keep_until {
             let latest = &mut state.rare().keep_until;
@@ -152,7 +149,7 @@ impl Hold {
     /// [`LockError::Lost`].
     pub(crate) fn stop_writing(&self) -> Result<Left, LockError> {
         self.check()?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Phase::Lost { reason, .. } = state.phase {
             drop(state);
             return Err(self.lost_error(reason, false));

@@ -2,7 +2,7 @@
 //! it is lost.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -14,16 +14,10 @@ use crate::hold::keeping::{Idle, Keeping};
 use crate::hold::lifecycle::Lifecycle;
 use crate::hold::tenure::Tenure;
 use crate::queue::Head;
-use crate::sync::{Mutex, MutexGuard};
-use crate::values::clock::{self, Moment};
-use crate::values::error::LostReason;
-use crate::values::fence::FencingToken;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::label::Label;
-use crate::values::options::HoldOptions;
-use crate::values::ttl::Ttl;
+use crate::sync::Modelled;
+use crate::values::{
+    FencingToken, HoldOptions, HolderId, Key, Kind, Label, LostReason, Moment, Ttl, clock,
+};
 
 /// What a hold begins with.
 pub(crate) struct Beginning {
@@ -60,7 +54,7 @@ pub(crate) struct Hold {
     pub(super) granted_at: Moment,
     /// Boxed, for few have it.
     pub(super) max_until: Option<Box<Moment>>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Modelled<State>,
     /// Raised when the hold is lost or ended. The state is written before it is raised.
     pub(super) over: Arc<Notify>,
 }
@@ -192,7 +186,7 @@ impl Hold {
             max_until: hold_options
                 .max_hold
                 .map(|longest| Box::new(granted_at + longest)),
-            state: Mutex::new(state),
+            state: Modelled::new(state),
             over: Arc::default(),
         })
     }
@@ -244,7 +238,7 @@ impl Hold {
 
     /// Raises `over`, too, when the hold is over.
     pub(crate) fn also_tell(&self, over: &Arc<Notify>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let told = &mut state.rare().also_told;
         told.retain(|over| over.strong_count() > 0);
         told.push(Arc::downgrade(over));
@@ -276,23 +270,19 @@ impl Hold {
     }
 
     // Nothing panics while the state is locked, so a poisoned one is still whole.
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// True once no guard shares it any more: the last one has left it, good or lost.
     pub(crate) fn is_left(&self) -> bool {
-        self.state().sharers == 0
+        self.state.lock().sharers == 0
     }
 
     /// True once its last sharer has left it in good order.
     pub(crate) fn is_ended(&self) -> bool {
-        self.state().phase == Phase::Ended
+        self.state.lock().phase == Phase::Ended
     }
 
     /// How long the hold may still be believed in without a further renewal.
     pub(crate) fn remaining(&self) -> Duration {
-        let state = self.state();
+        let state = self.state.lock();
         match state.phase {
             Phase::Held => {
                 let until = self
@@ -307,7 +297,7 @@ impl Hold {
     /// Keeps the first handle for the caller that the hold is handed over to. If the hold is lost before that caller
     /// claims the handle, the loss ends it.
     pub(crate) fn keep_unclaimed(&self, handle: HoldHandle) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.phase == Phase::Held {
             state.rare().unclaimed = Some(handle);
             return;
@@ -319,12 +309,12 @@ impl Hold {
 
     /// The handle that was kept; `None` if the hold was lost meanwhile.
     pub(crate) fn claim(&self) -> Option<HoldHandle> {
-        self.state().take_unclaimed()
+        self.state.lock().take_unclaimed()
     }
 
     /// True while the hold is neither lost nor ended nor past its end. Changes nothing, unlike [`loss`](Hold::loss).
     pub(crate) fn is_good_at(&self, now: Moment) -> bool {
-        self.is_good(&self.state(), now)
+        self.is_good(&self.state.lock(), now)
     }
 
     fn is_good(&self, state: &State, now: Moment) -> bool {
@@ -333,14 +323,14 @@ impl Hold {
 
     /// What the watchdog asks of the store, if the hold is good: once it has ended, its holder id may be another's.
     pub(crate) fn renewal_if_good(&self, now: Moment) -> Option<Renewal> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         self.is_good(&state, now)
             .then(|| self.renewal_in(&mut state))
     }
 
     /// What to ask of the store at the next renewal.
     pub(crate) fn renewal(&self) -> Renewal {
-        self.renewal_in(&mut self.state())
+        self.renewal_in(&mut self.state.lock())
     }
 
     /// It ends the tenure: a request that is under way must not meet the hold that follows.
@@ -356,30 +346,30 @@ impl Hold {
     }
 
     pub(crate) fn ttl(&self) -> Ttl {
-        self.state().ttl
+        self.state.lock().ttl
     }
 
     /// True once it is over and nothing keeps its key.
     pub(crate) fn is_given_back(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         let kept = state.rare.as_ref().and_then(|rare| rare.keep_until);
         state.phase != Phase::Held && kept.is_none_or(Moment::has_passed)
     }
 
     /// A nested request wants a longer lease than the last renewal asked for.
     pub(crate) fn is_to_be_lengthened(&self) -> bool {
-        self.state().lengthen
+        self.state.lock().lengthen
     }
 
     /// Until when the hold may be believed in, `max_hold` aside: what the store's lease allows.
     pub(crate) fn deadline(&self) -> Moment {
-        self.state().deadline
+        self.state.lock().deadline
     }
 
     /// When the hold is over if nothing else happens.
     pub(crate) fn end_at(&self) -> Moment {
         let (deadline, idle_until) = {
-            let state = self.state();
+            let state = self.state.lock();
             (state.deadline, state.idle_until())
         };
         let ends = self.max_until().into_iter().chain(idle_until);
@@ -389,7 +379,7 @@ impl Hold {
     /// Takes in the answer to a renewal that was sent at `sent_at`. One that confirms the hold after its end comes too
     /// late: `is_held` has said no already.
     pub(crate) fn renewed(&self, asked: &Renewal, answer: Renewed, sent_at: Moment) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut news = self.expire(&mut state, clock::now());
         if state.phase == Phase::Held {
             match answer {
@@ -408,7 +398,7 @@ impl Hold {
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (phase, sharers) = {
-            let state = self.state();
+            let state = self.state.lock();
             (state.phase, state.sharers)
         };
         f.debug_struct("Hold")

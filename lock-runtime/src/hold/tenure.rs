@@ -1,10 +1,7 @@
 //! A lock that stays with this process from one of its holds to the next, while the store is not asked.
 
 use crate::backend::{Granted, Spare};
-use crate::values::clock::Moment;
-use crate::values::fence::FencingToken;
-use crate::values::options::HoldOptions;
-use crate::values::ttl::Ttl;
+use crate::values::{FencingToken, HoldOptions, Moment, Ttl};
 
 /// What the holds of one tenure have in common: the holder id by which the store knows them, and the lease.
 ///

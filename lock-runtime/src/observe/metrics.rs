@@ -2,12 +2,9 @@
 //!
 //! Locks are labelled by template or label, never by name: names hold user data and are unbounded.
 
-use crate::values::clock::Moment;
-use crate::values::error::{LockError, LostReason};
-use crate::values::kind::Kind;
-use crate::values::label::Label;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 use crate::values::store::StoreKind;
+use crate::values::{Kind, Label, LockError, LostReason, Moment};
 
 #[cfg(feature = "metrics")]
 macro_rules! count {

@@ -6,8 +6,7 @@ use std::time::Duration;
 use crate::backend::Fault;
 use crate::hold::state::Hold;
 use crate::renew::Cause;
-use crate::values::clock::Moment;
-use crate::values::error::{LockError, LostReason};
+use crate::values::{LockError, LostReason, Moment};
 
 pub(crate) mod metrics;
 pub(crate) mod spans;

@@ -7,10 +7,7 @@ use tracing::field::Empty;
 
 use crate::hold::state::Hold;
 use crate::observe::metrics;
-use crate::values::clock::Moment;
-use crate::values::error::LockError;
-use crate::values::key::Key;
-use crate::values::label::Label;
+use crate::values::{Key, Label, LockError, Moment};
 
 /// A request for a lock that is under way. Dropped without an outcome, it was cancelled by its caller. Every caller that
 /// waits carries it, so it borrows what the request has.

@@ -14,7 +14,7 @@ use crate::hold::group::Handles;
 use crate::observe;
 use crate::protect::Outcome;
 use crate::release::Ending;
-use crate::values::error::LockError;
+use crate::values::LockError;
 
 /// A body as seen from here: its value stays where it is.
 pub(crate) trait Body {

@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 use crate::hold::call_chain::{CallChain, Nest};
 use crate::observe;
 use crate::protect::driver::{BodyOrValue, Driver, polled_after_completion};
-use crate::values::error::LockError;
+use crate::values::LockError;
 
 pub(crate) mod driver;
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::values::clock::{self, Moment};
+use crate::values::{Moment, clock};
 
 /// How long a process hands over to itself where others may be waiting. A stretch ends with the hold that outlasts it.
 const STRETCH: Duration = Duration::from_millis(2);

@@ -7,9 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{InQueue, KeyQueue, LocalQueues, State, Turn};
 use crate::queue::handoff_budget::HandoffBudget;
-use crate::values::error::{LockError, StoreError};
-use crate::values::key::Key;
-use crate::values::options::HoldOptions;
+use crate::values::{HoldOptions, Key, LockError, StoreError};
 
 /// The waiters of some moment: those up to this number.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +42,7 @@ impl Head {
     }
 
     fn with<T>(&self, read: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
-        self.queue_in(&mut self.queues.state()).map(read)
+        self.queue_in(&mut self.queues.state.lock()).map(read)
     }
 
     /// The queue, if this is still its head.
@@ -59,7 +57,7 @@ impl Head {
     /// # Errors
     /// [`LockError::TooManyWaiters`].
     pub(crate) fn count_as_waiting(&self) -> Result<(), LockError> {
-        let mut state = self.queues.state();
+        let mut state = self.queues.state.lock();
         let Some(queue) = self.queue_in(&mut state).filter(|queue| !queue.head_waits) else {
             return Ok(());
         };
@@ -87,7 +85,7 @@ impl Head {
 
     /// Notes that a hold owns the head from now on.
     pub(crate) fn now_held_by(&self, label: &'static str) {
-        let mut state = self.queues.state();
+        let mut state = self.queues.state.lock();
         if let Some(queue) = self.queue_in(&mut state) {
             queue.held_by = Some(label);
             queue.warned = false;
@@ -103,7 +101,7 @@ impl Head {
 
     /// Marks who waits by now: before a question whose answer is for them, and for nobody who comes later.
     pub(crate) fn so_far(&self) -> SoFar {
-        SoFar(self.queues.state().next_number)
+        SoFar(self.queues.state.lock().next_number)
     }
 
     /// Lets everybody go who waits: the store admits them together.
@@ -114,7 +112,7 @@ impl Head {
     /// Lets those go who waited at the mark. The turn goes to the next of the others.
     pub(crate) fn let_go(self, mark: SoFar) {
         let queue = {
-            let mut state = self.queues.state();
+            let mut state = self.queues.state.lock();
             let queue = self.queue_in(&mut state).map(|queue| {
                 let later = queue.waiters.split_off(&mark.0.saturating_add(1));
                 std::mem::replace(&mut queue.waiters, later)
@@ -131,7 +129,7 @@ impl Head {
 
     /// The waiter to hand the hold over to: the next one, if there is one and the budget allows.
     pub(crate) fn successor(&self) -> Option<Successor> {
-        let mut state = self.queues.state();
+        let mut state = self.queues.state.lock();
         let queue = self.queue_in(&mut state)?;
         if queue.waiters.is_empty() {
             return None;
@@ -148,7 +146,7 @@ impl Head {
         &self,
         suits: impl FnOnce(&HoldOptions) -> bool,
     ) -> Option<Successor> {
-        self.next_if(&mut self.queues.state(), suits)
+        self.next_if(&mut self.queues.state.lock(), suits)
     }
 
     /// Takes out the first of those who still wait, if it `suits`.
@@ -175,7 +173,7 @@ impl Head {
 impl Drop for Head {
     fn drop(&mut self) {
         let next = {
-            let mut state = self.queues.state();
+            let mut state = self.queues.state.lock();
             if self.queue_in(&mut state).is_none() {
                 return;
             }
@@ -220,7 +218,7 @@ impl Successor {
     pub(crate) fn give(self, turn: Turn) -> Option<Turn> {
         if let Turn::Head(head) = &turn {
             // It goes on waiting, and needs no leave: it was counted in the queue.
-            let mut state = head.queues.state();
+            let mut state = head.queues.state.lock();
             if head.queue_in(&mut state).is_some() {
                 state.count_head(&head.key, true);
             }

@@ -8,14 +8,13 @@ use std::sync::Arc;
 use super::{Head, KeyQueue, LocalQueues};
 use crate::hold::keeping::Kept;
 use crate::hold::state::Hold;
-use crate::values::clock::Moment;
-use crate::values::key::Key;
+use crate::values::{Key, Moment};
 
 impl Head {
     /// Leaves the key to what is kept, until somebody comes. It comes back if somebody has come already, the manager closes,
     /// or others are to have a chance.
     pub(crate) fn leave_to(self, kept: Kept, now: Moment) -> Result<(), (Head, Kept)> {
-        let mut guard = self.queues.state();
+        let mut guard = self.queues.state.lock();
         let state = &mut *guard;
         let number = state.number();
         let closed = state.closed;
@@ -45,19 +44,14 @@ impl KeyQueue {
         let kept = self.kept.take()?;
         // What the store says next is news.
         self.heard = false;
-        let head = Head {
-            queues: queues.clone(),
-            key: key.clone(),
-            number: self.head,
-        };
-        Some((head, kept))
+        Some((Head::new(queues, key, self.head), kept))
     }
 }
 
 impl LocalQueues {
     /// Takes what is kept at the key, if it is this.
     pub(crate) fn take_kept(self: &Arc<LocalQueues>, idle: &Hold) -> Option<(Head, Kept)> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let queue = state.queues.get_mut(idle.key())?;
         let is_this = std::ptr::eq(&*queue.kept.as_ref()?.idle, idle);
         is_this.then(|| queue.take_kept(self, idle.key())).flatten()
@@ -65,7 +59,7 @@ impl LocalQueues {
 
     /// Takes all that is kept.
     pub(crate) fn take_all_kept(self: &Arc<LocalQueues>) -> Vec<(Head, Kept)> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let queues = state.queues.iter_mut();
         queues
             .filter_map(|(key, queue)| queue.take_kept(self, key))

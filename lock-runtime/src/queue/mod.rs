@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
@@ -15,19 +15,17 @@ use crate::hold::handle::Unclaimed;
 use crate::hold::keeping::Kept;
 use crate::hold::lifecycle::refused;
 use crate::queue::handoff_budget::HandoffBudget;
-use crate::sync::{Mutex, MutexGuard};
-use crate::values::error::{LockError, StoreError};
-use crate::values::key::{Key, KeyMap};
-use crate::values::kind::Kind;
-use crate::values::options::HoldOptions;
-use crate::values::refusal::{ShutdownCause, WaiterCap};
+use crate::sync::Modelled;
+use crate::values::{
+    HoldOptions, Key, KeyMap, Kind, LockError, ShutdownCause, StoreError, WaiterCap,
+};
 
 pub(crate) use crate::queue::head::{Head, Successor};
 pub(crate) use crate::queue::waiter::{Waiter, Waiting};
 
 /// The local queues of one manager.
 pub(crate) struct LocalQueues {
-    state: Mutex<State>,
+    state: Modelled<State>,
     max_per_key: usize,
     max_in_all: usize,
 }
@@ -135,20 +133,16 @@ pub(crate) enum Entered {
 impl LocalQueues {
     pub(crate) fn new(max_per_key: usize, max_in_all: usize) -> Arc<LocalQueues> {
         Arc::new(LocalQueues {
-            state: Mutex::default(),
+            state: Modelled::default(),
             max_per_key,
             max_in_all,
         })
     }
 
     // Nothing panics while the state is locked, so a poisoned one is still whole.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Becomes the head at `key` if nobody in this process deals with it.
     pub(crate) fn try_enter(self: &Arc<LocalQueues>, key: &Arc<Key>) -> Option<Head> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.queues.contains_key(key) {
             return None;
         }
@@ -157,7 +151,7 @@ impl LocalQueues {
 
     /// As [`enter`](LocalQueues::enter), for a caller that does not queue: `None` if somebody is before it.
     pub(crate) fn enter_at_once(self: &Arc<LocalQueues>, key: &Arc<Key>) -> Option<Entered> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match state.queues.get_mut(key) {
             None => Some(Entered::Head(self.open(&mut state, key))),
             Some(queue) => {
@@ -184,7 +178,7 @@ impl LocalQueues {
         key: &Arc<Key>,
         hold_options: HoldOptions,
     ) -> Result<Entered, LockError> {
-        let mut guard = self.state();
+        let mut guard = self.state.lock();
         let state = &mut *guard;
         if state.closed {
             return Err(closed(key));
@@ -214,7 +208,7 @@ impl LocalQueues {
         self: &Arc<LocalQueues>,
         key: &Arc<Key>,
     ) -> Result<Waiting, LockError> {
-        let mut guard = self.state();
+        let mut guard = self.state.lock();
         let state = &mut *guard;
         if state.closed {
             return Err(closed(key));
@@ -231,12 +225,12 @@ impl LocalQueues {
 
     /// Whether nobody of this process waits for the key in the store's queue.
     pub(crate) fn store_queue_is_empty(&self, key: &Key) -> bool {
-        !self.state().in_store_queue.contains_key(key)
+        !self.state.lock().in_store_queue.contains_key(key)
     }
 
     /// How many callers wait for each key that any wait for.
     pub(crate) fn waited_for(&self) -> Vec<(Arc<Key>, usize)> {
-        let state = self.state();
+        let state = self.state.lock();
         let here = state
             .queues
             .iter()
@@ -253,7 +247,7 @@ impl LocalQueues {
 
     /// How many callers wait, for whatever key.
     pub(crate) fn waiting(&self) -> usize {
-        self.state().waiting
+        self.state.lock().waiting
     }
 
     fn check_caps(&self, key: &Key, for_key: usize, in_all: usize) -> Result<(), LockError> {
@@ -273,12 +267,12 @@ impl LocalQueues {
 
     /// Whether somebody in this process deals with the key.
     pub(crate) fn is_open(&self, key: &Key) -> bool {
-        self.state().queues.contains_key(key)
+        self.state.lock().queues.contains_key(key)
     }
 
     /// How many local callers queue for the name of `key`, whatever the kind.
     pub(crate) fn waiters(&self, key: &Key) -> usize {
-        let state = self.state();
+        let state = self.state.lock();
         let queued = |kind| {
             let key = key.as_kind(kind);
             let here = state.queues.get(&key).map_or(0, KeyQueue::waiting);
@@ -289,7 +283,7 @@ impl LocalQueues {
 
     /// Sends every waiter away and admits no more. What is kept by then is to be given back: nothing is kept later.
     pub(crate) fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.closed = true;
         let queues: Vec<_> = state
             .queues
@@ -303,7 +297,7 @@ impl LocalQueues {
     }
 
     fn with<T>(&self, key: &Key, read: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
-        self.state().queues.get_mut(key).map(read)
+        self.state.lock().queues.get_mut(key).map(read)
     }
 
     fn fault(&self, key: &Key) -> Option<StoreError> {
@@ -314,7 +308,7 @@ impl LocalQueues {
 impl fmt::Debug for LocalQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (keys, waiting) = {
-            let state = self.state();
+            let state = self.state.lock();
             (state.queues.len(), state.waiting)
         };
         f.debug_struct("LocalQueues")

@@ -6,8 +6,7 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::oneshot;
 
 use super::{Head, LocalQueues, Turn};
-use crate::values::error::StoreError;
-use crate::values::key::Key;
+use crate::values::{Key, StoreError};
 
 /// A place in a queue. Dropped, it leaves the queue; a turn that was given already is passed on.
 #[derive(Debug)]
@@ -52,7 +51,7 @@ impl Waiter {
     /// a caller that is polled needs between two signs of life. A hold is never passed over: it ends by itself.
     pub(crate) fn look_at_head(&mut self) {
         let head = {
-            let mut guard = self.queues.state();
+            let mut guard = self.queues.state.lock();
             let state = &mut *guard;
             let number = state.number();
             let Some(queue) = state.queues.get_mut(&self.key) else {
@@ -85,7 +84,7 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut state = self.queues.state();
+        let mut state = self.queues.state.lock();
         let queue = state.queues.get_mut(&self.key);
         if queue.is_some_and(|queue| queue.waiters.remove(&self.number).is_some()) {
             state.waiting -= 1;
@@ -102,7 +101,7 @@ pub(crate) struct Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let mut state = self.queues.state();
+        let mut state = self.queues.state.lock();
         state.waiting -= 1;
         if let Some(in_store_queue) = state.in_store_queue.get_mut(&self.key) {
             *in_store_queue -= 1;

@@ -17,10 +17,7 @@ use crate::hold::state::Hold;
 use crate::observe;
 use crate::queue::Head;
 use crate::release::pauses;
-use crate::values::clock;
-use crate::values::count::Counted;
-use crate::values::error::{LockError, LostReason, config};
-use crate::values::kind::Kind;
+use crate::values::{Counted, Kind, LockError, LostReason, clock, config};
 
 impl Handles {
     /// Makes a write a read: from the call on, whatever becomes of the future.

@@ -13,13 +13,7 @@ use crate::hold::state::{Beginning, Hold};
 use crate::hold::tenure::Tenure;
 use crate::observe::metrics;
 use crate::queue::{Head, Successor, Turn};
-use crate::values::clock::{self, Moment};
-use crate::values::error::LockError;
-use crate::values::fence::SPARE_TOKENS;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::options::HoldOptions;
+use crate::values::{HoldOptions, HolderId, Key, Kind, LockError, Moment, SPARE_TOKENS, clock};
 
 /// Makes the next waiter of this process the holder if the tenure can serve it, and gives the head back if not. The
 /// store is not asked: it knows the holder that it knew before.

@@ -3,11 +3,10 @@
 use tokio::sync::oneshot;
 
 use super::{Departure, pauses};
-use crate::backend::{Fault, Renewal, Renewed};
+use crate::backend::{Fault, Renewal, Renewed, Within};
 use crate::observe;
-use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, LostReason};
-use crate::values::ttl::{self, LEAST_CALL, Ttl};
+use crate::values::ttl::LEAST_CALL;
+use crate::values::{LockError, LostReason, Moment, Ttl, clock, ttl};
 
 /// Told whether the store keeps the key.
 pub(super) type Covered = oneshot::Sender<Result<(), LockError>>;
@@ -57,7 +56,11 @@ impl Departure {
             };
             // Whatever the answer is, the store may have done it.
             self.over_at = self.over_at.later(clock::now() + timeout + rest);
-            let answers = self.core.backend.renew(&[renewal], timeout, timeout).await;
+            let answers = self
+                .core
+                .backend
+                .renew(&[renewal], Within::call(timeout))
+                .await;
             let fault = match answers.map(|answers| answers.first().copied()) {
                 Ok(Some(Renewed::Held)) => break,
                 Ok(Some(Renewed::NotHeld)) => {

@@ -10,12 +10,7 @@ use crate::hold::lifecycle::current_runtime;
 use crate::hold::state::Hold;
 use crate::queue::Head;
 use crate::queue::handoff_budget::HandoffBudget;
-use crate::values::clock::{self, Moment};
-use crate::values::error::LostReason;
-use crate::values::fence::SPARE_TOKENS;
-use crate::values::holder::HolderId;
-use crate::values::kind::Kind;
-use crate::values::options::HoldOptions;
+use crate::values::{HoldOptions, HolderId, Kind, LostReason, Moment, SPARE_TOKENS, clock};
 
 /// How many numbers of a counted fence are set aside: what nobody takes is a gap that people see.
 const SPARE_COUNTS: u64 = 100;

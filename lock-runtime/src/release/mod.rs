@@ -28,11 +28,8 @@ use crate::hold::state::Hold;
 use crate::observe;
 use crate::queue::Head;
 use crate::release::downgrade::Downgrade;
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
-use crate::values::count::Counted;
-use crate::values::error::{LockError, LostReason};
 use crate::values::ttl::LEAST_CALL;
+use crate::values::{Backoff, Counted, LockError, LostReason, Moment, clock};
 
 /// A release under way. Boxed, so that what waits for it stays small while the body runs.
 pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;

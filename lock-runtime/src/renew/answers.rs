@@ -8,10 +8,10 @@ use tokio::task::JoinError;
 use super::Watch;
 use super::digest::Cause;
 use super::schedule::Batch;
-use crate::backend::{Backend, Fault, Renewal, Renewed};
+use crate::backend::{Backend, Fault, Renewal, Renewed, Within};
 use crate::hold::state::Hold;
 use crate::observe;
-use crate::values::clock::{self, Moment};
+use crate::values::{Moment, clock};
 
 /// What became of one renewal call.
 pub(super) struct Outcome {
@@ -54,7 +54,7 @@ pub(super) async fn renew(
     let ends = holds.iter().map(|hold| hold.end_at() - sent_at);
     let useful = ends.max().unwrap_or(timeout);
     let answers = {
-        let mut asked = backend.renew(&batch, timeout, useful);
+        let mut asked = backend.renew(&batch, Within { timeout, useful });
         match tokio::time::timeout(timeout, &mut asked).await {
             Ok(answers) => answers,
             Err(_) => {
@@ -116,7 +116,7 @@ impl Watch {
         // Asked of each hold before the schedule is locked, for which others wait.
         let shortest = holds.iter().map(|hold| hold.ttl()).min();
         let now = clock::now();
-        let mut schedule = self.schedule();
+        let mut schedule = self.schedule.lock();
         if let (Ok(_), Some(ttl)) = (answers, shortest) {
             schedule
                 .places

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::values::error::LostReason;
+use crate::values::LostReason;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use crate::backend::Victim;
 use crate::hold::state::Hold;
-use crate::values::clock::{self, Moment};
-use crate::values::holder::{Alias, HolderId};
-use crate::values::kind::Kind;
+use crate::values::{Alias, HolderId, Kind, Moment, clock};
 
 /// How long a grant may take to arrive after its forced release was told. After that, the next renewal finds out.
 const LONGEST_DETOUR: Duration = Duration::from_secs(10);

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use super::Watch;
 use crate::backend::{Renewal, Renewed, Victim};
 use crate::hold::state::Hold;
-use crate::values::clock::Moment;
-use crate::values::error::LostReason;
+use crate::values::{LostReason, Moment};
 
 /// What the watchdog knew of a hold that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +22,7 @@ pub(crate) enum After {
 impl Watch {
     /// As [`remove`](Watch::remove), and tells whether the lock was asked for meanwhile.
     pub(crate) fn leave(&self, hold: &Hold) -> After {
-        match self.schedule().leave(hold) {
+        match self.schedule.lock().leave(hold) {
             None => After::Unknown,
             Some(true) => After::Wanted,
             Some(false) => After::Watched,
@@ -33,7 +32,7 @@ impl Watch {
     /// The lock goes from a hold to the idle one, which has the same holder id: a renewal that is under way is one of the
     /// idle hold from here on. If the lock was asked for, or is lost, it is watched no more.
     pub(crate) fn leave_to(&self, hold: &Hold, idle: &Arc<Hold>) -> After {
-        let mut schedule = self.schedule();
+        let mut schedule = self.schedule.lock();
         if schedule.is_wanted(hold) {
             schedule.remove(hold);
             return After::Wanted;
@@ -47,7 +46,7 @@ impl Watch {
 
     /// The other way round. False if the lock was lost.
     pub(crate) fn pass_on(&self, idle: &Hold, hold: &Arc<Hold>) -> bool {
-        let mut schedule = self.schedule();
+        let mut schedule = self.schedule.lock();
         let goes = schedule.pass_on(idle, hold);
         self.wake_in_time(schedule);
         goes
@@ -57,7 +56,7 @@ impl Watch {
     /// one that is not known any more, or not yet, is asked for again.
     pub(super) fn give_up(&self, wanted: &Victim) {
         let idle = {
-            let mut schedule = self.schedule();
+            let mut schedule = self.schedule.lock();
             schedule.want(wanted)
         };
         // Unlocked: its end removes it.
@@ -74,7 +73,7 @@ impl Watch {
         now: Moment,
     ) -> Option<(Arc<Hold>, Renewal)> {
         let current = {
-            let schedule = self.schedule();
+            let schedule = self.schedule.lock();
             schedule.holds.get(&due.holder().number())?.hold.clone()
         };
         let renewal = current.renewal_if_watched(now)?;
@@ -92,7 +91,7 @@ impl Watch {
         sent_at: Moment,
     ) -> Option<Arc<Hold>> {
         let number = asked.holder().number();
-        let mut schedule = self.schedule();
+        let mut schedule = self.schedule.lock();
         let current = schedule.holds.get(&number)?.hold.clone();
         match answer {
             Renewed::Held => current.is_confirmed(renewal, sent_at),

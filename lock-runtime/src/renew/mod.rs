@@ -26,8 +26,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -46,10 +45,8 @@ use crate::hold::state::Hold;
 use crate::observe;
 use crate::renew::forced_release::Names;
 use crate::renew::presence::Presence;
-use crate::sync::{Mutex, MutexGuard};
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
-use crate::values::error::{LockError, LostReason};
+use crate::sync::{Modelled, ModelledGuard, Mutex};
+use crate::values::{Backoff, LockError, LostReason, Moment, clock};
 
 /// How long the loop sleeps at most while there are holds: a suspended machine is noticed this late.
 const TICK: Duration = Duration::from_secs(1);
@@ -59,25 +56,21 @@ const STABLE: Duration = Duration::from_secs(10);
 /// The schedule of all holds of one manager.
 #[derive(Default)]
 pub(crate) struct Watch {
-    schedule: Mutex<Schedule>,
+    schedule: Modelled<Schedule>,
     /// What forced releases call the holds. Locked before the schedule and never by who acquires or releases, so that
     /// nobody waits for a hash.
-    names: Mutex<Names>,
+    names: Modelled<Names>,
     /// What is logged once a second. Nothing else is locked with it.
-    digest: std::sync::Mutex<Digest>,
+    digest: Mutex<Digest>,
     /// Raised when something is due earlier than the loop plans to wake.
     wake: Notify,
 }
 
 impl Watch {
     // Nothing panics while the schedule is locked, so a poisoned one is still whole.
-    fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Watches a hold that was confirmed by a request sent at `sent_at`.
     pub(crate) fn insert(&self, hold: &Arc<Hold>, sent_at: Moment) {
-        let mut schedule = self.schedule();
+        let mut schedule = self.schedule.lock();
         if schedule.missing.names(hold) {
             drop(schedule);
             self.end(hold, LostReason::ForceReleased);
@@ -91,18 +84,18 @@ impl Watch {
     /// Looks at a hold as soon as possible: renews it, or takes it out if it is lost.
     pub(crate) fn look_now(&self, hold: &Hold) {
         let now = clock::now();
-        let mut schedule = self.schedule();
+        let mut schedule = self.schedule.lock();
         schedule.ask_now(hold.holder().number(), now);
         self.wake_in_time(schedule);
     }
 
     /// How many holds there are.
     pub(crate) fn count(&self) -> usize {
-        self.schedule().holds.len()
+        self.schedule.lock().holds.len()
     }
 
     /// Wakes the loop if something is due before it wakes by itself.
-    fn wake_in_time(&self, schedule: MutexGuard<'_, Schedule>) {
+    fn wake_in_time(&self, schedule: ModelledGuard<'_, Schedule>) {
         let next = schedule.queue.first().map(|(at, _)| *at);
         let early = match (next, schedule.planned) {
             (Some(next), Some(planned)) => next < planned,
@@ -117,7 +110,7 @@ impl Watch {
 
     /// Forgets a hold: an answer that is still on its way is ignored. False if it was not known any more.
     pub(crate) fn remove(&self, hold: &Hold) -> bool {
-        let removed = self.schedule().remove(hold);
+        let removed = self.schedule.lock().remove(hold);
         removed.is_some()
     }
 
@@ -161,7 +154,7 @@ impl Watch {
     /// Ends every hold for `reason`. Tells when the last of their leases is over.
     pub(crate) fn lose_all(&self, reason: LostReason) -> Option<Moment> {
         let holds: Vec<_> = {
-            let schedule = self.schedule();
+            let schedule = self.schedule.lock();
             let holds = schedule.holds.values().map(|watched| &watched.hold);
             holds.cloned().collect()
         };
@@ -179,7 +172,7 @@ impl Watch {
         let mut all = Vec::new();
         let mut from = 0;
         loop {
-            let schedule = self.schedule();
+            let schedule = self.schedule.lock();
             let step = schedule.holds.range(from..).take(STEP);
             let before = all.len();
             for (number, watched) in step {
@@ -209,17 +202,17 @@ impl Watch {
     fn take(&self, victim: Victim) -> Vec<Arc<Hold>> {
         match &victim {
             Victim::Id(id) => {
-                let mut schedule = self.schedule();
+                let mut schedule = self.schedule.lock();
                 let watched = schedule.holds.get(&id.number());
                 let found = watched.is_some_and(|watched| watched.hold.holder() == *id);
                 let numbers = found.then_some(id.number()).into_iter().collect();
                 schedule.take(numbers, victim)
             }
             Victim::Aliases(aliases) => {
-                let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-                let unnamed = self.schedule().unnamed();
+                let mut names = self.names.lock();
+                let unnamed = self.schedule.lock().unnamed();
                 names.learn(unnamed);
-                let mut schedule = self.schedule();
+                let mut schedule = self.schedule.lock();
                 // The few that came while the schedule was unlocked.
                 names.learn(schedule.unnamed());
                 names.tidy(schedule.holds.len(), |number| {
@@ -235,7 +228,7 @@ impl Watch {
     fn collect(&self, backend: &dyn Backend, timeout: Duration, late: Duration) -> Vec<Batch> {
         let batch = backend.renew_batch().max(1);
         let now = clock::now();
-        let due = self.schedule().due(backend, batch, timeout, now);
+        let due = self.schedule.lock().due(backend, batch, timeout, now);
         let mut starved = 0;
         for hold in due.over {
             // Each leaves once it is told: a panic in between costs no other.
@@ -256,15 +249,15 @@ impl Watch {
     async fn realign(&self) {
         let mut from = Some(0);
         while let Some(number) = from {
-            from = self.schedule().realign(number, clock::now());
+            from = self.schedule.lock().realign(number, clock::now());
             tokio::task::yield_now().await;
         }
     }
 
     /// When the loop must wake; notes it, so that an insertion knows whether to wake it earlier.
     fn next_wake(&self, store: &'static str) -> Option<Instant> {
-        let said = self.digest().next();
-        let mut schedule = self.schedule();
+        let said = self.digest.lock().next();
+        let mut schedule = self.schedule.lock();
         // In the order in which they were asked for.
         let oldest = schedule
             .holds
@@ -297,13 +290,9 @@ impl Watch {
         }
     }
 
-    fn digest(&self) -> std::sync::MutexGuard<'_, Digest> {
-        self.digest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether to log this in full. If not, it is counted, and told within a second.
     fn is_news(&self, cause: Cause, holds: usize) -> bool {
-        let mut digest = self.digest();
+        let mut digest = self.digest.lock();
         let idle = digest.next().is_none();
         let news = digest.is_first(cause, holds, clock::now().tick());
         drop(digest);
@@ -316,19 +305,10 @@ impl Watch {
 
     /// Logs what was counted in the seconds that have ended.
     fn log_digest(&self, now: Instant) {
-        let told = self.digest().ended(now);
+        let told = self.digest.lock().ended(now);
         for (cause, holds) in told {
             observe::more_of(cause, holds);
         }
-    }
-}
-
-/// Without the holds: they may be a million, and `Debug` is for a line of a log.
-impl fmt::Debug for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch")
-            .field("holds", &self.count())
-            .finish_non_exhaustive()
     }
 }
 

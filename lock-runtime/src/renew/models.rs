@@ -60,7 +60,7 @@ fn hold(key: Arc<Key>, head: Option<Head>, holder: HolderId) -> Arc<Hold> {
 }
 
 fn is_watched(watch: &Watch, hold: &Arc<Hold>) -> bool {
-    let schedule = watch.schedule();
+    let schedule = watch.schedule.lock();
     let watched = schedule.holds.get(&hold.holder().number());
     watched.is_some_and(|watched| Arc::ptr_eq(&watched.hold, hold))
 }
@@ -123,7 +123,7 @@ impl Scene {
     fn looks(&self) {
         let mut from = Some(0);
         while let Some(number) = from {
-            from = self.watch.schedule().realign(number, clock::now());
+            from = self.watch.schedule.lock().realign(number, clock::now());
         }
         self.watch.collect(&self.backend, CALL, Duration::ZERO);
     }
@@ -197,7 +197,11 @@ fn the_answers_to_two_questions_that_cross_leave_the_deadline_of_the_later_one()
                 answer.join().unwrap();
             }
             assert!(scene.hold.deadline().has_reached(later + LEASE / 10 * 9));
-            let next = scene.watch.schedule().next_of(scene.hold.holder().number());
+            let next = scene
+                .watch
+                .schedule
+                .lock()
+                .next_of(scene.hold.holder().number());
             assert!(next > (later + LEASE / 4).tick(), "it is asked about soon");
             scene.check();
         },

@@ -4,8 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::values::clock::Moment;
-use crate::values::ttl::Ttl;
+use crate::values::{Moment, Ttl};
 
 /// The steps from renewals that are a third of a lease apart to those that are three fifths of one apart: what comes
 /// later than that leaves too little time for an answer that is late.

@@ -8,10 +8,8 @@ use tokio::sync::Notify;
 
 use super::Background;
 use crate::backend::{Directory, Fault, Introduction, KnownClient};
-use crate::values::client::{ClientRecord, RECORD_BEAT, RECORD_TTL};
-use crate::values::clock::{self, Moment};
-use crate::values::count::Count;
-use crate::values::key::Key;
+use crate::values::client::RECORD_BEAT;
+use crate::values::{ClientRecord, Count, Key, Moment, clock};
 
 /// What others may know of a manager.
 #[derive(Debug)]
@@ -102,13 +100,14 @@ async fn write(of: &Background, directory: &dyn Directory) {
         }
         presence.wanted.store(false, Ordering::Relaxed);
         let client = Introduction {
+            key: &presence.key,
             record: &presence.record,
             short_id: &presence.short_id,
             began: presence.began,
         };
         // Before the question: one that is dropped may arrive.
         presence.was_written.store(true, Ordering::Relaxed);
-        let written = directory.introduce(&presence.key, client, RECORD_TTL, of.timeout);
+        let written = directory.introduce(client, of.timeout);
         match written.await {
             Ok(()) => {}
             Err(fault) if fault.is_passing() => {
@@ -137,6 +136,7 @@ mod tests {
     use crate::api::manager::LockManager;
     use crate::backend::Reply;
     use crate::backend::memory::MemoryStore;
+    use crate::values::client::RECORD_TTL;
     use crate::values::error::StoreError;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -233,13 +233,7 @@ mod tests {
     struct Refusing(Fault, AtomicUsize);
 
     impl Directory for Refusing {
-        fn introduce<'a>(
-            &'a self,
-            _: &'a Key,
-            _: Introduction<'a>,
-            _: Duration,
-            _: Duration,
-        ) -> Reply<'a, ()> {
+        fn introduce<'a>(&'a self, _: Introduction<'a>, _: Duration) -> Reply<'a, ()> {
             self.1.fetch_add(1, Ordering::Relaxed);
             Box::pin(std::future::ready(Err(self.0.clone())))
         }

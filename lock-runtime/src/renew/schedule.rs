@@ -11,10 +11,7 @@ use crate::hold::state::Hold;
 use crate::renew::forced_release::Missing;
 use crate::renew::forced_release::{Newcomers, Unnamed};
 use crate::renew::places::Places;
-use crate::values::backoff::jittered;
-use crate::values::clock::Moment;
-use crate::values::holder::{Alias, HolderId};
-use crate::values::kind::Kind;
+use crate::values::{Alias, HolderId, Kind, Moment, jittered};
 
 /// How many due entries are taken in one look, and how many that are not due yet are looked at to fill the batches:
 /// the schedule is locked meanwhile. Those that are left are taken by the next look, which follows at once.

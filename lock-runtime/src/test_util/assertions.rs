@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use crate::api::info::LockInfo;
 use crate::api::manager::LockManager;
-use crate::values::name::{IntoLockName, LockName};
+use crate::values::{IntoLockName, LockName};
 
 /// Panics unless somebody holds the lock, or leases permits of the semaphore. Works for any manager and asks its store:
 /// a holder in another process counts as well. Returns what was seen, for further assertions.

@@ -1,21 +1,16 @@
 //! A memory store that a test can tell what to answer. What it was told nothing about goes to the store as it is.
 
-use std::pin::Pin;
 use std::time::Duration;
 
 use super::script::{Script, Verdict, no_answer_within};
 use crate::backend::kit::standing::Standing;
 use crate::backend::memory::MemoryBackend;
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, HoldRef, Released, Renewal, Renewed, Reply,
-    Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, HoldRef, Released, Renewal, Renewed,
+    Reply, Snapshot, Within,
 };
-use crate::values::clock;
-use crate::values::health::{Checkup, NodeHealth};
-use crate::values::key::Key;
-use crate::values::store::StoreKind;
+use crate::values::{Checkup, Key, NodeHealth, StoreKind, clock};
 
-#[derive(Debug)]
 pub(super) struct ScriptedBackend {
     store: MemoryBackend,
     /// Reaches the store during an outage, too.
@@ -72,19 +67,14 @@ impl Backend for ScriptedBackend {
         self.store.release(hold_ref, timeout)
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Reply<'a, Vec<Renewed>> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
         Box::pin(async move {
             if self.is_away() {
                 // A store that is gone does not say so: the watchdog has to find out by itself.
-                clock::sleep(useful).await;
-                return Err(no_answer_within(useful));
+                clock::sleep(within.useful).await;
+                return Err(no_answer_within(within.useful));
             }
-            self.store.renew(batch, timeout, useful).await
+            self.store.renew(batch, within).await
         })
     }
 
@@ -104,7 +94,7 @@ impl Backend for ScriptedBackend {
         Some(&self.store)
     }
 
-    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+    fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         Box::pin(async move {
             let mut checkup = self.store.health(timeout).await;
             let here = self.store.check_here();

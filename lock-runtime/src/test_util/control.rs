@@ -10,10 +10,7 @@ use super::{assert_free, assert_held};
 use crate::api::info::LockInfo;
 use crate::api::manager::LockManager;
 use crate::backend::Backend;
-use crate::values::error::LostReason;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::name::IntoLockName;
+use crate::values::{IntoLockName, Key, Kind, LostReason};
 
 /// Says what goes wrong for one manager: see [`in_memory`](super::in_memory).
 ///

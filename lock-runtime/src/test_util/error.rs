@@ -20,8 +20,7 @@
 
 use std::time::Duration;
 
-use crate::values::error::{LockError, LostReason, StoreError, config};
-use crate::values::refusal::{ShutdownCause, WaiterCap};
+use crate::values::{LockError, LostReason, ShutdownCause, StoreError, WaiterCap, config};
 
 /// [`LockError::Busy`].
 pub fn busy(name: impl Into<String>, waited: Duration, retry_after: Option<Duration>) -> LockError {

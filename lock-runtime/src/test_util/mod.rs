@@ -39,7 +39,7 @@ pub use self::script::Answer;
 use self::backend::ScriptedBackend;
 use crate::api::builder::LockManagerBuilder;
 use crate::api::manager::LockManager;
-use crate::values::error::LockError;
+use crate::values::LockError;
 
 /// A manager on a new memory store, with default options, and the control over it.
 pub fn in_memory() -> (LockManager, TestControl) {

@@ -1,11 +1,11 @@
 //! What a test has told its store to answer.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{AcquireRequest, Fault};
-use crate::values::clock::{self, Moment};
+use crate::sync::Mutex;
+use crate::values::{Moment, clock};
 
 /// What an acquire is answered instead of being served: see
 /// [`TestControl::next_acquire`](super::TestControl::next_acquire).
@@ -67,21 +67,17 @@ struct Lasting {
 
 impl Script {
     // Nothing panics while it is locked, so a poisoned one is still whole.
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn push(&self, key: Option<&str>, answer: Answer) {
         let key = key.map(Into::into);
-        self.told().next.push_back(Next { key, answer });
+        self.told.lock().next.push_back(Next { key, answer });
     }
 
     pub(super) fn left(&self) -> usize {
-        self.told().next.len()
+        self.told.lock().next.len()
     }
 
     pub(super) fn forget(&self) {
-        let mut told = self.told();
+        let mut told = self.told.lock();
         told.next.clear();
         told.lasting.clear();
     }
@@ -113,7 +109,7 @@ impl Script {
             let mut requests = requests.iter();
             requests.find(|request| request.hold_ref.key.raw() == key)
         };
-        let mut told = self.told();
+        let mut told = self.told.lock();
         told.lasting.retain(|lasting| !lasting.until.has_passed());
         let mut lasting = told.lasting.iter();
         if let Some(lasting) = lasting.find(|lasting| wanted(&lasting.key).is_some()) {

@@ -1,4 +1,6 @@
 //! Values that the rest is made of. Nothing here knows anything else of the crate; `clock` alone reads clocks.
+//!
+//! The rest imports them from here, whichever file they are in.
 
 pub(crate) mod backoff;
 pub(crate) mod channels;
@@ -25,3 +27,23 @@ pub(crate) mod refusal;
 pub(crate) mod replicas;
 pub(crate) mod store;
 pub(crate) mod ttl;
+
+pub(crate) use self::backoff::{Backoff, jittered};
+pub(crate) use self::channels::ClusterChannels;
+pub(crate) use self::client::ClientRecord;
+pub(crate) use self::clock::Moment;
+pub(crate) use self::count::{Count, Counted};
+pub(crate) use self::error::{LockError, LostReason, StoreError, config};
+pub(crate) use self::fence::{FencingToken, SPARE_TOKENS, TokenRange};
+pub(crate) use self::handshake::{Certificates, Credentials, Handshake, Login};
+pub(crate) use self::health::{Checkup, Health, NodeHealth};
+pub(crate) use self::holder::{Alias, HolderId, HolderIds};
+pub(crate) use self::key::{Key, KeyMap};
+pub(crate) use self::kind::{Kind, LockMode};
+pub(crate) use self::label::Label;
+pub(crate) use self::name::{IntoLockName, LockName};
+pub(crate) use self::options::{HoldOptions, Options, Overrides};
+pub(crate) use self::refusal::{ShutdownCause, WaiterCap};
+pub(crate) use self::replicas::Replicas;
+pub(crate) use self::store::StoreKind;
+pub(crate) use self::ttl::Ttl;

@@ -7,8 +7,7 @@ use std::time::Duration;
 use super::runtime::Runtime;
 use crate::api::lease::{Lease, Lost, MemberLock};
 use crate::observe;
-use crate::values::error::{LockError, LostReason};
-use crate::values::fence::FencingToken;
+use crate::values::{FencingToken, LockError, LostReason};
 
 /// A held lock: the [`LockGuard`](crate::LockGuard) of threads.
 ///

@@ -7,8 +7,7 @@ use super::runtime::Runtime;
 use super::semaphore::Semaphore;
 use crate::api::info::LockInfo;
 use crate::hold::lifecycle::current_runtime;
-use crate::values::error::LockError;
-use crate::values::name::IntoLockName;
+use crate::values::{IntoLockName, LockError};
 
 /// Makes lock requests that block the calling thread: the [`LockManager`](crate::LockManager) of threads.
 ///

@@ -9,7 +9,7 @@ use crate::acquire::try_acquire::TryAcquire;
 use crate::api::lease::Lease;
 use crate::protect::Outcome;
 use crate::protect::driver::late_loss;
-use crate::values::error::LockError;
+use crate::values::LockError;
 
 /// A request for one lock, or for permits of a semaphore.
 ///

@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use crate::api::manager::LockManager;
-use crate::values::error::{LockError, config};
+use crate::values::{LockError, config};
 
 /// A manager and its runtime. What needs either has it: guards, too.
 pub(super) struct Runtime {

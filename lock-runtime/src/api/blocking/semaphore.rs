@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::request::{LockRequest, Request};
 use super::runtime::Runtime;
-use crate::values::error::LockError;
+use crate::values::LockError;
 
 /// A semaphore by its name, for threads: the [`Semaphore`](crate::Semaphore) whose calls block.
 ///

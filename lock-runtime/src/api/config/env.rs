@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use super::LockConfig;
-use crate::values::error::{LockError, config};
+use crate::values::{LockError, config};
 
 impl LockConfig {
     /// Reads the variables that begin with `LOCK_`: `LOCK_URL`, `LOCK_NAMESPACE`, `LOCK_LEASE` and so on.

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use super::LockConfig;
 
@@ -32,8 +33,8 @@ impl<'de> Visitor<'de> for Fields {
                 return Err(A::Error::duplicate_field(name));
             }
             seen.push(*name);
-            if let Text(Some(text)) = fields.next_value()? {
-                let set = settings.set_checked(name, &text);
+            if let Some(value) = fields.next_value::<Option<Written>>()? {
+                let set = settings.set_checked(name, &value.into_text());
                 set.map_err(|why| A::Error::custom(format_args!("`{name}`: {why}")))?;
             }
         }
@@ -41,57 +42,29 @@ impl<'de> Visitor<'de> for Fields {
     }
 }
 
-/// A value as the environment would hold it; `None` if it says that there is none.
-struct Text(Option<String>);
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text, D::Error> {
-        deserializer.deserialize_any(AnyText)
-    }
+/// A value in the format's own way.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a setting is a text, a whole number, a truth value or a list of texts"
+)]
+enum Written {
+    Text(String),
+    Truth(bool),
+    Count(u64),
+    Number(i64),
+    Texts(Vec<String>),
 }
 
-struct AnyText;
-
-impl<'de> Visitor<'de> for AnyText {
-    type Value = Text;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text, a whole number, a truth value or a list of texts")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
-        Ok(Text(Some(text.to_owned())))
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Text, E> {
-        Ok(Text(Some(value.to_string())))
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Text, E> {
-        Ok(Text(Some(value.to_string())))
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Text, E> {
-        Ok(Text(Some(value.to_string())))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut texts: A) -> Result<Text, A::Error> {
-        let mut all: Vec<String> = Vec::new();
-        while let Some(text) = texts.next_element()? {
-            all.push(text);
+impl Written {
+    /// As the environment would hold it.
+    fn into_text(self) -> String {
+        match self {
+            Written::Text(text) => text,
+            Written::Truth(value) => value.to_string(),
+            Written::Count(number) => number.to_string(),
+            Written::Number(number) => number.to_string(),
+            Written::Texts(texts) => texts.join(" "),
         }
-        Ok(Text(Some(all.join(" "))))
-    }
-
-    fn visit_none<E: Error>(self) -> Result<Text, E> {
-        Ok(Text(None))
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Text, E> {
-        Ok(Text(None))
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Text, D::Error> {
-        Text::deserialize(deserializer)
     }
 }

@@ -12,9 +12,7 @@ use std::time::Duration;
 use self::setting::Setting;
 use crate::api::builder::LockManagerBuilder;
 use crate::api::manager::LockManager;
-use crate::values::channels::ClusterChannels;
-use crate::values::error::{LockError, config};
-use crate::values::replicas::Replicas;
+use crate::values::{ClusterChannels, LockError, Replicas, config};
 
 /// Settings that may hold passwords: they are not shown.
 const SECRET: [&str; 2] = ["url", "quorum"];

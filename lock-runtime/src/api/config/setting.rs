@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::values::channels::ClusterChannels;
-use crate::values::duration;
-use crate::values::replicas::Replicas;
+use crate::values::{ClusterChannels, Replicas, duration};
 
 /// A value that is written as a text. The errors name no value that may be secret.
 pub(super) trait Setting: Sized {

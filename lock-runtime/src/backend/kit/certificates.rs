@@ -6,8 +6,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::values::error::{LockError, config};
-use crate::values::handshake::Certificates;
+use crate::values::{Certificates, LockError, config};
 
 /// The authorities that the builder was given, if it was.
 ///

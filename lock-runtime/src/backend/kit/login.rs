@@ -4,10 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Fault;
-use crate::values::backoff::Backoff;
-use crate::values::clock;
-use crate::values::error::StoreError;
-use crate::values::handshake::{Credentials, Login};
+use crate::values::{Backoff, Credentials, Login, StoreError, clock};
 
 /// Between two logins, however soon they expire.
 const LEAST: Duration = Duration::from_secs(1);

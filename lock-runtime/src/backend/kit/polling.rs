@@ -1,11 +1,9 @@
 //! Waiting at a store that tells nobody of releases.
 
-use std::pin::Pin;
 use std::time::Duration;
 
-use crate::backend::Listen;
-use crate::values::backoff::Backoff;
-use crate::values::clock;
+use crate::backend::{Boxed, Listen};
+use crate::values::{Backoff, clock};
 
 /// The first pause: many holds are short.
 const FIRST: Duration = Duration::from_millis(10);
@@ -22,11 +20,7 @@ impl Polling {
 }
 
 impl Listen for Polling {
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn heard(&mut self) -> Boxed<'_> {
         Box::pin(clock::sleep(self.0.pause()))
     }
 }

@@ -1,9 +1,9 @@
 //! What time it is at the server, as far as its replies tell.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::values::clock::Moment;
+use crate::sync::Mutex;
+use crate::values::Moment;
 
 /// The server's TIME as last seen. Written by every reply that carries one, and for
 /// each new connection, which may lead to another server, by the supervisor of the connection.
@@ -19,25 +19,20 @@ struct Reading {
 impl ServerClock {
     /// The server said `micros` in answer to a request that was sent at `sent_at`.
     pub(crate) fn saw(&self, micros: u64, sent_at: Moment) {
-        *self.reading() = Some(Reading { micros, sent_at });
+        *self.0.lock() = Some(Reading { micros, sent_at });
     }
 
     /// The server's time at `deadline`, as of now, in µs; late by as much as the last request took to be executed, a call
     /// timeout at most, and never early. Zero, which every
     /// server's clock has passed, if none was seen yet: the reply tells.
     pub(crate) fn not_after(&self, now: Moment, deadline: Moment) -> u64 {
-        let Some(reading) = *self.reading() else {
+        let Some(reading) = *self.0.lock() else {
             return 0;
         };
         reading
             .micros
             .saturating_add(micros(now.since(reading.sent_at)))
             .saturating_add(micros(deadline - now))
-    }
-
-    fn reading(&self) -> MutexGuard<'_, Option<Reading>> {
-        // A copied value: nothing can be half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

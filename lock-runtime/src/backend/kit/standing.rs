@@ -1,8 +1,7 @@
 //! Since when a server has answered, or has not.
 
-use std::sync::{Mutex, PoisonError};
-
-use crate::values::clock::{self, Moment};
+use crate::sync::Mutex;
+use crate::values::{Moment, clock};
 
 /// Written by those who learn that a server answers or does not: the task that keeps its connection, and questions after
 /// its health.
@@ -20,7 +19,7 @@ impl Standing {
     /// Takes note of what was learned now. Since when it has been so.
     pub(crate) fn note(&self, answers: bool) -> Moment {
         // A copied value: nothing can be half done.
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.0 != answers {
             *known = (answers, clock::now());
         }

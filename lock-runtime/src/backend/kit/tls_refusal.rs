@@ -1,7 +1,7 @@
 //! Why there is no TLS with a server, and what to do about it.
 
 use crate::backend::Fault;
-use crate::values::error::StoreError;
+use crate::values::StoreError;
 
 /// Of what rustls said. `plain` says how to go without TLS.
 pub(crate) fn explained(said: &str, plain: &str) -> Fault {

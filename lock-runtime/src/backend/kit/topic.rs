@@ -1,10 +1,11 @@
 //! A key's wake-up messages inside one process: a counter that listeners compare with the last value they saw,
 //! so that nothing is missed between two looks, however many listeners share it.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::backend::Boxed;
 use tokio::sync::Notify;
 
 /// What publishers raise and listeners compare.
@@ -59,7 +60,7 @@ impl Ear {
         &self.topic
     }
 
-    pub(crate) fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    pub(crate) fn heard(&mut self) -> Boxed<'_> {
         Box::pin(async {
             self.seen = self.topic.beyond(self.seen).await;
         })

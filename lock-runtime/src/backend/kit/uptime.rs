@@ -2,11 +2,12 @@
 //! have lost what it granted.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Fault;
-use crate::values::clock::Moment;
+use crate::sync::Mutex;
+use crate::values::Moment;
 
 /// Which node of a quorum has which server, by what servers call their runs. One server that is two nodes would vote
 /// twice: names may lead to one place from the beginning, or come to do so later.
@@ -16,7 +17,7 @@ pub(crate) struct RunIds(Mutex<HashMap<String, usize>>);
 impl RunIds {
     /// Whether no other node has this server. The node that comes first has it, until it leads somewhere else.
     fn claim(&self, node: usize, run_id: &str) -> bool {
-        let mut run_ids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut run_ids = self.0.lock();
         run_ids.retain(|_, of| *of != node);
         *run_ids.entry(run_id.to_owned()).or_insert(node) == node
     }
@@ -54,7 +55,7 @@ impl Uptime {
     }
 
     fn record(&self) -> Option<Record> {
-        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = self.record.lock();
         record.clone()
     }
 
@@ -70,7 +71,7 @@ impl Uptime {
                 "two nodes of the quorum are one server: its vote would count twice",
             ));
         }
-        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = self.record.lock();
         let age = match &*record {
             // The same run: its age goes on, whatever its wall clock, of which it derives its uptime, did meanwhile.
             Some(known) if tells && known.run_id == run_id => return Ok(()),

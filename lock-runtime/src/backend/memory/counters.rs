@@ -7,7 +7,7 @@ use super::MemoryBackend;
 use super::permits::{self, Permits};
 use super::store::Entry;
 use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
-use crate::values::key::Key;
+use crate::values::Key;
 
 impl Counters for MemoryBackend {
     fn set<'a>(&'a self, counter: CounterRef<'a>, value: u64, _: Duration) -> Reply<'a, bool> {

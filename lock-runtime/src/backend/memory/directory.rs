@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::MemoryBackend;
 use crate::backend::{Directory, Introduction, KnownClient, Reply};
-use crate::values::clock;
-use crate::values::key::Key;
+use crate::values::client::RECORD_TTL;
+use crate::values::{Key, clock};
 
 /// What is known of a client until then.
 pub(super) struct Client {
@@ -16,24 +16,19 @@ pub(super) struct Client {
 }
 
 impl Directory for MemoryBackend {
-    fn introduce<'a>(
-        &'a self,
-        key: &'a Key,
-        client: Introduction<'a>,
-        ttl: Duration,
-        _: Duration,
-    ) -> Reply<'a, ()> {
+    fn introduce<'a>(&'a self, client: Introduction<'a>, _: Duration) -> Reply<'a, ()> {
         self.op(move |state| {
             let now = clock::tick();
             state.clients.retain(|_, client| client.expires > now);
+            let key = client.key.raw();
             let client = Client {
                 known: KnownClient {
                     record: client.record.clone(),
                     since: client.began.wall(),
                 },
-                expires: now + ttl,
+                expires: now + RECORD_TTL,
             };
-            state.clients.insert(key.raw().into(), client);
+            state.clients.insert(key.into(), client);
             Ok(())
         })
     }

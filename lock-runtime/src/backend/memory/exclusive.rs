@@ -7,11 +7,7 @@ use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Asked, Fault, Granted, HandedOver, HoldRef, Released,
     Renewal, Renewed, Snapshot,
 };
-use crate::values::clock;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::LockMode;
-use crate::values::ttl::Ttl;
+use crate::values::{HolderId, Key, LockMode, Ttl, clock};
 
 pub(super) struct Exclusive {
     pub(super) holder: HolderId,

@@ -9,9 +9,7 @@ use super::store::{At, State};
 use crate::backend::{
     AcquireRequest, Acquired, FIRST_WAITERS, Fault, HoldRef, QUEUE_LIFE, Released,
 };
-use crate::values::clock;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
+use crate::values::{HolderId, Key, clock};
 
 /// Somebody in a queue.
 pub(super) struct Waiter {

@@ -11,7 +11,6 @@ mod permits;
 mod read_write;
 mod store;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,15 +23,10 @@ use super::{
     HandOff, HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
     Victim,
 };
-use crate::values::clock::{self, Moment};
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::{Kind, LockMode};
-use crate::values::store::StoreKind;
-use crate::values::ttl::Ttl;
+use crate::backend::{Boxed, Within};
+use crate::values::{HolderId, Key, Kind, LockMode, Moment, StoreKind, Ttl, clock};
 
 /// One manager's connection to a store.
-#[derive(Debug)]
 pub(crate) struct MemoryBackend {
     store: MemoryStore,
     attachment: u64,
@@ -161,12 +155,7 @@ impl Backend for MemoryBackend {
         })
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        _: Duration,
-        _: Duration,
-    ) -> Reply<'a, Vec<Renewed>> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], _: Within) -> Reply<'a, Vec<Renewed>> {
         self.op(move |state| {
             let renew = |renewal: &Renewal| match renewal.key.kind() {
                 Kind::Mutex | Kind::Fenced | Kind::Fair => exclusive::renew(state, renewal),
@@ -334,11 +323,7 @@ impl Listener {
 }
 
 impl Listen for Listener {
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn heard(&mut self) -> Boxed<'_> {
         self.ear.heard()
     }
 }

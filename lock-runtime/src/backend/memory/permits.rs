@@ -9,9 +9,7 @@ use crate::backend::{
     AcquireRequest, Acquired, Asked, CounterKind, Fault, Granted, HoldRef, Released, Renewal,
     Renewed, Snapshot,
 };
-use crate::values::clock;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
+use crate::values::{HolderId, Key, clock};
 
 #[derive(Default)]
 pub(super) struct Permits {

@@ -10,10 +10,7 @@ use crate::backend::{
     AcquireRequest, Acquired, Asked, Fault, Granted, HandedOver, HoldRef, READERS_KEPT_OUT,
     Released, Renewal, Renewed, Snapshot, WRITER_HAS_TO_COME,
 };
-use crate::values::clock;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::{Kind, LockMode};
+use crate::values::{HolderId, Key, Kind, LockMode, clock};
 
 pub(super) struct ReadWrite {
     writer: Option<(HolderId, Instant)>,

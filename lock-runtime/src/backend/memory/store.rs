@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -14,10 +14,8 @@ use super::permits::Permits;
 use super::read_write::ReadWrite;
 use crate::backend::kit::topic::{Ear, Topic};
 use crate::backend::{AcquireRequest, Asked, EventSink, Fault, Found, Snapshot, Spare, clash};
-use crate::values::clock::{self, Moment};
-use crate::values::fence::{FencingToken, TokenRange};
-use crate::values::key::Key;
-use crate::values::kind::Kind;
+use crate::sync::{Mutex, MutexGuard};
+use crate::values::{FencingToken, Key, Kind, Moment, TokenRange, clock};
 
 /// A lock store in this process. Clones share the same locks, so several managers can contend on one store.
 ///
@@ -125,7 +123,7 @@ impl MemoryStore {
     /// The process-wide store of that name, made on first use: what `memory://name` connects to.
     pub fn named(name: &str) -> MemoryStore {
         static STORES: Mutex<Option<HashMap<String, MemoryStore>>> = Mutex::new(None);
-        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = STORES.lock();
         stores
             .get_or_insert_default()
             .entry(name.to_owned())
@@ -160,10 +158,7 @@ impl MemoryStore {
 
     // Nothing below panics while the lock is held, so a poisoned state is still whole.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 
     pub(super) fn micros(&self) -> u64 {

@@ -1,6 +1,5 @@
 //! One connection: how it is opened, and what a server is asked before it may keep locks.
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -17,9 +16,7 @@ use crate::backend::Fault;
 use crate::backend::kit::login;
 use crate::backend::sql::database::Opened;
 use crate::backend::sql::statements::{Row, malformed};
-use crate::values::clock::{self, Moment};
-use crate::values::error::StoreError;
-use crate::values::refusal::ShutdownCause;
+use crate::values::{Moment, clock};
 
 /// The oldest versions that run the statements as they are meant: they have `JSON_TABLE` and `SKIP LOCKED`.
 const OLDEST: &str = "MySQL 8.0.21 or MariaDB 10.6";
@@ -62,12 +59,6 @@ impl Drop for Connection {
             let mut context = Context::from_waker(Waker::noop());
             let _ = pin!(conn.disconnect()).poll(&mut context);
         }
-    }
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").finish_non_exhaustive()
     }
 }
 
@@ -121,10 +112,8 @@ async fn connect(
     let target = target.clone();
     // Where the backend lives, and not where the caller does: its runtime may end before this connection.
     let opening = handle.spawn(async move { dial(&target, &settings, timeout).await });
-    match opening.await {
-        Ok(opened) => opened,
-        Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
-    }
+    let opened = opening.await;
+    opened.unwrap_or_else(|_| Err(Fault::runtime_ended()))
 }
 
 /// Connects, with a login that the credentials give, if there are any; each of both within `timeout`.
@@ -180,9 +169,7 @@ async fn within<T>(
 ) -> Result<T, Fault> {
     match tokio::time::timeout(timeout, asked).await {
         Ok(answer) => answer.map_err(|error| faults::of_connecting(&error, None)),
-        Err(_) => Err(Fault::NotDone(StoreError::new(
-            "the server does not answer",
-        ))),
+        Err(_) => Err(Fault::not_done("the server does not answer")),
     }
 }
 

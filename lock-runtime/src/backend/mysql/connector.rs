@@ -15,8 +15,7 @@ use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::sql::database::{Connector, Failed, Opened};
 use crate::backend::sql::kinds::renewals::LATE;
 use crate::backend::sql::statements::{Arg, Row, Statement, Value};
-use crate::values::clock;
-use crate::values::store::StoreKind;
+use crate::values::{StoreKind, clock};
 
 /// A connection that was idle for so long is looked at before it is used: nobody reads it meanwhile.
 const IDLE: Duration = Duration::from_secs(1);

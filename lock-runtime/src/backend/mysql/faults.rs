@@ -4,7 +4,7 @@ use mysql_async::{DriverError, Error, ServerError};
 
 use super::tls;
 use crate::backend::Fault;
-use crate::values::error::StoreError;
+use crate::values::StoreError;
 
 /// Of a statement that was sent.
 ///
@@ -13,7 +13,7 @@ pub(super) fn of_statement(error: &Error) -> Fault {
     match error {
         Error::Server(report) if is_uncertain(report) => Fault::Unknown(said(report)),
         Error::Server(report) => of_report(report),
-        error => Fault::Unknown(StoreError::new(error.to_string())),
+        error => Fault::unknown(error.to_string()),
     }
 }
 
@@ -21,13 +21,13 @@ pub(super) fn of_statement(error: &Error) -> Fault {
 pub(super) fn of_connecting(error: &Error, advice: Option<&str>) -> Fault {
     match error {
         Error::Server(report) if report.code == 1045 => match advice {
-            Some(advice) => Fault::Denied(StoreError::new(format!("{}; {advice}", said(report)))),
+            Some(advice) => Fault::denied(format!("{}; {advice}", said(report))),
             None => Fault::Denied(said(report)),
         },
         // Connections have to be secure.
         Error::Server(report) if [3159, 4201].contains(&report.code) => {
             let advice = "say `sslmode=verify-full`";
-            Fault::Denied(StoreError::new(format!("{}: {advice}", said(report))))
+            Fault::denied(format!("{}: {advice}", said(report)))
         }
         Error::Server(report) => of_report(report),
         // The server wants another way to log in; MySQL also wants one of users who do not exist.
@@ -35,11 +35,10 @@ pub(super) fn of_connecting(error: &Error, advice: Option<&str>) -> Fault {
             error @ (DriverError::CleartextPluginDisabled
             | DriverError::UnknownAuthPlugin { .. }
             | DriverError::MysqlOldPasswordDisabled),
-        ) => Fault::Denied(StoreError::new(format!(
+        ) => Fault::denied(format!(
             "{error} The user does not exist, or logs in by a plugin that is not supported here"
-        ))),
-        error => tls::refusal(error)
-            .unwrap_or_else(|| Fault::NotDone(StoreError::new(error.to_string()))),
+        )),
+        error => tls::refusal(error).unwrap_or_else(|| Fault::not_done(error.to_string())),
     }
 }
 

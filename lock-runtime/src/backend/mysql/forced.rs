@@ -1,7 +1,7 @@
 //! Forced releases: nobody is told of them, so a task looks for them while something is held.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -10,9 +10,8 @@ use super::statements::Own;
 use crate::backend::sql::pool::{Calls, Purpose};
 use crate::backend::sql::statements::{Arg, Row};
 use crate::backend::{Event, EventSink, Fault, Victim};
-use crate::values::backoff::jittered;
-use crate::values::clock::{self, Moment};
-use crate::values::holder::HolderId;
+use crate::sync::Mutex;
+use crate::values::{HolderId, Moment, clock, jittered};
 
 /// How often it looks, on average.
 const CADENCE: Duration = Duration::from_millis(400);
@@ -35,14 +34,10 @@ impl Looker {
         let Ok(forced) = self.ask().await else {
             return;
         };
-        let told = std::mem::replace(&mut *self.told(), forced.clone());
+        let told = std::mem::replace(&mut *self.told.lock(), forced.clone());
         for &holder in forced.difference(&told) {
             (self.events)(Event::ForceReleased(Victim::Id(holder)));
         }
-    }
-
-    fn told(&self) -> MutexGuard<'_, HashSet<HolderId>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn ask(&self) -> Result<HashSet<HolderId>, Fault> {

@@ -19,9 +19,7 @@ mod statements;
 mod tls;
 mod url;
 
-use std::fmt;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -37,10 +35,9 @@ use super::opening::Opening;
 use super::sql::database::Database;
 use super::sql::pool::Pool;
 use super::sql::{Server, SqlBackend};
-use crate::values::clock::Moment;
-use crate::values::error::LockError;
-use crate::values::key::Key;
-use crate::values::store::StoreKind;
+use crate::backend::Boxed;
+use crate::sync::Mutex;
+use crate::values::{Key, LockError, Moment, StoreKind};
 
 /// The database of a URL. It tells nobody who waits.
 struct Mysql {
@@ -110,10 +107,6 @@ impl Mysql {
             held: Mutex::new(Some(held)),
         }
     }
-
-    fn held(&self) -> MutexGuard<'_, Option<watch::Sender<Option<Moment>>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Database for Mysql {
@@ -138,7 +131,7 @@ impl Database for Mysql {
     }
 
     fn holds_until(&self, end: Moment) {
-        if let Some(held) = &*self.held() {
+        if let Some(held) = &*self.held.lock() {
             held.send_if_modified(|until| {
                 let longer = until.is_none_or(|until| end - until > Duration::ZERO);
                 if longer {
@@ -149,17 +142,11 @@ impl Database for Mysql {
         }
     }
 
-    fn misses_holds(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn misses_holds(&self) -> Boxed<'_> {
         Box::pin(self.looker.look())
     }
 
     fn close(&self) {
-        *self.held() = None;
-    }
-}
-
-impl fmt::Debug for Mysql {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.target.fmt(f)
+        *self.held.lock() = None;
     }
 }

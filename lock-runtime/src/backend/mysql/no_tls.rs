@@ -4,8 +4,7 @@ use mysql_async::{Error, SslOpts};
 
 use crate::backend::Fault;
 use crate::backend::sql::encryption::Encryption;
-use crate::values::error::LockError;
-use crate::values::handshake::Certificates;
+use crate::values::{Certificates, LockError};
 
 pub(super) fn options(_: Encryption, _: &Certificates) -> Result<Option<SslOpts>, LockError> {
     Ok(None)

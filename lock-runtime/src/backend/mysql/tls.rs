@@ -10,8 +10,7 @@ use crate::backend::Fault;
 use crate::backend::kit::certificates::{client, given_authorities, system_authorities};
 use crate::backend::kit::tls_refusal;
 use crate::backend::sql::encryption::Encryption;
-use crate::values::error::{LockError, config};
-use crate::values::handshake::Certificates;
+use crate::values::{Certificates, LockError, config};
 
 /// What the driver is told.
 ///

@@ -11,8 +11,7 @@ use crate::backend::sql::encryption::{Encryption, is_for_the_builder};
 use crate::backend::sql::hosts::Hosts;
 use crate::backend::sql::table::Table;
 use crate::backend::sql::url::{self, Settings, one_by_one, split};
-use crate::values::error::{LockError, config};
-use crate::values::handshake::{Credentials, Handshake, Login};
+use crate::values::{Credentials, Handshake, LockError, Login, config};
 
 /// How long a connection may be silent before it is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(5);

@@ -16,7 +16,6 @@ use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::sql::database::Opened;
 use crate::backend::sql::statements::{Statement, malformed};
 use crate::values::clock;
-use crate::values::refusal::ShutdownCause;
 
 /// The oldest version that runs the statements as they are meant.
 const OLDEST: i64 = 120_000;
@@ -60,10 +59,8 @@ pub(super) async fn open(
         tokio::spawn(dialed.stream);
         Ok((dialed.client, dialed.renew_after))
     });
-    let (client, renew_after) = match opening.await {
-        Ok(opened) => opened?,
-        Err(_) => return Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
-    };
+    let opened = opening.await.map_err(|_| Fault::runtime_ended())?;
+    let (client, renew_after) = opened?;
     let sent_at = clock::now();
     let name = target.table.name();
     let args: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];

@@ -15,7 +15,7 @@ use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::sql::database::{Connector, Failed, Opened};
 use crate::backend::sql::statements::{Arg, Row, Statement, Value};
-use crate::values::store::StoreKind;
+use crate::values::StoreKind;
 
 /// For how long a statement that nobody waits for any more may go on before it is cancelled. Most end by themselves in much
 /// less, and a new connection costs the server more than the rest of a statement.

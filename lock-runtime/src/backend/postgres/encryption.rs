@@ -4,7 +4,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{ChannelBinding, Host, SslMode, SslNegotiation};
 
 use crate::backend::sql::encryption::Encryption;
-use crate::values::error::{LockError, config};
+use crate::values::{LockError, config};
 
 /// Leaves what is verified to `Tls`.
 pub(super) fn apply(encryption: Encryption, to: &mut Config) -> Result<(), LockError> {

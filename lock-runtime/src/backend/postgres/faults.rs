@@ -5,7 +5,7 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use super::tls;
 use crate::backend::Fault;
-use crate::values::error::StoreError;
+use crate::values::StoreError;
 
 /// Of a statement that was sent.
 ///

@@ -9,7 +9,7 @@ use super::faults;
 use super::tls::{Encrypted, Tls};
 use crate::backend::Fault;
 use crate::backend::sql::hosts::Hosts;
-use crate::values::handshake::Login;
+use crate::values::Login;
 
 /// All of them, one or more.
 pub(super) fn of(mut each: Vec<Config>) -> Hosts<Config> {

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::future::{pending, poll_fn};
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::pin::pin;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -20,11 +20,9 @@ use crate::backend::kit::login::Tries;
 use crate::backend::kit::outage::Outage;
 use crate::backend::kit::polling::Polling;
 use crate::backend::kit::topic::{Ear, Topic};
-use crate::backend::{Event, EventSink, Fault, Listen, Victim};
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
-use crate::values::error::StoreError;
-use crate::values::holder::HolderId;
+use crate::backend::{Boxed, Event, EventSink, Fault, Listen, Victim};
+use crate::sync::Mutex;
+use crate::values::{Backoff, HolderId, Moment, StoreError, clock};
 
 /// How often a connection that hears nothing is asked for a sign of life.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -40,13 +38,8 @@ pub(super) struct Topics {
 }
 
 impl Topics {
-    fn table(&self) -> MutexGuard<'_, HashMap<String, Weak<Topic>>> {
-        // Nothing below panics while the lock is held.
-        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn listen(&self, name: &str) -> Ear {
-        let mut table = self.table();
+        let mut table = self.topics.lock();
         let topic = table.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
             let topic = Arc::new(Topic::default());
             table.insert(name.to_owned(), Arc::downgrade(&topic));
@@ -56,7 +49,7 @@ impl Topics {
     }
 
     fn heard(&self, name: &str) {
-        let topic = self.table().get(name).and_then(Weak::upgrade);
+        let topic = self.topics.lock().get(name).and_then(Weak::upgrade);
         if let Some(topic) = topic {
             topic.raise();
         }
@@ -64,13 +57,13 @@ impl Topics {
 
     /// Something may have been missed.
     fn all_look(&self) {
-        for topic in self.table().values().filter_map(Weak::upgrade) {
+        for topic in self.topics.lock().values().filter_map(Weak::upgrade) {
             topic.raise();
         }
     }
 
     fn forget(&self, name: &str, ear: &Ear) {
-        let mut table = self.table();
+        let mut table = self.topics.lock();
         // New listeners take the table's lock as well, so a count of one is this listener alone.
         if Arc::strong_count(ear.topic()) == 1 {
             table.remove(name);
@@ -116,7 +109,7 @@ impl Listener {
 }
 
 impl Listen for Listener {
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn ready(&mut self) -> Boxed<'_> {
         Box::pin(async {
             // An error means that the backend is gone: nothing will be heard.
             let _ = self
@@ -126,7 +119,7 @@ impl Listen for Listener {
         })
     }
 
-    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn heard(&mut self) -> Boxed<'_> {
         let Some(polling) = &mut self.polling else {
             return self.ear.heard();
         };

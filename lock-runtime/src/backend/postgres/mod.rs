@@ -24,7 +24,6 @@ mod statements;
 mod tls;
 mod url;
 
-use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -37,10 +36,8 @@ use super::kit::server_clock::ServerClock;
 use super::opening::Opening;
 use super::sql::database::Database;
 use super::sql::{Server, SqlBackend};
-use crate::values::error::LockError;
-use crate::values::key::Key;
 use crate::values::name::invalid;
-use crate::values::store::StoreKind;
+use crate::values::{Key, LockError, StoreKind};
 
 /// The database of a URL, and who listens to it.
 struct Postgres {
@@ -150,11 +147,5 @@ impl Database for Postgres {
 
     fn close(&self) {
         self.closed.send_replace(true);
-    }
-}
-
-impl fmt::Debug for Postgres {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.target.fmt(f)
     }
 }

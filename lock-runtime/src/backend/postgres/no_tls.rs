@@ -5,8 +5,7 @@ use tokio_postgres::tls::{MakeTlsConnect, NoTls, NoTlsStream};
 
 use crate::backend::Fault;
 use crate::backend::sql::encryption::Encryption;
-use crate::values::error::LockError;
-use crate::values::handshake::Certificates;
+use crate::values::{Certificates, LockError};
 
 /// Is never asked to begin TLS.
 #[derive(Clone, Default)]

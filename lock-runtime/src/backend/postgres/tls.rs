@@ -19,8 +19,7 @@ use crate::backend::Fault;
 use crate::backend::kit::certificates::{client, given_roots, system_roots};
 use crate::backend::kit::tls_refusal;
 use crate::backend::sql::encryption::Encryption;
-use crate::values::error::{LockError, config};
-use crate::values::handshake::Certificates;
+use crate::values::{Certificates, LockError, config};
 
 /// What servers that speak TLS from the first byte are asked for.
 const PROTOCOL: &[u8] = b"postgresql";

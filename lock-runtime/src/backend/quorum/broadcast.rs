@@ -1,16 +1,16 @@
 //! What is asked of all nodes and answered by a majority: release, renew, force, inspect.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{Inner, Node, gone};
+use super::{Inner, Node};
 use crate::backend::quorum::majority::{self, Confirmations, majority, no_majority};
 use crate::backend::quorum::request::NodeRequest;
-use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot};
-use crate::values::key::Key;
-use crate::values::ttl::Ttl;
+use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot, Within};
+use crate::sync::Mutex;
+use crate::values::Key;
 
 /// The answers of one question to all nodes, as they come.
 pub(super) struct Round<T> {
@@ -51,7 +51,7 @@ impl<T: Send + 'static> Round<T> {
             match self.answers.recv().await {
                 Some((_, Ok(answer))) => return Some(answer),
                 Some((node, Err(fault))) => self.faults.push((self.inner.shown(node), fault)),
-                None => self.faults.push((String::new(), gone())),
+                None => self.faults.push((String::new(), Fault::runtime_ended())),
             }
         }
         None
@@ -63,7 +63,7 @@ impl<T: Send + 'static> Round<T> {
 }
 
 fn node(inner: &Inner, index: usize) -> Result<&Node, Fault> {
-    inner.nodes.get(index).ok_or_else(gone)
+    inner.nodes.get(index).ok_or_else(Fault::runtime_ended)
 }
 
 /// Nodes that could not be told of a release, and whether the others have decided it. Until then the caller that asked for it
@@ -90,7 +90,7 @@ pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<
                 .release(request.hold_ref(), request.timeout)
                 .await;
             if answer.as_ref().is_err_and(Fault::is_passing) {
-                let mut untold = untold.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut untold = untold.lock();
                 if untold.decided {
                     inner.errand(index, request);
                 } else {
@@ -112,7 +112,7 @@ pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<
         return Err(round.no_majority());
     }
     let untold = {
-        let mut untold = untold.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut untold = untold.lock();
         untold.decided = true;
         std::mem::take(&mut untold.nodes)
     };
@@ -130,22 +130,22 @@ pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<
 pub(super) async fn renew(
     inner: &Arc<Inner>,
     batch: &[Renewal],
-    timeout: Duration,
-    useful: Duration,
+    mut within: Within,
 ) -> Result<Vec<Renewed>, Fault> {
     let nodes = inner.nodes.len();
     let ttls = || batch.iter().filter_map(|item| item.ttl);
     for ttl in ttls() {
         inner.check_term(ttl)?;
     }
-    let shortest = ttls().min();
-    let timeout = shortest.map_or(timeout, |ttl: Ttl| ttl.node_timeout(timeout));
+    if let Some(shortest) = ttls().min() {
+        within.timeout = shortest.node_timeout(within.timeout);
+    }
     let batch: Arc<[Renewal]> = batch.into();
     let mut round = Round::ask(inner, |inner, index| {
         let batch = batch.clone();
         async move {
             let backend = &node(&inner, index)?.backend;
-            backend.renew(&batch, timeout, useful).await
+            backend.renew(&batch, within).await
         }
     });
     let mut items = vec![Confirmations::default(); batch.len()];

@@ -9,7 +9,7 @@ use crate::backend::Backend;
 use crate::backend::connect::Location;
 use crate::backend::kit::uptime::{RunIds, Uptime};
 use crate::backend::opening::Opening;
-use crate::values::error::{LockError, config};
+use crate::values::{LockError, config};
 
 /// Refuses nodes that do not make a quorum, before any I/O.
 ///

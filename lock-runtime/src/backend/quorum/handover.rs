@@ -3,15 +3,13 @@
 
 use std::sync::Arc;
 
-use super::{Inner, gone};
+use super::Inner;
 use crate::backend::quorum::broadcast::Round;
 use crate::backend::quorum::majority::majority;
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::Ballot;
 use crate::backend::{Fault, Granted, HandedOver, Spare};
-use crate::values::clock::Moment;
-use crate::values::fence::SPARE_TOKENS;
-use crate::values::holder::HolderId;
+use crate::values::{HolderId, Moment, SPARE_TOKENS};
 
 pub(super) async fn hand_over(
     inner: &Arc<Inner>,
@@ -85,7 +83,7 @@ async fn at_one_node(
     to: NodeRequest,
 ) -> Result<HandedOver, Fault> {
     let Some(node) = inner.nodes.get(index) else {
-        return Err(gone());
+        return Err(Fault::runtime_ended());
     };
     let answer = match node.backend.hand_off() {
         Some(store) if !ballot.is_withdrawn() => {
@@ -93,7 +91,7 @@ async fn at_one_node(
                 .hand_over(from.holder, to.request(), SPARE_TOKENS)
                 .await
         }
-        _ => Err(gone()),
+        _ => Err(Fault::runtime_ended()),
     };
     match &answer {
         Ok(HandedOver::Done { .. }) => {

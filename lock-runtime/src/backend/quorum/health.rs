@@ -6,9 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::Inner;
-use crate::values::clock;
-use crate::values::health::{Checkup, NodeHealth};
-use crate::values::refusal::ShutdownCause;
+use crate::values::{Checkup, NodeHealth, ShutdownCause, clock};
 
 /// Asks every node at once. One that restarted a short while ago counts as down although it answers.
 pub(super) async fn ask(inner: &Arc<Inner>, timeout: Duration) -> Checkup {

@@ -6,14 +6,12 @@
 //! So they wake after a pause, which grows while nothing else comes.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::backend::Listen;
 use crate::backend::quorum::majority::majority;
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
+use crate::backend::{Boxed, Listen};
+use crate::values::{Backoff, Moment, clock};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -57,13 +55,13 @@ impl QuorumListener {
     }
 }
 
-type Ask = for<'a> fn(&'a mut dyn Listen) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+type Ask = for<'a> fn(&'a mut dyn Listen) -> Boxed<'a>;
 
-fn ready(listener: &mut dyn Listen) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+fn ready(listener: &mut dyn Listen) -> Boxed<'_> {
     listener.ready()
 }
 
-fn heard(listener: &mut dyn Listen) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+fn heard(listener: &mut dyn Listen) -> Boxed<'_> {
     listener.heard()
 }
 
@@ -88,7 +86,7 @@ async fn any(ears: &mut [Ear], is_open: fn(&Ear) -> bool, ask: Ask, mark: fn(&mu
 }
 
 impl Listen for QuorumListener {
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn ready(&mut self) -> Boxed<'_> {
         Box::pin(async {
             while self.count(|ear| ear.ready) < majority(self.ears.len()) {
                 any(
@@ -102,7 +100,7 @@ impl Listen for QuorumListener {
         })
     }
 
-    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn heard(&mut self) -> Boxed<'_> {
         Box::pin(async {
             loop {
                 if self.count(|ear| ear.told) >= majority(self.ears.len()) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::{Fault, Renewed, Snapshot};
-use crate::values::error::StoreError;
+use crate::values::StoreError;
 
 /// How many of so many nodes are more than half.
 pub(super) fn majority(nodes: usize) -> usize {

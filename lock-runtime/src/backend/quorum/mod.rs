@@ -29,10 +29,8 @@ pub(crate) mod tests;
 pub(crate) mod vote;
 
 use std::collections::HashMap;
-use std::fmt;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -47,15 +45,9 @@ use super::{
 };
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::{Ballot, Polled};
-use crate::values::backoff::Backoff;
-use crate::values::clock;
-use crate::values::count::Count;
-use crate::values::health::Checkup;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::refusal::ShutdownCause;
-use crate::values::store::StoreKind;
-use crate::values::ttl::Ttl;
+use crate::backend::{Boxed, Within};
+use crate::sync::Mutex;
+use crate::values::{Backoff, Checkup, Count, HolderId, Key, StoreKind, Ttl, clock};
 
 /// Releases that are repeated in the background at once. Beyond it, leases end what is left at nodes that are away.
 const MOST_ERRANDS: usize = 1024;
@@ -64,7 +56,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Locks at a majority of several stores.
-#[derive(Debug)]
 pub(crate) struct QuorumBackend {
     inner: Arc<Inner>,
 }
@@ -109,13 +100,9 @@ impl Inner {
     }
 
     // Nothing panics while it is locked, so a poisoned map is still whole.
-    fn trailing(&self) -> MutexGuard<'_, HashMap<HolderId, Weak<Ballot>>> {
-        self.trailing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Remembers that some nodes have not answered yet.
     fn goes_on(&self, holder: HolderId, ballot: &Arc<Ballot>) {
-        let mut trailing = self.trailing();
+        let mut trailing = self.trailing.lock();
         if trailing.len() >= 64 && trailing.len().is_power_of_two() {
             trailing.retain(|_, ballot| ballot.strong_count() > 0);
         }
@@ -125,7 +112,7 @@ impl Inner {
     /// What nodes may still grant to this holder is not wanted any more. Before anything else is sent for it: a late
     /// grant must not stay behind.
     fn cut_off(&self, holder: HolderId) {
-        let trailing = self.trailing().remove(&holder);
+        let trailing = self.trailing.lock().remove(&holder);
         if let Some(ballot) = trailing.and_then(|ballot| ballot.upgrade()) {
             ballot.withdraw();
         }
@@ -252,13 +239,8 @@ impl Backend for QuorumBackend {
         ))
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(broadcast::renew(&self.inner, batch, timeout, useful))
+    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(broadcast::renew(&self.inner, batch, within))
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
@@ -277,7 +259,7 @@ impl Backend for QuorumBackend {
         Some(self)
     }
 
-    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+    fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         Box::pin(health::ask(&self.inner, timeout))
     }
 
@@ -299,7 +281,7 @@ impl Backend for QuorumBackend {
         self.inner.round_trip(key)
     }
 
-    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn drained(&self) -> Boxed<'_> {
         Box::pin(async {
             self.inner.pending.zero().await;
             for node in &self.inner.nodes {
@@ -327,15 +309,4 @@ impl HandOff for QuorumBackend {
             handover::hand_over(&self.inner, from, NodeRequest::of(&to)).await
         })
     }
-}
-
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.nodes).finish()
-    }
-}
-
-/// What a node that has not answered is taken for when nobody is left to ask it.
-fn gone() -> Fault {
-    Fault::Closed(ShutdownCause::RuntimeEnded)
 }

@@ -1,12 +1,11 @@
 //! One store of a quorum: when it counts as down although it answers, and when its answer is not waited for.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Backend, Fault};
-use crate::values::clock::{self, Moment};
-use crate::values::ttl::Ttl;
+use crate::sync::Mutex;
+use crate::values::{Moment, Ttl, clock};
 
 /// How long a vote is waited for that is not needed any more.
 pub(super) const PATIENCE: Duration = Duration::from_millis(50);
@@ -44,22 +43,19 @@ impl Node {
 
     /// It is asked for a vote.
     pub(super) fn is_asked(&self) {
-        self.asked_at().get_or_insert_with(clock::now);
+        self.asked_at.lock().get_or_insert_with(clock::now);
     }
 
     /// It has answered, whatever that was.
     pub(super) fn has_answered(&self) {
-        *self.asked_at() = None;
+        *self.asked_at.lock() = None;
     }
 
     /// Whether it owes votes for so long that the next one is not worth waiting for.
     pub(super) fn is_silent(&self) -> bool {
-        self.asked_at().is_some_and(|at| at.elapsed() > PATIENCE)
-    }
-
-    fn asked_at(&self) -> MutexGuard<'_, Option<Moment>> {
-        // Nothing panics while it is locked.
-        self.asked_at.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asked_at
+            .lock()
+            .is_some_and(|at| at.elapsed() > PATIENCE)
     }
 
     /// Why the node may not grant anything, if so. It restarted a short while ago: a hold that it had granted and
@@ -71,11 +67,5 @@ impl Node {
         Some(Fault::not_done(format!(
             "the node restarted and may have lost what it held: it counts as down for another {left:.0?}"
         )))
-    }
-}
-
-impl fmt::Debug for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
     }
 }

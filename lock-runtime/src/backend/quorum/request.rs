@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::{AcquireRequest, HoldRef};
-use crate::values::clock::{self, Moment};
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::ttl::Ttl;
+use crate::values::{HolderId, Key, Moment, Ttl, clock};
 
 #[derive(Clone, Debug)]
 pub(super) struct NodeRequest {
@@ -61,11 +58,7 @@ impl NodeRequest {
     }
 
     pub(super) fn hold_ref(&self) -> HoldRef<'_> {
-        HoldRef {
-            key: &self.key,
-            holder: self.holder,
-            permits: 1,
-        }
+        HoldRef::one(&self.key, self.holder)
     }
 
     pub(super) fn request(&self) -> AcquireRequest<'_> {

@@ -1,18 +1,19 @@
 //! An acquisition: every node is asked at once; a majority grants it, or it is undone everywhere.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::Inner;
 use super::node::PATIENCE;
-use super::{Inner, gone};
 use crate::backend::quorum::majority::{Verdict, Votes};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{AcquireRequest, Acquired, AcquiredAll, Fault};
-use crate::values::clock::{self, Moment};
+use crate::sync::Mutex;
+use crate::values::{Moment, clock};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug)]
@@ -49,13 +50,9 @@ impl Ballot {
     }
 
     // Nothing panics while it is locked, so a poisoned ledger is still whole.
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Enters a node's grant. False if it is not wanted any more: then the task that got it gives it back.
     pub(super) fn keep(&self, node: usize) -> bool {
-        let mut ledger = self.ledger();
+        let mut ledger = self.ledger.lock();
         if !ledger.withdrawn {
             ledger.granted.push(node);
         }
@@ -63,13 +60,13 @@ impl Ballot {
     }
 
     pub(super) fn is_withdrawn(&self) -> bool {
-        self.ledger().withdrawn
+        self.ledger.lock().withdrawn
     }
 
     /// From here on no grant is entered. Returns the nodes whose grants were.
     pub(super) fn withdraw(&self) -> Vec<usize> {
         let granted = {
-            let mut ledger = self.ledger();
+            let mut ledger = self.ledger.lock();
             ledger.withdrawn = true;
             std::mem::take(&mut ledger.granted)
         };
@@ -157,7 +154,9 @@ impl Poll {
             }
             if !self.hear().await {
                 for _ in self.open.drain(..) {
-                    self.votes.faults.push((String::new(), gone()));
+                    self.votes
+                        .faults
+                        .push((String::new(), Fault::runtime_ended()));
                 }
             }
         }

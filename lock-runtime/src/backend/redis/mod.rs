@@ -25,15 +25,12 @@ mod sentinel;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-pub(crate) use self::connection::connect::Settings;
 pub(crate) use self::connection::dial_options::DialOptions;
 pub(crate) use self::connection::target::Target;
 use self::kinds::{acquire, acquire_all, counters, exclusive, fair, read_write};
@@ -44,15 +41,8 @@ use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, HandOff, HandedOver,
     HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
-use crate::values::clock;
-use crate::values::count::Count;
-use crate::values::error::LockError;
-use crate::values::health::Checkup;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::store::StoreKind;
-use crate::values::ttl::Ttl;
+use crate::backend::{Boxed, Within};
+use crate::values::{Checkup, Count, HolderId, Key, Kind, LockError, StoreKind, Ttl, clock};
 
 /// On which the victims of forced releases are named, those of all namespaces: managers with different namespaces may
 /// have the same key, for the one's namespace can be the beginning of the other's name.
@@ -120,13 +110,8 @@ impl Backend for RedisBackend {
         })
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(self.inner.renew(batch, timeout, useful))
+    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(self.inner.renew(batch, within))
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
@@ -169,7 +154,7 @@ impl Backend for RedisBackend {
         Some(self)
     }
 
-    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+    fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         Box::pin(self.inner.health(timeout))
     }
 
@@ -199,7 +184,7 @@ impl Backend for RedisBackend {
         }
     }
 
-    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn drained(&self) -> Boxed<'_> {
         Box::pin(self.inner.pending.zero())
     }
 
@@ -238,15 +223,6 @@ impl Shared for RedisBackend {
         timeout: Duration,
     ) -> Reply<'a, Released> {
         Box::pin(read_write::downgrade(&self.inner, hold_ref, ttl, timeout))
-    }
-}
-
-impl fmt::Debug for RedisBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisBackend")
-            .field("target", &self.inner.target)
-            .field("nodes", &self.inner.nodes)
-            .finish_non_exhaustive()
     }
 }
 

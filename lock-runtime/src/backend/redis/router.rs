@@ -1,6 +1,5 @@
 //! Whom to ask for a key, and whose word counts.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +10,10 @@ use super::kinds::release::Releasing;
 use super::{CONTROL, GaveBack, Inner};
 use crate::backend::redis::connection::link::{Link, Live};
 use crate::backend::redis::scripting;
-use crate::backend::{Fault, HoldRef};
-use crate::values::clock::{self, Moment};
-use crate::values::key::Key;
-use crate::values::kind::Kind;
+use crate::backend::{Fault, HoldRef, Reply};
+use crate::values::{Key, Kind, Moment, clock};
 
 /// Whom to ask for a key.
-#[derive(Debug)]
 pub(super) enum Nodes {
     One(Arc<Link>),
     Cluster(Arc<Cluster>),
@@ -187,7 +183,7 @@ impl Inner {
     /// Publishes what a script could not. In the background, once: a message is a hint.
     pub(super) fn publish(&self, channel: String, payload: String) {
         let everywhere = channel == CONTROL;
-        let published: Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>> = match &self.nodes {
+        let published: Reply<'static, ()> = match &self.nodes {
             Nodes::One(link) => {
                 let Some(live) = link.live() else { return };
                 Box::pin(async move { live.publish("PUBLISH", &channel, &payload).await })

@@ -1,18 +1,13 @@
 //! What a database has to be able to do for the locks in a table of it.
 
-use std::fmt;
-use std::pin::Pin;
 use std::time::Duration;
 
 use super::statements::{Arg, Row, Statement};
-use crate::backend::{Fault, Listen};
-use crate::values::clock::Moment;
-use crate::values::error::LockError;
-use crate::values::key::Key;
-use crate::values::store::StoreKind;
+use crate::backend::{Boxed, Fault, Listen};
+use crate::values::{Key, LockError, Moment, StoreKind};
 
 /// A database, as the kinds of locks see it.
-pub(crate) trait Database: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Database: Send + Sync + 'static {
     /// Which store it is.
     fn store(&self) -> StoreKind;
 
@@ -38,7 +33,7 @@ pub(crate) trait Database: fmt::Debug + Send + Sync + 'static {
 
     /// A renewal found that something is not held any more. Before its holder learns that, a database that has not told
     /// of forced releases yet does so.
-    fn misses_holds(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn misses_holds(&self) -> Boxed<'_> {
         Box::pin(std::future::ready(()))
     }
 

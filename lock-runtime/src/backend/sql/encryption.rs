@@ -1,6 +1,6 @@
 //! What `sslmode` of a URL asks for.
 
-use crate::values::error::{LockError, config};
+use crate::values::{LockError, config};
 
 /// Whether connections use TLS, and what of a server is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

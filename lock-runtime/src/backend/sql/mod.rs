@@ -29,8 +29,6 @@ pub(super) mod topic;
 mod undo;
 pub(super) mod url;
 
-use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,15 +47,10 @@ use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, Fault, HandOff,
     HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
 };
-use crate::values::clock::{self, Moment};
-use crate::values::count::Count;
-use crate::values::error::LockError;
-use crate::values::health::Checkup;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::store::StoreKind;
-use crate::values::ttl::Ttl;
+use crate::backend::{Boxed, Within};
+use crate::values::{
+    Checkup, Count, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, clock,
+};
 
 /// Renewals have connections of their own: nothing else may keep them waiting.
 const RENEWALS: usize = 2;
@@ -215,13 +208,8 @@ impl Backend for SqlBackend {
         Box::pin(release::release(&self.inner, hold_ref, timeout))
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(renewals::renew(&self.inner, batch, timeout, useful))
+    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(renewals::renew(&self.inner, batch, within))
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
@@ -272,7 +260,7 @@ impl Backend for SqlBackend {
         Some(self)
     }
 
-    fn health(&self, timeout: Duration) -> Pin<Box<dyn Future<Output = Checkup> + Send + '_>> {
+    fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         Box::pin(operators::health(&self.inner, timeout))
     }
 
@@ -284,7 +272,7 @@ impl Backend for SqlBackend {
         self.inner.pool.round_trip()
     }
 
-    fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn drained(&self) -> Boxed<'_> {
         Box::pin(self.inner.pending.zero())
     }
 
@@ -320,14 +308,5 @@ impl Shared for SqlBackend {
         timeout: Duration,
     ) -> Reply<'a, Released> {
         Box::pin(release::downgrade(&self.inner, hold_ref, timeout))
-    }
-}
-
-impl fmt::Debug for SqlBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqlBackend")
-            .field("database", &self.inner.database)
-            .field("pool", &self.inner.pool)
-            .finish_non_exhaustive()
     }
 }

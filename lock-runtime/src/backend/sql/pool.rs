@@ -2,9 +2,8 @@
 //!
 //! Statements are not pipelined: one that waits for another transaction's row lock would hold up all that come after it.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -18,8 +17,8 @@ use crate::backend::kit::outage::Outage;
 use crate::backend::kit::round_trip::RoundTrip;
 use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
-use crate::values::clock::{self, Moment};
-use crate::values::refusal::ShutdownCause;
+use crate::sync::Mutex;
+use crate::values::{Moment, clock};
 
 /// For how long a statement that nobody waits for any more may keep its place.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
@@ -63,7 +62,7 @@ impl From<Moment> for Until {
 }
 
 /// Connections, as the kinds of locks see them.
-pub(crate) trait Calls: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Calls: Send + Sync + 'static {
     /// Runs one statement. When the future is dropped, the statement is cancelled, or was never sent.
     fn call<'a>(
         &'a self,
@@ -110,14 +109,12 @@ impl<C: Connector> Calls for Pool<C> {
         until: Until,
     ) -> Reply<'a, Answer> {
         Box::pin(async move {
-            let closed = Fault::Closed(ShutdownCause::Shutdown);
-            let (pool, statement) = (self.own.upgrade().ok_or(closed)?, statement.clone());
+            let pool = self.own.upgrade().ok_or_else(Fault::closed)?;
+            let statement = statement.clone();
             let running = async move { pool.run(purpose, &statement, &args, now, until).await };
             let mut task = Aborted(self.handle.spawn(running));
-            match (&mut task.0).await {
-                Ok(answer) => answer,
-                Err(_) => Err(Fault::Closed(ShutdownCause::RuntimeEnded)),
-            }
+            let answer = (&mut task.0).await;
+            answer.unwrap_or_else(|_| Err(Fault::runtime_ended()))
         })
     }
 
@@ -130,7 +127,7 @@ impl<C: Connector> Calls for Pool<C> {
         self.acquires.close();
         // A driver may end its connection in a task.
         let _runtime = self.handle.enter();
-        self.idle().clear();
+        self.idle.lock().clear();
     }
 }
 
@@ -185,7 +182,7 @@ impl<C: Connector> Pool<C> {
     /// Opens a connection and checks its server, to keep it for later.
     pub(crate) async fn open(self: &Arc<Self>) -> Result<(), Fault> {
         let open = self.connect().await?;
-        self.idle().push(open);
+        self.idle.lock().push(open);
         Ok(())
     }
 
@@ -202,18 +199,10 @@ impl<C: Connector> Pool<C> {
     /// Keeps a connection for the next statement.
     fn keep(&self, open: Open<C>) {
         // Looked at under the lock: `close` would miss what is pushed after it.
-        let mut idle = self.idle();
+        let mut idle = self.idle.lock();
         if !self.places.is_closed() && !open.is_replaced() {
             idle.push(open);
         }
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<Open<C>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn outage(&self) -> MutexGuard<'_, Outage> {
-        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn lend(
@@ -246,7 +235,7 @@ impl<C: Connector> Pool<C> {
 
     /// Lends this connection from now on, and not the one that the closure marks.
     pub(super) fn replace(&self, open: Open<C>, mark: impl FnOnce()) {
-        let mut idle = self.idle();
+        let mut idle = self.idle.lock();
         mark();
         idle.retain(|open| !open.is_replaced());
         if !self.places.is_closed() {
@@ -260,7 +249,7 @@ impl<C: Connector> Pool<C> {
             connection,
             renew_after,
         } = self.connector.open().await?;
-        let again = self.outage().is_over(self.server());
+        let again = self.outage.lock().is_over(self.server());
         self.reached.store(true, Ordering::Relaxed);
         Ok(Open {
             connection,
@@ -274,7 +263,7 @@ impl<C: Connector> Pool<C> {
             Ok(open) => Ok(open),
             Err(fault @ Fault::Closed(_)) => Err(fault),
             Err(fault) => {
-                self.outage().is_on(self.server(), &fault);
+                self.outage.lock().is_on(self.server(), &fault);
                 Err(match fault {
                     // A standby may be promoted, and a failover may lead to another server.
                     Fault::Impossible(why) if self.reached.load(Ordering::Relaxed) => {
@@ -314,15 +303,7 @@ impl<C: Connector> Pool<C> {
 
 async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fault> {
     let place = places.clone().acquire_owned().await;
-    place.map_err(|_| Fault::Closed(ShutdownCause::Shutdown))
-}
-
-impl<C: Connector> fmt::Debug for Pool<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool")
-            .field("idle", &self.idle().len())
-            .finish_non_exhaustive()
-    }
+    place.map_err(|_| Fault::closed())
 }
 
 /// A connection that is counted.
@@ -365,7 +346,7 @@ impl<C: Connector> Lent<C> {
     async fn connect(&mut self) -> Result<(), Fault> {
         let pool = self.pool.clone();
         loop {
-            self.open = pool.idle().pop();
+            self.open = pool.idle.lock().pop();
             let Some(open) = &mut self.open else {
                 self.open = Some(pool.connect().await?);
                 return Ok(());
@@ -380,7 +361,7 @@ impl<C: Connector> Lent<C> {
     fn connection(&mut self) -> Result<&mut C::Connection, Fault> {
         let open = self.open.as_mut();
         open.map(|open| &mut open.connection)
-            .ok_or(Fault::Closed(ShutdownCause::Shutdown))
+            .ok_or_else(Fault::closed)
     }
 
     /// Its statement was answered: the next one may have the connection.
@@ -393,7 +374,7 @@ impl<C: Connector> Lent<C> {
     /// It was lost, and those that are idle probably with it.
     fn is_bad(&mut self) {
         self.open = None;
-        self.pool.idle().clear();
+        self.pool.idle.lock().clear();
     }
 }
 

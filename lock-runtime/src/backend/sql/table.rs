@@ -1,6 +1,6 @@
 //! A table's name.
 
-use crate::values::error::{LockError, config};
+use crate::values::{LockError, config};
 
 /// A table, by a name that needs no quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]

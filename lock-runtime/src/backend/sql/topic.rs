@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
+use crate::values::{HolderId, Key};
 
 /// What the notifications about a key are called.
 pub(super) fn topic(key: &Key) -> String {

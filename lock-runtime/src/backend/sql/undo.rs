@@ -7,12 +7,7 @@ use super::Inner;
 use super::statements::{Arg, malformed};
 use super::topic::topic;
 use crate::backend::{AcquireRequest, Fault};
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
-use crate::values::count::Counted;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::refusal::ShutdownCause;
+use crate::values::{Backoff, Counted, HolderId, Key, Moment, clock};
 
 /// The estimate of the server's time may be late by a round trip, and so may a lease's end.
 const SLACK: Duration = Duration::from_secs(1);
@@ -66,7 +61,7 @@ impl Compensation {
     async fn settle_once(&self) -> Result<u64, Fault> {
         // A row that somebody else has locked can have many of them wait. They leave the connections to others.
         let turn = self.inner.undoing.acquire().await;
-        let _turn = turn.map_err(|_| Fault::Closed(ShutdownCause::Shutdown))?;
+        let _turn = turn.map_err(|_| Fault::closed())?;
         let deadline = (clock::now() + self.inner.call_timeout).earlier(self.over);
         settle(&self.inner, &self.key, self.holder, deadline).await
     }

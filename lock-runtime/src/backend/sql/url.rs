@@ -2,8 +2,7 @@
 
 use super::encryption::Encryption;
 use super::table::Table;
-use crate::values::error::{LockError, config};
-use crate::values::handshake::Handshake;
+use crate::values::{Handshake, LockError, config};
 
 /// How many connections there are for requests, unless the URL says otherwise.
 const POOL: usize = 8;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::backend::{
     AcquireRequest, Acquired, Backend, Event, EventSink, Granted, HoldRef, Released, Renewal,
-    Renewed, Reply, Snapshot, Victim,
+    Renewed, Reply, Snapshot, Victim, Within,
 };
 use crate::values::clock;
 use crate::values::fence::FencingToken;
@@ -107,12 +107,7 @@ impl Backend for MutexStore {
         )
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        _: Duration,
-        _: Duration,
-    ) -> Reply<'a, Vec<Renewed>> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], _: Within) -> Reply<'a, Vec<Renewed>> {
         self.reply(move |rows| {
             let renew = |item: &Renewal| {
                 let Some(row) = held_by(rows, &item.key, item.holder) else {

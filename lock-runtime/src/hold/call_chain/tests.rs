@@ -45,7 +45,7 @@ fn body(hold: &Arc<Hold>, outer: Option<&Arc<Frame>>) -> Arc<Frame> {
 
 /// How many frames there are from this one outwards, over or not.
 fn depth(frame: &Arc<Frame>) -> usize {
-    successors(Some(frame.clone()), |frame| frame.link().clone()).count()
+    successors(Some(frame.clone()), |frame| frame.outer.lock().clone()).count()
 }
 
 #[tokio::test]

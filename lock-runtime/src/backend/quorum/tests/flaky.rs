@@ -11,7 +11,7 @@ use crate::api::manager::LockManager;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, EventSink, Fault, HandOff,
-    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
+    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Within,
 };
 use crate::values::error::StoreError;
 use crate::values::holder::HolderId;
@@ -102,7 +102,6 @@ pub(crate) fn managers(options: Options) -> (LockManager, Arc<Switch>, LockManag
     (locks, switch, other.unwrap(), store)
 }
 
-#[derive(Debug)]
 pub(crate) struct Flaky {
     store: Arc<MemoryBackend>,
     switch: Arc<Switch>,
@@ -212,17 +211,12 @@ impl Backend for Flaky {
         self.passed(timeout, self.store.release(hold_ref, timeout))
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Reply<'a, Vec<Renewed>> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
         self.switch.renewals.fetch_add(1, Ordering::Relaxed);
         self.switch.bite(Bug::InCall);
-        let renewed = self.store.renew(batch, timeout, useful);
+        let renewed = self.store.renew(batch, within);
         let (Mode::Busy(each), Ok(holds)) = (self.switch.mode(), u32::try_from(batch.len())) else {
-            return self.passed(useful, renewed);
+            return self.passed(within.useful, renewed);
         };
         Box::pin(async move {
             let _served = self.switch.served.lock().await;

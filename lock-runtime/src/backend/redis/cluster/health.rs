@@ -5,9 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::Cluster;
-use crate::values::clock::{self, Moment};
-use crate::values::health::NodeHealth;
-use crate::values::refusal::ShutdownCause;
+use crate::values::{Moment, NodeHealth, ShutdownCause, clock};
 
 impl Cluster {
     /// Asks every master at once.
@@ -24,7 +22,7 @@ impl Cluster {
                 }
                 link.health(&node.address, deadline).await
             };
-            asking.spawn_on(asked, &self.handle);
+            asking.spawn_on(asked, &self.opening.runtime);
         }
         let mut nodes = Vec::with_capacity(asking.len());
         while let Some(asked) = asking.join_next().await {

@@ -30,17 +30,16 @@ pub(crate) mod wait_connections;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use self::table::{Node, Table};
 pub(super) use self::url::{Seeds, parse};
-use super::Settings;
 use super::sentinel::Address;
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::kit::standing::Standing;
+use crate::backend::opening::Opening;
 pub(super) use crate::backend::redis::cluster::redirect::Redirect;
 use crate::backend::redis::cluster::redirect::RedirectKind;
 pub(super) use crate::backend::redis::cluster::subscriptions::Subscriptions;
@@ -50,12 +49,7 @@ use crate::backend::redis::connection::link::{Link, Live};
 use crate::backend::redis::connection::opened::Opened;
 use crate::backend::redis::connection::supervisor::{Member, Supervisor};
 use crate::backend::redis::connection::target::Target;
-use crate::values::backoff::Backoff;
-use crate::values::channels::ClusterChannels;
-use crate::values::clock::{self, Moment};
-use crate::values::error::LockError;
-use crate::values::key;
-use crate::values::refusal::ShutdownCause;
+use crate::values::{Backoff, ClusterChannels, LockError, Moment, clock, key};
 
 /// So many nodes may send a request on before there is a pause: two that name each other would keep it busy.
 const HOPS_AT_ONCE: u32 = 3;
@@ -65,8 +59,7 @@ pub(super) struct Cluster {
     seeds: Arc<Seeds>,
     shown: String,
     dial_options: Arc<DialOptions>,
-    settings: Settings,
-    handle: Handle,
+    opening: Opening,
     table: Table,
     /// Since when every slot has had a node.
     covered: Standing,
@@ -79,16 +72,14 @@ impl Cluster {
     pub(super) fn new(
         seeds: Arc<Seeds>,
         target: &Target,
-        settings: Settings,
-        handle: Handle,
+        opening: Opening,
         closed: watch::Receiver<bool>,
     ) -> Arc<Cluster> {
         Arc::new(Cluster {
             seeds,
             shown: target.shown().to_owned(),
             dial_options: target.dial_options().clone(),
-            settings,
-            handle,
+            opening,
             table: Table::new(),
             covered: Standing::default(),
             doubt: Arc::default(),
@@ -178,12 +169,8 @@ impl Cluster {
         let address = node.address.clone();
         let slot = move || cluster.upgrade()?.table.slot_of(&address);
         Check {
-            namespace: self.settings.namespace.clone(),
-            strict: self.settings.strict,
-            timeout: self.settings.call_timeout,
-            handle: self.handle.clone(),
-            uptime: None,
-            channels: self.settings.channels,
+            opening: self.opening.clone(),
+            channels: self.channels(),
             slot: Some(Box::new(slot)),
         }
     }
@@ -313,7 +300,7 @@ impl Cluster {
         payload: String,
         everywhere: bool,
     ) -> Result<(), Fault> {
-        let channels = self.settings.channels;
+        let channels = self.channels();
         let mut verbs = Vec::with_capacity(2);
         if channels.are_sharded() && !everywhere {
             verbs.push("SPUBLISH");
@@ -324,7 +311,7 @@ impl Cluster {
         for verb in verbs {
             let slot = key::slot(channel.as_bytes());
             let now = clock::now();
-            let deadline = now + self.settings.call_timeout;
+            let deadline = now + self.opening.options.call_timeout;
             let (mut live, _) = self.route(slot, now, deadline).await?;
             loop {
                 let published = live.clone().publish(verb, &channel, &payload).await;
@@ -351,13 +338,7 @@ impl Cluster {
     }
 
     fn channels(&self) -> ClusterChannels {
-        self.settings.channels
-    }
-}
-
-impl std::fmt::Debug for Cluster {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Cluster").field(&self.shown).finish()
+        self.opening.options.channels
     }
 }
 
@@ -375,9 +356,4 @@ fn named(address: Address, from: &Live) -> Address {
 fn pause(hops: u32) -> Duration {
     let pauses = Backoff::new(Duration::from_millis(1), Duration::from_millis(50));
     pauses.after(hops).pause()
-}
-
-/// Ends a wait for a cluster that was closed.
-fn closed() -> Fault {
-    Fault::Closed(ShutdownCause::Shutdown)
 }

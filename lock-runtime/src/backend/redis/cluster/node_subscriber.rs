@@ -16,8 +16,7 @@ use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::pubsub::subscribe::{PING_EVERY, Refusals};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::{EventSink, Fault};
-use crate::values::channels::ClusterChannels;
-use crate::values::clock;
+use crate::values::{ClusterChannels, clock};
 
 /// Channels in one message to the connection's task.
 const BATCH: usize = 512;

@@ -7,7 +7,7 @@
 //! all that is still on its way has arrived. Subscribing and unsubscribing twice is as good as once.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -22,6 +22,7 @@ use crate::backend::redis::pubsub::subscribe::{deliver, within};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::scripting::faults;
 use crate::backend::{EventSink, Fault};
+use crate::sync::Mutex;
 
 /// How often a batch is sent before the connection is given up.
 const ATTEMPTS: usize = 5;
@@ -56,7 +57,7 @@ struct Ends {
 impl Heard {
     /// The channels whose subscriptions the server has ended by itself since the last call.
     pub(super) fn take_dropped(&self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.ends().dropped)
+        std::mem::take(&mut self.ends.lock().dropped)
     }
 
     fn hear(&self, push: &PushInfo) {
@@ -67,17 +68,13 @@ impl Heard {
             self.marks.send_modify(|marks| *marks += 1);
         }
         if push.kind == PushKind::SUnsubscribe {
-            let mut ends = self.ends();
+            let mut ends = self.ends.lock();
             if !ends.asked.remove(channel) {
                 ends.dropped.push(channel.clone());
                 drop(ends);
                 self.dropped.notify_one();
             }
         }
-    }
-
-    fn ends(&self) -> MutexGuard<'_, Ends> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -139,7 +136,11 @@ impl PubsubConnection {
         let names = channels.iter().map(|channel| channel.as_bytes());
         let ends = verb == "SUNSUBSCRIBE";
         if ends {
-            self.heard.ends().asked.extend(names.clone().map(Vec::from));
+            self.heard
+                .ends
+                .lock()
+                .asked
+                .extend(names.clone().map(Vec::from));
         }
         self.batches += 1;
         let last = format!("batch {}", self.batches);
@@ -153,7 +154,7 @@ impl PubsubConnection {
         let mut replies = within(self.timeout, sending).await?;
         if ends {
             // What a node refused that had lost the slot before: no answer will take it out.
-            let mut heard = self.heard.ends();
+            let mut heard = self.heard.ends.lock();
             for name in names.clone() {
                 heard.asked.remove(name);
             }

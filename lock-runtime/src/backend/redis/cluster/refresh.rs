@@ -8,17 +8,15 @@ use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
 use super::super::sentinel::Address;
+use super::Cluster;
 use super::slots::{self, Before, View};
-use super::{Cluster, closed};
 use crate::backend::Fault;
 use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::connection::dial;
 use crate::backend::redis::connection::refused::refused;
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
-use crate::values::backoff::jittered;
-use crate::values::clock;
-use crate::values::error::StoreError;
+use crate::values::{StoreError, clock, jittered};
 
 /// While all is well, jittered.
 const SELDOM: Duration = Duration::from_secs(10);
@@ -79,7 +77,7 @@ impl Cluster {
 
     /// Asks some nodes at once who has which slots.
     pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), Fault> {
-        let timeout = self.settings.call_timeout;
+        let timeout = self.opening.options.call_timeout;
         let mut questions = JoinSet::new();
         for (address, connection) in self.to_ask() {
             let cluster = self.clone();
@@ -88,7 +86,7 @@ impl Cluster {
                 let answer = scripting::in_time("CLUSTER SLOTS", timeout, asked).await;
                 (address, answer)
             };
-            questions.spawn_on(question, &self.handle);
+            questions.spawn_on(question, &self.opening.runtime);
         }
         let (mut views, mut failed) = (Vec::new(), None);
         let mut until = clock::now() + timeout;
@@ -160,13 +158,13 @@ impl Cluster {
         connection: Option<MultiplexedConnection>,
     ) -> Result<View, Fault> {
         if *self.closed.borrow() {
-            return Err(closed());
+            return Err(Fault::closed());
         }
         let mut connection = match connection {
             Some(connection) => connection,
             None => {
                 let target = self.target(address);
-                let timeout = self.settings.call_timeout;
+                let timeout = self.opening.options.call_timeout;
                 dial::open(&target, timeout, |_| ()).await?.connection
             }
         };

@@ -6,8 +6,7 @@ use super::super::Inner;
 use super::Cluster;
 use crate::backend::redis::kinds::renewals::{Part, Times, all, by_script, in_order};
 use crate::backend::{Fault, Renewal, Renewed};
-use crate::values::clock;
-use crate::values::key::Key;
+use crate::values::{Key, clock};
 
 impl Cluster {
     /// What becomes of one slot says nothing about the others. The answers are in the order of the batch.

@@ -14,9 +14,7 @@ use crate::backend::EventSink;
 use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::cluster::node_subscriber::{Command, NodeSubscriber, Note};
 use crate::backend::redis::pubsub::topics::Topics;
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
-use crate::values::key;
+use crate::values::{Backoff, Moment, clock, key};
 
 /// Before a channel is tried again that its node does not want: the table is being brought up to date.
 const RETRY: Duration = Duration::from_millis(100);
@@ -226,14 +224,13 @@ impl Switchboard<'_> {
                 topics: self.subscriptions.topics.clone(),
                 events: self.subscriptions.events.clone(),
                 channels: cluster.channels(),
-                timeout: cluster.settings.call_timeout,
+                timeout: cluster.opening.options.call_timeout,
                 notes: self.notes.clone(),
             };
             let closed = self.subscriptions.closed.clone();
             let running = subscriber.run(commands);
-            cluster
-                .handle
-                .spawn(async move { until_closed(&closed, running).await });
+            let runtime = &cluster.opening.runtime;
+            runtime.spawn(async move { until_closed(&closed, running).await });
             KnownChannel {
                 commands: sender,
                 up: None,

@@ -1,7 +1,7 @@
 //! Slot → node, and the nodes that are known.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -10,8 +10,9 @@ use super::super::replicas::WaitQueue;
 use super::super::sentinel::Address;
 use crate::backend::Fault;
 use crate::backend::redis::connection::link::Link;
-use crate::values::clock::{self, Moment};
+use crate::sync::Mutex;
 use crate::values::key::SLOTS;
+use crate::values::{Moment, clock};
 
 /// A node without slots is forgotten after this: it may be one that is only being given some.
 const LINGER: Duration = Duration::from_secs(10);
@@ -74,12 +75,12 @@ impl Table {
     }
 
     pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
-        self.known().owners.get(usize::from(slot))?.clone()
+        self.known.lock().owners.get(usize::from(slot))?.clone()
     }
 
     /// Told to requests for slots that no node is known to have.
     pub(super) fn is_refused(&self, refusal: Option<Fault>) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let told = refusal.is_some();
         known.refusal = refusal;
         drop(known);
@@ -89,12 +90,12 @@ impl Table {
     }
 
     pub(super) fn refusal(&self) -> Option<Fault> {
-        self.known().refusal.clone()
+        self.known.lock().refusal.clone()
     }
 
     /// A slot that the node has.
     pub(super) fn slot_of(&self, address: &str) -> Option<u16> {
-        let known = self.known();
+        let known = self.known.lock();
         let mut owners = (0..).zip(&known.owners);
         let (slot, _) = owners.find(|(_, owner)| {
             owner
@@ -106,12 +107,12 @@ impl Table {
 
     /// The node of that address, whether or not it has slots.
     pub(super) fn node(&self, address: &Address) -> Arc<Node> {
-        self.known().node(address, clock::now())
+        self.known.lock().node(address, clock::now())
     }
 
     /// A node says that this one has the slot.
     pub(super) fn assign(&self, slot: u16, address: &Address) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let node = known.node(address, clock::now());
         if let Some(owner) = known.owners.get_mut(usize::from(slot))
             && owner
@@ -127,7 +128,7 @@ impl Table {
     /// What the nodes agreed on. Slots that nobody named stay as they are known.
     pub(super) fn replace(&self, owners: &[Option<Address>]) {
         let now = clock::now();
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let known = &mut *known;
         let mut changed = false;
         for (slot, address) in owners.iter().enumerate() {
@@ -164,7 +165,7 @@ impl Table {
 
     /// The nodes that have slots.
     pub(super) fn masters(&self) -> Vec<Arc<Node>> {
-        let known = self.known();
+        let known = self.known.lock();
         let owners = ranges(&known.owners).flatten();
         let masters: HashMap<&Address, &Arc<Node>> =
             owners.map(|owner| (&owner.address, owner)).collect();
@@ -173,13 +174,13 @@ impl Table {
 
     /// How many slots no node is known to have.
     pub(super) fn homeless(&self) -> usize {
-        let known = self.known();
+        let known = self.known.lock();
         known.owners.iter().filter(|owner| owner.is_none()).count()
     }
 
     /// Reasons to ask again soon: slots without a node, nodes that do not answer.
     pub(super) fn troubles(&self) -> usize {
-        let known = self.known();
+        let known = self.known.lock();
         let is_trouble = |owner: &Option<&Arc<Node>>| match owner {
             None => true,
             Some(owner) => owner.link.get().is_some_and(|link| !link.is_live()),
@@ -194,11 +195,6 @@ impl Table {
     /// Raised by each change.
     pub(super) fn version(&self) -> u64 {
         *self.version.borrow()
-    }
-
-    fn known(&self) -> MutexGuard<'_, KnownNodes> {
-        // No code of a stranger runs under this lock, and each change is whole before anything can fail.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

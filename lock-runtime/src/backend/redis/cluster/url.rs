@@ -1,11 +1,11 @@
 //! `redis-cluster://[user:password@]host[:port],…`.
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 use super::super::sentinel::Address;
 use crate::backend::redis::connection::target::tcp_settings;
-use crate::backend::redis::connection::url::{NO_FRAGMENT, host_and_port, login};
-use crate::values::error::{LockError, config};
+use crate::backend::redis::connection::url::{NO_FRAGMENT, host_and_port, login, server_at};
+use crate::values::{LockError, config};
 
 const PORT: u16 = 6_379;
 const EXAMPLE: &str = "the URL is malformed; it should look like \
@@ -78,16 +78,7 @@ impl Seeds {
         if host.is_empty() {
             return None;
         }
-        let host = host.to_owned();
-        let address = match self.tls {
-            true => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: false,
-                tls_params: None,
-            },
-            false => ConnectionAddr::Tcp(host, port),
-        };
+        let address = server_at(host.to_owned(), port, self.tls);
         let info = address.into_connection_info().ok()?;
         Some(
             info.set_redis_settings(self.login.clone())
@@ -98,6 +89,8 @@ impl Seeds {
 
 #[cfg(test)]
 mod tests {
+    use redis::ConnectionAddr;
+
     use super::*;
 
     fn read(rest: &str) -> Seeds {

@@ -27,7 +27,7 @@ impl Cluster {
     fn wait_queue_to(&self, node: &Node, common: &Arc<Common>) -> Arc<WaitQueue> {
         let start = || {
             let target = Arc::new(self.target(&node.address));
-            WaitQueue::start(target, common, &self.handle, &self.closed)
+            WaitQueue::start(target, common, &self.opening.runtime, &self.closed)
         };
         node.wait_queue.get_or_init(start).clone()
     }

@@ -1,13 +1,14 @@
 //! How many acquires may be under way at once on one connection. More would only queue in front of renewals and
 //! releases, which need no permit.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
 use crate::backend::Fault;
-use crate::values::clock::{self, Moment};
+use crate::sync::Mutex;
+use crate::values::{Moment, clock};
 
 pub(crate) const MAX_ACQUIRES: usize = 1024;
 
@@ -31,13 +32,9 @@ impl AcquireLimit {
     }
 
     // Nothing panics while it is locked.
-    fn set(&self) -> MutexGuard<'_, Arc<Semaphore>> {
-        self.set.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// There are no more, and nobody waits for one any more.
     pub(crate) fn close(&self) {
-        self.set().close();
+        self.set.lock().close();
     }
 
     /// One permit, and what time it is then: `now`, if one was free. `None` if the permits were closed, or are other
@@ -50,7 +47,7 @@ impl AcquireLimit {
         now: Moment,
         deadline: Moment,
     ) -> Result<Option<(OwnedSemaphorePermit, Moment)>, Fault> {
-        let set = self.set().clone();
+        let set = self.set.lock().clone();
         // Overtakes nobody: what is given back while others wait goes to them.
         match set.clone().try_acquire_owned() {
             Ok(permit) => return Ok(Some((permit, now))),
@@ -76,7 +73,7 @@ impl AcquireLimit {
 
     /// Puts a new set in the place of `old`, if that is still the current one.
     fn replace(&self, old: &Arc<Semaphore>) {
-        let mut set = self.set();
+        let mut set = self.set.lock();
         if Arc::ptr_eq(&set, old) && !old.is_closed() {
             *set = fresh();
             // Callers that wait for the old ones come for the new.
@@ -154,7 +151,7 @@ mod tests {
         let _one = get(&limit).await.unwrap().unwrap();
         limit.close();
         assert!(get(&limit).await.unwrap().is_none());
-        let current = limit.set().clone();
+        let current = limit.set.lock().clone();
         limit.replace(&current);
         assert!(get(&limit).await.unwrap().is_none());
     }

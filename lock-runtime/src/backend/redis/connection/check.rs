@@ -1,16 +1,14 @@
 //! What is asked of a server before it may keep locks: old enough a version is refused, a policy that evicts held
 //! locks is reported, and one whole life of a lock proves that the ACL lets every script run.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{InfoDict, Value};
-use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::kit::uptime::Uptime;
+use crate::backend::opening::Opening;
 use crate::backend::redis::cluster::{Redirect, slots};
 use crate::backend::redis::connection::uptime;
 use crate::backend::redis::kinds::exclusive::{Acquire, HandOver, HandOverReply, Release, Renew};
@@ -18,27 +16,13 @@ use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::scripting::{self, Manner, Script};
 use crate::backend::{Fault, Renewed};
-use crate::values::channels::ClusterChannels;
-use crate::values::clock;
-use crate::values::fence::SPARE_TOKENS;
-use crate::values::holder::HolderIds;
-use crate::values::key::{self, Key};
-use crate::values::kind::Kind;
-use crate::values::name::LockName;
+use crate::values::{ClusterChannels, HolderIds, Key, Kind, LockName, SPARE_TOKENS, clock, key};
 
 /// Should the check be interrupted, its key is gone after this.
 const LEASE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Check {
-    pub(crate) namespace: String,
-    /// Refuse what is otherwise only warned of.
-    pub(crate) strict: bool,
-    /// For each of its requests.
-    pub(crate) timeout: Duration,
-    /// Where connections live.
-    pub(crate) handle: Handle,
-    /// Where to note since when the server runs.
-    pub(crate) uptime: Option<Arc<Uptime>>,
+    pub(crate) opening: Opening,
     /// What scripts publish by.
     pub(crate) channels: ClusterChannels,
     /// Of a node of a cluster: names a slot that it has, if it has any.
@@ -46,13 +30,18 @@ pub(crate) struct Check {
 }
 
 impl Check {
+    /// For each of its requests.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.opening.options.call_timeout
+    }
+
     /// On every new connection, before it is used.
     pub(crate) async fn look_at_birth(
         &self,
         connection: &MultiplexedConnection,
     ) -> Result<(), Fault> {
-        match &self.uptime {
-            Some(known) => uptime::look(known, &mut connection.clone(), self.timeout).await,
+        match &self.opening.uptime {
+            Some(known) => uptime::look(known, &mut connection.clone(), self.timeout()).await,
             None => Ok(()),
         }
     }
@@ -81,7 +70,7 @@ impl Check {
 
     async fn ask_info(&self, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
         let asked = scripting::info(connection, &[]);
-        let info = match scripting::in_time("INFO", self.timeout, asked).await {
+        let info = match scripting::in_time("INFO", self.timeout(), asked).await {
             Err(Fault::Denied(reason)) => {
                 tracing::warn!(
                     %reason,
@@ -102,7 +91,7 @@ impl Check {
     /// Refuses a node of a cluster that has other masters, too, as if it were a server by itself: most keys are theirs.
     async fn is_whole_cluster(&self, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
         let question = redis::cmd("CLUSTER").arg("SLOTS").take();
-        let asked = tokio::time::timeout(self.timeout, scripting::send(connection, &question));
+        let asked = tokio::time::timeout(self.timeout(), scripting::send(connection, &question));
         // Its address does not matter where all it can name is itself.
         let view = match asked.await {
             Ok(Ok(reply)) => slots::read(&reply, ":0"),
@@ -139,7 +128,7 @@ impl Check {
                 "the lock store's maxmemory-policy is `{policy}`: it may evict locks that are held, \
                  and then two holders work at once; set it to `noeviction`"
             );
-            if self.strict {
+            if self.opening.options.strict {
                 return Err(Fault::Impossible(why));
             }
             tracing::warn!("{why}");
@@ -156,7 +145,7 @@ impl Check {
     ) -> Result<(), Fault> {
         // A name of its own, in one slot for all: every check raises the same fence key.
         let name = LockName::from(format!("connect-check:{{{tag}}}:{}", Uuid::new_v4()));
-        let key = Key::new(&self.namespace, &name, Kind::Mutex)
+        let key = Key::new(&self.opening.options.namespace, &name, Kind::Mutex)
             .map_err(|error| Fault::Impossible(format!("the namespace cannot be used: {error}")))?;
         let (lock, fence) = (key.raw(), key.fence());
         let channel = crate::backend::redis::channel(&key);
@@ -170,7 +159,7 @@ impl Check {
             fence: Some(&fence),
             holder: &from,
             lease_ms: lease,
-            not_after_us: clock.not_after(sent_at, sent_at + self.timeout),
+            not_after_us: clock.not_after(sent_at, sent_at + self.timeout()),
             counted: false,
         };
         match self.call(connection, &acquire).await? {
@@ -244,7 +233,7 @@ impl Check {
             ..Manner::PLAIN
         };
         let run = scripting::run(connection, script, manner);
-        let answer = scripting::in_time(name, self.timeout, run).await;
+        let answer = scripting::in_time(name, self.timeout(), run).await;
         answer.map_err(|fault| match fault {
             Fault::Denied(source) => Fault::denied(format!("the script `{name}`: {source}")),
             fault if faults::is_demotion(&fault) => Fault::not_done(format!(
@@ -282,17 +271,23 @@ pub(crate) fn micros(reply: &Value) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::options::Options;
 
     fn judged(strict: bool, info: &str) -> Result<(), Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        let check = Check {
-            namespace: "lock:".to_owned(),
-            strict,
-            timeout: Duration::from_secs(1),
-            handle: runtime.handle().clone(),
+        let opening = Opening {
+            options: Options {
+                strict,
+                ..Options::default()
+            },
+            runtime: runtime.handle().clone(),
+            events: std::sync::Arc::new(|_| ()),
             uptime: None,
+        };
+        let check = Check {
+            opening,
             channels: ClusterChannels::Classic,
             slot: None,
         };

@@ -3,70 +3,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::check;
+use super::check::Check;
 use super::opened::Opened;
 use super::supervisor::Supervisor;
 use super::target::Target;
+use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::kit::uptime::Uptime;
+use crate::backend::opening::Opening;
 use crate::backend::redis::cluster::{Cluster, Seeds, Subscriptions};
 use crate::backend::redis::pubsub::subscribe::{FirstTry, Subscriber};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::router::Nodes;
 use crate::backend::redis::{Inner, RedisBackend, sentinel};
-use crate::backend::{EventSink, Fault};
-use crate::values::channels::ClusterChannels;
-use crate::values::clock;
-use crate::values::error::LockError;
-use crate::values::options::Options;
-use crate::values::refusal::ShutdownCause;
+use crate::values::{ClusterChannels, LockError, clock};
 
 /// Connecting and checking, all in all.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);
 
-/// How a backend uses its server.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    /// What all keys start with.
-    pub(crate) namespace: String,
-    /// For connecting, for checks, and for what is done in the background.
-    pub(crate) call_timeout: Duration,
-    /// Refuse a server that may evict held locks, instead of warning.
-    pub(crate) strict: bool,
-    /// Connect in the background; what is wrong with the server is told by the first call.
-    pub(crate) lazy: bool,
-    /// Where to note the server's restarts, for a quorum that needs to know of them.
-    pub(crate) uptime: Option<Arc<Uptime>>,
-    /// By which channels waiters are woken in a cluster.
-    pub(crate) channels: ClusterChannels,
-}
-
-impl Settings {
-    /// As the manager is set up.
-    pub(crate) fn of(options: &Options, uptime: Option<Arc<Uptime>>) -> Settings {
-        Settings {
-            namespace: options.namespace.to_string(),
-            call_timeout: options.call_timeout,
-            strict: options.strict,
-            lazy: options.lazy,
-            uptime,
-            channels: options.channels,
-        }
-    }
-}
-
 impl RedisBackend {
-    /// Connects on the runtime of `handle`, where the backend's tasks live, and checks the server. With
-    /// `settings.lazy`, only starts to do so.
+    /// Connects on the manager's runtime, where the backend's tasks live, and checks the server. With `lazy`, only starts to
+    /// do so.
     pub(crate) async fn connect(
         target: Target,
-        settings: Settings,
-        handle: Handle,
-        events: EventSink,
+        opening: Opening,
     ) -> Result<Arc<RedisBackend>, LockError> {
         #[cfg(feature = "tls-rustls")]
         if target.is_tls() {
@@ -75,24 +37,21 @@ impl RedisBackend {
         }
         if let Some(seeds) = target.seeds() {
             let seeds = seeds.clone();
-            return RedisBackend::connect_to_cluster(target, seeds, settings, handle, events).await;
+            return RedisBackend::connect_to_cluster(target, seeds, opening).await;
         }
         let target = Arc::new(target);
-        let clock = Arc::new(ServerClock::default());
-        let check = check::Check {
-            namespace: settings.namespace.clone(),
-            strict: settings.strict,
-            timeout: settings.call_timeout,
-            handle: handle.clone(),
-            uptime: settings.uptime.clone(),
+        let (handle, clock) = (opening.runtime.clone(), Arc::new(ServerClock::default()));
+        let (timeout, lazy) = (opening.options.call_timeout, opening.options.lazy);
+        let check = Check {
+            opening: opening.clone(),
             channels: ClusterChannels::Classic,
             slot: None,
         };
-        let (first, check) = if settings.lazy {
+        let (first, check) = if lazy {
             (None, check)
         } else {
             let (server, clock) = (target.clone(), clock.clone());
-            // On the runtime of the handle, for the connection is driven by a task where it was opened.
+            // On the manager's runtime, for the connection is driven by a task where it was opened.
             let opening = handle.spawn(async move {
                 let opened = Opened::checked(&server, &check, &clock).await?;
                 Ok::<_, LockError>((opened, check))
@@ -120,22 +79,22 @@ impl RedisBackend {
         let subscriber = Subscriber {
             target: target.clone(),
             topics: topics.clone(),
-            events,
-            timeout: settings.call_timeout,
+            events: opening.events,
+            timeout,
             tried,
             closed: closed.subscribe(),
         };
         handle.spawn(subscriber.run());
         if let Some(sentinels) = target.sentinels() {
             let (sentinels, options) = (sentinels.clone(), target.dial_options().clone());
-            let (timeout, closed) = (settings.call_timeout, closed.subscribe());
+            let closed = closed.subscribe();
             handle.spawn(sentinel::watch(sentinels, options, timeout, closed));
         }
-        if !settings.lazy {
+        if !lazy {
             // So that a forced release right after the first acquire is heard. A connection and SUBSCRIBE, each in its
             // own time. Not needed to hold locks: only what would fail again and again is refused.
             let tried = first_try.wait_for(|tried| !matches!(tried, FirstTry::UnderWay));
-            if let Ok(Ok(tried)) = tokio::time::timeout(settings.call_timeout * 2, tried).await
+            if let Ok(Ok(tried)) = tokio::time::timeout(timeout * 2, tried).await
                 && let FirstTry::NoPubSub(fault) = &*tried
             {
                 return Err(fault.clone().into_error(target.shown()));
@@ -143,7 +102,7 @@ impl RedisBackend {
         }
         let inner = Arc::new(Inner {
             target,
-            call_timeout: settings.call_timeout,
+            call_timeout: timeout,
             handle,
             nodes: Nodes::One(link),
             topics,
@@ -156,15 +115,14 @@ impl RedisBackend {
     async fn connect_to_cluster(
         target: Target,
         seeds: Arc<Seeds>,
-        settings: Settings,
-        handle: Handle,
-        events: EventSink,
+        opening: Opening,
     ) -> Result<Arc<RedisBackend>, LockError> {
         let closed = watch::Sender::new(false);
-        let (call_timeout, lazy) = (settings.call_timeout, settings.lazy);
-        let cluster = Cluster::new(seeds, &target, settings, handle.clone(), closed.subscribe());
+        let (handle, events) = (opening.runtime.clone(), opening.events.clone());
+        let (timeout, lazy) = (opening.options.call_timeout, opening.options.lazy);
+        let cluster = Cluster::new(seeds, &target, opening, closed.subscribe());
         if !lazy {
-            // On the runtime of the handle, as above.
+            // On the manager's runtime, as above.
             let until = clock::now() + CONNECT.mul_f64(0.9);
             let opening = handle.spawn(cluster.clone().connect(until));
             in_time(opening, target.shown()).await?;
@@ -182,11 +140,11 @@ impl RedisBackend {
         handle.spawn(subscriptions.run());
         if !lazy {
             let tried = first_try.wait_for(|tried| *tried);
-            let _ = tokio::time::timeout(call_timeout, tried).await;
+            let _ = tokio::time::timeout(timeout, tried).await;
         }
         let inner = Arc::new(Inner {
             target: Arc::new(target),
-            call_timeout,
+            call_timeout: timeout,
             handle,
             nodes: Nodes::Cluster(cluster),
             topics,
@@ -205,7 +163,7 @@ async fn in_time<T>(
     let stop = opening.abort_handle();
     match tokio::time::timeout(CONNECT, opening).await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(_)) => Err(Fault::Closed(ShutdownCause::RuntimeEnded).into_error(server)),
+        Ok(Err(_)) => Err(Fault::runtime_ended().into_error(server)),
         Err(_) => {
             stop.abort();
             let fault = Fault::not_done(format!("no answer in {CONNECT:?}"));

@@ -14,9 +14,7 @@ use crate::backend::kit::login;
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::{Address, Named, Sentinels};
-use crate::values::backoff::Backoff;
-use crate::values::clock;
-use crate::values::error::StoreError;
+use crate::values::{Backoff, StoreError, clock};
 
 /// A connection that lived so long is replaced at once.
 pub(crate) const STABLE: Duration = Duration::from_secs(1);

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use redis::{ConnectionAddr, ConnectionInfo};
 
-use crate::values::error::{LockError, config};
-use crate::values::handshake::{Certificates, Credentials, Handshake, Login};
+use crate::values::{Certificates, Credentials, Handshake, LockError, Login, config};
 
 /// Certificates in the client's form, and whom to ask for a login. By default neither.
 #[derive(Clone, Default)]

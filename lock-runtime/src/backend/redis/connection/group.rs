@@ -5,7 +5,6 @@ use std::fmt::Debug;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,8 +15,8 @@ use crate::backend::Fault;
 use crate::backend::redis::kinds::grouped::{Each, OneAcquire, OneRelease};
 use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::Script;
-use crate::values::clock::{self, Moment};
-use crate::values::refusal::ShutdownCause;
+use crate::sync::Mutex;
+use crate::values::{Moment, clock};
 
 /// Beside fewer requests than this, one goes out by itself and at once: too few would share its script to make up for the
 /// task that sends it. Measured on two cores: beside eight others, a request alone is a third faster; beside thirty, it is
@@ -90,9 +89,6 @@ impl Groupable for OneRelease {
 
 impl Group {
     // Nothing panics while it is locked.
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Waiting {
@@ -137,7 +133,7 @@ impl<'a> UnderWay<'a> {
             answer,
         };
         let is_first = {
-            let mut waiting = group.waiting();
+            let mut waiting = group.waiting.lock();
             if waiting
                 .alone_until
                 .is_some_and(|until| !now.has_reached(until))
@@ -153,7 +149,7 @@ impl<'a> UnderWay<'a> {
         match tokio::time::timeout_at(deadline.tick(), answered).await {
             Ok(Ok(answer)) => answer,
             // The task was dropped with its runtime.
-            Ok(Err(_)) => Some(Err(Fault::Closed(ShutdownCause::RuntimeEnded))),
+            Ok(Err(_)) => Some(Err(Fault::runtime_ended())),
             Err(_) => Some(Err(self.live.unanswered())),
         }
     }
@@ -185,7 +181,7 @@ impl Dispatch {
         // One reply from the server wakes many tasks. Those that are ready now add their requests before this goes on.
         tokio::task::yield_now().await;
         let (releases, acquires) = {
-            let mut waiting = self.live.group().waiting();
+            let mut waiting = self.live.group().waiting.lock();
             (taken(&mut waiting.releases), taken(&mut waiting.acquires))
         };
         let (live, now) = (self.live.clone(), clock::now());
@@ -205,7 +201,7 @@ impl Dispatch {
     fn pass_on(mut self) {
         self.is_over = true;
         let group = self.live.group();
-        let waiting = group.waiting();
+        let waiting = group.waiting.lock();
         if waiting.is_empty() {
             group.is_sending.store(false, Ordering::Release);
             return;
@@ -222,7 +218,7 @@ impl Drop for Dispatch {
             return;
         }
         let group = self.live.group();
-        let mut waiting = group.waiting();
+        let mut waiting = group.waiting.lock();
         let untold = std::mem::take(&mut *waiting);
         group.is_sending.store(false, Ordering::Release);
         // Unlocked: this wakes them.
@@ -264,7 +260,7 @@ where
         }
         Err(fault) => {
             if matches!(fault, Fault::Denied(_)) {
-                live.group().waiting().alone_until = Some(clock::now() + REFUSED);
+                live.group().waiting.lock().alone_until = Some(clock::now() + REFUSED);
             }
             for answer in answers {
                 _ = answer.send(match &fault {

@@ -1,7 +1,6 @@
 //! The command connection as callers see it: whether there is one, and what is asked on it. `supervisor.rs` keeps it
 //! alive.
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,10 +20,7 @@ use crate::backend::kit::standing::Standing;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::scripting::{self, Manner, Script};
 use crate::backend::redis::sentinel::Address;
-use crate::values::channels::ClusterChannels;
-use crate::values::clock::{self, Moment};
-use crate::values::health::NodeHealth;
-use crate::values::refusal::ShutdownCause;
+use crate::values::{ClusterChannels, Moment, NodeHealth, clock};
 
 /// One call in so many measures its round trip; the first one does.
 const SAMPLED: u64 = 16;
@@ -107,7 +103,7 @@ impl State {
             State::Live(wire) => Ok(wire),
             State::Down(fault) => Err(fault.clone()),
             State::Dismissed => Err(dismissed()),
-            State::Closed => Err(Fault::Closed(ShutdownCause::Shutdown)),
+            State::Closed => Err(Fault::closed()),
         }
     }
 }
@@ -226,9 +222,9 @@ impl Link {
     /// Why there is no supervisor any more.
     fn ended(&self) -> Fault {
         match &*self.state.borrow() {
-            State::Closed => Fault::Closed(ShutdownCause::Shutdown),
+            State::Closed => Fault::closed(),
             State::Dismissed => dismissed(),
-            _ => Fault::Closed(ShutdownCause::RuntimeEnded),
+            _ => Fault::runtime_ended(),
         }
     }
 
@@ -294,17 +290,6 @@ impl Link {
 
     pub(crate) fn round_trip(&self) -> Duration {
         self.round_trip.average()
-    }
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &*self.state.borrow() {
-            State::Down(_) => "Down",
-            State::Live(_) => "Live",
-            State::Dismissed => "Dismissed",
-            State::Closed => "Closed",
-        })
     }
 }
 

@@ -16,8 +16,7 @@ use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::Address;
-use crate::values::clock;
-use crate::values::error::LockError;
+use crate::values::{LockError, clock};
 
 /// A fresh connection and the signal that it was cut.
 pub(crate) struct Opened {
@@ -35,7 +34,7 @@ impl Opened {
         clock: &ServerClock,
     ) -> Result<Opened, LockError> {
         let looked = async {
-            let opened = Opened::open(target, check.timeout, clock).await?;
+            let opened = Opened::open(target, check.timeout(), clock).await?;
             check.look_at_birth(&opened.connection).await?;
             let checked = check.run(&opened.connection, clock).await;
             checked.map_err(|fault| fault.at(target.shown()))?;

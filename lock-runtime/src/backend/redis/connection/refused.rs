@@ -8,7 +8,7 @@ use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use crate::backend::Fault;
 use crate::backend::kit::tls_refusal;
 use crate::backend::redis::scripting::faults::{io_kind, of_call};
-use crate::values::error::StoreError;
+use crate::values::StoreError;
 
 /// What there was to connect to.
 #[derive(Clone, Copy)]

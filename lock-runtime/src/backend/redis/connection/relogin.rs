@@ -10,8 +10,7 @@ use crate::backend::Fault;
 use crate::backend::kit::login::{self, Tries};
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
-use crate::values::clock;
-use crate::values::handshake::{Credentials, Login};
+use crate::values::{Credentials, Login, clock};
 
 /// The task that keeps a connection logged in. It has the connection, too: drop this with the connection, or the
 /// connection stays open.

@@ -3,7 +3,6 @@
 //! The client's own reconnection gives up after some tries, and it does not notice a server that is frozen. Here
 //! attempts are unlimited, and a call that timed out makes the supervisor ask the server for a sign of life.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,15 +14,14 @@ use super::dial::{self, STABLE};
 use super::link::{Link, State, Wire};
 use super::opened::Opened;
 use super::target::Target;
-use crate::backend::Fault;
 use crate::backend::kit::outage::Outage;
 use crate::backend::kit::round_trip::RoundTrip;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::kit::standing::Standing;
 use crate::backend::redis::sentinel::Address;
+use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
-use crate::values::clock;
-use crate::values::store::StoreKind;
+use crate::values::{StoreKind, clock};
 
 /// How long a server may take to show a sign of life after a call has timed out.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
@@ -81,7 +79,7 @@ impl Supervisor {
             standing: self.standing.clone(),
             channels: self.check.channels,
             address: self.member.as_ref().map(|node| node.address.clone()),
-            handle: self.check.handle.clone(),
+            handle: self.check.opening.runtime.clone(),
         });
         if let Some(first) = &first {
             State::replace(&state, State::Live(Wire::new(first, 0)));
@@ -165,7 +163,7 @@ impl Supervisor {
             Fault::Impossible(why) => Fault::not_done(why),
             fault => fault,
         };
-        let opened = Opened::open(&self.target, self.check.timeout, &self.clock).await;
+        let opened = Opened::open(&self.target, self.check.timeout(), &self.clock).await;
         let opened = opened.map_err(|fault| match is_first {
             // A server that was never of use: it is told as `connect` tells it.
             true => fault,
@@ -227,7 +225,7 @@ async fn silence(answers: &AtomicU64) {
 }
 
 /// Whether a connection is still good.
-type Asked = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
+type Asked = Reply<'static, ()>;
 
 /// A connection that has given no sign of life yet. It may be late: of a store whose every answer is, no new connection
 /// would be opened in time either.

@@ -11,7 +11,7 @@ use super::dial_options::DialOptions;
 use super::url::{self, NO_FRAGMENT};
 use crate::backend::redis::cluster::{self, Seeds};
 use crate::backend::redis::sentinel::{self, Sentinels};
-use crate::values::error::{LockError, config};
+use crate::values::{LockError, config};
 
 /// Whether this system has unix sockets that the client can open.
 const HAS_SOCKETS: bool = cfg!(unix);
@@ -79,22 +79,18 @@ impl Target {
 
     /// Reads a URL of a known scheme.
     fn of_scheme(scheme: &str, url: &str, rest: &str) -> Result<Target, LockError> {
+        let tls = scheme.starts_with("rediss");
+        if tls && !cfg!(feature = "tls-rustls") {
+            return Err(config(format!(
+                "`{scheme}://` needs the cargo feature `tls-rustls` of `lock-runtime`"
+            )));
+        }
         match scheme {
-            "redis" | "redis+unix" | "unix" => {}
-            "redis-sentinel" => return Target::behind_sentinels(rest, scheme, false),
-            "rediss" if cfg!(feature = "tls-rustls") => {}
-            "rediss-sentinel" if cfg!(feature = "tls-rustls") => {
-                return Target::behind_sentinels(rest, scheme, true);
+            "redis" | "rediss" | "redis+unix" | "unix" => {}
+            "redis-sentinel" | "rediss-sentinel" => {
+                return Target::behind_sentinels(rest, scheme, tls);
             }
-            "rediss-cluster" if cfg!(feature = "tls-rustls") => {
-                return Target::of_cluster(rest, scheme, true);
-            }
-            "rediss" | "rediss-sentinel" | "rediss-cluster" => {
-                return Err(config(format!(
-                    "`{scheme}://` needs the cargo feature `tls-rustls` of `lock-runtime`"
-                )));
-            }
-            "redis-cluster" => return Target::of_cluster(rest, scheme, false),
+            "redis-cluster" | "rediss-cluster" => return Target::of_cluster(rest, scheme, tls),
             _ => return Err(config(format!("`{scheme}://` names no Redis server"))),
         }
         let unix = matches!(scheme, "redis+unix" | "unix");

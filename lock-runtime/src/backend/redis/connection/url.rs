@@ -2,11 +2,25 @@
 
 use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
-use crate::values::error::{LockError, config};
+use crate::values::{LockError, config};
 
 /// Why a `#` is refused.
 pub(crate) const NO_FRAGMENT: &str =
     "a URL takes no fragment; in particular, TLS certificates are always verified";
+
+/// Where a server is, by TLS or not.
+pub(crate) fn server_at(host: String, port: u16, tls: bool) -> ConnectionAddr {
+    if tls {
+        ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: false,
+            tls_params: None,
+        }
+    } else {
+        ConnectionAddr::Tcp(host, port)
+    }
+}
 
 /// Host and port of one server. The client's own parser reads it: it knows IPv6, and refuses wildcards.
 pub(crate) fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {

@@ -12,12 +12,7 @@ use crate::backend::redis::router::AcquireRoute;
 use crate::backend::redis::scripting::Script;
 use crate::backend::redis::{GaveBack, Inner};
 use crate::backend::{AcquireRequest, Acquired, Asked, Fault, Granted, HoldRef};
-use crate::values::backoff::Backoff;
-use crate::values::clock::{self, Moment};
-use crate::values::count::Counted;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
+use crate::values::{Backoff, Counted, HolderId, Key, Kind, Moment, clock};
 
 pub(crate) async fn acquire(
     inner: &Arc<Inner>,

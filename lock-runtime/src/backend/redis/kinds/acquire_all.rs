@@ -12,10 +12,7 @@ use crate::backend::redis::scripting::table::{lua, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{Inner, Nodes};
 use crate::backend::{AcquireRequest, AcquiredAll, Asked, Fault, Granted};
-use crate::values::clock::{self, Moment};
-use crate::values::fence::FencingToken;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
+use crate::values::{FencingToken, Key, Kind, Moment, clock};
 
 pub(crate) async fn acquire_all(
     inner: &Arc<Inner>,

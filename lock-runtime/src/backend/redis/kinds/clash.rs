@@ -8,7 +8,8 @@ use crate::backend::redis::scripting::reply::Items;
 use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::{Asked, Fault, Found, clash, not_as_asked};
-use crate::values::key::{FENCE_PREFIX, Key};
+use crate::values::Key;
+use crate::values::key::FENCE_PREFIX;
 
 /// The refusal is known already: its explanation may not take much of the caller's time.
 const LONGEST: Duration = Duration::from_millis(500);

@@ -8,8 +8,7 @@ use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{Inner, RedisBackend};
 use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot};
-use crate::values::clock;
-use crate::values::key::Key;
+use crate::values::{Key, clock};
 
 /// What Redisson publishes when a latch has opened.
 const OPEN: &str = "0";

@@ -7,28 +7,18 @@ use crate::backend::redis::scripting::reply::Items;
 use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::{Directory, Fault, Introduction, KnownClient, Reply};
-use crate::values::client::{ClientRecord, presentable};
-use crate::values::key::Key;
+use crate::values::client::{RECORD_TTL, presentable};
+use crate::values::{ClientRecord, Key};
 
 impl Directory for RedisBackend {
-    fn introduce<'a>(
-        &'a self,
-        key: &'a Key,
-        client: Introduction<'a>,
-        ttl: Duration,
-        timeout: Duration,
-    ) -> Reply<'a, ()> {
+    fn introduce<'a>(&'a self, client: Introduction<'a>, timeout: Duration) -> Reply<'a, ()> {
         Box::pin(async move {
-            let Introduction {
-                record,
-                short_id,
-                began,
-            } = client;
+            let (key, record) = (client.key, client.record);
             let script = Introduce {
                 client: key.raw(),
-                ttl_s: ttl.as_secs(),
-                age_s: began.elapsed().as_secs(),
-                id: short_id,
+                ttl_s: RECORD_TTL.as_secs(),
+                age_s: client.began.elapsed().as_secs(),
+                id: client.short_id,
                 app: &record.app,
                 host: &record.host,
                 process_id: record.process_id,

@@ -1,8 +1,6 @@
 //! One holder at a time: mutex and fenced lock, Redisson's `RLock` and `RFencedLock`; and what a writer of a read/write
 //! lock has in common with them.
 
-use redis::{Cmd, Value};
-
 use super::acquire::Sending;
 use super::grouped::{OneAcquire, OneRelease};
 use super::release::Releasing;
@@ -12,17 +10,13 @@ use super::replies::{
 };
 use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::scripting::reply::{Items, foreign};
-use crate::backend::redis::scripting::table::{lua, script, source};
+use crate::backend::redis::scripting::table::{lua, renewal, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{
     AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Renewed, Spare,
 };
-use crate::values::clock::{self, Moment};
-use crate::values::fence::{FencingToken, TokenRange};
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
+use crate::values::{FencingToken, HolderId, Key, Kind, Moment, TokenRange, clock};
 
 /// The field of a hold in the lock's hash.
 pub(crate) fn field(key: &Key, holder: HolderId) -> String {
@@ -322,41 +316,10 @@ pub(crate) enum HandOverReply {
     NotHeld,
 }
 
-pub(crate) struct Renew<'a> {
-    /// Key, holder, ttl in ms.
-    pub(crate) items: &'a [(&'a str, String, i64)],
-}
-
-impl Script for Renew<'_> {
-    type Reply = Vec<Renewed>;
-
-    fn source() -> &'static Source {
-        source!(
-            "renew",
-            "allow-oom",
-            ["digits", "range", "lease", "mark", "each"]
-        )
-    }
-
-    fn keys(&self) -> usize {
-        self.items.len()
-    }
-
-    fn write(&self, command: &mut Cmd) {
-        for (lock, _, _) in self.items {
-            command.arg(*lock);
-        }
-        for (_, holder, ttl) in self.items {
-            command.arg(holder.as_str()).arg(*ttl);
-        }
-    }
-
-    fn read(&self, reply: Value) -> Option<Result<Vec<Renewed>, Fault>> {
-        read_renewals(self.items.len(), reply)
-    }
-
-    #[cfg(test)]
-    fn shape() -> [String; 2] {
-        ["lock...", "(holder, ttl_ms)..."].map(str::to_owned)
+renewal! {
+    "renew", ["digits", "range", "lease", "mark", "each"]
+    struct Renew<'a> {
+        keys { lock: &'a str }
+        arg { holder: String }
     }
 }

@@ -10,8 +10,7 @@ use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{GaveBack, channel};
 use crate::backend::{Fault, HoldRef};
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
+use crate::values::{HolderId, Key};
 
 /// Where one waiter hears that it is its turn.
 pub(crate) fn own_channel(key: &Key, holder: HolderId) -> String {

@@ -7,9 +7,7 @@ use crate::backend::Fault;
 use crate::backend::redis::scripting::reply::{Items, expiry};
 use crate::backend::redis::scripting::table::{lua, source};
 use crate::backend::redis::scripting::{Script, Source};
-use crate::values::decimal;
-use crate::values::fence::FencingToken;
-use crate::values::holder::HolderId;
+use crate::values::{FencingToken, HolderId, decimal};
 
 /// One acquire of those that share a script.
 #[derive(Debug)]

@@ -12,10 +12,7 @@ use crate::backend::redis::scripting::table::{lua, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{CONTROL, Inner, channel};
 use crate::backend::{Asked, FIRST_WAITERS, Fault, Snapshot};
-use crate::values::clock;
-use crate::values::health::Checkup;
-use crate::values::key::Key;
-use crate::values::kind::{Kind, LockMode};
+use crate::values::{Checkup, Key, Kind, LockMode, clock};
 
 impl Inner {
     pub(crate) async fn inspect(

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, Value};
-
 use super::acquire::Sending;
 use super::counters::{ReadCounter, foreign_counter, too_few};
 use super::release::Releasing;
@@ -11,13 +9,11 @@ use super::renewals::{ttl, unless_all_failed};
 use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals};
 use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::scripting::reply::Items;
-use crate::backend::redis::scripting::table::{lua, script, source};
+use crate::backend::redis::scripting::table::{lua, renewal, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{CONTROL, GaveBack, Inner, channel};
 use crate::backend::{Fault, HoldRef, Renewal, Renewed, Snapshot};
-use crate::values::clock::{self, Moment};
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
+use crate::values::{HolderId, Key, Moment, clock};
 
 /// Permits in one renewal script: about 2 µs of the server's time each.
 const IN_ONE_SCRIPT: usize = 512;
@@ -223,42 +219,11 @@ pub(crate) struct ReleasePermitsReply {
     pub(crate) unpublished: Option<String>,
 }
 
-pub(crate) struct RenewPermits<'a> {
-    /// Key of the leases, ids, ttl in ms.
-    pub(crate) items: &'a [(String, Vec<u8>, i64)],
-}
-
-impl Script for RenewPermits<'_> {
-    type Reply = Vec<Renewed>;
-
-    fn source() -> &'static Source {
-        source!(
-            "renew_permits",
-            "allow-oom",
-            ["digits", "range", "time", "each"]
-        )
-    }
-
-    fn keys(&self) -> usize {
-        self.items.len()
-    }
-
-    fn write(&self, command: &mut Cmd) {
-        for (leases, _, _) in self.items {
-            command.arg(leases);
-        }
-        for (_, ids, ttl) in self.items {
-            command.arg(ids.as_slice()).arg(*ttl);
-        }
-    }
-
-    fn read(&self, reply: Value) -> Option<Result<Vec<Renewed>, Fault>> {
-        read_renewals(self.items.len(), reply)
-    }
-
-    #[cfg(test)]
-    fn shape() -> [String; 2] {
-        ["leases...", "(ids, ttl_ms)..."].map(str::to_owned)
+renewal! {
+    "renew_permits", ["digits", "range", "time", "each"]
+    struct RenewPermits<'a> {
+        keys { leases: String }
+        arg { ids: Vec<u8> }
     }
 }
 

@@ -2,25 +2,19 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, Value};
-
 use super::acquire::Sending;
 use super::release::Releasing;
 use super::renewals::ttl;
 use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply};
 use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::scripting::reply::Items;
-use crate::backend::redis::scripting::table::{lua, script, source};
+use crate::backend::redis::scripting::table::{lua, renewal, script, source};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{
     Fault, HoldRef, READERS_KEPT_OUT, Released, Renewal, Renewed, WRITER_HAS_TO_COME,
 };
-use crate::values::clock::{self, Moment};
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
-use crate::values::ttl::Ttl;
+use crate::values::{HolderId, Key, Kind, Moment, Ttl, clock};
 
 /// What a reader publishes when it leaves as the last one; a Redisson client wakes one waiter.
 const READER_LEFT: &str = "0";
@@ -180,41 +174,10 @@ script! {
     |_, items| -> ReleaseReply { release_reply(items) }
 }
 
-pub(crate) struct ReadRenew<'a> {
-    /// Key, timeout key, holder, ttl in ms.
-    pub(crate) items: &'a [(&'a str, String, String, i64)],
-}
-
-impl Script for ReadRenew<'_> {
-    type Reply = Vec<Renewed>;
-
-    fn source() -> &'static Source {
-        source!(
-            "read_renew",
-            "allow-oom",
-            ["digits", "range", "lease", "mark", "each"]
-        )
-    }
-
-    fn keys(&self) -> usize {
-        self.items.len() * 2
-    }
-
-    fn write(&self, command: &mut Cmd) {
-        for (lock, timeout, _, _) in self.items {
-            command.arg(*lock).arg(timeout.as_str());
-        }
-        for (_, _, holder, ttl) in self.items {
-            command.arg(holder.as_str()).arg(*ttl);
-        }
-    }
-
-    fn read(&self, reply: Value) -> Option<Result<Vec<Renewed>, Fault>> {
-        read_renewals(self.items.len(), reply)
-    }
-
-    #[cfg(test)]
-    fn shape() -> [String; 2] {
-        ["(lock, timeout)...", "(holder, ttl_ms)..."].map(str::to_owned)
+renewal! {
+    "read_renew", ["digits", "range", "lease", "mark", "each"]
+    struct ReadRenew<'a> {
+        keys { lock: &'a str, timeout: String }
+        arg { holder: String }
     }
 }

@@ -5,8 +5,7 @@ use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::scripting::Script;
 use crate::backend::redis::{GaveBack, Inner};
 use crate::backend::{Fault, HoldRef};
-use crate::values::clock::Moment;
-use crate::values::kind::Kind;
+use crate::values::{Kind, Moment};
 
 /// A release that goes out on one connection.
 pub(crate) struct Releasing<'a> {

@@ -2,18 +2,15 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
 
 use super::{exclusive, permits, read_write};
 use crate::backend::redis::Inner;
 use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::router::Nodes;
-use crate::backend::{Fault, Renewal, Renewed};
-use crate::values::clock::{self, Moment};
-use crate::values::key::Key;
-use crate::values::kind::Kind;
+use crate::backend::{Fault, Renewal, Renewed, Reply, Within};
+use crate::values::{Key, Kind, Moment, clock};
 
 /// Until when an answer usually comes, and until when it is of use.
 #[derive(Clone, Copy)]
@@ -42,9 +39,9 @@ impl Inner {
     pub(crate) async fn renew(
         &self,
         batch: &[Renewal],
-        timeout: Duration,
-        useful: Duration,
+        within: Within,
     ) -> Result<Vec<Renewed>, Fault> {
+        let Within { timeout, useful } = within;
         if batch.is_empty() {
             return Ok(Vec::new());
         }
@@ -206,7 +203,7 @@ pub(crate) fn in_order<'a>(
 }
 
 /// The answers of one script.
-pub(crate) type Part<'a> = Pin<Box<dyn Future<Output = Result<Vec<Renewed>, Fault>> + Send + 'a>>;
+pub(crate) type Part<'a> = Reply<'a, Vec<Renewed>>;
 
 /// Drives them side by side; the answers are in their order.
 pub(crate) async fn all(mut parts: Vec<Part<'_>>) -> Vec<Result<Vec<Renewed>, Fault>> {

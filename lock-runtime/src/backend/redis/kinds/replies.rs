@@ -9,8 +9,7 @@ use crate::backend::redis::connection::link::Live;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::scripting::reply::{Items, foreign, text};
 use crate::backend::{Fault, Renewed};
-use crate::values::decimal;
-use crate::values::fence::FencingToken;
+use crate::values::{FencingToken, decimal};
 
 /// What is published on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
 pub(crate) const RELEASED: &str = "0";

@@ -24,8 +24,7 @@ use crate::backend::redis::connection::target::Target;
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::Address;
 use crate::backend::{Event, EventSink, Fault, Victim};
-use crate::values::clock;
-use crate::values::error::StoreError;
+use crate::values::{StoreError, clock};
 
 /// How often a quiet connection is asked for a sign of life.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(10);

@@ -2,16 +2,14 @@
 //! between two looks.
 
 use std::collections::{HashMap, VecDeque};
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use crate::backend::Listen;
-use crate::sync::{Mutex, MutexGuard};
-use crate::values::clock::{self, Moment};
+use crate::backend::{Boxed, Listen};
+use crate::sync::Modelled;
+use crate::values::{Moment, clock};
 
 /// How long a channel stays subscribed after its last listener went: the next waiter on a hot key is near.
 const LINGER: Duration = Duration::from_secs(2);
@@ -20,7 +18,7 @@ const LINGER: Duration = Duration::from_secs(2);
 /// closes the channels at the server; the connection's task counts messages.
 #[derive(Debug, Default)]
 pub(crate) struct Topics {
-    table: Mutex<Table>,
+    table: Modelled<Table>,
     /// Signalled by callers: there is something to subscribe to, or a first channel lingers.
     pub(crate) changed: Notify,
 }
@@ -62,7 +60,7 @@ enum Ear {
 impl Topics {
     pub(crate) fn listen(self: &Arc<Self>, channel: String) -> Listener {
         let channel: Arc<str> = channel.into();
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let table = &mut *table;
         let topic = table.topics.entry(channel.clone()).or_insert_with(|| {
             table.fresh.push(channel.clone());
@@ -92,7 +90,8 @@ impl Topics {
 
     /// True if this process hears what is published on `channel`.
     pub(crate) fn is_open(&self, channel: &str) -> bool {
-        self.table()
+        self.table
+            .lock()
             .topics
             .get(channel)
             .is_some_and(|topic| topic.signal.borrow().ear == Ear::Open)
@@ -100,14 +99,14 @@ impl Topics {
 
     /// A message came in.
     pub(crate) fn heard(&self, channel: &str) {
-        if let Some(topic) = self.table().topics.get(channel) {
+        if let Some(topic) = self.table.lock().topics.get(channel) {
             topic.signal.send_modify(|signal| signal.count += 1);
         }
     }
 
     /// There is a new connection: what is to be subscribed to. Listeners that come from now on are fresh.
     pub(crate) fn reachable(&self) -> Vec<Arc<str>> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.unreachable = false;
         table.fresh.clear();
         table.topics.keys().cloned().collect()
@@ -115,7 +114,7 @@ impl Topics {
 
     /// There is no connection: nobody is to wait for one before they look for themselves.
     pub(crate) fn unreachable(&self) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.unreachable = true;
         for topic in table.topics.values() {
             topic.signal.send_modify(|signal| signal.ear = Ear::Deaf);
@@ -124,12 +123,12 @@ impl Topics {
 
     /// What was asked for since the last call.
     pub(crate) fn take_fresh(&self) -> Vec<Arc<str>> {
-        std::mem::take(&mut self.table().fresh)
+        std::mem::take(&mut self.table.lock().fresh)
     }
 
     /// These channels are subscribed to. After a time of deafness everybody must look again.
     pub(crate) fn opened(&self, channels: &[Arc<str>], renewed: bool) {
-        let table = self.table();
+        let table = self.table.lock();
         for topic in channels
             .iter()
             .filter_map(|channel| table.topics.get(channel))
@@ -152,7 +151,7 @@ impl Topics {
 
     /// The server refuses this channel.
     pub(crate) fn refused(&self, channel: &str) {
-        if let Some(topic) = self.table().topics.get(channel) {
+        if let Some(topic) = self.table.lock().topics.get(channel) {
             topic.signal.send_modify(|signal| signal.ear = Ear::Deaf);
         }
     }
@@ -160,7 +159,7 @@ impl Topics {
     /// Forgets the channels that lingered long enough; a listener that comes from now on makes a new topic, whose
     /// subscription is sent after the end of this one. Also says when to look again.
     pub(crate) fn take_idle(&self) -> (Vec<Arc<str>>, Option<Moment>) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let table = &mut *table;
         let mut ended = Vec::new();
         while let Some((when, _)) = table.idle.front() {
@@ -185,11 +184,6 @@ impl Topics {
         }
         (ended, None)
     }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        // No code of a stranger runs under this lock, and each change is whole before anything can fail.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// One listener of one channel.
@@ -203,7 +197,7 @@ pub(crate) struct Listener {
 }
 
 impl Listen for Listener {
-    fn ready(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn ready(&mut self) -> Boxed<'_> {
         Box::pin(async {
             // An error means that the topic is gone: nothing will be heard.
             let _ = self
@@ -213,7 +207,7 @@ impl Listen for Listener {
         })
     }
 
-    fn heard(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn heard(&mut self) -> Boxed<'_> {
         Box::pin(async {
             let seen = self.seen;
             let heard = self.signal.wait_for(|signal| signal.count != seen).await;
@@ -228,7 +222,7 @@ impl Listen for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let mut table = self.topics.table();
+        let mut table = self.topics.table.lock();
         let table = &mut *table;
         let Some(topic) = table.topics.get_mut(&self.channel) else {
             return;
@@ -260,7 +254,6 @@ mod tests {
 
     /// Polls once.
     mod tokio_test_shim {
-        use std::future::Future;
         use std::pin::pin;
         use std::task::{Context, Waker};
 
@@ -350,6 +343,6 @@ mod tests {
         drop(listener);
         tokio::time::advance(LINGER * 2).await;
         assert_eq!(topics.take_idle().0.concat(), "c");
-        assert!(topics.table().topics.is_empty());
+        assert!(topics.table.lock().topics.is_empty());
     }
 }

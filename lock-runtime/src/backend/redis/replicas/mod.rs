@@ -27,27 +27,20 @@ pub(crate) mod touch;
 pub(crate) mod wait_connection;
 pub(crate) mod wait_queue;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
 use self::give_back::GiveBack;
 use self::routes::Routes;
-use super::{RedisBackend, Settings, Target};
+use super::{RedisBackend, Target};
+use crate::backend::opening::Opening;
 pub(super) use crate::backend::redis::replicas::wait_connection::Common;
 pub(super) use crate::backend::redis::replicas::wait_queue::WaitQueue;
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, EventSink, Fault, HandOff, HandedOver, HoldRef,
-    Released, Renewal, Renewed, Reply, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Fault, HandOff, HandedOver, HoldRef, Released,
+    Renewal, Renewed, Reply, Snapshot, Within,
 };
-use crate::values::clock::{self, Moment};
-use crate::values::error::LockError;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::replicas::Replicas;
-use crate::values::store::StoreKind;
+use crate::values::{HolderId, Key, LockError, Moment, Replicas, StoreKind, clock};
 
 /// A wait that is nearly over leaves the replicas this much all the same.
 const LEAST: Duration = Duration::from_millis(10);
@@ -60,16 +53,13 @@ pub(crate) struct Replicated {
 }
 
 impl Replicated {
-    /// As [`RedisBackend::connect`]. Tries `WAIT`, unless `settings.lazy`.
+    /// As [`RedisBackend::connect`]. Tries `WAIT`, unless the options are `lazy`.
     pub(crate) async fn connect(
         target: Target,
-        settings: Settings,
-        replicas: Replicas,
-        handle: Handle,
-        events: EventSink,
+        opening: Opening,
     ) -> Result<Arc<Replicated>, LockError> {
-        let lazy = settings.lazy;
-        let backend = RedisBackend::connect(target, settings, handle, events).await?;
+        let (replicas, lazy) = (opening.options.replicas, opening.options.lazy);
+        let backend = RedisBackend::connect(target, opening).await?;
         let routes = Routes::of(&backend.inner, replicas);
         if !lazy {
             let shown = backend.inner.target.shown();
@@ -168,18 +158,13 @@ impl Replicated {
         Ok(handed_over)
     }
 
-    async fn renew(
-        &self,
-        batch: &[Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Result<Vec<Renewed>, Fault> {
-        let mut answers = self.backend.renew(batch, timeout, useful).await?;
+    async fn renew(&self, batch: &[Renewal], within: Within) -> Result<Vec<Renewed>, Fault> {
+        let mut answers = self.backend.renew(batch, within).await?;
         if !self.replicas.with_renewals() {
             return Ok(answers);
         }
         // The watchdog cut the timeout to the shortest lease.
-        let deadline = clock::now() + self.replicas.timeout().min(timeout);
+        let deadline = clock::now() + self.replicas.timeout().min(within.timeout);
         // Each by itself, all at once: one that is held no more says nothing about the others.
         let asked = batch.iter().zip(&answers).map(|(renewal, answer)| {
             let is_held = *answer == Renewed::Held;
@@ -234,13 +219,8 @@ impl Backend for Replicated {
     }
 
     /// Not confirmed: a replica that knows of the write alone keeps more people out, not fewer.
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        useful: Duration,
-    ) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(self.renew(batch, timeout, useful))
+    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(self.renew(batch, within))
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
@@ -277,14 +257,5 @@ impl HandOff for Replicated {
         spare: u64,
     ) -> Reply<'a, HandedOver> {
         Box::pin(self.hand_over(from, to, spare))
-    }
-}
-
-impl fmt::Debug for Replicated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replicated")
-            .field("backend", &self.backend)
-            .field("replicas", &self.replicas)
-            .finish_non_exhaustive()
     }
 }

@@ -9,9 +9,7 @@ use crate::backend::redis::replicas::wait_connection::Common;
 use crate::backend::redis::replicas::wait_queue::{Asked, WaitQueue};
 use crate::backend::redis::router::Nodes;
 use crate::backend::{Fault, Renewal};
-use crate::values::clock::{self, Moment};
-use crate::values::key::Key;
-use crate::values::replicas::Replicas;
+use crate::values::{Key, Moment, Replicas, clock};
 
 pub(super) enum Routes {
     One(Arc<WaitQueue>),

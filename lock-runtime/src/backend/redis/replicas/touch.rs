@@ -11,7 +11,7 @@ use crate::backend::redis::kinds::renewals::{self, Part, RenewalKind, all, by_sc
 use crate::backend::redis::kinds::{exclusive, permits, read_write};
 use crate::backend::redis::scripting::{self, Manner};
 use crate::backend::{Fault, Renewal, Renewed};
-use crate::values::key::Key;
+use crate::values::Key;
 
 /// What became of one.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! One connection that waits for replicas, for all who asked while it was busy.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::Value;
@@ -14,8 +14,8 @@ use crate::backend::redis::replicas::touch::{Touch, touch};
 use crate::backend::redis::scripting;
 use crate::backend::redis::scripting::faults;
 use crate::backend::{Fault, Renewal};
-use crate::values::clock::{self, Moment};
-use crate::values::replicas::Replicas;
+use crate::sync::Mutex;
+use crate::values::{Moment, Replicas, clock};
 
 /// A server ends a `WAIT` late by the period of its housekeeping: so much earlier it is to end.
 const LATE: Duration = Duration::from_millis(150);
@@ -92,7 +92,7 @@ impl WaitSettings {
 
     /// For somebody whose time is over before a `WAIT` is.
     pub(super) fn late(&self) -> Fault {
-        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self.last.lock();
         let when_last_asked = match last {
             Some((confirmed, need)) if confirmed < need => format!(
                 "; when they were last asked, {confirmed} of {need} replicas had what there was"
@@ -326,8 +326,7 @@ impl WaitConnection {
             }
         };
         if let Some(confirmed) = confirmed {
-            let last = self.settings.last.lock();
-            *last.unwrap_or_else(PoisonError::into_inner) = Some((confirmed, need));
+            *self.settings.last.lock() = Some((confirmed, need));
         }
         let told = Told {
             touches,

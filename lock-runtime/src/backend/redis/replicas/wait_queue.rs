@@ -11,8 +11,7 @@ use crate::backend::redis::replicas::wait_connection::{
     Common, Request, WaitConnection, WaitSettings,
 };
 use crate::backend::{Fault, Renewal};
-use crate::values::clock::Moment;
-use crate::values::refusal::ShutdownCause;
+use crate::values::{Moment, ShutdownCause};
 
 /// One is on its way while another fills; more would only wait for the same replicas.
 const CONNECTIONS: usize = 2;

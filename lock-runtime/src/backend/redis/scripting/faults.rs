@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError};
 
 use crate::backend::Fault;
-use crate::values::error::StoreError;
+use crate::values::StoreError;
 
 /// The error of a request that was handed to the connection.
 pub(crate) fn of_call(error: &RedisError) -> Fault {

@@ -9,8 +9,7 @@ use redis::{Cmd, InfoDict, RedisError, Value};
 
 use crate::backend::Fault;
 use crate::observe::metrics;
-use crate::values::channels::ClusterChannels;
-use crate::values::store::StoreKind;
+use crate::values::{ClusterChannels, StoreKind};
 
 pub(crate) mod faults;
 pub(crate) mod reply;

@@ -5,9 +5,8 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::backend::Fault;
-use crate::values::decimal;
-use crate::values::fence::FencingToken;
 use crate::values::key::FENCE_PREFIX;
+use crate::values::{FencingToken, decimal};
 
 /// Takes the items of a reply one after the other: of an array, or the one that it is.
 pub(crate) struct Items {

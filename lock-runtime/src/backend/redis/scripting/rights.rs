@@ -9,7 +9,7 @@ use crate::backend::Fault;
 use crate::backend::redis::scripting::reply::Items;
 use crate::backend::redis::scripting::table::{lua, source};
 use crate::backend::redis::scripting::{self, Manner, Script, Source};
-use crate::values::error::StoreError;
+use crate::values::StoreError;
 
 /// The refusal is known already: its explanation may not take much of the caller's time.
 const LONGEST: Duration = Duration::from_millis(500);

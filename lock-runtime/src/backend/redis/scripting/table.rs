@@ -1,5 +1,5 @@
-//! How an entry of the script table is written: [`script!`](script), and [`source!`](source) for the few whose keys are
-//! as many as the caller has.
+//! How an entry of the script table is written: [`script!`](script), [`renewal!`](renewal), and [`source!`](source) for the
+//! few others whose keys are as many as the caller has.
 
 /// The [`Source`](super::Source) of `lua/NAME.lua` with the fragments of `lua/lib` that it uses before it, joined at
 /// compile time.
@@ -99,3 +99,54 @@ macro_rules! script {
     };
 }
 pub(crate) use script;
+
+/// A script that renews as many holds as the caller has: a struct with the keys of each, what names its holder there, and
+/// its ttl in ms.
+macro_rules! renewal {
+    (
+        $name:literal, [$($fragment:literal),*]
+        struct $Script:ident<$life:lifetime> {
+            keys { $($key:ident: $Key:ty),* }
+            arg { $arg:ident: $Arg:ty }
+        }
+    ) => {
+        pub(crate) struct $Script<$life> {
+            pub(crate) items: &$life [($($Key,)* $Arg, i64)],
+        }
+
+        impl Script for $Script<'_> {
+            type Reply = Vec<Renewed>;
+
+            fn source() -> &'static Source {
+                source!($name, "allow-oom", [$($fragment),*])
+            }
+
+            fn keys(&self) -> usize {
+                self.items.len() * [$(stringify!($key)),*].len()
+            }
+
+            fn write(&self, command: &mut redis::Cmd) {
+                for ($($key,)* _, _) in self.items {
+                    command$(.arg($key))*;
+                }
+                for (.., $arg, ttl) in self.items {
+                    command.arg($arg).arg(ttl);
+                }
+            }
+
+            fn read(&self, reply: redis::Value) -> Option<Result<Vec<Renewed>, Fault>> {
+                read_renewals(self.items.len(), reply)
+            }
+
+            #[cfg(test)]
+            fn shape() -> [String; 2] {
+                let keys = match [$(stringify!($key)),*].as_slice() {
+                    [one] => format!("{one}..."),
+                    several => format!("({})...", several.join(", ")),
+                };
+                [keys, format!("({}, ttl_ms)...", stringify!($arg))]
+            }
+        }
+    };
+}
+pub(crate) use renewal;

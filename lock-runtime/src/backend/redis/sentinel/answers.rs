@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Address;
 use super::ask::Answer;
 use crate::backend::Fault;
-use crate::values::clock::Moment;
+use crate::values::Moment;
 
 /// Sentinels tell each other of a failover within two seconds. For so long, one that was heard of outranks a majority
 /// that has not heard of it; after it, the sentinels may have been set up anew and count from zero.

@@ -31,6 +31,7 @@ use self::answers::{Answers, KnownMaster, NEWS};
 use crate::backend::Fault;
 use crate::backend::redis::connection::dial_options::DialOptions;
 use crate::backend::redis::connection::target::tcp_settings;
+use crate::backend::redis::connection::url::server_at;
 use crate::values::clock;
 
 /// How long the slower sentinels are waited for once one has answered.
@@ -191,7 +192,7 @@ impl Sentinels {
         let malformed = || self.not_done("a sentinel named a malformed address");
         let (host, port) = address.rsplit_once(':').ok_or_else(malformed)?;
         let port = port.parse().map_err(|_| malformed())?;
-        Ok(url::address(host.to_owned(), port, self.tls))
+        Ok(server_at(host.to_owned(), port, self.tls))
     }
 
     fn not_done(&self, why: &str) -> Fault {

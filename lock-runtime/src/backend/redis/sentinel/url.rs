@@ -1,11 +1,13 @@
 //! `redis-sentinel://[user:password@]host[:port],…/service[/database][?sentinel_user=…&sentinel_pass=…]`.
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use super::Sentinels;
 use crate::backend::redis::connection::target::tcp_settings;
-use crate::backend::redis::connection::url::{NO_FRAGMENT, as_spoken, host_and_port, login};
-use crate::values::error::{LockError, config};
+use crate::backend::redis::connection::url::{
+    NO_FRAGMENT, as_spoken, host_and_port, login, server_at,
+};
+use crate::values::{LockError, config};
 
 const PORT: u16 = 26_379;
 const EXAMPLE: &str = "the URL is malformed; it should look like \
@@ -43,7 +45,7 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
     let mut addresses: Vec<ConnectionInfo> = Vec::new();
     for host in hosts.split(',') {
         let (host, port) = host_and_port(host).ok_or_else(|| config(EXAMPLE))?;
-        let address = address(host, port.unwrap_or(PORT), tls);
+        let address = server_at(host, port.unwrap_or(PORT), tls);
         if addresses.iter().any(|known| *known.addr() == address) {
             return Err(config("the URL names a sentinel twice"));
         }
@@ -68,19 +70,6 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
         return Err(config("the database number is negative or too large"));
     }
     Ok(Sentinels::new(addresses, service.to_owned(), login, tls))
-}
-
-pub(super) fn address(host: String, port: u16, tls: bool) -> ConnectionAddr {
-    if tls {
-        ConnectionAddr::TcpTls {
-            host,
-            port,
-            insecure: false,
-            tls_params: None,
-        }
-    } else {
-        ConnectionAddr::Tcp(host, port)
-    }
 }
 
 #[derive(Default)]

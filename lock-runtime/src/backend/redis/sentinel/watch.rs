@@ -14,8 +14,7 @@ use crate::backend::Fault;
 use crate::backend::redis::connection::dial;
 use crate::backend::redis::connection::dial_options::DialOptions;
 use crate::backend::redis::scripting::faults;
-use crate::values::backoff::Backoff;
-use crate::values::clock;
+use crate::values::{Backoff, clock};
 
 const SWITCH: &str = "+switch-master";
 /// How often a quiet sentinel is asked. It is a sign of life, too.

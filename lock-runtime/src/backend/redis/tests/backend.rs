@@ -1,8 +1,8 @@
 //! The backend as the layers above see it.
 
 use super::*;
-use crate::backend::HandOff;
 use crate::backend::{Backend, HandedOver, Released, Renewal, Renewed, Victim};
+use crate::backend::{HandOff, Within};
 use crate::values::holder::HolderIds;
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
         permits: 1,
         ttl,
     });
-    let renewed = backend.renew(&batch, CALL, CALL).await.unwrap();
+    let renewed = backend.renew(&batch, Within::call(CALL)).await.unwrap();
     assert_eq!(renewed, [Renewed::Held, Renewed::Held, Renewed::NotHeld]);
     assert!(server.integer("PTTL lock:order:1").await > 50_000);
 
@@ -67,7 +67,9 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
 #[tokio::test]
 async fn a_release_elsewhere_is_heard_and_a_forced_one_is_told_to_the_holder() {
     let server = Server::start().await;
-    let (here, events) = connect_with(&server.url(), settings()).await.unwrap();
+    let (here, events) = connect_with(&server.url(), Options::default())
+        .await
+        .unwrap();
     let there = connect(&server).await;
     let (ids, key) = (HolderIds::new(), key("k"));
     let (mine, theirs) = (ids.fresh(), ids.fresh());

@@ -128,11 +128,11 @@ async fn a_key_without_a_right_fails_alone() {
     server
         .run("ACL SETUSER app on >secret &* +@all ~lock:fence:* ~lock:k* ~lock:connect-check:*")
         .await;
-    let settings = Settings {
+    let options = Options {
         lazy: true,
-        ..settings()
+        ..Options::default()
     };
-    let (backend, _) = connect_with(&server.url_of("app"), settings).await.unwrap();
+    let (backend, _) = connect_with(&server.url_of("app"), options).await.unwrap();
     let mut names = names(100);
     names[50] = "other".to_owned();
     for (index, (_, _, answer)) in acquire_many(&backend, &names).await.iter().enumerate() {
@@ -261,11 +261,11 @@ async fn without_the_right_to_load_scripts_nobody_goes_on_trying_to_share_one() 
     server
         .run("ACL SETUSER app on >secret ~* &* +@all -script|load")
         .await;
-    let settings = Settings {
+    let options = Options {
         lazy: true,
-        ..settings()
+        ..Options::default()
     };
-    let (backend, _) = connect_with(&server.url_of("app"), settings).await.unwrap();
+    let (backend, _) = connect_with(&server.url_of("app"), options).await.unwrap();
     let cycle = async || {
         let held = acquire_many(&backend, &names(TASKS)).await;
         release_many(&backend, held).await;

@@ -18,30 +18,20 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use self::server::Server;
-use super::{RedisBackend, Settings, Target};
+use super::{RedisBackend, Target};
+use crate::backend::opening::Opening;
 use crate::backend::redis::scripting::{self, Script};
 use crate::backend::{AcquireRequest, Acquired, Event, Fault, Granted, HoldRef};
-use crate::values::channels::ClusterChannels;
 use crate::values::clock;
 use crate::values::error::LockError;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::name::LockName;
+use crate::values::options::Options;
 use crate::values::ttl::Ttl;
 
 const CALL: Duration = Duration::from_secs(2);
-
-fn settings() -> Settings {
-    Settings {
-        namespace: "lock:".to_owned(),
-        call_timeout: CALL,
-        strict: false,
-        lazy: false,
-        uptime: None,
-        channels: ClusterChannels::default(),
-    }
-}
 
 /// As on a single server.
 async fn run<S: Script>(
@@ -56,18 +46,27 @@ type Events = Arc<Mutex<Vec<Event>>>;
 
 async fn connect_with(
     url: &str,
-    settings: Settings,
+    options: Options,
 ) -> Result<(Arc<RedisBackend>, Events), LockError> {
     let events = Events::default();
     let sink = events.clone();
     let sink = Arc::new(move |event| sink.lock().unwrap().push(event));
     let target = Target::parse(url)?;
-    let backend = RedisBackend::connect(target, settings, Handle::current(), sink).await?;
+    let opening = Opening {
+        options,
+        runtime: Handle::current(),
+        events: sink,
+        uptime: None,
+    };
+    let backend = RedisBackend::connect(target, opening).await?;
     Ok((backend, events))
 }
 
 async fn connect(server: &Server) -> Arc<RedisBackend> {
-    connect_with(&server.url(), settings()).await.unwrap().0
+    connect_with(&server.url(), Options::default())
+        .await
+        .unwrap()
+        .0
 }
 
 fn key(name: &str) -> Arc<Key> {

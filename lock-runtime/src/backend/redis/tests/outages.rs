@@ -6,7 +6,7 @@ use super::*;
 use crate::backend::redis::kinds::acquire::Compensation;
 use crate::backend::redis::kinds::exclusive::Acquire;
 use crate::backend::redis::kinds::replies::AcquireReply;
-use crate::backend::{Backend, Fault, Released, Renewal, Renewed};
+use crate::backend::{Backend, Fault, Released, Renewal, Renewed, Within};
 use crate::values::clock;
 use crate::values::holder::HolderIds;
 use crate::values::refusal::ShutdownCause;
@@ -291,7 +291,7 @@ async fn renewals_are_answered_while_acquires_flood_the_connection() {
         ttl,
     }];
     let renewed = backend
-        .renew(&batch, Duration::from_secs(60), Duration::from_secs(60))
+        .renew(&batch, Within::call(Duration::from_secs(60)))
         .await
         .unwrap();
     let renewed_at = Instant::now();
@@ -366,11 +366,11 @@ fn a_backend_whose_runtime_is_gone_says_so() {
 #[tokio::test]
 async fn what_is_published_to_a_frozen_server_has_an_end() {
     let server = Server::start().await;
-    let settings = Settings {
+    let options = Options {
         call_timeout: SHORT,
-        ..settings()
+        ..Options::default()
     };
-    let (backend, _) = connect_with(&server.url(), settings).await.unwrap();
+    let (backend, _) = connect_with(&server.url(), options).await.unwrap();
     let tasks = || Handle::current().metrics().num_alive_tasks();
     server.signal("STOP");
     let before = tasks();

@@ -29,8 +29,8 @@ fn the_documentation_shows_the_rights_that_are_tested() {
     );
 }
 
-async fn refusal(url: &str, settings: Settings) -> LockError {
-    match connect_with(url, settings).await {
+async fn refusal(url: &str, options: Options) -> LockError {
+    match connect_with(url, options).await {
         Err(error) => {
             assert!(!format!("{error:?} {error}").contains("secret"));
             error
@@ -51,7 +51,7 @@ async fn user(server: &Server, rules: &str) -> String {
 async fn the_documented_rights_are_enough_for_everything() {
     let server = Server::start().await;
     let url = user(&server, LEAST).await;
-    let (backend, events) = connect_with(&url, settings()).await.unwrap();
+    let (backend, events) = connect_with(&url, Options::default()).await.unwrap();
     let (ids, key) = (HolderIds::new(), key("k"));
     let mut listener = backend.listen(&key);
     listener.ready().await;
@@ -96,7 +96,7 @@ async fn a_right_that_is_missing_is_named_at_connect() {
         ("resetkeys ~other:*", "acquire"),
     ] {
         let url = user(&server, &format!("{LEAST} {missing}")).await;
-        let error = refusal(&url, settings()).await;
+        let error = refusal(&url, Options::default()).await;
         assert!(
             matches!(error, LockError::Denied { .. }),
             "{missing}: {error:?}"
@@ -113,7 +113,7 @@ async fn a_right_that_is_missing_is_named_at_connect() {
         "-pubsub|numsub",
     ] {
         let url = user(&server, &format!("{LEAST} {missing}")).await;
-        let (backend, _) = connect_with(&url, settings()).await.unwrap();
+        let (backend, _) = connect_with(&url, Options::default()).await.unwrap();
         let (ids, key) = (HolderIds::new(), key("k"));
         let mut listener = backend.listen(&key);
         listener.ready().await;
@@ -127,7 +127,7 @@ async fn a_right_that_is_missing_is_named_at_connect() {
 async fn a_release_that_could_not_publish_in_its_script_publishes_by_itself() {
     let server = Server::start().await;
     let url = user(&server, &format!("{LEAST} -publish")).await;
-    let (backend, _) = connect_with(&url, settings()).await.unwrap();
+    let (backend, _) = connect_with(&url, Options::default()).await.unwrap();
     server.run("ACL LOG RESET").await;
     let (ids, key) = (HolderIds::new(), key("k"));
     let holder = ids.fresh();
@@ -146,19 +146,19 @@ async fn a_refused_login_is_denied() {
     let server = Server::start_with(&["--requirepass", "correct"]).await;
     for credentials in ["", ":secret@", "nobody:secret@"] {
         let url = server.url().replace("default:correct@", credentials);
-        let error = refusal(&url, settings()).await;
+        let error = refusal(&url, Options::default()).await;
         assert!(
             matches!(error, LockError::Denied { .. }),
             "{credentials}: {error:?}"
         );
     }
-    let lazy = Settings {
+    let lazy = Options {
         lazy: true,
-        ..settings()
+        ..Options::default()
     };
     let url = server.url().replace("default:correct@", ":secret@");
     let (backend, _) = connect_with(&url, lazy).await.unwrap();
-    assert!(!format!("{backend:?}").contains("secret"));
+    assert!(!format!("{:?}", backend.inner.target).contains("secret"));
     let (ids, key) = (HolderIds::new(), key("k"));
     let answer = backend.acquire(request(&key, ids.fresh(), 5_000)).await;
     assert!(matches!(answer, Err(Fault::Denied(_))), "{answer:?}");
@@ -167,17 +167,19 @@ async fn a_refused_login_is_denied() {
 #[tokio::test]
 async fn an_evicting_server_is_refused_when_strict() {
     let server = Server::start_with(&["--maxmemory-policy", "volatile-ttl"]).await;
-    connect_with(&server.url(), settings()).await.unwrap();
-    let strict = Settings {
+    connect_with(&server.url(), Options::default())
+        .await
+        .unwrap();
+    let strict = Options {
         strict: true,
-        ..settings()
+        ..Options::default()
     };
     let error = refusal(&server.url(), strict.clone()).await;
     assert!(matches!(error, LockError::InvalidConfig { .. }));
     assert!(error.to_string().contains("volatile-ttl"));
     let (backend, _) = connect_with(
         &server.url(),
-        Settings {
+        Options {
             lazy: true,
             ..strict
         },
@@ -193,11 +195,11 @@ async fn an_evicting_server_is_refused_when_strict() {
 async fn nobody_there_is_unavailable_at_once_but_not_when_lazy() {
     let mut server = Server::start().await;
     server.kill();
-    let error = refusal(&server.url(), settings()).await;
+    let error = refusal(&server.url(), Options::default()).await;
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    let lazy = Settings {
+    let lazy = Options {
         lazy: true,
-        ..settings()
+        ..Options::default()
     };
     let (backend, _) = connect_with(&server.url(), lazy).await.unwrap();
     let (ids, key) = (HolderIds::new(), key("k"));
@@ -245,7 +247,7 @@ async fn a_unix_socket_and_another_database_work_as_well() {
     let path = socket.to_str().unwrap();
     let server = Server::start_with(&["--unixsocket", path]).await;
     let url = format!("redis+unix://{path}?db=3");
-    let (backend, _) = connect_with(&url, settings()).await.unwrap();
+    let (backend, _) = connect_with(&url, Options::default()).await.unwrap();
     let (ids, key) = (HolderIds::new(), key("k"));
     granted(
         backend

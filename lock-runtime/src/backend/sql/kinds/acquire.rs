@@ -12,9 +12,7 @@ use crate::backend::sql::undo::Compensation;
 use crate::backend::{
     AcquireRequest, Acquired, Fault, Granted, HoldRef, QUEUE_LIFE, READERS_KEPT_OUT,
 };
-use crate::values::clock::{self, Moment};
-use crate::values::fence::FencingToken;
-use crate::values::kind::Kind;
+use crate::values::{FencingToken, Kind, Moment, clock};
 
 /// How often a request is sent that finds the lock free after it was refused.
 const TRIES: usize = 4;
@@ -26,16 +24,19 @@ pub(in crate::backend::sql) async fn acquire(
     inner: &Arc<Inner>,
     request: AcquireRequest<'_>,
 ) -> Result<Acquired, Fault> {
-    let deadline = request.deadline();
-    let key = request.hold_ref.key;
+    let asking = Asking {
+        inner,
+        request: &request,
+        deadline: request.deadline(),
+    };
+    let (key, deadline) = (request.hold_ref.key, asking.deadline);
     let mut asked_at = Some(request.asked_at);
     let mut thorough = false;
     let mut left = Duration::ZERO;
     let mut pauses = WHILE_LOCKED.into_iter();
     for _ in 0..TRIES {
         let now = asked_at.take().unwrap_or_else(clock::now);
-        let not_after = inner.clock.not_after(now, deadline);
-        if let Some(granted) = take(inner, &request, now, not_after, deadline, thorough).await? {
+        if let Some(granted) = asking.take(now, thorough).await? {
             return Ok(Acquired::Granted(granted));
         }
         let looked_at = clock::now();
@@ -43,12 +44,12 @@ pub(in crate::backend::sql) async fn acquire(
             if key.kind() == Kind::Semaphore {
                 return Err(Fault::NotSet);
             }
-            make_row(inner, &request, deadline).await?;
+            asking.make_row().await?;
             continue;
         };
         inner.clock.saw(seen.now, looked_at);
         left = match seen.blocks(&request)? {
-            Blocked::No if seen.locked && !waits_for_row(&request) => {
+            Blocked::No if seen.locked && !asking.waits_for_row() => {
                 let Some(pause) = pauses.next() else {
                     return Ok(Acquired::Busy { left: None });
                 };
@@ -63,16 +64,16 @@ pub(in crate::backend::sql) async fn acquire(
             }
             Blocked::No => Duration::ZERO,
             Blocked::For(left) => {
-                wait_for(inner, &request, &seen, Duration::ZERO, deadline).await?;
+                asking.wait_for(&seen, Duration::ZERO).await?;
                 left
             }
             Blocked::ByReaders(left) => {
-                wait_for(inner, &request, &seen, READERS_KEPT_OUT, deadline).await?;
+                asking.wait_for(&seen, READERS_KEPT_OUT).await?;
                 left
             }
         };
         if key.kind() == Kind::Fair && request.waits.is_some() {
-            return queue_up(inner, &request, deadline).await;
+            return asking.queue_up().await;
         }
         return Ok(Acquired::Busy { left: Some(left) });
     }
@@ -83,186 +84,179 @@ pub(in crate::backend::sql) async fn acquire(
     }
 }
 
-/// Whether the request waits for a row that another transaction has locked. Where many write one row, in turn, those who do
-/// not wait for theirs might starve: readers, writers beside them, permits, and the queue of a fair lock.
-fn waits_for_row(request: &AcquireRequest<'_>) -> bool {
-    match request.hold_ref.key.kind() {
-        Kind::Mutex | Kind::Fenced => false,
-        Kind::Fair => request.waits.is_some(),
-        Kind::Read | Kind::Write | Kind::Semaphore => true,
-    }
-}
-
-/// Takes what is free. `thorough`: also after others who are dead.
-async fn take(
-    inner: &Arc<Inner>,
-    request: &AcquireRequest<'_>,
-    now: Moment,
-    not_after: u64,
+/// One request on its way.
+struct Asking<'a> {
+    inner: &'a Arc<Inner>,
+    request: &'a AcquireRequest<'a>,
     deadline: Moment,
-    thorough: bool,
-) -> Result<Option<Granted>, Fault> {
-    let HoldRef {
-        key,
-        holder,
-        permits,
-    } = request.hold_ref;
-    let statements = &inner.statements;
-    let mut args = vec![
-        Arg::text(key.raw()),
-        Arg::Text(holder.text()),
-        Arg::micros(request.ttl.duration()),
-        Arg::moment(not_after),
-    ];
-    let numbered = i64::from(key.kind() == Kind::Fenced);
-    let statement = match key.kind() {
-        Kind::Mutex | Kind::Fenced if !thorough => {
-            args.push(Arg::Number(numbered));
-            &statements.acquire
-        }
-        Kind::Mutex | Kind::Fenced => {
-            args.extend([Arg::Number(numbered), Arg::text("exclusive")]);
-            args.push(Arg::Flag(waits_for_row(request)));
-            &statements.take_over
-        }
-        Kind::Write => {
-            args.extend([Arg::Number(0), Arg::text(READ_WRITE)]);
-            args.push(Arg::Flag(waits_for_row(request)));
-            &statements.take_over
-        }
-        Kind::Read => &statements.read,
-        Kind::Fair => {
-            args.push(Arg::Flag(waits_for_row(request)));
-            &statements.take_turn
-        }
-        Kind::Semaphore => {
-            args.push(Arg::Number(permits.into()));
-            &statements.acquire_permits
-        }
-    };
-    let undo = Undo::armed(|| Compensation::start(inner, request, not_after, deadline));
-    let asked = inner.run_acquire(statement, args, now, deadline);
-    let answer = asked.await;
-    // A fair waiter without an answer asks again as the same holder: only a drop ends that.
-    let asks_again = key.kind() == Kind::Fair;
-    if asks_again || !matches!(answer, Err(Fault::Unknown(_) | Fault::Closed(_))) {
-        undo.disarm();
-    }
-    let answer = answer?;
-    let granted = |row| granted(inner, request, row, answer.sent_at);
-    answer.row().map(granted).transpose()
 }
 
-fn granted(
-    inner: &Inner,
-    request: &AcquireRequest<'_>,
-    row: &Row,
-    sent_at: Moment,
-) -> Result<Granted, Fault> {
-    let kind = request.hold_ref.key.kind();
-    let token = match kind {
-        Kind::Read | Kind::Semaphore => None,
-        Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => Some(row.number(0)?),
-    };
-    // Not every database tells the time beside a token.
-    if row.len() > 1 {
-        inner.clock.saw(row.number(1)?, sent_at);
+impl<'a> Asking<'a> {
+    /// Gives back what the store may have granted, unless it is disarmed.
+    fn undo(&self, not_after: u64) -> Undo<impl FnOnce() + use<'a>> {
+        let (inner, request, deadline) = (self.inner, self.request, self.deadline);
+        Undo::armed(move || Compensation::start(inner, request, not_after, deadline))
     }
-    inner.database.holds_until(sent_at + request.ttl.duration());
-    Ok(Granted {
-        token: token
-            .filter(|_| request.fenced)
-            .and_then(FencingToken::checked),
-        sent_at,
-    })
-}
 
-/// A lock that was never used, as free: the next request takes it.
-async fn make_row(
-    inner: &Arc<Inner>,
-    request: &AcquireRequest<'_>,
-    deadline: Moment,
-) -> Result<(), Fault> {
-    let key = request.hold_ref.key;
-    let kind = match key.kind() {
-        Kind::Read | Kind::Write => READ_WRITE,
-        _ => "exclusive",
-    };
-    let now = clock::now();
-    let args = vec![
-        Arg::text(key.raw()),
-        Arg::text(kind),
-        Arg::moment(inner.clock.not_after(now, deadline)),
-    ];
-    let made = inner.run_acquire(&inner.statements.insert, args, now, deadline);
-    made.await.map(drop)
-}
-
-/// Makes sure that a caller who goes on waiting is told.
-async fn wait_for(
-    inner: &Arc<Inner>,
-    request: &AcquireRequest<'_>,
-    seen: &Seen,
-    keeping_out: Duration,
-    deadline: Moment,
-) -> Result<(), Fault> {
-    let Some(waits) = request.waits else {
-        return Ok(());
-    };
-    // Its own message tells a fair waiter.
-    let told =
-        seen.waited || !inner.database.notifies() || request.hold_ref.key.kind() == Kind::Fair;
-    if told && keeping_out.is_zero() {
-        return Ok(());
+    /// Whether the request waits for a row that another transaction has locked. Where many write one row, in turn, those who do
+    /// not wait for theirs might starve: readers, writers beside them, permits, and the queue of a fair lock.
+    fn waits_for_row(&self) -> bool {
+        match self.request.hold_ref.key.kind() {
+            Kind::Mutex | Kind::Fenced => false,
+            Kind::Fair => self.request.waits.is_some(),
+            Kind::Read | Kind::Write | Kind::Semaphore => true,
+        }
     }
-    let mut pauses = WHILE_LOCKED.into_iter();
-    loop {
-        let args = vec![
-            Arg::text(request.hold_ref.key.raw()),
-            Arg::micros(keeping_out.min(waits)),
+
+    /// Takes what is free. `thorough`: also after others who are dead.
+    async fn take(&self, now: Moment, thorough: bool) -> Result<Option<Granted>, Fault> {
+        let (inner, request, deadline) = (self.inner, self.request, self.deadline);
+        let not_after = inner.clock.not_after(now, deadline);
+        let HoldRef {
+            key,
+            holder,
+            permits,
+        } = request.hold_ref;
+        let statements = &inner.statements;
+        let mut args = vec![
+            Arg::text(key.raw()),
+            Arg::Text(holder.text()),
+            Arg::micros(request.ttl.duration()),
+            Arg::moment(not_after),
         ];
-        match inner.run(&inner.statements.wait, args, deadline).await {
-            // A transaction has locked the row. One of a caller's notifies in any case.
-            Ok(answer) if answer.rows.is_empty() => {
-                let Some(pause) = pauses.next() else {
-                    return Ok(());
-                };
-                clock::sleep(pause.min(deadline.remaining())).await;
+        let numbered = i64::from(key.kind() == Kind::Fenced);
+        let statement = match key.kind() {
+            Kind::Mutex | Kind::Fenced if !thorough => {
+                args.push(Arg::Number(numbered));
+                &statements.acquire
             }
-            // The lock is busy all the same: a waiter who is not told asks again.
-            Ok(_) | Err(Fault::NotDone(_) | Fault::Unknown(_)) => return Ok(()),
-            Err(fault) => return Err(fault),
+            Kind::Mutex | Kind::Fenced => {
+                args.extend([Arg::Number(numbered), Arg::text("exclusive")]);
+                args.push(Arg::Flag(self.waits_for_row()));
+                &statements.take_over
+            }
+            Kind::Write => {
+                args.extend([Arg::Number(0), Arg::text(READ_WRITE)]);
+                args.push(Arg::Flag(self.waits_for_row()));
+                &statements.take_over
+            }
+            Kind::Read => &statements.read,
+            Kind::Fair => {
+                args.push(Arg::Flag(self.waits_for_row()));
+                &statements.take_turn
+            }
+            Kind::Semaphore => {
+                args.push(Arg::Number(permits.into()));
+                &statements.acquire_permits
+            }
+        };
+        let undo = self.undo(not_after);
+        let asked = inner.run_acquire(statement, args, now, deadline);
+        let answer = asked.await;
+        // A fair waiter without an answer asks again as the same holder: only a drop ends that.
+        let asks_again = key.kind() == Kind::Fair;
+        if asks_again || !matches!(answer, Err(Fault::Unknown(_) | Fault::Closed(_))) {
+            undo.disarm();
+        }
+        let answer = answer?;
+        let granted = |row| self.granted(row, answer.sent_at);
+        answer.row().map(granted).transpose()
+    }
+
+    fn granted(&self, row: &Row, sent_at: Moment) -> Result<Granted, Fault> {
+        let (inner, request) = (self.inner, self.request);
+        let kind = request.hold_ref.key.kind();
+        let token = match kind {
+            Kind::Read | Kind::Semaphore => None,
+            Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => Some(row.number(0)?),
+        };
+        // Not every database tells the time beside a token.
+        if row.len() > 1 {
+            inner.clock.saw(row.number(1)?, sent_at);
+        }
+        inner.database.holds_until(sent_at + request.ttl.duration());
+        Ok(Granted {
+            token: token
+                .filter(|_| request.fenced)
+                .and_then(FencingToken::checked),
+            sent_at,
+        })
+    }
+
+    /// A lock that was never used, as free: the next request takes it.
+    async fn make_row(&self) -> Result<(), Fault> {
+        let (inner, key) = (self.inner, self.request.hold_ref.key);
+        let kind = match key.kind() {
+            Kind::Read | Kind::Write => READ_WRITE,
+            _ => "exclusive",
+        };
+        let now = clock::now();
+        let args = vec![
+            Arg::text(key.raw()),
+            Arg::text(kind),
+            Arg::moment(inner.clock.not_after(now, self.deadline)),
+        ];
+        let made = inner.run_acquire(&inner.statements.insert, args, now, self.deadline);
+        made.await.map(drop)
+    }
+
+    /// Makes sure that a caller who goes on waiting is told.
+    async fn wait_for(&self, seen: &Seen, keeping_out: Duration) -> Result<(), Fault> {
+        let (inner, request, deadline) = (self.inner, self.request, self.deadline);
+        let Some(waits) = request.waits else {
+            return Ok(());
+        };
+        // Its own message tells a fair waiter.
+        let told =
+            seen.waited || !inner.database.notifies() || request.hold_ref.key.kind() == Kind::Fair;
+        if told && keeping_out.is_zero() {
+            return Ok(());
+        }
+        let mut pauses = WHILE_LOCKED.into_iter();
+        loop {
+            let args = vec![
+                Arg::text(request.hold_ref.key.raw()),
+                Arg::micros(keeping_out.min(waits)),
+            ];
+            match inner.run(&inner.statements.wait, args, deadline).await {
+                // A transaction has locked the row. One of a caller's notifies in any case.
+                Ok(answer) if answer.rows.is_empty() => {
+                    let Some(pause) = pauses.next() else {
+                        return Ok(());
+                    };
+                    clock::sleep(pause.min(deadline.remaining())).await;
+                }
+                // The lock is busy all the same: a waiter who is not told asks again.
+                Ok(_) | Err(Fault::NotDone(_) | Fault::Unknown(_)) => return Ok(()),
+                Err(fault) => return Err(fault),
+            }
         }
     }
-}
 
-/// Takes a place in a fair lock's queue, or keeps it.
-async fn queue_up(
-    inner: &Arc<Inner>,
-    request: &AcquireRequest<'_>,
-    deadline: Moment,
-) -> Result<Acquired, Fault> {
-    let HoldRef { key, holder, .. } = request.hold_ref;
-    let (statement, now) = (&inner.statements.queue_up, clock::now());
-    let not_after = inner.clock.not_after(now, deadline);
-    let args = vec![
-        Arg::text(key.raw()),
-        Arg::Text(holder.text()),
-        Arg::micros(QUEUE_LIFE),
-        Arg::Text(own_topic(key, holder)),
-        Arg::moment(not_after),
-    ];
-    let asked = inner.run_acquire(statement, args, now, deadline);
-    // The caller asks again as the same holder: only a drop has to be undone.
-    let undo = Undo::armed(|| Compensation::start(inner, request, not_after, deadline));
-    let answer = asked.await;
-    undo.disarm();
-    let answer = answer?;
-    let row = answer.row().ok_or_else(Fault::too_late)?;
-    let (first, left) = (row.flag(0)?, row.number(1)?);
-    Ok(Acquired::Queued {
-        left: Some(Duration::from_micros(left)),
-        first,
-        kept: false,
-    })
+    /// Takes a place in a fair lock's queue, or keeps it.
+    async fn queue_up(&self) -> Result<Acquired, Fault> {
+        let HoldRef { key, holder, .. } = self.request.hold_ref;
+        let (statement, now) = (&self.inner.statements.queue_up, clock::now());
+        let not_after = self.inner.clock.not_after(now, self.deadline);
+        let args = vec![
+            Arg::text(key.raw()),
+            Arg::Text(holder.text()),
+            Arg::micros(QUEUE_LIFE),
+            Arg::Text(own_topic(key, holder)),
+            Arg::moment(not_after),
+        ];
+        let asked = self.inner.run_acquire(statement, args, now, self.deadline);
+        // The caller asks again as the same holder: only a drop has to be undone.
+        let undo = self.undo(not_after);
+        let answer = asked.await;
+        undo.disarm();
+        let answer = answer?;
+        let row = answer.row().ok_or_else(Fault::too_late)?;
+        let (first, left) = (row.flag(0)?, row.number(1)?);
+        Ok(Acquired::Queued {
+            left: Some(Duration::from_micros(left)),
+            first,
+            kept: false,
+        })
+    }
 }

@@ -9,9 +9,7 @@ use crate::backend::sql::pool::Answer;
 use crate::backend::sql::statements::{Arg, malformed};
 use crate::backend::sql::undo::Compensation;
 use crate::backend::{AcquireRequest, AcquiredAll, Fault, Granted};
-use crate::values::clock::{self, Moment};
-use crate::values::fence::FencingToken;
-use crate::values::kind::Kind;
+use crate::values::{FencingToken, Kind, Moment, clock};
 
 pub(in crate::backend::sql) async fn acquire_all(
     inner: &Arc<Inner>,

@@ -8,8 +8,7 @@ use crate::backend::sql::statements::{Arg, Row, Statement};
 use crate::backend::sql::topic::topic;
 use crate::backend::sql::{Inner, SqlBackend};
 use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply};
-use crate::values::clock;
-use crate::values::key::Key;
+use crate::values::{Key, clock};
 
 /// What the column `kind` says of it.
 fn kind_of(counter: CounterRef<'_>) -> &'static str {

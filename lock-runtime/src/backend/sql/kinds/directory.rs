@@ -5,22 +5,16 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::backend::sql::SqlBackend;
 use crate::backend::sql::statements::{Arg, Row};
 use crate::backend::{Directory, Fault, Introduction, KnownClient, Reply};
-use crate::values::client::{ClientRecord, presentable};
-use crate::values::key::Key;
+use crate::values::client::{RECORD_TTL, presentable};
+use crate::values::{ClientRecord, Key};
 
 impl Directory for SqlBackend {
-    fn introduce<'a>(
-        &'a self,
-        key: &'a Key,
-        client: Introduction<'a>,
-        ttl: Duration,
-        timeout: Duration,
-    ) -> Reply<'a, ()> {
+    fn introduce<'a>(&'a self, client: Introduction<'a>, timeout: Duration) -> Reply<'a, ()> {
         Box::pin(async move {
             let record = client.record;
             let args = vec![
-                Arg::text(key.raw()),
-                Arg::micros(ttl),
+                Arg::text(client.key.raw()),
+                Arg::micros(RECORD_TTL),
                 Arg::micros(client.began.elapsed()),
                 Arg::text(client.short_id),
                 Arg::text(&record.app),

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use crate::backend::sql::Inner;
 use crate::backend::sql::statements::Arg;
 use crate::backend::{AcquireRequest, Fault, Granted, HandedOver, HoldRef, Spare};
-use crate::values::clock;
-use crate::values::fence::{FencingToken, TokenRange};
-use crate::values::holder::HolderId;
-use crate::values::kind::Kind;
+use crate::values::{FencingToken, HolderId, Kind, TokenRange, clock};
 
 pub(in crate::backend::sql) async fn hand_over(
     inner: &Arc<Inner>,

@@ -7,10 +7,7 @@ use crate::backend::sql::Inner;
 use crate::backend::sql::statements::Arg;
 use crate::backend::sql::topic::topic;
 use crate::backend::{Fault, Snapshot};
-use crate::values::clock;
-use crate::values::health::{Checkup, NodeHealth};
-use crate::values::key::Key;
-use crate::values::kind::LockMode;
+use crate::values::{Checkup, Key, LockMode, NodeHealth, clock};
 
 use super::seen::{READ_WRITE, Seen};
 

@@ -8,8 +8,7 @@ use crate::backend::sql::statements::{Arg, Statement};
 use crate::backend::sql::topic::topic;
 use crate::backend::sql::undo;
 use crate::backend::{Fault, HoldRef, Released, WRITER_HAS_TO_COME};
-use crate::values::clock::{self, Moment};
-use crate::values::kind::Kind;
+use crate::values::{Kind, Moment, clock};
 
 pub(in crate::backend::sql) async fn release(
     inner: &Arc<Inner>,

@@ -8,9 +8,8 @@ use std::time::Duration;
 use crate::backend::sql::Inner;
 use crate::backend::sql::pool::{Purpose, Until};
 use crate::backend::sql::statements::Arg;
-use crate::backend::{Fault, Renewal, Renewed};
-use crate::values::clock;
-use crate::values::kind::Kind;
+use crate::backend::{Fault, Renewal, Renewed, Within};
+use crate::values::{Kind, clock};
 
 /// How many call timeouts an answer may take.
 pub(in crate::backend) const LATE: u32 = 4;
@@ -34,8 +33,7 @@ fn way_of(renewal: &Renewal) -> By {
 pub(in crate::backend::sql) async fn renew(
     inner: &Arc<Inner>,
     batch: &[Renewal],
-    timeout: Duration,
-    useful: Duration,
+    Within { timeout, useful }: Within,
 ) -> Result<Vec<Renewed>, Fault> {
     let now = clock::now();
     // No row is waited for, so an answer that takes longer than a few calls will not come: another connection may do.

@@ -5,9 +5,7 @@ use std::time::Duration;
 use crate::backend::sql::Inner;
 use crate::backend::sql::statements::{Arg, Row};
 use crate::backend::{AcquireRequest, Asked, FIRST_WAITERS, Fault, Found, clash};
-use crate::values::clock::Moment;
-use crate::values::key::Key;
-use crate::values::kind::Kind;
+use crate::values::{Key, Kind, Moment};
 
 /// The row of a lock as it was looked at.
 #[derive(Debug)]

@@ -114,7 +114,7 @@ fn a_listener_that_comes_while_its_channel_is_being_closed_has_it_opened_again()
                 "c",
                 "it is closed in the end"
             );
-            assert!(topics.table().topics.is_empty());
+            assert!(topics.table.lock().topics.is_empty());
         },
         1_000,
     );
