@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::link::Live;
 use crate::backend::Fault;
-use crate::backend::redis::kinds::grouped::{Each, OneAcquire, OneRelease};
+use crate::backend::redis::kinds::grouped::{AcquireTerms, Each, OneAcquire, OneRelease};
 use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::Script;
 use crate::sync::Mutex;
@@ -53,6 +53,7 @@ pub(crate) struct Waiting {
 
 #[derive(Debug)]
 struct Item<T: Groupable> {
+    terms: T::Terms,
     asked: T,
     deadline: Moment,
     answer: oneshot::Sender<Answered<T>>,
@@ -61,9 +62,10 @@ struct Item<T: Groupable> {
 /// `None` if the request is to be sent by itself.
 type Answered<T> = Option<Result<<T as Groupable>::Answer, Fault>>;
 
-/// A request that may share its script.
+/// A request that may share its script with those of the same terms.
 #[expect(private_interfaces, reason = "implemented here alone")]
 pub(crate) trait Groupable: Sized {
+    type Terms: Copy + Debug + PartialEq;
     type Answer: Debug;
 
     fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<Self>>;
@@ -71,6 +73,7 @@ pub(crate) trait Groupable: Sized {
 
 #[expect(private_interfaces, reason = "implemented here alone")]
 impl Groupable for OneAcquire {
+    type Terms = AcquireTerms;
     type Answer = AcquireReply;
 
     fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<OneAcquire>> {
@@ -80,6 +83,7 @@ impl Groupable for OneAcquire {
 
 #[expect(private_interfaces, reason = "implemented here alone")]
 impl Groupable for OneRelease {
+    type Terms = ();
     type Answer = ReleaseReply;
 
     fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<OneRelease>> {
@@ -116,7 +120,7 @@ impl<'a> UnderWay<'a> {
     /// Dropped, it may have been sent, or not. After the drop, it is sent only if a task has taken it already.
     pub(crate) async fn share<T: Groupable>(
         &self,
-        asked: impl FnOnce() -> T,
+        asked: impl FnOnce() -> (T::Terms, T),
         now: Moment,
         deadline: Moment,
     ) -> Answered<T> {
@@ -127,8 +131,10 @@ impl<'a> UnderWay<'a> {
             return None;
         }
         let (answer, answered) = oneshot::channel();
+        let (terms, asked) = asked();
         let item = Item {
-            asked: asked(),
+            terms,
+            asked,
             deadline,
             answer,
         };
@@ -227,31 +233,42 @@ impl Drop for Dispatch {
     }
 }
 
-/// As many as one script may have. Those whose callers have gone are never sent.
+/// Those among the first, as many as one script may have, that agree with the very first. The others stay where they are:
+/// the next task sends them. Those whose callers have gone are never sent.
 fn taken<T: Groupable>(waiting: &mut VecDeque<Item<T>>) -> Vec<Item<T>> {
-    let mut taken = Vec::with_capacity(waiting.len().min(LARGEST));
-    while taken.len() < LARGEST
+    let mut taken: Vec<Item<T>> = Vec::with_capacity(waiting.len().min(LARGEST));
+    let mut others = Vec::new();
+    while taken.len() + others.len() < LARGEST
         && let Some(item) = waiting.pop_front()
     {
-        if !item.answer.is_closed() {
-            taken.push(item);
+        if item.answer.is_closed() {
+            continue;
         }
+        match taken.first() {
+            Some(first) if first.terms != item.terms => others.push(item),
+            _ => taken.push(item),
+        }
+    }
+    for item in others.into_iter().rev() {
+        waiting.push_front(item);
     }
     taken
 }
 
 async fn ask<T: Groupable>(live: &Live, items: Vec<Item<T>>, now: Moment)
 where
-    Each<T>: Script<Reply = Vec<Option<T::Answer>>>,
+    Each<T, T::Terms>: Script<Reply = Vec<Option<T::Answer>>>,
 {
-    let Some(deadline) = items.iter().map(|item| item.deadline).reduce(Moment::later) else {
+    let Some(terms) = items.first().map(|item| item.terms) else {
         return;
     };
-    let (asked, answers): (Vec<_>, Vec<_>) = items
+    let deadlines = items.iter().map(|item| item.deadline);
+    let deadline = deadlines.reduce(Moment::later).unwrap_or(now);
+    let (all, answers): (Vec<_>, Vec<_>) = items
         .into_iter()
         .map(|item| (item.asked, item.answer))
         .unzip();
-    match live.call_once(&Each(asked), now, deadline).await {
+    match live.call_once(&Each { terms, all }, now, deadline).await {
         Ok(replies) => {
             for (answer, reply) in answers.into_iter().zip(replies) {
                 // An error: its caller has gone, and gives back by itself what it was given.

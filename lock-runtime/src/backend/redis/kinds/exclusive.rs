@@ -2,7 +2,7 @@
 //! lock has in common with them.
 
 use super::acquire::Sending;
-use super::grouped::{OneAcquire, OneRelease};
+use super::grouped::{AcquireTerms, OneAcquire, OneRelease};
 use super::release::Releasing;
 use super::renewals::ttl;
 use super::replies::{
@@ -28,16 +28,9 @@ pub(crate) fn field(key: &Key, holder: HolderId) -> String {
 
 /// Asks once.
 pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
-    let HoldRef { key, holder, .. } = sending.request.hold_ref;
     let under_way = sending.live.enter();
-    if key.kind() == Kind::Mutex {
-        let one = || OneAcquire {
-            lock: key.raw().into(),
-            fence: sending.fence(),
-            holder,
-            lease_ms: sending.request.ttl.millis(),
-            not_after_us: sending.not_after,
-        };
+    if sending.request.hold_ref.key.kind() == Kind::Mutex {
+        let one = || one_acquire(sending);
         let shared = under_way.share(one, sending.sent_at, sending.request.deadline());
         if let Some(answer) = shared.await {
             return answer;
@@ -45,6 +38,18 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
     }
     // Boxed: who shares a script need not carry the size of a call.
     Box::pin(acquire_alone(sending)).await
+}
+
+fn one_acquire(sending: &Sending<'_>) -> (AcquireTerms, OneAcquire) {
+    let request = sending.request;
+    let left = request.deadline() - sending.sent_at;
+    let terms = AcquireTerms::new(request.ttl.millis(), sending.fenced, left);
+    let one = OneAcquire {
+        key: request.hold_ref.key.clone(),
+        holder: request.hold_ref.holder,
+        not_after_us: sending.not_after,
+    };
+    (terms, one)
 }
 
 async fn acquire_alone(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
@@ -110,10 +115,9 @@ pub(crate) async fn token(
 pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
     let HoldRef { key, holder, .. } = releasing.hold_ref;
     let under_way = releasing.live.enter();
-    let one = || OneRelease {
-        lock: key.raw().into(),
-        holder,
-        channel: channel(key),
+    let one = || {
+        let key = key.clone();
+        ((), OneRelease { key, holder })
     };
     let shared = under_way.share(one, releasing.sent_at, releasing.deadline);
     let reply = match shared.await {

@@ -1,38 +1,65 @@
 //! Acquires and releases of many mutexes that share a script. Each is answered by itself.
 
+use std::time::Duration;
+
 use redis::{Cmd, Value};
 
 use super::replies::{AcquireReply, RELEASED, ReleaseReply};
 use crate::backend::Fault;
+use crate::backend::redis::channel;
 use crate::backend::redis::scripting::reply::{Items, expiry};
 use crate::backend::redis::scripting::table::{lua, source};
 use crate::backend::redis::scripting::{Script, Source};
-use crate::values::{FencingToken, HolderId, decimal};
+use crate::values::{FencingToken, HolderId, Key, decimal};
 
 /// One acquire of those that share a script.
 #[derive(Debug)]
 pub(crate) struct OneAcquire {
-    pub(crate) lock: Box<str>,
-    pub(crate) fence: Option<String>,
+    pub(crate) key: Key,
     pub(crate) holder: HolderId,
-    pub(crate) lease_ms: u64,
     /// By the server's TIME.
     pub(crate) not_after_us: u64,
+}
+
+/// What acquires have to have in common to share a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AcquireTerms {
+    pub(crate) lease_ms: u64,
+    /// Whether they want tokens.
+    pub(crate) fenced: bool,
+    /// How many digits the time has, in binary, that is left to answer them. The earliest of their dates is that of all,
+    /// and would be a bad one for those that have far more time.
+    pub(crate) time_left: u32,
+}
+
+impl AcquireTerms {
+    pub(crate) fn new(lease_ms: u64, fenced: bool, left: Duration) -> AcquireTerms {
+        AcquireTerms {
+            lease_ms,
+            fenced,
+            time_left: left.as_millis().checked_ilog2().unwrap_or(0),
+        }
+    }
 }
 
 /// One release of those that share a script.
 #[derive(Debug)]
 pub(crate) struct OneRelease {
-    pub(crate) lock: Box<str>,
+    pub(crate) key: Key,
     pub(crate) holder: HolderId,
-    pub(crate) channel: String,
 }
 
 /// The script of many. It answers each; `None` where nothing was done, and the script of one has to be asked.
 #[derive(Debug)]
-pub(crate) struct Each<T>(pub(crate) Vec<T>);
+pub(crate) struct Each<T, Terms> {
+    pub(crate) terms: Terms,
+    pub(crate) all: Vec<T>,
+}
 
-impl Script for Each<OneAcquire> {
+pub(crate) type AcquireEach = Each<OneAcquire, AcquireTerms>;
+pub(crate) type ReleaseEach = Each<OneRelease, ()>;
+
+impl Script for AcquireEach {
     type Reply = Vec<Option<AcquireReply>>;
 
     fn source() -> &'static Source {
@@ -40,38 +67,52 @@ impl Script for Each<OneAcquire> {
     }
 
     fn keys(&self) -> usize {
-        self.0.len() + self.0.iter().filter(|one| one.fence.is_some()).count()
+        match self.terms.fenced {
+            true => 2 * self.all.len(),
+            false => self.all.len(),
+        }
     }
 
     fn write(&self, command: &mut Cmd) {
-        for one in &self.0 {
-            command.arg(&*one.lock).arg(one.fence.as_deref());
+        for one in &self.all {
+            command.arg(one.key.raw());
         }
-        for one in &self.0 {
-            command
-                .arg(one.holder.text())
-                .arg(one.lease_ms)
-                .arg(one.not_after_us)
-                .arg(one.fence.is_some());
+        if self.terms.fenced {
+            for one in &self.all {
+                command.arg(one.key.fence());
+            }
+        }
+        let dates = self.all.iter().map(|one| one.not_after_us);
+        command
+            .arg(self.terms.lease_ms)
+            .arg(dates.min().unwrap_or(0));
+        for one in &self.all {
+            command.arg(one.holder.text());
         }
     }
 
     fn read(&self, reply: Value) -> Option<Result<Self::Reply, Fault>> {
         let mut items = Items::of(reply)?;
+        let is_usual = items.is_lone();
         let time = items.digits()?;
-        let mut answers = Vec::with_capacity(self.0.len());
-        for one in &self.0 {
+        let granted = |token| {
+            let token = FencingToken::checked(token)?;
+            let token = self.terms.fenced.then_some(token);
+            Some(AcquireReply::Granted { token, time })
+        };
+        let mut answers = Vec::with_capacity(self.all.len());
+        for _ in &self.all {
+            if is_usual {
+                answers.push(Some(granted(time)?));
+                continue;
+            }
             answers.push(match items.value()? {
                 Value::Nil => None,
                 Value::Int(left) => Some(AcquireReply::Busy {
                     left: expiry(left)?,
                     time,
                 }),
-                Value::BulkString(token) => {
-                    let token = FencingToken::checked(decimal::parse(&token)?)?;
-                    let token = one.fence.is_some().then_some(token);
-                    Some(AcquireReply::Granted { token, time })
-                }
+                Value::BulkString(token) => Some(granted(decimal::parse(&token)?)?),
                 _ => return None,
             });
         }
@@ -80,15 +121,11 @@ impl Script for Each<OneAcquire> {
 
     #[cfg(test)]
     fn shape() -> [String; 2] {
-        [
-            "(lock, fence?)...",
-            "(holder, lease_ms, not_after_us, whether a fence is named)...",
-        ]
-        .map(str::to_owned)
+        ["lock..., fence...", "lease_ms, not_after_us, holder..."].map(str::to_owned)
     }
 }
 
-impl Script for Each<OneRelease> {
+impl Script for ReleaseEach {
     type Reply = Vec<Option<ReleaseReply>>;
 
     fn source() -> &'static Source {
@@ -96,23 +133,28 @@ impl Script for Each<OneRelease> {
     }
 
     fn keys(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
     fn write(&self, command: &mut Cmd) {
-        for one in &self.0 {
-            command.arg(&*one.lock);
-        }
-        for one in &self.0 {
-            command.arg(one.holder.text()).arg(&one.channel);
+        for one in &self.all {
+            command.arg(one.key.raw());
         }
         command.arg(RELEASED);
+        for one in &self.all {
+            command.arg(one.holder.text()).arg(channel(&one.key));
+        }
     }
 
     fn read(&self, reply: Value) -> Option<Result<Self::Reply, Fault>> {
         let mut items = Items::of(reply)?;
-        let mut answers = Vec::with_capacity(self.0.len());
-        for _ in &self.0 {
+        let is_usual = items.is_lone() && items.integer()? == 1;
+        let mut answers = Vec::with_capacity(self.all.len());
+        for _ in &self.all {
+            if is_usual {
+                answers.push(Some(ReleaseReply::Done));
+                continue;
+            }
             answers.push(match items.integer()? {
                 0 => None,
                 1 => Some(ReleaseReply::Done),
@@ -125,6 +167,6 @@ impl Script for Each<OneRelease> {
 
     #[cfg(test)]
     fn shape() -> [String; 2] {
-        ["lock...", "(holder, channel)..., payload"].map(str::to_owned)
+        ["lock...", "payload, (holder, channel)..."].map(str::to_owned)
     }
 }

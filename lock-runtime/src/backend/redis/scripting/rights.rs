@@ -16,10 +16,10 @@ const LONGEST: Duration = Duration::from_millis(500);
 
 /// The commands of the scripts that have their key in the first place. Others are TIME, which the script asks about by
 /// itself, and PUBLISH and PUBSUB, without which scripts go on.
-pub(crate) const KEYED: [&str; 26] = [
-    "DEL", "GET", "HDEL", "HEXISTS", "HGET", "HGETALL", "HLEN", "HSCAN", "HSET", "INCRBY",
-    "LINDEX", "LLEN", "LPOP", "LPOS", "LRANGE", "LREM", "PEXPIRE", "PTTL", "RPUSH", "SET", "ZADD",
-    "ZCARD", "ZCOUNT", "ZRANGE", "ZREM", "ZSCORE",
+pub(crate) const KEYED: [&str; 27] = [
+    "DEL", "EXISTS", "GET", "HDEL", "HEXISTS", "HGET", "HGETALL", "HLEN", "HSCAN", "HSET",
+    "INCRBY", "LINDEX", "LLEN", "LPOP", "LPOS", "LRANGE", "LREM", "PEXPIRE", "PTTL", "RPUSH",
+    "SET", "ZADD", "ZCARD", "ZCOUNT", "ZRANGE", "ZREM", "ZSCORE",
 ];
 
 /// Why the server refused `refused`, with the rights that are missing, if it tells.

@@ -4,7 +4,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use super::*;
-use crate::backend::redis::kinds::grouped::{Each, OneRelease};
+use crate::backend::redis::kinds::grouped::ReleaseEach;
 use crate::backend::{Backend, Released};
 use crate::values::holder::HolderIds;
 
@@ -106,6 +106,44 @@ async fn requests_that_are_made_at_once_share_scripts_and_each_has_its_own_answe
 }
 
 #[tokio::test]
+async fn requests_that_differ_in_lease_token_or_time_have_what_each_asked_for() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    // The scripts of many are loaded when they are first asked for, and everybody asks alone until then.
+    let first = acquire_many(&backend, &names(TASKS)).await;
+    release_many(&backend, first).await;
+    let before = scripts(&server).await;
+    let ids = HolderIds::new();
+    let terms = |i: usize| {
+        let lease = if i.is_multiple_of(2) { 60_000 } else { 20_000 };
+        (lease, i % 4 < 2)
+    };
+    let asked = (0..TASKS).map(|i| {
+        let (backend, key, holder) = (backend.clone(), key(&format!("k{i}")), ids.fresh());
+        tokio::spawn(async move {
+            let (lease, fenced) = terms(i);
+            let asked = AcquireRequest {
+                fenced,
+                timeout: if i % 5 == 0 { CALL / 10 } else { CALL },
+                ..request(&key, holder, lease)
+            };
+            granted(backend.acquire(asked).await.unwrap())
+        })
+    });
+    for (i, asked) in asked.collect::<Vec<_>>().into_iter().enumerate() {
+        let (lease, fenced) = terms(i);
+        assert_eq!(asked.await.unwrap().token.is_some(), fenced, "{i}");
+        let left = server.integer(&format!("PTTL lock:k{i}")).await;
+        assert!(
+            (lease - 10_000..=lease).contains(&left.cast_unsigned()),
+            "{i}: {left} of {lease}"
+        );
+    }
+    let sent = scripts(&server).await - before;
+    assert!(sent < TASKS as u64 / 2, "{sent} scripts");
+}
+
+#[tokio::test]
 async fn a_key_that_cannot_be_locked_fails_alone() {
     let server = Server::start().await;
     let backend = connect(&server).await;
@@ -192,7 +230,7 @@ async fn callers_who_leave_at_any_moment_leave_no_locks() {
         if round % 6 == 0 {
             // So that a release is known to the server, and the acquire before it is not.
             let mut load = redis::cmd("SCRIPT");
-            load.arg("LOAD").arg(Each::<OneRelease>::source().text);
+            load.arg("LOAD").arg(ReleaseEach::source().text);
             server::run(&mut server.connection().await, load)
                 .await
                 .unwrap();

@@ -2,22 +2,31 @@
 --
 -- Flags:
 -- Uses: usually
--- Keys: (lock, fence?)...
--- Args: (holder, lease_ms, not_after_us, whether a fence is named)...
--- Returns: {time_us, answer...}: the token, or the time where no fence is named | the pttl_ms of another holder
---          | false if it has to be asked by itself: nothing is left of it
+-- Keys: lock..., fence...
+-- Args: lease_ms, not_after_us, holder...
+-- Returns: time_us: each was taken, and the time is its token | {time_us, answer...}: the token, or the time where no
+--          fences are named | the pttl_ms of another holder | false if it has to be asked by itself: nothing is left of it
 -- Why: Requests that were made at the same time share the cost of a script. One that fails is no concern of the others.
+--      They want locks for as long as each other, and all of them have fences or none. The date is the earliest of theirs:
+--      what is late by it may be in time by itself, and is asked so. One EXISTS for all of them takes the place of a
+--      question about each; it is a right that not everybody has to have.
 
 local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
-local answers, key = {now}, 1
-for i = 1, #ARGV, 4 do
-  local lock, fence = KEYS[key], nil
-  if ARGV[i + 3] == '1' then
-    key = key + 1
-    fence = KEYS[key]
+local keys, given, lease, count = KEYS, ARGV, ARGV[1], #ARGV - 2
+local timely = in_time(lease, given[2], now) or false
+local free = timely and redis.acl_check_cmd('EXISTS', keys[1]) and try('EXISTS', unpack(keys, 1, count)) == 0
+local ask, answers = free and take or usually, nil
+for i = 1, count do
+  local answer = timely and ask(keys[i], keys[count + i], given[i + 2], lease, now)
+  if answers then
+    answers[i + 1] = answer
+  elseif answer ~= now then
+    answers = {now}
+    for before = 1, i - 1 do
+      answers[before + 1] = now
+    end
+    answers[i + 1] = answer
   end
-  key = key + 1
-  answers[#answers + 1] = usually(lock, fence, ARGV[i], ARGV[i + 1], ARGV[i + 2], now)
 end
-return answers
+return answers or now

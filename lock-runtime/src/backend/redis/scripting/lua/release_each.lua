@@ -3,17 +3,25 @@
 -- Flags: allow-oom
 -- Uses: publish
 -- Keys: lock...
--- Args: (holder, channel)..., payload
--- Returns: answer...: 1 released | 2 released, but the message could not be published | 0 if it has to be asked by itself
+-- Args: payload, (holder, channel)...
+-- Returns: 1 if each was released | {answer...}: 1 released | 2 released, but the message could not be published | 0 if it
+--          has to be asked by itself
 -- Why: As acquire_each.
 
-local answers = {}
-for i = 1, #KEYS do
-  local at = 2 * i
-  if redis.pcall('HDEL', KEYS[i], ARGV[at - 1]) == 1 then
-    answers[i] = published(ARGV[at], ARGV[#ARGV]) and 1 or 2
-  else
-    answers[i] = 0
+local keys, given, payload, try, answers = KEYS, ARGV, ARGV[1], redis.pcall, nil
+for i = 1, #keys do
+  local at, answer = 2 * i, 0
+  if try('HDEL', keys[i], given[at]) == 1 then
+    answer = published(given[at + 1], payload) and 1 or 2
+  end
+  if answers then
+    answers[i] = answer
+  elseif answer ~= 1 then
+    answers = {}
+    for before = 1, i - 1 do
+      answers[before] = 1
+    end
+    answers[i] = answer
   end
 end
-return answers
+return answers or 1

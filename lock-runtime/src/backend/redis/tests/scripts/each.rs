@@ -3,32 +3,45 @@
 use super::*;
 use crate::values::holder::HolderIds;
 
-fn acquire_of(name: &str) -> OneAcquire {
-    let key = key(name);
-    OneAcquire {
-        lock: key.raw().into(),
-        fence: Some(key.fence()),
-        holder: HolderIds::new().fresh(),
-        lease_ms: LEASE,
+fn acquires_as(names: &[&str], lease_ms: u64, fenced: bool) -> AcquireEach {
+    let ids = HolderIds::new();
+    let all = names.iter().map(|name| OneAcquire {
+        key: Key::clone(&key(name)),
+        holder: ids.fresh(),
         not_after_us: FAR,
+    });
+    AcquireEach {
+        terms: AcquireTerms::new(lease_ms, fenced, CALL),
+        all: all.collect(),
     }
 }
 
-pub(super) fn acquires(names: &[&str]) -> Each<OneAcquire> {
-    Each(names.iter().map(|name| acquire_of(name)).collect())
+pub(super) fn acquires(names: &[&str]) -> AcquireEach {
+    acquires_as(names, LEASE, true)
 }
 
-fn release_of(name: &str, holder: HolderId) -> OneRelease {
-    OneRelease {
-        lock: key(name).raw().into(),
-        holder,
-        channel: format!("redisson_lock__channel:{{lock:{name}}}"),
-    }
-}
-
-pub(super) fn releases(names: &[&str]) -> Each<OneRelease> {
+pub(super) fn releases(names: &[&str]) -> ReleaseEach {
     let holder = HolderIds::new().fresh();
-    Each(names.iter().map(|name| release_of(name, holder)).collect())
+    let all = names.iter().map(|name| OneRelease {
+        key: Key::clone(&key(name)),
+        holder,
+    });
+    ReleaseEach {
+        terms: (),
+        all: all.collect(),
+    }
+}
+
+fn shown(answers: &[Option<AcquireReply>]) -> Vec<&'static str> {
+    let shown = answers.iter().map(|answer| match answer {
+        Some(AcquireReply::Granted { token: Some(_), .. }) => "granted",
+        Some(AcquireReply::Granted { token: None, .. }) => "granted without a token",
+        Some(AcquireReply::Busy { left: None, .. }) => "busy for good",
+        Some(AcquireReply::Busy { .. }) => "busy",
+        None => "to be asked by itself",
+        other => panic!("{other:?}"),
+    });
+    shown.collect()
 }
 
 #[tokio::test]
@@ -40,46 +53,105 @@ async fn each_of_many_acquires_has_its_own_answer() {
     bench.run("HSET lock:junk other junk").await;
     bench.run("HSET lock:several a 1 b 1").await;
     bench.run("SET lock:string x").await;
-    let mut each = acquires(&[
-        "free", "busy", "forever", "junk", "several", "string", "late", "unfenced", "long",
-        "free-too",
-    ]);
-    each.0[6].not_after_us = 1;
-    each.0[7].fence = None;
-    each.0[8].lease_ms = 86_400_001;
-    let answers = bench.call(each).await.unwrap();
-    let shown: Vec<_> = answers
-        .iter()
-        .map(|answer| match answer {
-            Some(AcquireReply::Granted { token: Some(_), .. }) => "granted",
-            Some(AcquireReply::Granted { token: None, .. }) => "granted without a token",
-            Some(AcquireReply::Busy { left: None, .. }) => "busy for good",
-            Some(AcquireReply::Busy { .. }) => "busy",
-            None => "to be asked by itself",
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!(
-        shown,
-        [
-            "granted",
-            "busy",
-            "busy for good",
-            "to be asked by itself",
-            "to be asked by itself",
-            "to be asked by itself",
-            "to be asked by itself",
-            "granted without a token",
-            "to be asked by itself",
-            "granted",
-        ]
-    );
-    for (name, fields) in [("free", 1), ("late", 0), ("unfenced", 1), ("long", 0)] {
-        let found = bench.server.integer(&format!("HLEN lock:{name}")).await;
-        assert_eq!(found, fields, "{name}");
+    for (fenced, taken) in [(true, "granted"), (false, "granted without a token")] {
+        let free = format!("free-{fenced}");
+        let names = [
+            &*free, "busy", "forever", "junk", "several", "string", &free,
+        ];
+        let answers = bench.call(acquires_as(&names, LEASE, fenced)).await;
+        assert_eq!(
+            shown(&answers.unwrap()),
+            [
+                taken,
+                "busy",
+                "busy for good",
+                "to be asked by itself",
+                "to be asked by itself",
+                "to be asked by itself",
+                "busy",
+            ]
+        );
+        let lock = format!("lock:{free}");
+        assert_eq!(bench.server.integer(&format!("HLEN {lock}")).await, 1);
+        assert!(bench.server.integer(&format!("PTTL {lock}")).await > 0);
     }
     assert_eq!(bench.text("GET lock:string").await.as_deref(), Some("x"));
-    assert!(bench.server.integer("PTTL lock:unfenced").await > 0);
+}
+
+#[tokio::test]
+async fn many_free_locks_are_taken_with_the_time_as_their_token() {
+    let bench = Bench::new().await;
+    for fenced in [true, false] {
+        let answers = bench.call(acquires_as(&["k", "l"], LEASE, fenced)).await;
+        for answer in answers.unwrap() {
+            let Some(AcquireReply::Granted { token, time }) = answer else {
+                panic!("{answer:?}");
+            };
+            assert_eq!(token.map(|token| token.get()), fenced.then_some(time));
+        }
+        for name in ["k", "l"] {
+            let left = bench.server.integer(&format!("PTTL lock:{name}")).await;
+            assert!((1..=LEASE as i64).contains(&left), "{left}");
+            if fenced {
+                let fence = bench.text(&format!("GET {}", key(name).fence())).await;
+                assert!(fence.is_some());
+            }
+        }
+        bench.run("FLUSHALL").await;
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_two_of_a_script_want_is_given_to_one_of_them() {
+    let bench = Bench::new().await;
+    let mut each = acquires(&["k", "l", "k"]);
+    let first = each.all[0].holder.text();
+    let answers = bench.call(each).await.unwrap();
+    assert_eq!(
+        shown(&answers),
+        ["granted", "granted", "to be asked by itself"]
+    );
+    let held = bench
+        .server
+        .integer(&format!("HEXISTS lock:k {first}"))
+        .await;
+    assert_eq!((held, bench.server.integer("HLEN lock:k").await), (1, 1));
+    assert!(bench.server.integer("PTTL lock:k").await > 0);
+    // The same request twice.
+    bench.run("FLUSHALL").await;
+    each = acquires(&["k", "k"]);
+    each.all[1].holder = each.all[0].holder;
+    let answers = bench.call(each).await.unwrap();
+    assert_eq!(shown(&answers), ["granted", "to be asked by itself"]);
+    assert_eq!(bench.server.integer("HLEN lock:k").await, 1);
+}
+
+#[tokio::test]
+async fn the_earliest_date_is_that_of_all_and_a_lease_out_of_range_is_given_to_none() {
+    let bench = Bench::new().await;
+    let mut late = acquires(&["k", "l"]);
+    late.all[1].not_after_us = 1;
+    for each in [
+        late,
+        acquires_as(&["k", "l"], 86_400_001, true),
+        acquires_as(&["k", "l"], 0, true),
+    ] {
+        let answers = bench.call(each).await.unwrap();
+        assert_eq!(shown(&answers), ["to be asked by itself"; 2]);
+        assert_eq!(bench.server.integer("DBSIZE").await, 0);
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_use_exists_takes_free_locks_all_the_same() {
+    let bench = Bench::new().await;
+    bench.run("HSET lock:busy other 1").await;
+    let mut limited = bench.user("-exists").await;
+    let answers = run(&mut limited, &acquires(&["k", "busy", "k"])).await;
+    let busy = "busy for good";
+    assert_eq!(shown(&answers.unwrap()), ["granted", busy, "busy"]);
+    let refused = bench.run("ACL LOG").await;
+    assert_eq!(refused, Value::Array(vec![]), "nothing is to be refused");
 }
 
 #[tokio::test]
@@ -87,7 +159,7 @@ async fn a_second_copy_of_many_acquires_is_left_to_their_own_script() {
     let bench = Bench::new().await;
     let each = acquires(&["k", "l"]);
     let mut copy = acquires(&["k", "l"]);
-    for (copy, first) in copy.0.iter_mut().zip(&each.0) {
+    for (copy, first) in copy.all.iter_mut().zip(&each.all) {
         copy.holder = first.holder;
     }
     bench.call(each).await.unwrap();
@@ -161,7 +233,7 @@ async fn each_of_many_releases_has_its_own_answer() {
     bench.run("SET lock:string x").await;
     bench.run("HSET lock:other other 1").await;
     let each = releases(&["held", "free", "other", "string", "held-too"]);
-    let holder = each.0[0].holder.text();
+    let holder = each.all[0].holder.text();
     for name in ["held", "held-too"] {
         bench.run(&format!("HSET lock:{name} {holder} 1")).await;
     }
@@ -201,7 +273,7 @@ async fn a_command_that_is_refused_to_one_of_many_is_no_error_of_all() {
     let mut limited = bench.user("+pexpire -publish").await;
     let each = releases(&["k"]);
     bench
-        .run(&format!("HSET lock:k {} 1", each.0[0].holder.text()))
+        .run(&format!("HSET lock:k {} 1", each.all[0].holder.text()))
         .await;
     let answers = run(&mut limited, &each).await.unwrap();
     assert_eq!(answers, [Some(ReleaseReply::Unpublished)]);

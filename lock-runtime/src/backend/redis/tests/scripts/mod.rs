@@ -23,7 +23,9 @@ use crate::backend::redis::CONTROL;
 use crate::backend::redis::kinds::exclusive::{
     Acquire, HandOver, HandOverReply, NextToken, NextTokenReply, Release, Renew,
 };
-use crate::backend::redis::kinds::grouped::{Each, OneAcquire, OneRelease};
+use crate::backend::redis::kinds::grouped::{
+    AcquireEach, AcquireTerms, OneAcquire, OneRelease, ReleaseEach,
+};
 use crate::backend::redis::kinds::operators::{ForceRelease, Inspect};
 use crate::backend::redis::kinds::read_write::{
     Downgrade, ReadAcquire, ReadRenew, ReadWriteRelease, WriteAcquire,

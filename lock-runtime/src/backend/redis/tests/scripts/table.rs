@@ -143,7 +143,7 @@ fn every_header_names_what_its_caller_sends() {
     )];
     check(&AcquireAll::new(&requests, 1), 1);
     check(&each::acquires(&["k"]), 1);
-    // The payload comes once.
+    check(&each::releases(&["k"]), 1);
     check(&force(), 1);
     check(&fair_acquire("a"), 1);
     check(&fair_release("a"), 1);
@@ -220,7 +220,7 @@ fn sharded_channels_change_what_scripts_publish_by_and_count_and_nothing_else() 
         HandOver::source(),
         ForceRelease::source(),
         Acquire::source(),
-        Each::<OneRelease>::source(),
+        ReleaseEach::source(),
     ] {
         let [classic, sharded, both] = [Classic, Sharded, Both].map(|form| source.text(form));
         assert_eq!(classic, source.text, "{}", source.name);

@@ -6,8 +6,8 @@
 
 local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
-if ARGV[4] == '0' then
-  local answer = usually(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], now)
+if ARGV[4] == '0' and in_time(ARGV[2], ARGV[3], now) then
+  local answer = usually(KEYS[1], KEYS[2], ARGV[1], ARGV[2], now)
   if answer == now then
     return now
   elseif type(answer) == 'number' then
