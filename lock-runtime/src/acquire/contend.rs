@@ -124,6 +124,7 @@ pub(crate) async fn contend<C: Contender>(
                     listener = None;
                 }
                 busy = Some(left);
+                contender.attempt().found_busy();
                 pauses.reset();
                 None
             }

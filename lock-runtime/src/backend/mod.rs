@@ -78,7 +78,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Extends each lease to its TTL, never shortening one. The answers are in the order of the items.
     ///
     /// The request is sent within `timeout`, or has failed. An answer that takes longer than that is waited for as long
-    /// as it is `useful`, which is counted from the call as well, and the connection is looked at meanwhile.
+    /// as it is `useful`, which is counted from the call as well, and the connection is looked at meanwhile. Renewals that
+    /// [wait](Renewal::waits) may be sent for as long as they are useful.
     fn renew<'a>(
         &'a self,
         batch: &'a [Renewal],
@@ -288,6 +289,8 @@ pub(crate) struct AcquireRequest<'a> {
     pub(crate) fenced: bool,
     /// For how long the caller goes on waiting if the lock is busy; `None` if it does not wait at all.
     pub(crate) waits: Option<Duration>,
+    /// Whether the store has told this caller that the lock is busy, as it probably still is.
+    pub(crate) found_busy: bool,
     /// When the call was made: a moment ago. What is sent without waiting for anything counts as sent then.
     pub(crate) asked_at: Moment,
     pub(crate) timeout: Duration,
@@ -380,6 +383,9 @@ pub(crate) struct Renewal {
     pub(crate) permits: u32,
     /// The lease to extend to; `None` only checks that the hold is there.
     pub(crate) ttl: Option<Ttl>,
+    /// Whether it waits while others write the key, where the store would leave it out. All of its batch do then, and all
+    /// are of one key, so that nobody else's renewal waits with them.
+    pub(crate) waits: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -389,6 +395,8 @@ pub(crate) enum Renewed {
     NotHeld,
     /// The store failed at this key alone.
     Unknown,
+    /// Others were writing the key. It was left out, so that the rest of the batch did not wait for them.
+    LeftOut,
 }
 
 /// What `inspect` saw of a held lock, or of a counter.

@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::backend::{AcquireRequest, Backend, CounterKind, Counters, HoldRef};
+use crate::backend::{
+    AcquireRequest, Backend, CounterKind, Counters, Fault, HoldRef, Renewal, Renewed,
+};
 use crate::hold::lifecycle::{Lifecycle, current_runtime};
 use crate::hold::runtimes::Runtimes;
 use crate::queue::LocalQueues;
@@ -11,7 +14,7 @@ use crate::release::kept;
 use crate::renew::presence::Presence;
 use crate::renew::{self, Background, Watch};
 use crate::values::client::ClientRecord;
-use crate::values::clock::Moment;
+use crate::values::clock::{self, Moment};
 use crate::values::error::{LockError, config};
 use crate::values::holder::{HolderId, HolderIds};
 use crate::values::key::Key;
@@ -149,8 +152,29 @@ impl Core {
             ttl: hold_options.ttl,
             fenced: hold_options.fenced,
             waits: None,
+            found_busy: false,
             asked_at: now,
             timeout: hold_options.ttl.call_timeout(self.options.call_timeout),
+        }
+    }
+
+    /// One renewal at once, within `timeout`, apart from those of the watchdog. It waits for others that write the key.
+    pub(crate) async fn renew(
+        &self,
+        renewal: Renewal,
+        timeout: Duration,
+    ) -> Result<Renewed, Fault> {
+        let deadline = clock::now() + timeout;
+        let mut renewal = [renewal];
+        loop {
+            let rest = deadline.remaining();
+            let answers = self.backend.renew(&renewal, rest, rest).await?;
+            match answers.first().copied().unwrap_or(Renewed::Unknown) {
+                Renewed::LeftOut if !renewal[0].waits => renewal[0].waits = true,
+                // Those who wait are not left out.
+                Renewed::LeftOut => return Ok(Renewed::Unknown),
+                answer => return Ok(answer),
+            }
         }
     }
 }

@@ -239,13 +239,8 @@ impl HoldHandle {
         };
         let timeout = self.core.options.call_timeout;
         let sent_at = clock::now();
-        let answers = self
-            .core
-            .backend
-            .renew(std::slice::from_ref(&renewal), timeout, timeout)
-            .await
-            .map_err(|fault| fault.into_error(hold.key().name()))?;
-        let answer = answers.first().copied().unwrap_or(Renewed::Unknown);
+        let answer = self.core.renew(renewal.clone(), timeout).await;
+        let answer = answer.map_err(|fault| fault.into_error(hold.key().name()))?;
         hold.renewed(&renewal, answer, sent_at);
         if answer == Renewed::NotHeld {
             // Lost: the watchdog takes it out, and says so.

@@ -352,6 +352,7 @@ impl Hold {
             holder: self.holder,
             permits: self.permits,
             ttl,
+            waits: false,
         }
     }
 
@@ -397,7 +398,7 @@ impl Hold {
                 // It was asked for as a write and meanwhile became a read.
                 Renewed::NotHeld if asked.key.kind() != self.key().kind() => {}
                 Renewed::NotHeld => news = self.end(&mut state, LostReason::Refused),
-                Renewed::Unknown => {}
+                Renewed::Unknown | Renewed::LeftOut => {}
             }
         }
         drop(state);

@@ -57,13 +57,12 @@ impl Departure {
             };
             // Whatever the answer is, the store may have done it.
             self.over_at = self.over_at.later(clock::now() + timeout + rest);
-            let answers = self.core.backend.renew(&[renewal], timeout, timeout).await;
-            let fault = match answers.map(|answers| answers.first().copied()) {
-                Ok(Some(Renewed::Held)) => break,
-                Ok(Some(Renewed::NotHeld)) => {
+            let fault = match self.core.renew(renewal, timeout).await {
+                Ok(Renewed::Held) => break,
+                Ok(Renewed::NotHeld) => {
                     return Err(self.hold.lost_error(LostReason::Refused, false));
                 }
-                Ok(Some(Renewed::Unknown) | None) => Fault::unknown("the store failed at this key"),
+                Ok(_) => Fault::unknown("the store failed at this key"),
                 Err(fault) => fault,
             };
             observe::renewal_failed(1, &fault);

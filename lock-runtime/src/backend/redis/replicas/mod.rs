@@ -217,6 +217,7 @@ fn hold(hold_ref: HoldRef<'_>) -> Renewal {
         holder: hold_ref.holder,
         permits: hold_ref.permits,
         ttl: None,
+        waits: false,
     }
 }
 
