@@ -86,6 +86,22 @@ find_postgres() {
     fi
 }
 
+find_pgbouncer() {
+    command -v pgbouncer >/dev/null && return
+    say "No PgBouncer found: installing one."
+    if command -v apt-get >/dev/null && can_be_root; then
+        # Without a service that runs all the time: the tests start theirs.
+        [ ! -d /etc/systemd/system ] || as_root ln -sfn /dev/null /etc/systemd/system/pgbouncer.service
+        install_with_apt pgbouncer >&2
+    elif command -v brew >/dev/null; then
+        brew install pgbouncer >&2
+    fi
+    command -v pgbouncer >/dev/null && return
+    say "The tests need PgBouncer and found no \`pgbouncer\`."
+    say "Install it (apt-get install pgbouncer, dnf install pgbouncer, brew install pgbouncer)"
+    return 1
+}
+
 # Where a program of MariaDB is; nothing when there is none. Debian keeps the server out of users' paths.
 mariadb_program() {
     local dir

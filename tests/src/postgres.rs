@@ -14,7 +14,8 @@ use crate::tls::TlsFiles;
 use crate::unprivileged::{as_server, directory, directory_in, give_to_server, logged};
 
 /// The user of the server's databases.
-const USER: &str = "lock";
+pub(crate) const USER: &str = "lock";
+pub(crate) const DATABASE: &str = "postgres";
 
 /// What a [`PostgresServer`] is started with.
 #[derive(Debug)]
@@ -187,7 +188,7 @@ impl Sql for Postgres {
     }
 
     fn url(server: &PostgresServer) -> String {
-        format!("postgres://{USER}@{}/postgres", server.addr())
+        format!("postgres://{USER}@{}/{DATABASE}", server.addr())
     }
 
     fn table_url(server: &PostgresServer, table: &str) -> String {

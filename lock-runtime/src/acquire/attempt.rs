@@ -1,6 +1,7 @@
 //! One request being served: what every step between the caller and the store needs of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
@@ -16,6 +17,8 @@ pub(crate) struct Attempt {
     pub(crate) core: Arc<Core>,
     pub(crate) request: CheckedRequest,
     pub(crate) deadline: Deadline,
+    /// Whether the store has said that somebody else has the lock.
+    found_busy: AtomicBool,
 }
 
 impl Attempt {
@@ -26,7 +29,13 @@ impl Attempt {
             core,
             request,
             deadline,
+            found_busy: AtomicBool::new(false),
         }
+    }
+
+    /// Notes that the store has said that somebody else has the lock.
+    pub(crate) fn found_busy(&self) {
+        self.found_busy.store(true, Ordering::Relaxed);
     }
 
     /// Counts the request, from now on until what has become of it.
@@ -80,10 +89,12 @@ impl Attempt {
             core,
             request,
             deadline,
+            found_busy,
         } = self;
         let mut call = core.acquire_request(&request.key, holder, &request.hold_options, now);
         call.timeout = deadline.cut(timeout, now);
         call.waits = deadline.rest(request.wait, now);
+        call.found_busy = found_busy.load(Ordering::Relaxed);
         call
     }
 

@@ -122,6 +122,7 @@ pub(crate) async fn contend<C: Contender>(
                     listener = None;
                 }
                 busy = Some(left);
+                contender.attempt().found_busy();
                 pauses.reset();
                 None
             }

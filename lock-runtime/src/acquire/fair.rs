@@ -115,6 +115,7 @@ impl Contender for FairSeat<'_> {
             core,
             request,
             deadline,
+            ..
         } = self.attempt;
         let ttl = request.hold_options.ttl;
         let timeout = ttl.call_timeout(core.options.call_timeout);

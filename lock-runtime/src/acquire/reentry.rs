@@ -53,6 +53,7 @@ pub(crate) async fn acquire(
         core,
         request,
         deadline,
+        ..
     } = attempt;
     while let Some(level) = ancestor(core, request, caller)? {
         let access = tokio::select! {

@@ -71,6 +71,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Extends each lease to its TTL, never shortening one. The answers are in the order of the items.
     ///
+    ///
+    /// Renewals that [wait](Renewal::waits) may be sent for as long as they are useful.
     fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>>;
 
     /// Deletes the lock, no matter who holds it, wakes a waiter and tells the holder. True if it was held.
@@ -285,6 +287,8 @@ pub(crate) struct AcquireRequest<'a> {
     pub(crate) fenced: bool,
     /// For how long the caller goes on waiting if the lock is busy; `None` if it does not wait at all.
     pub(crate) waits: Option<Duration>,
+    /// Whether the store has told this caller that the lock is busy, as it probably still is.
+    pub(crate) found_busy: bool,
     /// When the call was made: a moment ago. What is sent without waiting for anything counts as sent then.
     pub(crate) asked_at: Moment,
     pub(crate) timeout: Duration,
@@ -377,6 +381,9 @@ pub(crate) struct Renewal {
     pub(crate) permits: u32,
     /// The lease to extend to; `None` only checks that the hold is there.
     pub(crate) ttl: Option<Ttl>,
+    /// Whether it waits while others write the key, where the store would leave it out. All of its batch do then, and all
+    /// are of one key, so that nobody else's renewal waits with them.
+    pub(crate) waits: bool,
 }
 
 /// How long a renewal may take, from the call on.
@@ -404,6 +411,8 @@ pub(crate) enum Renewed {
     NotHeld,
     /// The store failed at this key alone.
     Unknown,
+    /// Others were writing the key. It was left out, so that the rest of the batch did not wait for them.
+    LeftOut,
 }
 
 /// What `inspect` saw of a held lock, or of a counter.

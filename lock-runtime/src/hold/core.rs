@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::backend::{AcquireRequest, Backend, CounterKind, Counters, HoldRef};
+use crate::backend::{
+    AcquireRequest, Backend, CounterKind, Counters, Fault, HoldRef, Renewal, Renewed, Within,
+};
 use crate::hold::lifecycle::{Lifecycle, current_runtime};
 use crate::hold::runtimes::Runtimes;
 use crate::queue::LocalQueues;
@@ -12,7 +15,7 @@ use crate::renew::presence::Presence;
 use crate::renew::{self, Background, Watch};
 use crate::values::{
     ClientRecord, HoldOptions, HolderId, HolderIds, Key, Kind, LockError, LockName, Moment,
-    Options, config,
+    Options, clock, config,
 };
 
 pub(crate) struct Core {
@@ -145,8 +148,29 @@ impl Core {
             ttl: hold_options.ttl,
             fenced: hold_options.fenced,
             waits: None,
+            found_busy: false,
             asked_at: now,
             timeout: hold_options.ttl.call_timeout(self.options.call_timeout),
+        }
+    }
+
+    /// One renewal at once, within `timeout`, apart from those of the watchdog. It waits for others that write the key.
+    pub(crate) async fn renew(
+        &self,
+        renewal: Renewal,
+        timeout: Duration,
+    ) -> Result<Renewed, Fault> {
+        let deadline = clock::now() + timeout;
+        let mut renewal = [renewal];
+        loop {
+            let within = Within::call(deadline.remaining());
+            let answers = self.backend.renew(&renewal, within).await?;
+            match answers.first().copied().unwrap_or(Renewed::Unknown) {
+                Renewed::LeftOut if !renewal[0].waits => renewal[0].waits = true,
+                // Those who wait are not left out.
+                Renewed::LeftOut => return Ok(Renewed::Unknown),
+                answer => return Ok(answer),
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::Span;
 
-use crate::backend::{Renewal, Renewed, Within};
+use crate::backend::{Renewal, Renewed};
 use crate::hold::call_chain::{CallChain, Frame, Level, Path};
 use crate::hold::core::Core;
 use crate::hold::group::Held;
@@ -224,13 +224,8 @@ impl HoldHandle {
         };
         let timeout = self.core.options.call_timeout;
         let sent_at = clock::now();
-        let answers = self
-            .core
-            .backend
-            .renew(std::slice::from_ref(&renewal), Within::call(timeout))
-            .await
-            .map_err(|fault| fault.into_error(hold.key().name()))?;
-        let answer = answers.first().copied().unwrap_or(Renewed::Unknown);
+        let answer = self.core.renew(renewal.clone(), timeout).await;
+        let answer = answer.map_err(|fault| fault.into_error(hold.key().name()))?;
         hold.renewed(&renewal, answer, sent_at);
         if answer == Renewed::NotHeld {
             // Lost: the watchdog takes it out, and says so.

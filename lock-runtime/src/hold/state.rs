@@ -342,6 +342,7 @@ impl Hold {
             holder: self.holder,
             permits: self.permits,
             ttl,
+            waits: false,
         }
     }
 
@@ -387,7 +388,7 @@ impl Hold {
                 // It was asked for as a write and meanwhile became a read.
                 Renewed::NotHeld if asked.key.kind() != self.key().kind() => {}
                 Renewed::NotHeld => news = self.end(&mut state, LostReason::Refused),
-                Renewed::Unknown => {}
+                Renewed::Unknown | Renewed::LeftOut => {}
             }
         }
         drop(state);

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::{Departure, pauses};
-use crate::backend::{Fault, Renewal, Renewed, Within};
+use crate::backend::{Fault, Renewal, Renewed};
 use crate::observe;
 use crate::values::ttl::LEAST_CALL;
 use crate::values::{LockError, LostReason, Moment, Ttl, clock, ttl};
@@ -56,17 +56,12 @@ impl Departure {
             };
             // Whatever the answer is, the store may have done it.
             self.over_at = self.over_at.later(clock::now() + timeout + rest);
-            let answers = self
-                .core
-                .backend
-                .renew(&[renewal], Within::call(timeout))
-                .await;
-            let fault = match answers.map(|answers| answers.first().copied()) {
-                Ok(Some(Renewed::Held)) => break,
-                Ok(Some(Renewed::NotHeld)) => {
+            let fault = match self.core.renew(renewal, timeout).await {
+                Ok(Renewed::Held) => break,
+                Ok(Renewed::NotHeld) => {
                     return Err(self.hold.lost_error(LostReason::Refused, false));
                 }
-                Ok(Some(Renewed::Unknown) | None) => Fault::unknown("the store failed at this key"),
+                Ok(_) => Fault::unknown("the store failed at this key"),
                 Err(fault) => fault,
             };
             observe::renewal_failed(1, &fault);

@@ -34,7 +34,11 @@ pub(super) fn take_in(watch: &Watch, done: Result<Outcome, JoinError>) {
 pub(super) async fn renew(
     watch: Arc<Watch>,
     backend: Arc<dyn Backend>,
-    Batch { place, holds }: Batch,
+    Batch {
+        place,
+        waits,
+        holds,
+    }: Batch,
     timeout: Duration,
 ) -> Outcome {
     // Looked at again right before the request is sent: nothing is renewed that is being released.
@@ -48,6 +52,7 @@ pub(super) async fn renew(
                 Some((hold, renewal))
             }
         })
+        .map(|(hold, renewal)| (hold, Renewal { waits, ..renewal }))
         .unzip();
     let timeouts = holds.iter().map(|hold| hold.ttl().call_timeout(timeout));
     let timeout = timeouts.min().unwrap_or(timeout);
@@ -107,7 +112,7 @@ impl Watch {
             hold.renewed(renewal, answer, *sent_at);
             // A hold that has ended in good order passes its holder's entry on.
             if !self.remove_if_over(hold) || goes_on && hold.is_ended() {
-                good.push((hold.clone(), answer != Renewed::Unknown));
+                good.push((hold.clone(), answer));
             }
         }
         if let Some(store) = holds.first().map(|hold| hold.label().store) {
@@ -117,13 +122,15 @@ impl Watch {
         let shortest = holds.iter().map(|hold| hold.ttl()).min();
         let now = clock::now();
         let mut schedule = self.schedule.lock();
-        if let (Ok(_), Some(ttl)) = (answers, shortest) {
+        // How long others write a key says nothing about the store.
+        let waited = batch.iter().any(|renewal| renewal.waits);
+        if let (Ok(_), Some(ttl), false) = (answers, shortest, waited) {
             schedule
                 .places
                 .answers(*place, ttl, now.since(*sent_at), now);
         }
-        for (hold, confirmed) in good {
-            schedule.answered(&hold, *place, confirmed, *sent_at, now);
+        for (hold, answer) in good {
+            schedule.answered(&hold, *place, answer, *sent_at, now);
         }
     }
 }

@@ -96,7 +96,7 @@ impl Watch {
         match answer {
             Renewed::Held => current.is_confirmed(renewal, sent_at),
             Renewed::NotHeld => schedule.forget(number),
-            Renewed::Unknown => {}
+            Renewed::Unknown | Renewed::LeftOut => {}
         }
         drop(schedule);
         if answer == Renewed::NotHeld {

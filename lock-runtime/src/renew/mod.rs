@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | Held | a third of the lease after the last confirmed request, up to three fifths where answers are slow | a renewal is sent |
 //! | Asked | a sixth of the lease later (the call timeout at most), then longer and longer | another renewal is sent beside the first, unless the store answers others: then it has too much to do |
-//! | Failed: the last renewal failed | a short pause | the renewal is sent again |
+//! | Failed: the last renewal failed, or left the hold out because others wrote its key | a short pause | the renewal is sent again; after it was left out twice, by one that waits for the key |
 //! | Lost | none | it leaves the schedule |
 //!
 //! An answer counts as long as it is true: the lease that it confirms began when its request was sent, however late it
@@ -18,6 +18,8 @@ mod answers;
 mod digest;
 pub(crate) mod forced_release;
 mod keeper;
+#[cfg(test)]
+mod left_out;
 #[cfg(test)]
 mod models;
 mod places;

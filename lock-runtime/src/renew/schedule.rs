@@ -6,16 +6,20 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backend::{Backend, Victim};
+use crate::backend::{Backend, Renewed, Victim};
 use crate::hold::state::Hold;
 use crate::renew::forced_release::Missing;
 use crate::renew::forced_release::{Newcomers, Unnamed};
 use crate::renew::places::Places;
-use crate::values::{Alias, HolderId, Kind, Moment, jittered};
+use crate::values::{Alias, HolderId, Key, Kind, Moment, jittered};
 
 /// How many due entries are taken in one look, and how many that are not due yet are looked at to fill the batches:
 /// the schedule is locked meanwhile. Those that are left are taken by the next look, which follows at once.
 pub(super) const MOST: usize = 1024;
+
+/// A hold that the store has left out so often goes by a renewal that waits for those who write the key. Most of them are
+/// done at once, and a renewal that waits is a request of its own.
+const PATIENCE: u32 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
@@ -47,12 +51,19 @@ pub(super) struct Watched {
     wanted: bool,
     /// A question is under way, so that `renew_at` is the time for another one beside it.
     asked: bool,
+    /// How often the store has left it out since it was confirmed.
+    left_out: u32,
 }
 
 impl Watched {
     /// Whether it is of this hold, and not of another one of the same tenure, which has the same number.
     fn is_of(&self, hold: &Hold) -> bool {
         std::ptr::eq(&*self.hold, hold)
+    }
+
+    /// Whether its renewal waits for those who write the key.
+    fn waits(&self) -> bool {
+        self.left_out >= PATIENCE
     }
 }
 
@@ -61,6 +72,8 @@ impl Watched {
 pub(super) struct Batch {
     /// Where the store has them.
     pub(super) place: usize,
+    /// Whether it waits for those who write the key, which is one then.
+    pub(super) waits: bool,
     pub(super) holds: Vec<Arc<Hold>>,
 }
 
@@ -74,8 +87,9 @@ pub(super) struct Due {
 }
 
 /// Renewed by one call. By kind: each has its script. By lease, in powers of two: a call's timeout follows its shortest
-/// lease, and must suit all of them. By place: a node that is frozen keeps back the answers of its own holds alone.
-type Group = (Kind, u32, usize);
+/// lease, and must suit all of them. By place: a node that is frozen keeps back the answers of its own holds alone. By key
+/// if it waits for those who write the key: they keep back nobody else.
+type Group = (Kind, u32, usize, Option<Arc<Key>>);
 
 impl Schedule {
     /// Takes in a hold that was confirmed by a request sent at `confirmed`.
@@ -99,6 +113,7 @@ impl Schedule {
                 confirmed,
                 wanted: false,
                 asked: false,
+                left_out: 0,
             },
         );
     }
@@ -184,8 +199,8 @@ impl Schedule {
     }
 
     /// Until when no other question is sent beside the one that is under way: a place that answers others is at work
-    /// on it, and must not be given the same work twice. Only the last part of the lease is for a question whose
-    /// answer alone was lost.
+    /// on it, and must not be given the same work twice. Nor is one that waits for others asked again: it has its place
+    /// among them. Only the last part of the lease is for a question whose answer alone was lost.
     fn wait_for_answer(
         &self,
         watched: &Watched,
@@ -197,9 +212,14 @@ impl Schedule {
             return None;
         }
         let ttl = watched.hold.ttl();
-        let heard = self.places.last_answer(place)?;
-        let until = heard + ttl.call_timeout(timeout);
-        let until = until.earlier(watched.confirmed + ttl.last_call());
+        let last_call = watched.confirmed + ttl.last_call();
+        let until = match watched.waits() {
+            true => last_call,
+            false => {
+                let heard = self.places.last_answer(place)?;
+                last_call.earlier(heard + ttl.call_timeout(timeout))
+            }
+        };
         (!now.has_reached(until)).then_some(until)
     }
 
@@ -265,7 +285,8 @@ impl Schedule {
                 moved.push((number, until));
                 continue;
             }
-            let group = (key.kind(), ttl.millis().ilog2(), place);
+            let alone = watched.waits().then(|| key.clone());
+            let group = (key.kind(), ttl.millis().ilog2(), place, alone);
             let group = groups.entry(group).or_default();
             let was_full = group.len().is_multiple_of(batch);
             if is_due {
@@ -283,10 +304,11 @@ impl Schedule {
         for hold in groups.values().flatten() {
             self.asked(hold, timeout, now);
         }
-        let batches = groups.iter().flat_map(|(&(_, _, place), holds)| {
+        let batches = groups.iter().flat_map(|((_, _, place, alone), holds)| {
             let batches = holds.chunks(batch);
             batches.map(move |holds| Batch {
-                place,
+                place: *place,
+                waits: alone.is_some(),
                 holds: holds.to_vec(),
             })
         });
@@ -310,14 +332,14 @@ impl Schedule {
         self.plan(number, now + ttl.answer_wait(timeout, overdue), now);
     }
 
-    /// Takes in the answer to a question that was sent at `sent_at`: whether the store has confirmed the hold.
+    /// Takes in the answer to a question that was sent at `sent_at`.
     ///
     /// What was confirmed later than this question was sent says more than its answer.
     pub(super) fn answered(
         &mut self,
         hold: &Hold,
         place: usize,
-        confirmed: bool,
+        answer: Renewed,
         sent_at: Moment,
         now: Moment,
     ) {
@@ -333,8 +355,8 @@ impl Schedule {
         }
         watched.asked = false;
         let ttl = hold.ttl();
-        let renew_at = if confirmed {
-            watched.confirmed = sent_at;
+        let renew_at = if matches!(answer, Renewed::Held | Renewed::NotHeld) {
+            (watched.confirmed, watched.left_out) = (sent_at, 0);
             if hold.is_to_be_lengthened() {
                 // It did not ask for that yet: the caller that wants it has planned the next question.
                 watched.renew_at
@@ -342,6 +364,7 @@ impl Schedule {
                 sent_at + self.places.next_renewal(place, ttl)
             }
         } else {
+            watched.left_out += u32::from(answer == Renewed::LeftOut);
             watched.renew_at.earlier(now + jittered(ttl.retry_pause()))
         };
         self.plan(number, renew_at, now);

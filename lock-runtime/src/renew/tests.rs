@@ -111,7 +111,7 @@ async fn a_longer_lease_that_is_wanted_while_a_renewal_is_under_way_is_asked_for
     watch.insert(&hold, sent_at);
     tokio::time::advance(SECOND / 3).await;
     let collect = || watch.collect(&backend, 2 * SECOND, Duration::ZERO);
-    let Batch { place, holds } = collect().remove(0);
+    let Batch { place, holds, .. } = collect().remove(0);
     let outcome = Outcome {
         place,
         batch: vec![hold.renewal()],
@@ -406,7 +406,7 @@ async fn a_look_at_the_schedule_is_short_however_many_holds_there_are() {
             let batches = watch.collect(&backend, 2 * SECOND, Duration::ZERO);
             longest = longest.max(LOOKED_AT.get() - before);
             asked += batches.iter().map(|batch| batch.holds.len()).sum::<usize>();
-            for Batch { place, holds } in batches {
+            for Batch { place, holds, .. } in batches {
                 let batch: Vec<_> = holds.iter().map(|hold| hold.renewal()).collect();
                 let answers = Ok(vec![Renewed::Held; batch.len()]);
                 let sent_at = clock::now();

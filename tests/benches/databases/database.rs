@@ -18,6 +18,8 @@ pub(crate) trait Database: Sql {
     /// The library's own files, and what is put into them.
     const ACQUIRE: &'static str;
     const RELEASE: &'static str;
+    /// The words of `ACQUIRE` that limit its time, if it has some.
+    const LIMIT: Option<&'static str> = None;
     const FRAGMENTS: &'static [(&'static str, &'static str)];
     /// When the lease of a row ended that was never held.
     const LONG_AGO: &'static str;
@@ -110,6 +112,7 @@ impl Database for Mariadb {
         include_str!("../../../lock-runtime/src/backend/mysql/sql/acquire.sql");
     const RELEASE: &'static str =
         include_str!("../../../lock-runtime/src/backend/mysql/sql/release.sql");
+    const LIMIT: Option<&'static str> = Some("/*M! SET STATEMENT max_statement_time = 0.05 FOR */");
     const FRAGMENTS: &'static [(&'static str, &'static str)] = &[(
         "{micros}",
         "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))",

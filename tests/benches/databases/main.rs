@@ -1,6 +1,6 @@
 //! What locks in a database cost, each beside what one would use instead, in the same run.
 //!
-//! `cargo bench -p tests --bench databases [-- postgres mysql pairs many busy handover waiters churn snapshot]`
+//! `cargo bench -p tests --bench databases [-- postgres mysql pairs many limit busy handover waiters churn snapshot]`
 //!
 //! `FSYNC=off` takes the disk out of the figures: what is left is the work of the programs. `QUICK=on` shows in a minute
 //! whether everything runs; its figures mean nothing.
@@ -71,6 +71,9 @@ async fn on<D: Database>(wanted: &Wanted) {
     }
     if wanted.work("many") {
         pairs::many_tasks::<D>().await;
+    }
+    if wanted.work("limit") {
+        pairs::limit::<D>().await;
     }
     if wanted.work("busy") {
         busy::run::<D>().await;

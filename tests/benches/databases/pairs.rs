@@ -20,20 +20,37 @@ pub(crate) async fn many_tasks<D: Database>() {
     compare::<D>("64 tasks on keys of their own", 64).await;
 }
 
-async fn peers<D: Database>(server: &Server<D>, redis: &RedisServer) -> Vec<Arc<Peer>> {
+/// The library's bare statements with and without a limit of time, where they have one.
+pub(crate) async fn limit<D: Database>() {
+    let Some(limit) = D::LIMIT else {
+        return;
+    };
+    let server = server::<D>();
+    drop(Peer::ours(&server).await);
     let peers = [
-        Peer::ours(server).await,
-        Peer::bare(server).await,
-        Peer::shed_lock(server).await,
-        Peer::advisory(server).await,
-        Peer::on_redis(&redis.url()).await,
+        Peer::bare(&server).await,
+        Peer::unlimited(&server, limit).await,
     ];
-    peers.into_iter().map(Arc::new).collect()
+    let peers: Vec<_> = peers.into_iter().map(Arc::new).collect();
+    take_turns("one task on a key of its own", 1, &peers).await;
+    take_turns("64 tasks on keys of their own", 64, &peers).await;
 }
 
 async fn compare<D: Database>(title: &str, tasks: usize) {
     let (server, redis) = (server::<D>(), RedisServer::start());
-    let peers = peers(&server, &redis).await;
+    let peers = [
+        Peer::ours(&server).await,
+        Peer::bare(&server).await,
+        Peer::shed_lock(&server).await,
+        Peer::advisory(&server).await,
+        Peer::on_redis(&redis.url()).await,
+    ];
+    let peers: Vec<_> = peers.into_iter().map(Arc::new).collect();
+    take_turns(title, tasks, &peers).await;
+}
+
+/// The first peer beside the others.
+async fn take_turns(title: &str, tasks: usize, peers: &[Arc<Peer>]) {
     let mut rates = vec![Vec::new(); peers.len()];
     let (rounds, long) = (quick_or(1, 9), quick_or(ROUND / 10, ROUND));
     for round in 0..=rounds {
@@ -47,7 +64,7 @@ async fn compare<D: Database>(title: &str, tasks: usize) {
         }
     }
     println!("{title}: pairs per second, median of {rounds} rounds of {long:?}, least and most");
-    let ours = rates[0].clone();
+    let (first, ours) = (peers[0].name, rates[0].clone());
     for (peer, rates) in peers.iter().zip(&mut rates) {
         let mut ratios: Vec<f64> = ours
             .iter()
@@ -57,7 +74,7 @@ async fn compare<D: Database>(title: &str, tasks: usize) {
         let (rate, least, most) = spread(rates);
         let (ratio, from, to) = spread(&mut ratios);
         println!(
-            "  {:24} {rate:9.0}  ({least:.0} to {most:.0})  lock-runtime / it {ratio:5.2} ({from:.2} to {to:.2})",
+            "  {:24} {rate:9.0}  ({least:.0} to {most:.0})  {first} / it {ratio:5.2} ({from:.2} to {to:.2})",
             peer.name
         );
     }

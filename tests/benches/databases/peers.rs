@@ -46,6 +46,14 @@ impl Peer {
         Self::theirs("two bare statements", server, pair).await
     }
 
+    /// After `bare`: the same without the words that limit the time of the first one.
+    pub(crate) async fn unlimited<D: Database>(server: &Server<D>, limit: &str) -> Peer {
+        let [mut take, give] = bare::<D>();
+        assert!(take.text.contains(limit), "{}", take.text);
+        take.text = take.text.replace(limit, "");
+        Self::theirs("without a limit of time", server, [take, give]).await
+    }
+
     pub(crate) async fn shed_lock<D: Database>(server: &Server<D>) -> Peer {
         for rows in D::SHED_LOCK_ROWS {
             server.query(rows);

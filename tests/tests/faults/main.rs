@@ -33,6 +33,7 @@ mod postgres_clock;
 mod postgres_cost;
 mod postgres_disk;
 mod postgres_failover;
+mod postgres_pooler;
 mod postgres_tls;
 mod processes;
 mod quorum;

@@ -40,7 +40,11 @@ async fn requests_that_are_dropped_leave_their_connections_to_others() {
         seen.extend(table.server().query(&connections));
     }
     // All that the two managers may have at a time.
-    assert!(seen.len() <= 2 * (8 + 2 + 1), "{} connections", seen.len());
+    assert!(
+        seen.len() <= 2 * (8 + 2 + 2 + 1),
+        "{} connections",
+        seen.len()
+    );
     end(table, locks, other).await;
 }
 

@@ -75,6 +75,7 @@ pub(crate) async fn connect(
     let server = Server {
         requests: connector(Patience::of_requests(timeout)),
         renewals: connector(Patience::of_renewals(timeout)),
+        waiting_renewals: connector(Patience::of_requests(timeout)),
         pool: target.pool,
         transactions: statements::of_transactions(&target),
         statements,

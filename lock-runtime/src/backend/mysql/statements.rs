@@ -315,6 +315,7 @@ fn groups(args: &[Arg]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::sql::kinds::renewals::checks::some_renewals_wait;
     use crate::backend::sql::statements::checks;
 
     #[test]
@@ -339,6 +340,11 @@ mod tests {
                 .filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
             assert_eq!(open.count(), 0, "{}: {written}", statement.name);
         }
+    }
+
+    #[test]
+    fn renewals_leave_out_locked_rows_unless_they_wait_for_theirs() {
+        some_renewals_wait(&statements(&Target::parse("mysql://h/db").unwrap()));
     }
 
     #[test]

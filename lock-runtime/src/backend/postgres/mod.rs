@@ -71,6 +71,7 @@ pub(crate) async fn connect(
     let server = Server {
         requests: connector(),
         renewals: connector(),
+        waiting_renewals: connector(),
         pool: target.pool,
         transactions: statements::of_transactions(&target.table),
         statements,

@@ -104,11 +104,17 @@ pub(super) fn typed(arg: &Arg) -> (&(dyn ToSql + Sync), Type) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::sql::kinds::renewals::checks::some_renewals_wait;
     use crate::backend::sql::statements::checks;
 
     #[test]
     fn no_statement_has_a_comment_or_a_placeholder_left() {
         checks::nothing_is_left_open(&statements(&Table::default()));
+    }
+
+    #[test]
+    fn renewals_leave_out_locked_rows_unless_they_wait_for_theirs() {
+        some_renewals_wait(&statements(&Table::default()));
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Confirmations {
         match answer {
             Renewed::Held => self.held += 1,
             Renewed::NotHeld => self.refused += 1,
-            Renewed::Unknown => {}
+            Renewed::Unknown | Renewed::LeftOut => {}
         }
     }
 

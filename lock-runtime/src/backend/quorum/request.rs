@@ -11,6 +11,7 @@ pub(super) struct NodeRequest {
     pub(super) holder: HolderId,
     pub(super) ttl: Ttl,
     pub(super) waits: Option<Duration>,
+    pub(super) found_busy: bool,
     pub(super) asked_at: Moment,
     /// For one call to one node.
     pub(super) timeout: Duration,
@@ -25,6 +26,7 @@ impl NodeRequest {
             holder: request.hold_ref.holder,
             ttl: request.ttl,
             waits: request.waits,
+            found_busy: request.found_busy,
             asked_at: request.asked_at,
             timeout: request.ttl.node_timeout(request.timeout),
             deadline: request.deadline(),
@@ -43,6 +45,7 @@ impl NodeRequest {
             holder: hold_ref.holder,
             ttl: longest,
             waits: None,
+            found_busy: false,
             asked_at,
             timeout,
             deadline: asked_at + timeout,
@@ -67,6 +70,7 @@ impl NodeRequest {
             ttl: self.ttl,
             fenced: false,
             waits: self.waits,
+            found_busy: self.found_busy,
             asked_at: self.asked_at,
             timeout: self.timeout,
         }

@@ -35,6 +35,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use self::database::{Connector, Database};
+use self::kinds::renewals::Waiting;
 use self::kinds::transactions::{InTransactions, OfTransactions};
 use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
 use self::pool::{Answer, Calls, Pool, Purpose};
@@ -55,6 +56,9 @@ use crate::values::{
 /// Renewals have connections of their own: nothing else may keep them waiting.
 const RENEWALS: usize = 2;
 
+/// So have those that wait for rows which others write: they keep no other renewal waiting. Opened when they are needed.
+const WAITING_RENEWALS: usize = 2;
+
 /// How many connections compensations may have at a time.
 const UNDOING: usize = 1;
 
@@ -73,6 +77,9 @@ struct Inner {
     clock: Arc<ServerClock>,
     pool: Arc<dyn Calls>,
     renewals: Arc<dyn Calls>,
+    waiting_renewals: Arc<dyn Calls>,
+    /// What renewals send that wait.
+    waiting: Waiting,
     /// Since when the server answers, or does not.
     standing: Standing,
     /// Compensations under way.
@@ -87,6 +94,8 @@ pub(super) struct Server<C> {
     pub(super) requests: C,
     /// Opens those that renew.
     pub(super) renewals: C,
+    /// Opens those that renew, and wait for rows that others write.
+    pub(super) waiting_renewals: C,
     /// How many connections there may be for requests.
     pub(super) pool: usize,
     pub(super) statements: Statements,
@@ -106,6 +115,7 @@ impl SqlBackend {
         let shown = server.requests.shown().to_owned();
         let requests = Pool::new(server.requests, &handle, server.pool);
         let renewals = Pool::new(server.renewals, &handle, RENEWALS);
+        let waiting_renewals = Pool::new(server.waiting_renewals, &handle, WAITING_RENEWALS);
         if !options.lazy {
             let first = requests.open().await;
             first.map_err(|fault| fault.into_error(&shown))?;
@@ -115,11 +125,13 @@ impl SqlBackend {
         }
         let inner = Inner {
             database: database().await,
+            waiting: Waiting::of(&server.statements),
             statements: server.statements,
             call_timeout: timeout,
             clock: server.clock,
             pool: requests,
             renewals,
+            waiting_renewals,
             handle,
             standing: Standing::default(),
             pending: Arc::default(),
@@ -192,6 +204,7 @@ impl Inner {
         self.database.close();
         self.pool.close();
         self.renewals.close();
+        self.waiting_renewals.close();
     }
 }
 

@@ -30,6 +30,7 @@ macro_rules! on_each_database {
 }
 
 mod credentials;
+mod hot_rows;
 mod names;
 mod outages;
 mod renewals;

@@ -36,6 +36,8 @@ pub(crate) enum Mode {
     Busy(Duration),
     /// Up, but every manager has another node nearest: so long for each step away.
     Crossed(Duration),
+    /// Up, but others write the keys whose names begin with `hot`: their renewals are left out, or wait for so long.
+    Hot(Duration),
 }
 
 /// What it panics in, once.
@@ -57,6 +59,8 @@ pub(crate) struct Switch {
     born: Mutex<Option<Instant>>,
     pub(crate) acquires: AtomicUsize,
     pub(crate) renewals: AtomicUsize,
+    /// Those of them that waited for a key.
+    pub(crate) waited: AtomicUsize,
     pub(crate) bug: Mutex<Option<Bug>>,
     /// How often a bug has bitten.
     pub(crate) bites: AtomicUsize,
@@ -125,7 +129,7 @@ impl Flaky {
 
     async fn way(&self, timeout: Duration) -> Result<(), Fault> {
         match self.switch.mode() {
-            Mode::Up | Mode::Busy(_) => Ok(()),
+            Mode::Up | Mode::Busy(_) | Mode::Hot(_) => Ok(()),
             Mode::Away => Err(Fault::NotDone(StoreError::new("away"))),
             Mode::Silent => {
                 tokio::time::sleep(timeout).await;
@@ -144,6 +148,32 @@ impl Flaky {
         }
         tokio::time::sleep(way).await;
         Ok(())
+    }
+
+    /// Renews what nobody else writes, and after a while what is waited for.
+    async fn renew_some(
+        &self,
+        batch: &[Renewal],
+        wait: Duration,
+        within: Within,
+    ) -> Result<Vec<Renewed>, Fault> {
+        let is_hot = |item: &Renewal| item.key.name().starts_with("hot");
+        let waits = batch.iter().any(|item| item.waits);
+        if waits {
+            self.switch.waited.fetch_add(1, Ordering::Relaxed);
+            let alone = batch
+                .iter()
+                .all(|item| item.waits && item.key == batch[0].key);
+            assert!(alone, "somebody else waits with it: {batch:?}");
+            self.sleep(wait, within.useful).await?;
+        }
+        let mut answers = self.store.renew(batch, within).await?;
+        for (item, answer) in batch.iter().zip(&mut answers) {
+            if is_hot(item) && !waits {
+                *answer = Renewed::LeftOut;
+            }
+        }
+        Ok(answers)
     }
 
     fn passed<'a, T: Send + 'a>(&'a self, timeout: Duration, op: Reply<'a, T>) -> Reply<'a, T> {
@@ -214,6 +244,9 @@ impl Backend for Flaky {
     fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
         self.switch.renewals.fetch_add(1, Ordering::Relaxed);
         self.switch.bite(Bug::InCall);
+        if let Mode::Hot(wait) = self.switch.mode() {
+            return Box::pin(self.renew_some(batch, wait, within));
+        }
         let renewed = self.store.renew(batch, within);
         let (Mode::Busy(each), Ok(holds)) = (self.switch.mode(), u32::try_from(batch.len())) else {
             return self.passed(within.useful, renewed);

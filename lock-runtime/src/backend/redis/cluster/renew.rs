@@ -80,6 +80,7 @@ mod tests {
             holder: ids.fresh(),
             permits: 1,
             ttl: None,
+            waits: false,
         };
         let batch = [
             renewal("{a}1", Kind::Mutex),

@@ -278,6 +278,7 @@ mod tests {
                     holder: ids.fresh(),
                     permits,
                     ttl: None,
+                    waits: false,
                 })
                 .collect();
             let batch: Vec<_> = batch.iter().collect();

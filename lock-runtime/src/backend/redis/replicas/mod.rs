@@ -202,6 +202,7 @@ fn hold(hold_ref: HoldRef<'_>) -> Renewal {
         holder: hold_ref.holder,
         permits: hold_ref.permits,
         ttl: None,
+        waits: false,
     }
 }
 

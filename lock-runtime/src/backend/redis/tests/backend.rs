@@ -22,6 +22,7 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
         holder,
         permits: 1,
         ttl,
+        waits: false,
     });
     let renewed = backend.renew(&batch, Within::call(CALL)).await.unwrap();
     assert_eq!(renewed, [Renewed::Held, Renewed::Held, Renewed::NotHeld]);

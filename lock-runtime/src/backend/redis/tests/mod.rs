@@ -80,6 +80,7 @@ fn request(key: &Key, holder: HolderId, lease_ms: u64) -> AcquireRequest<'_> {
         ttl,
         fenced: true,
         waits: None,
+        found_busy: false,
         asked_at: clock::now(),
         timeout: CALL,
     }

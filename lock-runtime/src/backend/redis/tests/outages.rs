@@ -289,6 +289,7 @@ async fn renewals_are_answered_while_acquires_flood_the_connection() {
         holder,
         permits: 1,
         ttl,
+        waits: false,
     }];
     let renewed = backend
         .renew(&batch, Within::call(Duration::from_secs(60)))

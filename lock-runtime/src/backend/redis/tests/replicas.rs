@@ -54,6 +54,7 @@ fn renewal(name: &str, holder: HolderId) -> Renewal {
         holder,
         permits: 1,
         ttl: None,
+        waits: false,
     }
 }
 

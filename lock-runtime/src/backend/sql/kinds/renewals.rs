@@ -1,5 +1,5 @@
 //! Renewals: one statement for all that are held alone, one for all that are shared, one for those that are only looked
-//! at.
+//! at. Rows that others have locked are left out, unless a renewal waits for its row.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::backend::sql::Inner;
 use crate::backend::sql::pool::{Purpose, Until};
-use crate::backend::sql::statements::Arg;
+use crate::backend::sql::statements::{Arg, Statement, Statements};
 use crate::backend::{Fault, Renewal, Renewed, Within};
 use crate::values::{Kind, clock};
 
@@ -30,23 +30,51 @@ fn way_of(renewal: &Renewal) -> By {
     }
 }
 
+/// What leaves out rows that others have locked.
+const LEAVES_OUT: &str = " SKIP LOCKED";
+
+/// The statements of renewals that wait for their rows.
+#[derive(Debug)]
+pub(in crate::backend::sql) struct Waiting {
+    alone: Arc<Statement>,
+    share: Arc<Statement>,
+}
+
+impl Waiting {
+    pub(in crate::backend::sql) fn of(statements: &Statements) -> Waiting {
+        let waiting = |name, leaving_out: &Statement| {
+            let text = leaving_out.text.replace(LEAVES_OUT, "");
+            Arc::new(Statement { name, text })
+        };
+        Waiting {
+            alone: waiting("renew_waiting", &statements.renew),
+            share: waiting("renew_shares_waiting", &statements.renew_shares),
+        }
+    }
+}
+
 pub(in crate::backend::sql) async fn renew(
     inner: &Arc<Inner>,
     batch: &[Renewal],
     Within { timeout, useful }: Within,
 ) -> Result<Vec<Renewed>, Fault> {
     let now = clock::now();
-    // No row is waited for, so an answer that takes longer than a few calls will not come: another connection may do.
-    let until = Until {
-        sent: now + timeout,
-        answered: now + useful.min(timeout * LATE),
+    let waits = batch.iter().any(|renewal| renewal.waits);
+    let until = match waits {
+        // The statement itself finds out whether the lease is over when it has the row.
+        true => (now + useful.min(inner.call_timeout)).into(),
+        // No row is waited for, so an answer that takes longer than a few calls will not come: another connection may do.
+        false => Until {
+            sent: now + timeout,
+            answered: now + useful.min(timeout * LATE),
+        },
     };
     let holders: Vec<String> = batch.iter().map(|renewal| renewal.holder.text()).collect();
     let mut seen = Answers::new();
     for by in [By::Alone, By::Share, By::Look] {
         let all = batch.iter().zip(&holders);
         let items = all.filter(|(renewal, _)| way_of(renewal) == by).collect();
-        ask(inner, by, items, until, &mut seen).await?;
+        ask(inner, by, waits, items, until, &mut seen).await?;
     }
     // A read may be a write still, and become a read between one statement and the next.
     for by in [By::Alone, By::Share] {
@@ -56,7 +84,7 @@ pub(in crate::backend::sql) async fn renew(
             was_a_write && !seen.contains_key(&(renewal.key.raw().to_owned(), (*holder).clone()))
         };
         let items = all.filter(is_missing).collect();
-        ask(inner, by, items, until, &mut seen).await?;
+        ask(inner, by, waits, items, until, &mut seen).await?;
     }
     if let Some(ttl) = batch.iter().filter_map(|renewal| renewal.ttl).max() {
         inner.database.holds_until(now + ttl.duration());
@@ -66,14 +94,13 @@ pub(in crate::backend::sql) async fn renew(
     }
     let answers = batch.iter().zip(holders);
     Ok(answers
-        .map(|(renewal, holder)| {
-            match seen.get(&(renewal.key.raw().to_owned(), holder)) {
+        .map(
+            |(renewal, holder)| match seen.get(&(renewal.key.raw().to_owned(), holder)) {
                 Some(true) => Renewed::Held,
-                // Somebody else has locked the row.
-                Some(false) => Renewed::Unknown,
+                Some(false) => Renewed::LeftOut,
                 None => Renewed::NotHeld,
-            }
-        })
+            },
+        )
         .collect())
 }
 
@@ -84,6 +111,7 @@ type Answers = HashMap<(String, String), bool>;
 async fn ask(
     inner: &Inner,
     by: By,
+    waits: bool,
     items: Vec<(&Renewal, &String)>,
     until: Until,
     seen: &mut Answers,
@@ -96,18 +124,22 @@ async fn ask(
         .map(|(renewal, _)| renewal.key.raw().to_owned());
     let holders = items.iter().map(|(_, holder)| (*holder).clone());
     let mut args = vec![Arg::Texts(names.collect()), Arg::Texts(holders.collect())];
-    let statement = match by {
-        By::Alone => &inner.statements.renew,
-        By::Share => &inner.statements.renew_shares,
-        By::Look => &inner.statements.check,
+    let statement = match (by, waits) {
+        (By::Alone, false) => &inner.statements.renew,
+        (By::Alone, true) => &inner.waiting.alone,
+        (By::Share, false) => &inner.statements.renew_shares,
+        (By::Share, true) => &inner.waiting.share,
+        (By::Look, _) => &inner.statements.check,
     };
     if by != By::Look {
         let leases = items.iter().map(|(renewal, _)| micros(renewal));
         args.push(Arg::Numbers(leases.collect()));
     }
-    let asked = inner
-        .renewals
-        .call(Purpose::Other, statement, args, clock::now(), until);
+    let calls = match waits {
+        true => &inner.waiting_renewals,
+        false => &inner.renewals,
+    };
+    let asked = calls.call(Purpose::Other, statement, args, clock::now(), until);
     for row in asked.await?.rows {
         seen.insert((row.word(0)?, row.word(1)?), row.flag(2)?);
     }
@@ -117,4 +149,20 @@ async fn ask(
 fn micros(renewal: &Renewal) -> i64 {
     let lease = renewal.ttl.map_or(Duration::ZERO, |ttl| ttl.duration());
     i64::try_from(lease.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+pub(in crate::backend) mod checks {
+    use super::*;
+
+    /// A renewal that waits has no words left that leave out a row, and the others have.
+    pub(in crate::backend) fn some_renewals_wait(statements: &Statements) {
+        let waiting = Waiting::of(statements);
+        for statement in [&waiting.alone, &waiting.share] {
+            assert!(!statement.text.contains("SKIP"), "{}", statement.text);
+        }
+        for statement in [&statements.renew, &statements.renew_shares] {
+            assert!(statement.text.contains(LEAVES_OUT), "{}", statement.text);
+        }
+    }
 }

@@ -1,0 +1,96 @@
+//! Locks through a pooler that gives each transaction another connection.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use lock_runtime::{LockManager, TryAcquire};
+use tests::{PgbouncerServer, PostgresServer, eventually};
+use tokio::task::JoinSet;
+
+const MS: Duration = Duration::from_millis(1);
+const LEASE: Duration = Duration::from_secs(2);
+const LONG: Duration = Duration::from_secs(30);
+/// Fewer than the managers would open.
+const CONNECTIONS: usize = 3;
+
+async fn manager(url: &str) -> LockManager {
+    let builder = LockManager::builder();
+    builder.ensure_schema(true).connect(url).await.unwrap()
+}
+
+/// A PostgreSQL server, a pooler before it, and two managers that know only the pooler.
+async fn scene(options: &str) -> (PostgresServer, PgbouncerServer, [LockManager; 2]) {
+    let server = PostgresServer::start();
+    let pooler = PgbouncerServer::before(&server, CONNECTIONS);
+    let url = format!("{}{options}", pooler.url(&server));
+    let managers = [manager(&url).await, manager(&url).await];
+    (server, pooler, managers)
+}
+
+/// With notifications, which do not arrive, and without.
+const WAYS: [&str; 2] = ["", "?lock_notify=off"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_that_go_through_a_pooler_are_renewed_and_change_hands_within_about_a_second() {
+    for options in WAYS {
+        let (_server, _pooler, [locks, other]) = scene(options).await;
+        let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
+        let leased = locks.semaphore("s").in_all(1).permits(1).lease(LEASE);
+        let leased = leased.acquire().await.unwrap();
+        let began = Instant::now();
+        while began.elapsed() < LEASE * 5 / 2 {
+            assert!(guard.is_held() && leased.is_held(), "`{options}`");
+            let tried = other.mutex("k").try_acquire().await.unwrap();
+            assert!(matches!(tried, TryAcquire::Busy { .. }), "`{options}`");
+            tokio::time::sleep(50 * MS).await;
+        }
+        let token = guard.fencing_token();
+        let waiting = tokio::spawn(other.mutex("k").wait(LONG).acquire());
+        eventually("the other one waits", async || {
+            other.inspect("k").await.unwrap().local_waiters == 1
+        })
+        .await;
+        let since = Instant::now();
+        guard.release().await.unwrap();
+        let next = waiting.await.unwrap().unwrap();
+        assert!(since.elapsed() < 1_900 * MS, "{:?}", since.elapsed());
+        assert!(next.fencing_token() > token);
+        next.release().await.unwrap();
+        leased.release().await.unwrap();
+        for guard in [
+            locks.fair("fair").acquire().await.unwrap(),
+            locks.write("written").acquire().await.unwrap(),
+        ] {
+            guard.release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_holders_behind_a_pooler_exclude_each_other_and_share_its_few_connections() {
+    let (server, _pooler, managers) = scene(WAYS[1]).await;
+    let (held, mut tasks) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+    for task in 0..12 {
+        let (locks, held) = (managers[task % 2].clone(), held.clone());
+        tasks.spawn(async move {
+            for _ in 0..10 {
+                let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
+                assert!(!held.swap(true, Ordering::SeqCst), "there are two holders");
+                tokio::time::sleep(MS).await;
+                held.store(false, Ordering::SeqCst);
+                guard.release().await.unwrap();
+                let own = locks.mutex(format!("k{task}")).acquire().await.unwrap();
+                own.release().await.unwrap();
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    let connections = server.query(
+        "SELECT pid FROM pg_stat_activity \
+         WHERE backend_type = 'client backend' AND application_name <> 'test-support'",
+    );
+    assert!(connections.len() <= CONNECTIONS, "{connections:?}");
+}

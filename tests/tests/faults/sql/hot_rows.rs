@@ -1,0 +1,163 @@
+//! Rows that others write nearly without a pause.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use lock_runtime::LockManager;
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts};
+use tests::{Mariadb, Postgres, Sql, Table};
+use tokio::task::JoinSet;
+use tokio_postgres::NoTls;
+
+use super::MS;
+
+/// A stranger's connection, which sends one statement after the other.
+trait Stranger: Sql {
+    type Session: Send;
+    /// A transaction that changes a row and keeps it locked for a while.
+    const CHANGE: &'static str;
+
+    fn open(url: &str) -> impl Future<Output = Self::Session> + Send;
+
+    /// How many rows the statements answer with.
+    fn ask(session: &mut Self::Session, statements: &str) -> impl Future<Output = usize> + Send;
+}
+
+impl Stranger for Postgres {
+    type Session = tokio_postgres::Client;
+    // Statements that are sent together are one transaction.
+    const CHANGE: &'static str = "UPDATE {table} SET last_token = last_token + 1 WHERE name = '{name}'; SELECT pg_sleep(0.02)";
+
+    async fn open(url: &str) -> Self::Session {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+
+    async fn ask(session: &mut Self::Session, statements: &str) -> usize {
+        let said = session.simple_query(statements).await.unwrap();
+        let rows = said
+            .iter()
+            .filter(|message| matches!(message, tokio_postgres::SimpleQueryMessage::Row(_)));
+        rows.count()
+    }
+}
+
+impl Stranger for Mariadb {
+    type Session = Conn;
+    const CHANGE: &'static str = "BEGIN; UPDATE {table} SET last_token = last_token + 1 \
+        WHERE name = '{name}'; DO SLEEP(0.02); COMMIT";
+
+    async fn open(url: &str) -> Self::Session {
+        Conn::new(Opts::from_url(url).unwrap()).await.unwrap()
+    }
+
+    async fn ask(session: &mut Self::Session, statements: &str) -> usize {
+        let rows: Vec<mysql_async::Row> = session.query(statements).await.unwrap();
+        rows.len()
+    }
+}
+
+/// Strangers who change rows of a table, until this is dropped.
+struct Changes(Arc<AtomicBool>, JoinSet<()>);
+
+impl Changes {
+    /// Four strangers for each row: while one of them has it locked, the others wait for it.
+    async fn begin<D: Stranger>(table: &Table<D>, names: &[&str]) -> Changes {
+        let mut changes = Changes(Arc::default(), JoinSet::new());
+        for name in names.iter().flat_map(|name| [name; 4]) {
+            let mut session = D::open(&table.server().url()).await;
+            let change = D::CHANGE.replace("{table}", table.name());
+            let (change, over) = (change.replace("{name}", name), changes.0.clone());
+            changes.1.spawn(async move {
+                while !over.load(Ordering::Relaxed) {
+                    D::ask(&mut session, &change).await;
+                }
+            });
+        }
+        changes
+    }
+
+    async fn end(self) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.join_all().await;
+    }
+}
+
+/// How many of a hundred looks find the row unlocked.
+async fn unlocked<D: Stranger>(table: &Table<D>, name: &str) -> usize {
+    let mut session = D::open(&table.server().url()).await;
+    let look = format!(
+        "SELECT 1 FROM {} WHERE name = '{name}' FOR UPDATE SKIP LOCKED",
+        table.name()
+    );
+    let mut found = 0;
+    for _ in 0..100 {
+        found += D::ask(&mut session, &look).await;
+        tokio::time::sleep(MS).await;
+    }
+    found
+}
+
+on_each_database!(
+    holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_other_waiting
+    a_renewal_by_hand_waits_for_a_row_that_others_write_without_a_pause
+);
+
+async fn holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_other_waiting<
+    D: Stranger,
+>() {
+    const LEASE: Duration = Duration::from_secs(2);
+    let table = Table::<D>::new();
+    let builder = LockManager::builder().lease(LEASE).ensure_schema(true);
+    let locks = builder.connect(&table.url()).await.unwrap();
+    let write = locks.write("written").acquire().await.unwrap();
+    let permit = locks.semaphore("leased").in_all(3).permits(1);
+    let permit = permit.acquire().await.unwrap();
+    let cold = locks.mutex("cold").acquire().await.unwrap();
+    let changes = Changes::begin(&table, &["lock:written", "lock:leased"]).await;
+    let began = Instant::now();
+    let mut least = LEASE;
+    while began.elapsed() < 4 * LEASE {
+        let after = began.elapsed();
+        assert!(write.is_held(), "the write was lost after {after:?}");
+        assert!(permit.is_held(), "the permit was lost after {after:?}");
+        least = least.min(cold.remaining());
+        tokio::time::sleep(10 * MS).await;
+    }
+    assert!(least > LEASE / 3, "another hold had only {least:?} left");
+    for name in ["lock:written", "lock:leased"] {
+        let found = unlocked(&table, name).await;
+        assert!(found <= 20, "`{name}` was unlocked {found} times of 100");
+    }
+    changes.end().await;
+    for guard in [write, permit, cold] {
+        guard.release().await.unwrap();
+    }
+    drop(locks);
+    table.assert_deserted().await;
+}
+
+async fn a_renewal_by_hand_waits_for_a_row_that_others_write_without_a_pause<D: Stranger>() {
+    let table = Table::<D>::new();
+    let builder = LockManager::builder().ensure_schema(true);
+    let locks = builder.connect(&table.url()).await.unwrap();
+    let request = locks.mutex("k").auto_renew(false);
+    let guard = request.acquire().await.unwrap();
+    let changes = Changes::begin(&table, &["lock:k"]).await;
+    for seconds in 40..60 {
+        let lease = Duration::from_secs(seconds);
+        guard.renew(lease).await.unwrap();
+        let left = guard.remaining();
+        assert!(
+            left > lease - Duration::from_secs(3),
+            "{left:?} of {lease:?}"
+        );
+    }
+    changes.end().await;
+    guard.release().await.unwrap();
+    drop(locks);
+    table.assert_deserted().await;
+}
