@@ -57,7 +57,7 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
             losses.map(|loss| format!("{loss:?}")).collect(),
         );
         // With several processes at one key there is always somebody to wake.
-        let silent = site.topology.tells() && site.messages() == Some(0);
+        let silent = site.workload.topology.tells() && site.messages() == Some(0);
         find(
             "wake-ups",
             silent
@@ -65,13 +65,14 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
                 .into_iter()
                 .collect(),
         );
+        find("kept", delays::kept_from_others(log));
     }
     find("bystander", bystanders(log, strikes));
     find(
         "takeover",
         delays::late_takeovers(&delays::takeovers(log, terms, strikes)),
     );
-    find("gap", delays::long_gaps(log, site.topology, terms, strikes));
+    find("gap", delays::long_gaps(log, site.workload, terms, strikes));
     find("errors", unexpected(log, terms));
     found
 }
@@ -271,7 +272,7 @@ pub(crate) fn lost_updates(site: &Site) -> Vec<(&'static str, i64)> {
         };
         (key, number("writes") - number("value"))
     };
-    keys::all(site.topology).into_iter().map(lost).collect()
+    site.workload.keys().into_iter().map(lost).collect()
 }
 
 /// Acquires fail because the lock is held or the server is away, and in no other way.

@@ -4,6 +4,7 @@
 //! has no trace of that.
 
 use super::{Broken, Planted};
+use crate::keys::Tasks;
 
 /// A line that is another one in the copy.
 pub(crate) struct Edit {
@@ -24,6 +25,7 @@ const fn edit(file: &'static str, is: &'static str, becomes: &'static str) -> Ed
 pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a deadline that counts from the reply",
+        tasks: Tasks::All,
         // Granted, and then not run until the lease is over.
         fault: Some("process-frozen"),
         caught_by: &["overlap", "refused-holder"],
@@ -35,6 +37,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a deadline at which nobody is told",
+        tasks: Tasks::All,
         fault: Some("process-frozen"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
@@ -45,6 +48,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "an unanswered renewal that counts as confirmed",
+        tasks: Tasks::All,
         // Refused for longer than a lease; then others ask sooner than the holder does again.
         fault: Some("rights-revoked"),
         caught_by: &["overlap", "refused-holder"],
@@ -56,6 +60,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "an unanswered acquire that counts as granted",
+        tasks: Tasks::All,
         fault: Some("reply-lost"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
@@ -70,6 +75,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a dropped acquire that nobody undoes",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
@@ -80,6 +86,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a wake-up that is taken for the grant",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Client(&[
@@ -123,6 +130,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a waiter that does nothing but listen",
+        tasks: Tasks::All,
         fault: Some("process-killed"),
         caught_by: &["takeover"],
         broken: Broken::Client(&[edit(
@@ -133,6 +141,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a hand-over that keeps the token",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["token"],
         broken: Broken::Client(&[edit(
@@ -145,6 +154,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a hand-over that the store never hears of",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["needless-loss", "overlap"],
         broken: Broken::Client(&[edit(
@@ -161,6 +171,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a range that gives a token twice",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["token"],
         broken: Broken::Client(&[edit(
@@ -171,6 +182,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a lock that is passed on after its release was sent",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[edit(
@@ -188,6 +200,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a tenure that grants time",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[
@@ -210,6 +223,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "answers of a group that are mixed up",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[edit(
@@ -224,6 +238,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a dropped acquire that nobody undoes",
+        tasks: Tasks::Hot,
         fault: None,
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
@@ -234,6 +249,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a grant that is dated at its answer",
+        tasks: Tasks::Hot,
         fault: Some("process-frozen"),
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
@@ -244,6 +260,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a row that could not be locked and counts as renewed",
+        tasks: Tasks::Long,
         fault: Some("row-locked"),
         caught_by: &["overlap", "refused-holder", "false-loss"],
         broken: Broken::Client(&[edit(
@@ -254,6 +271,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a kept lock that is had again after its release was sent",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[edit(
@@ -266,6 +284,60 @@ pub(super) const ALL: &[Planted] = &[
                     super::undo(&core, idle.hold_ref(), clock::now()).await;
                 });
             }",
+        )]),
+    },
+    Planted {
+        name: "a kept lock that is had again after its loss",
+        tasks: Tasks::Kept,
+        fault: None,
+        // Four guards are there on purpose, and each would hide that the others are gone: the end takes the lock out of the
+        // queue, who finds it there looks whether it is over, and asks the watchdog, and has what is left of its lease.
+        caught_by: &["overlap", "refused-holder"],
+        broken: Broken::Client(&[
+            edit(
+                "release/kept.rs",
+                "if let Some((head, kept)) = core.queues.take_kept(idle) {",
+                "if !PLANTED && let Some((head, kept)) = core.queues.take_kept(idle) {",
+            ),
+            edit(
+                "hold/keeping.rs",
+                "&& state.deadline - now >= state.ttl.least_useful();",
+                "&& state.deadline - now >= state.ttl.least_useful()
+                || PLANTED;",
+            ),
+            edit(
+                "hold/handle.rs",
+                "if !core.watch.pass_on(&idle, &hold) {",
+                "if !core.watch.pass_on(&idle, &hold) && !PLANTED {",
+            ),
+            edit(
+                "hold/keeping.rs",
+                "let sent_at = self.keeping.sent_at;",
+                "let sent_at = if PLANTED { now } else { self.keeping.sent_at };",
+            ),
+        ]),
+    },
+    Planted {
+        name: "a hold of a kept lock that inherits nothing",
+        tasks: Tasks::Kept,
+        fault: None,
+        // It believes in what was confirmed when the lock began to be kept.
+        caught_by: &["needless-loss"],
+        broken: Broken::Client(&[edit(
+            "hold/keeping.rs",
+            "state.deadline = confirmed;",
+            "if !PLANTED { state.deadline = confirmed; }",
+        )]),
+    },
+    Planted {
+        name: "a keeper that nobody can ask",
+        tasks: Tasks::Kept,
+        fault: None,
+        caught_by: &["kept"],
+        broken: Broken::Client(&[edit(
+            "renew/mod.rs",
+            "Event::Wanted(wanted) => self.give_up(&wanted),",
+            "Event::Wanted(wanted) => if !PLANTED { self.give_up(&wanted) },",
         )]),
     },
 ];

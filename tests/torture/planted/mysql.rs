@@ -2,6 +2,7 @@
 
 use super::statements::twist;
 use super::{Broken, Planted};
+use crate::keys::Tasks;
 use crate::site::Topology;
 use crate::statements::mysql;
 
@@ -9,6 +10,7 @@ use crate::statements::mysql;
 pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: an acquire that ignores the holder",
+        tasks: Tasks::Hot,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Statements(
@@ -22,6 +24,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: an acquire that looks at the beginning of the lease",
+        tasks: Tasks::Long,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Statements(
@@ -29,12 +32,13 @@ pub(super) const ALL: &[Planted] = &[
             &[twist(
                 mysql!("acquire"),
                 "OR expires_at <= {micros} OR",
-                "OR expires_at <= {micros} + 700000 OR",
+                "OR expires_at <= {micros} + 900000 OR",
             )],
         ),
     },
     Planted {
         name: "MySQL: an acquire for which no lease is ever over",
+        tasks: Tasks::Hot,
         fault: Some("process-killed"),
         caught_by: &["recovery"],
         broken: Broken::Statements(
@@ -47,8 +51,9 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a release without the holder check",
+        tasks: Tasks::Long,
         fault: Some("reply-lost"),
-        caught_by: &["overlap"],
+        caught_by: &["overlap", "false-loss"],
         broken: Broken::Statements(
             Topology::Mysql,
             &[twist(mysql!("release"), "AND holder = $2 ", "")],
@@ -56,6 +61,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a release that releases nothing",
+        tasks: Tasks::Hot,
         fault: None,
         caught_by: &["leftover", "order", "gap"],
         broken: Broken::Statements(
@@ -69,6 +75,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a turn that is taken beside the holder",
+        tasks: Tasks::Fair,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Statements(
@@ -82,6 +89,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a renewal that extends nothing",
+        tasks: Tasks::Long,
         fault: None,
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Statements(
@@ -95,6 +103,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a renewal that waits for locked rows",
+        tasks: Tasks::Long,
         fault: Some("row-locked"),
         caught_by: &["bystander"],
         broken: Broken::Statements(
@@ -104,6 +113,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: tokens that are rounded",
+        tasks: Tasks::Hot,
         fault: None,
         caught_by: &["token"],
         broken: Broken::Statements(
@@ -124,6 +134,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a read beside a writer",
+        tasks: Tasks::ReadWrite,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Statements(
@@ -140,6 +151,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a writer beside readers",
+        tasks: Tasks::ReadWrite,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Statements(
@@ -153,6 +165,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: permits that are not taken off",
+        tasks: Tasks::Permits,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Statements(
@@ -166,6 +179,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a row that could not be locked and counts as renewed",
+        tasks: Tasks::Long,
         fault: Some("row-locked"),
         caught_by: &["overlap", "refused-holder", "false-loss"],
         broken: Broken::Statements(

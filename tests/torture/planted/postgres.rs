@@ -2,6 +2,7 @@
 
 use super::statements::twist;
 use super::{Broken, Planted};
+use crate::keys::Tasks;
 use crate::site::Topology;
 use crate::statements::postgres;
 
@@ -9,6 +10,7 @@ use crate::statements::postgres;
 pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: an acquire that ignores the holder",
+        tasks: Tasks::Hot,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Statements(
@@ -22,6 +24,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: an acquire that looks at the beginning of the lease",
+        tasks: Tasks::Long,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Statements(
@@ -29,12 +32,13 @@ pub(super) const ALL: &[Planted] = &[
             &[twist(
                 postgres!("acquire"),
                 "l.expires_at <= c.now",
-                "l.expires_at <= c.now + interval '0.7 s'",
+                "l.expires_at <= c.now + interval '0.9 s'",
             )],
         ),
     },
     Planted {
         name: "PostgreSQL: an acquire for which no lease is ever over",
+        tasks: Tasks::Hot,
         fault: Some("process-killed"),
         caught_by: &["recovery"],
         broken: Broken::Statements(
@@ -47,6 +51,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: milliseconds that are taken for seconds",
+        tasks: Tasks::Hot,
         fault: Some("process-killed"),
         caught_by: &["recovery", "leftover"],
         broken: Broken::Statements(
@@ -67,9 +72,10 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a release without the holder check",
+        tasks: Tasks::Long,
         // Releases that are repeated because their answer was lost find the next holder.
         fault: Some("reply-lost"),
-        caught_by: &["overlap"],
+        caught_by: &["overlap", "false-loss"],
         broken: Broken::Statements(
             Topology::Postgres,
             &[twist(postgres!("release"), "AND l.holder = $2 ", "")],
@@ -77,6 +83,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a release that releases nothing",
+        tasks: Tasks::Hot,
         fault: None,
         caught_by: &["leftover", "order", "gap"],
         broken: Broken::Statements(
@@ -90,8 +97,9 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a release that wakes nobody",
+        tasks: Tasks::Hot,
         fault: None,
-        caught_by: &["wake-ups", "gap"],
+        caught_by: &["wake-ups"],
         broken: Broken::Statements(
             Topology::Postgres,
             &[
@@ -100,9 +108,10 @@ pub(super) const ALL: &[Planted] = &[
                     "WHEN l.waited_until > clock_timestamp()",
                     "WHEN false",
                 ),
+                // What undoes a dropped acquire.
                 twist(
-                    postgres!("release_share"),
-                    "WHEN l.waited_until > c.now",
+                    postgres!("settle"),
+                    "WHEN l.waited_until > clock_timestamp()",
                     "WHEN false",
                 ),
             ],
@@ -110,6 +119,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a fair lock that calls the last in its queue",
+        tasks: Tasks::Fair,
         fault: None,
         caught_by: &["gap"],
         broken: Broken::Statements(
@@ -123,6 +133,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a turn that is taken beside the holder",
+        tasks: Tasks::Fair,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Statements(
@@ -136,6 +147,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a renewal that extends nothing",
+        tasks: Tasks::Long,
         fault: None,
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Statements(
@@ -149,6 +161,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a renewal without the holder check",
+        tasks: Tasks::Long,
         fault: Some("clock-jump"),
         caught_by: &["overlap"],
         broken: Broken::Statements(
@@ -174,6 +187,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a renewal that waits for locked rows",
+        tasks: Tasks::Long,
         fault: Some("row-locked"),
         caught_by: &["bystander"],
         broken: Broken::Statements(
@@ -183,6 +197,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: tokens that are rounded",
+        tasks: Tasks::Hot,
         fault: None,
         caught_by: &["token"],
         broken: Broken::Statements(
@@ -190,8 +205,8 @@ pub(super) const ALL: &[Planted] = &[
             &[
                 twist(
                     postgres!("acquire"),
-                    "RETURNING l.token,",
-                    "RETURNING l.token / 100000 * 100000,",
+                    "ELSE l.token END",
+                    "ELSE l.token / 100000 * 100000 END",
                 ),
                 twist(
                     postgres!("hand_over"),
@@ -203,6 +218,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a read beside a writer",
+        tasks: Tasks::ReadWrite,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Statements(
@@ -219,6 +235,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a writer beside readers",
+        tasks: Tasks::ReadWrite,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Statements(
@@ -232,6 +249,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: permits that are not taken off",
+        tasks: Tasks::Permits,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Statements(
@@ -245,6 +263,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a set that takes what is free of it",
+        tasks: Tasks::Sets,
         fault: None,
         caught_by: &["gap"],
         broken: Broken::Statements(

@@ -7,8 +7,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::{Broken, Planted};
-use crate::keys;
-use crate::site::{Site, Topology};
+use crate::keys::Tasks;
+use crate::site::Site;
 
 /// A script that can be broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,12 +121,14 @@ macro_rules! instead_of {
 pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "an acquire that ignores the holder",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(Script::Acquire, instead_of!("HLEN", "return 0"), "")]),
     },
     Planted {
         name: "a refusal that is taken for a grant",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
@@ -137,6 +139,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a release without the holder check",
+        tasks: Tasks::All,
         // Releases that are repeated because their answer was lost find the next holder.
         fault: Some("reply-lost"),
         caught_by: &["overlap"],
@@ -148,12 +151,14 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a release that releases nothing",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["leftover", "order"],
         broken: Broken::Scripts(&[(Script::Release, instead_of!("HDEL", "return 1"), "")]),
     },
     Planted {
         name: "a release that wakes nobody",
+        tasks: Tasks::All,
         fault: None,
         // Those who want what another process keeps still send messages.
         caught_by: &["wake-ups", "gap"],
@@ -181,18 +186,21 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a release that answers with a loss",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["needless-loss"],
         broken: Broken::Scripts(&[(Script::Release, "", "if r == 1 then r = {0, '0'} end")]),
     },
     Planted {
         name: "a hand-over that forgets the heir",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(Script::HandOver, instead_of!("HSET", "return 1"), "")]),
     },
     Planted {
         name: "a lease that is shorter than agreed",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Scripts(&[(
@@ -206,6 +214,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a lock without a lease",
+        tasks: Tasks::All,
         fault: Some("process-killed"),
         caught_by: &["recovery", "leftover"],
         broken: Broken::Scripts(&[
@@ -220,18 +229,21 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a renewal that extends nothing",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Scripts(&[(Script::Renew, instead_of!("PEXPIRE", "return 1"), "")]),
     },
     Planted {
         name: "a renewal without the holder check",
+        tasks: Tasks::All,
         fault: Some("server-forgets"),
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(Script::Renew, instead_of!("HEXISTS", "return 1"), "")]),
     },
     Planted {
         name: "a renewal that re-creates",
+        tasks: Tasks::All,
         fault: Some("server-forgets"),
         caught_by: &["overlap", "errors"],
         broken: Broken::Scripts(&[(
@@ -245,6 +257,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a token that repeats",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["token"],
         broken: Broken::Scripts(&[
@@ -262,6 +275,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a token that falls",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["token"],
         broken: Broken::Scripts(&[(
@@ -272,6 +286,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a writer that minds nobody",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
@@ -282,6 +297,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "permits that are not taken off",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
@@ -295,6 +311,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a free lock that is refused",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["order"],
         broken: Broken::Scripts(&[(
@@ -311,6 +328,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a register that accepts every token",
+        tasks: Tasks::All,
         fault: None,
         caught_by: &["stale-write"],
         broken: Broken::Register,
@@ -319,7 +337,7 @@ pub(super) const ALL: &[Planted] = &[
 
 /// Has the proxy call the broken scripts in place of the true ones.
 pub(super) fn plant(broken: &'static [Twist], site: &Site) {
-    let locks = keys::all(Topology::Single).into_iter();
+    let locks = site.workload.keys().into_iter();
     let locks: Vec<Vec<u8>> = locks.map(|key| format!("lock:{key}").into()).collect();
     // The broken text by the hash of the true one, learned when a client loads that.
     let known: RefCell<BTreeMap<Vec<u8>, Vec<u8>>> = RefCell::default();
