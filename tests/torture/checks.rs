@@ -51,11 +51,10 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
         find("counter", counters(log, site));
     }
     if terms.calm {
-        let losses = log.losses.iter();
-        find(
-            "needless-loss",
-            losses.map(|loss| format!("{loss:?}")).collect(),
-        );
+        let losses = log.losses.iter().map(|loss| format!("{loss:?}"));
+        let at_once = log.refusals.get("lost");
+        let at_once = at_once.map(|times| format!("{times} acquires got what was lost already"));
+        find("needless-loss", losses.chain(at_once).collect());
         // With several processes at one key there is always somebody to wake.
         let silent = site.workload.topology.tells() && site.messages() == Some(0);
         find(

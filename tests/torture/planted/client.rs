@@ -292,7 +292,7 @@ pub(super) const ALL: &[Planted] = &[
         fault: None,
         // Four guards are there on purpose, and each would hide that the others are gone: the end takes the lock out of the
         // queue, who finds it there looks whether it is over, and asks the watchdog, and has what is left of its lease.
-        caught_by: &["overlap", "refused-holder"],
+        caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[
             edit(
                 "release/kept.rs",

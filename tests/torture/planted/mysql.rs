@@ -178,6 +178,20 @@ pub(super) const ALL: &[Planted] = &[
         ),
     },
     Planted {
+        name: "MySQL: a set that takes what is not free",
+        tasks: Tasks::Sets,
+        fault: None,
+        caught_by: &["overlap", "needless-loss"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(
+                mysql!("acquire_all"),
+                "(f.holder IS NULL OR f.expires_at <= {micros} OR f.holder = UNHEX(w.c2))",
+                "TRUE",
+            )],
+        ),
+    },
+    Planted {
         name: "MySQL: a row that could not be locked and counts as renewed",
         tasks: Tasks::Long,
         fault: Some("row-locked"),

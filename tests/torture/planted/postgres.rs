@@ -262,19 +262,24 @@ pub(super) const ALL: &[Planted] = &[
         ),
     },
     Planted {
-        name: "PostgreSQL: a set that takes what is free of it",
+        name: "PostgreSQL: a set that takes what is not free",
         tasks: Tasks::Sets,
         fault: None,
-        caught_by: &["gap"],
+        caught_by: &["overlap", "needless-loss"],
         broken: Broken::Statements(
             Topology::Postgres,
             &[
                 twist(
                     postgres!("acquire_all"),
-                    " AND (SELECT free.all FROM free)",
-                    "",
+                    "(l.holder IS NULL OR l.expires_at <= c.now OR l.holder = ANY ($2))",
+                    "true",
                 ),
-                twist(postgres!("acquire_all"), "THEN 1 ELSE 0", "THEN 1 ELSE 1"),
+                // Looked at again once the rows are locked.
+                twist(
+                    postgres!("acquire_all"),
+                    "(l.holder IS NULL OR l.expires_at <= clock_timestamp() OR l.holder = r.holder)",
+                    "true",
+                ),
             ],
         ),
     },
