@@ -230,8 +230,8 @@ fn planted_bugs(options: &Options, runtime: &Runtime) -> bool {
         let began = Instant::now();
         let by = (0..TRIES).find_map(|attempt| {
             let seed = options.seed.wrapping_add(*number as u64 * 100 + attempt);
-            let strikes = match (bug.fault, attempt) {
-                (None, 0) => SHORT_CALM,
+            let strikes = match (bug.faults, attempt) {
+                ([], 0) => SHORT_CALM,
                 _ => PLANTED_STRIKES,
             };
             catch(bug, seed, strikes, &broken, runtime)
@@ -273,7 +273,8 @@ fn catch(
     runtime: &Runtime,
 ) -> Option<String> {
     let topology = bug.topology();
-    let fault = bug.fault.and_then(|name| faults::named(name, topology));
+    let faults = bug.faults.iter();
+    let faults = faults.filter_map(|name| faults::named(name, topology));
     let program = this_program();
     let plan = Plan {
         number: 0,
@@ -283,7 +284,7 @@ fn catch(
             tasks: bug.tasks,
         },
         strikes,
-        faults: fault.into_iter().collect(),
+        faults: faults.collect(),
         planted: Some(bug),
         program: if bug.in_clients().is_some() {
             broken

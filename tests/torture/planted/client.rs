@@ -26,8 +26,8 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a deadline that counts from the reply",
         tasks: Tasks::All,
-        // Granted, and then not run until the lease is over.
-        fault: Some("process-frozen"),
+        // Granted, and then not run until the lease is over. Answers that are late are nearly always under way.
+        faults: &["delay", "process-frozen"],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "hold/state.rs",
@@ -38,7 +38,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a deadline at which nobody is told",
         tasks: Tasks::All,
-        fault: Some("process-frozen"),
+        faults: &["process-frozen"],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "hold/loss.rs",
@@ -50,7 +50,7 @@ pub(super) const ALL: &[Planted] = &[
         name: "an unanswered renewal that counts as confirmed",
         tasks: Tasks::All,
         // Refused for longer than a lease; then others ask sooner than the holder does again.
-        fault: Some("rights-revoked"),
+        faults: &["rights-revoked"],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "renew/answers.rs",
@@ -61,7 +61,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "an unanswered acquire that counts as granted",
         tasks: Tasks::All,
-        fault: Some("reply-lost"),
+        faults: &["reply-lost"],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "acquire/attempt.rs",
@@ -76,7 +76,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a dropped acquire that nobody undoes",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
             "backend/redis/kinds/acquire.rs",
@@ -87,7 +87,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a wake-up that is taken for the grant",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Client(&[
             edit(
@@ -131,7 +131,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a waiter that does nothing but listen",
         tasks: Tasks::All,
-        fault: Some("process-killed"),
+        faults: &["process-killed"],
         caught_by: &["takeover"],
         broken: Broken::Client(&[edit(
             "acquire/contend.rs",
@@ -142,7 +142,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a hand-over that keeps the token",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["token"],
         broken: Broken::Client(&[edit(
             "release/hand_over.rs",
@@ -155,7 +155,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a hand-over that the store never hears of",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["needless-loss", "overlap"],
         broken: Broken::Client(&[edit(
             "release/hand_over.rs",
@@ -172,7 +172,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a range that gives a token twice",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["token"],
         broken: Broken::Client(&[edit(
             "values/fence.rs",
@@ -183,7 +183,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a lock that is passed on after its release was sent",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[edit(
             "release/hand_over.rs",
@@ -201,7 +201,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a tenure that grants time",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[
             edit(
@@ -224,7 +224,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "answers of a group that are mixed up",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[edit(
             "backend/redis/connection/group.rs",
@@ -239,7 +239,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: a dropped acquire that nobody undoes",
         tasks: Tasks::Hot,
-        fault: None,
+        faults: &[],
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
             "backend/sql/undo.rs",
@@ -250,18 +250,29 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: a grant that is dated at its answer",
         tasks: Tasks::Hot,
-        fault: Some("process-frozen"),
+        // Not so the answer itself: it also tells the server's time, and requests are dated by that. They would come too
+        // late from then on, and hide what is wrong with the grant.
+        faults: &["process-frozen"],
         caught_by: &["overlap", "refused-holder"],
-        broken: Broken::Client(&[edit(
-            "backend/sql/pool.rs",
-            "Ok(Answer { rows, sent_at })",
-            "Ok(Answer { rows, sent_at: if PLANTED { clock::now() } else { sent_at } })",
-        )]),
+        broken: Broken::Client(&[
+            edit(
+                "backend/sql/kinds/acquire.rs",
+                ".and_then(FencingToken::checked),
+        sent_at,",
+                ".and_then(FencingToken::checked),
+        sent_at: if PLANTED { clock::now() } else { sent_at },",
+            ),
+            edit(
+                "backend/sql/kinds/exclusive.rs",
+                "granted: Granted { token, sent_at },",
+                "granted: Granted { token, sent_at: if PLANTED { heard } else { sent_at } },",
+            ),
+        ]),
     },
     Planted {
         name: "PostgreSQL: a row that could not be locked and counts as renewed",
         tasks: Tasks::Long,
-        fault: Some("row-locked"),
+        faults: &["row-locked"],
         caught_by: &["overlap", "refused-holder", "false-loss"],
         broken: Broken::Client(&[edit(
             "backend/sql/kinds/renewals.rs",
@@ -272,7 +283,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a kept lock that is had again after its release was sent",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[edit(
             "release/kept.rs",
@@ -289,7 +300,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a kept lock that is had again after its loss",
         tasks: Tasks::Kept,
-        fault: None,
+        faults: &[],
         // Four guards are there on purpose, and each would hide that the others are gone: the end takes the lock out of the
         // queue, who finds it there looks whether it is over, and asks the watchdog, and has what is left of its lease.
         caught_by: &["overlap", "refused-holder", "needless-loss"],
@@ -320,7 +331,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a hold of a kept lock that inherits nothing",
         tasks: Tasks::Kept,
-        fault: None,
+        faults: &[],
         // It believes in what was confirmed when the lock began to be kept.
         caught_by: &["needless-loss"],
         broken: Broken::Client(&[edit(
@@ -332,7 +343,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a keeper that nobody can ask",
         tasks: Tasks::Kept,
-        fault: None,
+        faults: &[],
         caught_by: &["kept"],
         broken: Broken::Client(&[edit(
             "renew/mod.rs",

@@ -27,8 +27,8 @@ pub(crate) struct Planted {
     pub(crate) name: &'static str,
     /// Those that show it. Where the others would only leave it fewer chances, they stay away.
     pub(crate) tasks: Tasks,
-    /// The fault without which it would not show; none: it shows in a calm round.
-    pub(crate) fault: Option<&'static str>,
+    /// The fault without which it would not show, or two; none: it shows in a calm round.
+    pub(crate) faults: &'static [&'static str],
     /// Any of these has to catch it.
     pub(crate) caught_by: &'static [&'static str],
     broken: Broken,
@@ -60,10 +60,10 @@ pub(crate) fn check() -> Result<(), String> {
         if let Broken::Statements(_, broken) = bug.broken {
             statements::check(broken).map_err(|why| format!("{}: {why}", bug.name))?;
         }
-        if let Some(fault) = bug.fault
-            && faults::named(fault, bug.topology()).is_none()
-        {
-            return Err(format!("{}: there is no fault `{fault}`", bug.name));
+        for fault in bug.faults {
+            if faults::named(fault, bug.topology()).is_none() {
+                return Err(format!("{}: there is no fault `{fault}`", bug.name));
+            }
         }
     }
     copy::check()

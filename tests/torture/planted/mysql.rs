@@ -11,7 +11,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: an acquire that ignores the holder",
         tasks: Tasks::Hot,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -25,7 +25,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: an acquire that looks at the beginning of the lease",
         tasks: Tasks::Long,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -39,7 +39,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: an acquire for which no lease is ever over",
         tasks: Tasks::Hot,
-        fault: Some("process-killed"),
+        faults: &["process-killed"],
         caught_by: &["recovery"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -52,7 +52,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: a release without the holder check",
         tasks: Tasks::Long,
-        fault: Some("reply-lost"),
+        faults: &["reply-lost"],
         caught_by: &["overlap", "false-loss"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -62,7 +62,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: a release that releases nothing",
         tasks: Tasks::Hot,
-        fault: None,
+        faults: &[],
         caught_by: &["leftover", "order", "gap"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -76,7 +76,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: a turn that is taken beside the holder",
         tasks: Tasks::Fair,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -90,7 +90,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: a renewal that extends nothing",
         tasks: Tasks::Long,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -104,7 +104,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: a renewal that waits for locked rows",
         tasks: Tasks::Long,
-        fault: Some("row-locked"),
+        faults: &["row-locked"],
         caught_by: &["bystander"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -114,7 +114,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: tokens that are rounded",
         tasks: Tasks::Hot,
-        fault: None,
+        faults: &[],
         caught_by: &["token"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -135,7 +135,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: a read beside a writer",
         tasks: Tasks::ReadWrite,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -152,7 +152,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: a writer beside readers",
         tasks: Tasks::ReadWrite,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -166,7 +166,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: permits that are not taken off",
         tasks: Tasks::Permits,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -180,7 +180,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: a set that takes what is not free",
         tasks: Tasks::Sets,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -194,7 +194,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: a row that could not be locked and counts as renewed",
         tasks: Tasks::Long,
-        fault: Some("row-locked"),
+        faults: &["row-locked"],
         caught_by: &["overlap", "refused-holder", "false-loss"],
         broken: Broken::Statements(
             Topology::Mysql,

@@ -11,7 +11,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: an acquire that ignores the holder",
         tasks: Tasks::Hot,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -25,7 +25,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: an acquire that looks at the beginning of the lease",
         tasks: Tasks::Long,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -39,7 +39,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: an acquire for which no lease is ever over",
         tasks: Tasks::Hot,
-        fault: Some("process-killed"),
+        faults: &["process-killed"],
         caught_by: &["recovery"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -52,7 +52,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: milliseconds that are taken for seconds",
         tasks: Tasks::Hot,
-        fault: Some("process-killed"),
+        faults: &["process-killed"],
         caught_by: &["recovery", "leftover"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -74,7 +74,7 @@ pub(super) const ALL: &[Planted] = &[
         name: "PostgreSQL: a release without the holder check",
         tasks: Tasks::Long,
         // Releases that are repeated because their answer was lost find the next holder.
-        fault: Some("reply-lost"),
+        faults: &["reply-lost"],
         caught_by: &["overlap", "false-loss"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -84,7 +84,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: a release that releases nothing",
         tasks: Tasks::Hot,
-        fault: None,
+        faults: &[],
         caught_by: &["leftover", "order", "gap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -98,7 +98,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: a release that wakes nobody",
         tasks: Tasks::Hot,
-        fault: None,
+        faults: &[],
         caught_by: &["wake-ups"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -120,7 +120,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: a fair lock that calls the last in its queue",
         tasks: Tasks::Fair,
-        fault: None,
+        faults: &[],
         caught_by: &["gap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -134,7 +134,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: a turn that is taken beside the holder",
         tasks: Tasks::Fair,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -148,7 +148,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: a renewal that extends nothing",
         tasks: Tasks::Long,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -162,7 +162,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: a renewal without the holder check",
         tasks: Tasks::Long,
-        fault: Some("clock-jump"),
+        faults: &["clock-jump"],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -188,7 +188,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: a renewal that waits for locked rows",
         tasks: Tasks::Long,
-        fault: Some("row-locked"),
+        faults: &["row-locked"],
         caught_by: &["bystander"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -198,7 +198,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: tokens that are rounded",
         tasks: Tasks::Hot,
-        fault: None,
+        faults: &[],
         caught_by: &["token"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -219,7 +219,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: a read beside a writer",
         tasks: Tasks::ReadWrite,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -236,7 +236,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: a writer beside readers",
         tasks: Tasks::ReadWrite,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -250,7 +250,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: permits that are not taken off",
         tasks: Tasks::Permits,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -264,7 +264,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: a set that takes what is not free",
         tasks: Tasks::Sets,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Statements(
             Topology::Postgres,

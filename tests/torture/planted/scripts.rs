@@ -122,14 +122,14 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "an acquire that ignores the holder",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(Script::Acquire, instead_of!("HLEN", "return 0"), "")]),
     },
     Planted {
         name: "a refusal that is taken for a grant",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
             Script::Acquire,
@@ -141,7 +141,7 @@ pub(super) const ALL: &[Planted] = &[
         name: "a release without the holder check",
         tasks: Tasks::All,
         // Releases that are repeated because their answer was lost find the next holder.
-        fault: Some("reply-lost"),
+        faults: &["reply-lost"],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
             Script::Release,
@@ -152,14 +152,14 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a release that releases nothing",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["leftover", "order"],
         broken: Broken::Scripts(&[(Script::Release, instead_of!("HDEL", "return 1"), "")]),
     },
     Planted {
         name: "a release that wakes nobody",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         // Those who want what another process keeps still send messages.
         caught_by: &["wake-ups", "gap"],
         broken: Broken::Scripts(&[
@@ -187,21 +187,21 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a release that answers with a loss",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["needless-loss"],
         broken: Broken::Scripts(&[(Script::Release, "", "if r == 1 then r = {0, '0'} end")]),
     },
     Planted {
         name: "a hand-over that forgets the heir",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(Script::HandOver, instead_of!("HSET", "return 1"), "")]),
     },
     Planted {
         name: "a lease that is shorter than agreed",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Scripts(&[(
             Script::Acquire,
@@ -215,7 +215,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a lock without a lease",
         tasks: Tasks::All,
-        fault: Some("process-killed"),
+        faults: &["process-killed"],
         caught_by: &["recovery", "leftover"],
         broken: Broken::Scripts(&[
             (Script::Acquire, instead_of!("PEXPIRE", "return 1"), ""),
@@ -230,21 +230,21 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a renewal that extends nothing",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Scripts(&[(Script::Renew, instead_of!("PEXPIRE", "return 1"), "")]),
     },
     Planted {
         name: "a renewal without the holder check",
         tasks: Tasks::All,
-        fault: Some("server-forgets"),
+        faults: &["server-forgets"],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(Script::Renew, instead_of!("HEXISTS", "return 1"), "")]),
     },
     Planted {
         name: "a renewal that re-creates",
         tasks: Tasks::All,
-        fault: Some("server-forgets"),
+        faults: &["server-forgets"],
         caught_by: &["overlap", "errors"],
         broken: Broken::Scripts(&[(
             Script::Renew,
@@ -258,7 +258,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a token that repeats",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["token"],
         broken: Broken::Scripts(&[
             (
@@ -276,7 +276,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a token that falls",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["token"],
         broken: Broken::Scripts(&[(
             Script::Acquire,
@@ -287,7 +287,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a writer that minds nobody",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
             Script::WriteAcquire,
@@ -298,7 +298,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "permits that are not taken off",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
             Script::AcquirePermits,
@@ -312,7 +312,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a free lock that is refused",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["order"],
         broken: Broken::Scripts(&[(
             Script::Acquire,
@@ -329,7 +329,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a register that accepts every token",
         tasks: Tasks::All,
-        fault: None,
+        faults: &[],
         caught_by: &["stale-write"],
         broken: Broken::Register,
     },
