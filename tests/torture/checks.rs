@@ -51,13 +51,12 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
         find("counter", counters(log, site));
     }
     if terms.calm {
-        let losses = log.losses.iter();
-        find(
-            "needless-loss",
-            losses.map(|loss| format!("{loss:?}")).collect(),
-        );
+        let losses = log.losses.iter().map(|loss| format!("{loss:?}"));
+        let at_once = log.refusals.get("lost");
+        let at_once = at_once.map(|times| format!("{times} acquires got what was lost already"));
+        find("needless-loss", losses.chain(at_once).collect());
         // With several processes at one key there is always somebody to wake.
-        let silent = site.topology.tells() && site.messages() == Some(0);
+        let silent = site.workload.topology.tells() && site.messages() == Some(0);
         find(
             "wake-ups",
             silent
@@ -65,13 +64,14 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
                 .into_iter()
                 .collect(),
         );
+        find("kept", delays::kept_from_others(log));
     }
     find("bystander", bystanders(log, strikes));
     find(
         "takeover",
         delays::late_takeovers(&delays::takeovers(log, terms, strikes)),
     );
-    find("gap", delays::long_gaps(log, site.topology, terms, strikes));
+    find("gap", delays::long_gaps(log, site.workload, terms, strikes));
     find("errors", unexpected(log, terms));
     found
 }
@@ -271,7 +271,7 @@ pub(crate) fn lost_updates(site: &Site) -> Vec<(&'static str, i64)> {
         };
         (key, number("writes") - number("value"))
     };
-    keys::all(site.topology).into_iter().map(lost).collect()
+    site.workload.keys().into_iter().map(lost).collect()
 }
 
 /// Acquires fail because the lock is held or the server is away, and in no other way.

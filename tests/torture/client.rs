@@ -1,6 +1,6 @@
 //! One of the contending processes: takes locks, touches the resource under them, and says on its output what it did.
 //!
-//! `torture client TOPOLOGY URL RESOURCE_URL NAME SEED (checked|unchecked)`; ends on the line `stop`, or when its input
+//! `torture client TOPOLOGY TASKS URL RESOURCE_URL NUMBER SEED (checked|unchecked)`; ends on the line `stop`, or when its input
 //! closes. What it says is read by `log.rs`.
 
 use std::io::BufRead;
@@ -12,23 +12,25 @@ use lock_runtime::{LockManager, Replicas};
 use tests::quorum::LONGEST_LEASE;
 use tokio::task::JoinSet;
 
+use crate::LEASE;
+use crate::crew::client_name;
+use crate::keys::Workload;
 use crate::resource::Resource;
 use crate::site::Topology;
 use crate::task::Task;
-use crate::{LEASE, keys};
 
 pub(crate) async fn run(
-    topology: Topology,
+    workload: Workload,
     url: &str,
     resource: &str,
-    name: &str,
+    number: usize,
     seed: u64,
     checked: bool,
 ) {
     let stop = Arc::new(AtomicBool::new(false));
     listen(stop.clone());
     let builder = LockManager::builder().lease(LEASE);
-    let locks = match topology {
+    let locks = match workload.topology {
         Topology::Quorum => {
             let nodes: Vec<&str> = url.split(' ').collect();
             builder.longest_lease(LONGEST_LEASE).quorum(nodes).await
@@ -43,16 +45,17 @@ pub(crate) async fn run(
     let resource = Resource::connect(resource, checked).await;
     println!("ready");
     let mut tasks = JoinSet::new();
-    for (number, work) in keys::of_tasks(topology).into_iter().enumerate() {
+    for (task, work) in workload.tasks_of(number).into_iter().enumerate() {
         let mut task = Task {
             work,
             locks: locks.clone(),
             resource: resource.clone(),
-            rng: Rng::with_seed(seed.wrapping_add(number as u64)),
-            holder: format!("{name}.{number}"),
+            rng: Rng::with_seed(seed.wrapping_add(task as u64)),
+            holder: format!("{}.{task}", client_name(number)),
             previous: Vec::new(),
             stop: stop.clone(),
             said: String::new(),
+            waits: false,
         };
         let stop = stop.clone();
         tasks.spawn(async move {

@@ -4,7 +4,7 @@ use tests::RedisServer;
 use tests::cluster::{RedisCluster, slot_of};
 use tokio::runtime::{Handle, Runtime};
 
-use crate::keys;
+use crate::keys::Workload;
 use crate::server::takes_writes;
 use crate::site::Topology;
 
@@ -28,7 +28,7 @@ impl Clustered {
 
     /// The locks of one node.
     pub(crate) fn keys_of(&self, node: usize) -> Vec<&'static str> {
-        let mut keys = keys::all(Topology::Cluster);
+        let mut keys = Workload::all_of(Topology::Cluster).keys();
         keys.retain(|key| self.cluster.owner_of_key(&lock(key)) == node);
         keys
     }

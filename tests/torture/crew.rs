@@ -7,11 +7,16 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tests::Worker;
 
+use crate::keys::Workload;
 use crate::log::Log;
 use crate::planted::CHOSEN;
-use crate::site::Topology;
 
 const STOP: Duration = Duration::from_secs(20);
+
+/// What the client that was started as this one is called.
+pub(crate) fn client_name(number: usize) -> String {
+    format!("c{number}")
+}
 
 struct Member {
     name: String,
@@ -24,7 +29,7 @@ struct Member {
 /// How the clients of a round are started.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
-    pub(crate) topology: Topology,
+    pub(crate) workload: Workload,
     /// Of each place.
     pub(crate) urls: Vec<String>,
     pub(crate) resource: String,
@@ -39,7 +44,7 @@ pub(crate) struct Job {
 /// The clients, and what they have said so far.
 pub(crate) struct Crew {
     job: Job,
-    started: u64,
+    started: usize,
     members: Vec<Member>,
     pub(crate) log: Log,
 }
@@ -62,8 +67,12 @@ impl Crew {
     }
 
     fn recruit(&mut self, place: usize) -> Member {
-        let name = format!("c{}", self.started);
-        let seed = self.job.seed.wrapping_add(1_000 * self.started).to_string();
+        let number = self.started;
+        let seed = self
+            .job
+            .seed
+            .wrapping_add(1_000 * number as u64)
+            .to_string();
         let checks = if self.job.checked {
             "checked"
         } else {
@@ -72,10 +81,11 @@ impl Crew {
         self.started += 1;
         let args = [
             "client",
-            self.job.topology.name(),
+            self.job.workload.topology.name(),
+            self.job.workload.tasks.name(),
             &self.job.urls[place],
             &self.job.resource,
-            &name,
+            &number.to_string(),
             &seed,
             checks,
         ];
@@ -86,7 +96,7 @@ impl Crew {
         }
         let worker = Worker::spawn(&mut command);
         Member {
-            name,
+            name: client_name(number),
             worker,
             holds: 0,
             stopped: false,

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::log::Log;
+use crate::keys::{self, Workload};
+use crate::log::{Log, Wait};
 use crate::round::{Strike, Terms};
-use crate::site::Topology;
-use crate::{LEASE, keys};
 
 /// A killed client's lock is had so soon after the end of its lease, at p99.
 pub(crate) const TAKEOVER: Duration = Duration::from_millis(250);
@@ -14,6 +13,9 @@ const STANDSTILL: Duration = Duration::from_secs(1);
 /// A lock that is free and wanted is had so soon, with every message lost: the cap and a fifth of it, and a round trip
 /// of this program's processes on a busy machine.
 const GAP: Duration = Duration::from_millis(1_200 + 250);
+
+/// The same where messages arrive and nobody leaves a lock to its lease.
+const IN_PEACE: Duration = Duration::from_millis(750);
 
 /// More than the one in a hundred that may be, or one that is beyond all reason.
 pub(crate) fn late_takeovers(times: &[Duration]) -> Vec<String> {
@@ -58,7 +60,7 @@ pub(crate) type Gap = (&'static str, Duration);
 /// For how long mutexes that are always wanted were free, again and again, while waiters were told nothing.
 pub(crate) fn gaps_without_messages(
     log: &Log,
-    topology: Topology,
+    workload: Workload,
     terms: Terms,
     strikes: &[Strike],
 ) -> Vec<Gap> {
@@ -66,7 +68,7 @@ pub(crate) fn gaps_without_messages(
         .iter()
         .filter(|strike| strike.lost_messages && !terms.two);
     silent
-        .flat_map(|strike| gaps(log, &keys::wanted(topology), strike.begun, strike.healed))
+        .flat_map(|strike| gaps(log, &workload.wanted(), strike.begun, strike.healed))
         .collect()
 }
 
@@ -88,17 +90,20 @@ fn gaps(log: &Log, keys: &[&'static str], since: u64, until: u64) -> Vec<Gap> {
 /// Waiters look for themselves within the cap. In a calm round they need not: nobody leaves a lock to its lease.
 pub(crate) fn long_gaps(
     log: &Log,
-    topology: Topology,
+    workload: Workload,
     terms: Terms,
     strikes: &[Strike],
 ) -> Vec<String> {
     let gaps = if terms.calm {
-        gaps(log, &keys::wanted_in_peace(topology), 0, u64::MAX)
+        gaps(log, &workload.wanted_in_peace(), 0, u64::MAX)
     } else {
-        gaps_without_messages(log, topology, terms, strikes)
+        gaps_without_messages(log, workload, terms, strikes)
     };
-    let bound = |key: &str| match (terms.calm && topology.tells(), keys::FAIR.contains(&key)) {
-        (true, _) => LEASE * 3 / 4,
+    let bound = |key: &str| match (
+        terms.calm && workload.topology.tells(),
+        keys::FAIR.contains(&key),
+    ) {
+        (true, _) => IN_PEACE,
         (false, false) => GAP,
         // Who is first in the queue may give up just when it is called; the next one looks for itself as well.
         (false, true) => GAP * 2,
@@ -108,13 +113,45 @@ pub(crate) fn long_gaps(
         .collect()
 }
 
+/// What a process keeps, it gives up when it is asked: nobody waits for long for what nobody uses. In a calm round only, in
+/// which every holder has said when it held.
+pub(crate) fn kept_from_others(log: &Log) -> Vec<String> {
+    let long = log
+        .waits
+        .iter()
+        .map(|wait| (wait, longest_rest(log, wait)))
+        .filter(|(_, rest)| *rest > IN_PEACE);
+    long.map(|(wait, rest)| {
+        let key = &wait.key;
+        format!("nobody used `{key}` for {rest:.1?}, and it was waited for")
+    })
+    .collect()
+}
+
+/// The longest time within a wait in which nobody held the lock.
+fn longest_rest(log: &Log, wait: &Wait) -> Duration {
+    let within = wait.asked..wait.until;
+    let holds = log
+        .holds
+        .iter()
+        .filter(|hold| hold.key == wait.key && hold.from < within.end && hold.until > within.start);
+    let mut holds: Vec<_> = holds.map(|hold| (hold.from, hold.until)).collect();
+    holds.sort_unstable();
+    let (mut free_since, mut longest) = (within.start, 0);
+    for (from, until) in holds.into_iter().chain([(within.end, within.end)]) {
+        longest = longest.max(from.saturating_sub(free_since));
+        free_since = free_since.max(until);
+    }
+    Duration::from_nanos(longest)
+}
+
 /// How long after this moment each hot key was held for the first time; those that were not are left out.
 ///
 /// After a failover only grants of the new master count, by their tokens, which are its clock's microseconds: what the
 /// old one granted may still be on its way. What has no token counts from the new master's first answer on.
 pub(crate) fn recoveries(
     log: &Log,
-    topology: Topology,
+    workload: Workload,
     strike: &Strike,
 ) -> Vec<(&'static str, Duration)> {
     let first = |key: &'static str| {
@@ -128,7 +165,7 @@ pub(crate) fn recoveries(
         let at = holds.map(|hold| hold.from).min()?;
         Some((key, Duration::from_nanos(at - strike.since())))
     };
-    let mut keys = keys::hot(topology);
+    let mut keys = workload.hot();
     if let Some(affected) = &strike.affected {
         keys.retain(|key| affected.contains(key));
     }

@@ -28,7 +28,52 @@ pub(crate) struct Work {
     pub(crate) keys: &'static [&'static str],
 }
 
-const MUTEXES: [Work; 11] = [
+/// Which tasks the clients have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tasks {
+    /// All that the topology has.
+    All,
+    Hot,
+    Long,
+    Fair,
+    ReadWrite,
+    Permits,
+    Sets,
+    Kept,
+}
+
+impl Tasks {
+    const EACH: [Self; 8] = [
+        Self::All,
+        Self::Hot,
+        Self::Long,
+        Self::Fair,
+        Self::ReadWrite,
+        Self::Permits,
+        Self::Sets,
+        Self::Kept,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Hot => "hot",
+            Self::Long => "long",
+            Self::Fair => "fair",
+            Self::ReadWrite => "read-write",
+            Self::Permits => "permits",
+            Self::Sets => "sets",
+            Self::Kept => "kept",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::EACH.into_iter().find(|it| it.name() == name)
+    }
+}
+
+/// Mutexes that several tasks of each client want all the time.
+const HOT: [Work; 9] = [
     work(How::Mutex, &["hot-1"]),
     work(How::Mutex, &["hot-1"]),
     work(How::Mutex, &["hot-1"]),
@@ -38,43 +83,160 @@ const MUTEXES: [Work; 11] = [
     work(How::Mutex, &["hot-3"]),
     work(How::Mutex, &["hot-4"]),
     work(How::Mutex, &["hot-4"]),
-    work(How::Long, &["long-1"]),
-    work(How::Long, &["long-2"]),
 ];
 
-/// Locks that processes keep. A key has one task in a process, which finds it kept; others have to ask for it.
-const KEPT: [Work; 3] = [
+const LONG: [Work; 6] = [
+    work(How::Long, &["long-1"]),
+    work(How::Long, &["long-2"]),
+    work(How::Long, &["long-3"]),
+    work(How::Long, &["long-4"]),
+    work(How::Long, &["long-5"]),
+    work(How::Long, &["long-6"]),
+];
+/// So many of them stand beside other tasks.
+const FEW_LONG: usize = 2;
+
+/// Locks that processes keep. Others have to ask for them, but for the last: each client has one that nobody else uses.
+const KEPT: [Work; 4] = [
     work(How::Keep, &["keep-1"]),
     work(How::Keep, &["keep-2"]),
     work(How::Keep, &["keep-2"]),
+    work(How::Keep, &["keep-own-1", "keep-own-2", "keep-own-3"]),
 ];
 
 /// The fair locks.
 pub(crate) const FAIR: &[&str] = &["fair-1"];
 
-/// The last lock of a set, which is wanted by itself, too.
-const LAST_OF_A_SET: &str = "multi-2";
+const QUEUE: [Work; 3] = [work(How::Fair, FAIR); 3];
 
-const OTHER_KINDS: [Work; 7] = [
+const READ_WRITE: [Work; 3] = [
     work(How::Read, &["rw-1"]),
     work(How::Read, &["rw-1"]),
     work(How::Write, &["rw-1"]),
-    work(How::Permits, &["sem-1"]),
+];
+
+const PERMITTED: [Work; 3] = [work(How::Permits, &["sem-1"]); 3];
+
+/// The last lock of a set, which is wanted by itself, too.
+const LAST_OF_A_SET: &str = "multi-2";
+
+const SETS: [Work; 2] = [
     work(How::Multi, &["multi-1", LAST_OF_A_SET]),
     work(How::Mutex, &[LAST_OF_A_SET]),
-    // One of a process only: a second one would be refused because the first one asks, and not by a holder.
-    work(How::Try, &["try-1"]),
 ];
+
+/// One of a process only: a second one would be refused because the first one asks, and not by a holder.
+const TRIED: Work = work(How::Try, &["try-1"]);
 
 const fn work(how: How, keys: &'static [&'static str]) -> Work {
     Work { how, keys }
 }
 
-/// The tasks of each client.
-pub(crate) fn of_tasks(topology: Topology) -> Vec<Work> {
-    let mut tasks = MUTEXES.to_vec();
+/// Holds of each client before the first fault, and for a round to count.
+const WARM: u64 = 30;
+
+/// What the clients of a round do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Workload {
+    pub(crate) topology: Topology,
+    pub(crate) tasks: Tasks,
+}
+
+impl Workload {
+    /// Everything that the topology can lock.
+    pub(crate) const fn all_of(topology: Topology) -> Self {
+        let tasks = Tasks::All;
+        Self { topology, tasks }
+    }
+
+    fn tasks(self) -> Vec<Work> {
+        match self.tasks {
+            Tasks::All => all_tasks(self.topology),
+            Tasks::Hot => HOT.to_vec(),
+            Tasks::Long => LONG.to_vec(),
+            Tasks::Fair => QUEUE.to_vec(),
+            Tasks::ReadWrite => READ_WRITE.to_vec(),
+            Tasks::Permits => PERMITTED.to_vec(),
+            // Beside others that want one of its locks, a process takes them one by one.
+            Tasks::Sets => SETS[..1].to_vec(),
+            Tasks::Kept => KEPT.to_vec(),
+        }
+    }
+
+    /// The tasks of the client with that number.
+    pub(crate) fn tasks_of(self, client: usize) -> Vec<Work> {
+        let mut tasks = self.tasks();
+        for work in tasks.iter_mut().filter(|work| work.how == How::Keep) {
+            let own = client % work.keys.len();
+            work.keys = &work.keys[own..=own];
+        }
+        tasks
+    }
+
+    /// All keys.
+    pub(crate) fn keys(self) -> Vec<&'static str> {
+        let tasks = self.tasks().into_iter();
+        let mut keys: Vec<_> = tasks.flat_map(|work| work.keys).copied().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// Keys that are always wanted and never kept for long: how soon one is held again tells how soon a fault is over.
+    pub(crate) fn hot(self) -> Vec<&'static str> {
+        let mut hot = self.keys();
+        hot.retain(|key| !key.starts_with("long") && !is_kept(key));
+        hot
+    }
+
+    /// Locks that somebody waits for all the time, and that nobody leaves to their leases unless something goes wrong.
+    pub(crate) fn wanted_in_peace(self) -> Vec<&'static str> {
+        let mut wanted = self.keys();
+        wanted.retain(|key| key.starts_with("hot") || FAIR.contains(key) || *key == LAST_OF_A_SET);
+        wanted
+    }
+
+    /// Mutexes for which several tasks of each client wait all the time.
+    pub(crate) fn wanted(self) -> Vec<&'static str> {
+        let mut wanted = self.keys();
+        wanted.retain(|key| key.starts_with("hot"));
+        wanted
+    }
+
+    /// Locks of several kinds that every client takes from the beginning on.
+    pub(crate) fn used_from_the_start(self) -> Vec<&'static str> {
+        let mut keys = self.keys();
+        keys.retain(|key| {
+            let kinds = ["hot", "long", "fair", "rw"];
+            kinds.iter().any(|kind| key.starts_with(kind))
+        });
+        keys
+    }
+
+    /// Whether the first fault may begin, when the clients have had so many holds each. Where some of the tasks stay away,
+    /// a few locks are contended for, which one client may have for long.
+    pub(crate) fn is_warm(self, holds: &[u64]) -> bool {
+        match self.tasks {
+            Tasks::All => holds.iter().all(|holds| *holds >= WARM),
+            _ => holds.iter().any(|holds| *holds > 0),
+        }
+    }
+
+    /// So many operations are a round.
+    pub(crate) fn least_operations(self, clients: usize) -> u64 {
+        match self.tasks {
+            Tasks::All => 2 * WARM * clients as u64,
+            _ => clients as u64,
+        }
+    }
+}
+
+/// One task or some of each kind that the topology has.
+fn all_tasks(topology: Topology) -> Vec<Work> {
+    let mut tasks = HOT.to_vec();
+    tasks.extend(&LONG[..FEW_LONG]);
     if topology != Topology::Quorum {
-        tasks.push(work(How::Fair, FAIR));
+        tasks.push(QUEUE[0]);
     }
     if matches!(
         topology,
@@ -86,49 +248,17 @@ pub(crate) fn of_tasks(topology: Topology) -> Vec<Work> {
         topology,
         Topology::Single | Topology::Cluster | Topology::Postgres | Topology::Mysql
     ) {
-        tasks.extend(OTHER_KINDS);
+        tasks.extend(READ_WRITE);
+        tasks.push(PERMITTED[0]);
+        tasks.extend(SETS);
+        tasks.push(TRIED);
     }
     tasks
 }
 
-/// All keys.
-pub(crate) fn all(topology: Topology) -> Vec<&'static str> {
-    let tasks = of_tasks(topology).into_iter();
-    let mut all: Vec<_> = tasks.flat_map(|work| work.keys).copied().collect();
-    all.sort_unstable();
-    all.dedup();
-    all
-}
-
-/// Keys that are always wanted and never kept for long: how soon one is held again tells how soon a fault is over.
-pub(crate) fn hot(topology: Topology) -> Vec<&'static str> {
-    let mut all = all(topology);
-    all.retain(|key| !key.starts_with("long") && !key.starts_with("keep"));
-    all
-}
-
-/// Locks that somebody waits for all the time, and that nobody leaves to their leases unless something goes wrong.
-pub(crate) fn wanted_in_peace(topology: Topology) -> Vec<&'static str> {
-    let mut wanted = all(topology);
-    wanted.retain(|key| key.starts_with("hot") || FAIR.contains(key) || *key == LAST_OF_A_SET);
-    wanted
-}
-
-/// Mutexes for which several tasks of each client wait all the time.
-pub(crate) fn wanted(topology: Topology) -> Vec<&'static str> {
-    let mut wanted = all(topology);
-    wanted.retain(|key| key.starts_with("hot"));
-    wanted
-}
-
-/// Locks of several kinds that every client takes from the beginning on.
-pub(crate) fn used_from_the_start(topology: Topology) -> Vec<&'static str> {
-    let mut all = all(topology);
-    all.retain(|key| {
-        let kinds = ["hot", "long", "fair", "rw"];
-        kinds.iter().any(|kind| key.starts_with(kind))
-    });
-    all
+/// Whether processes keep it between their holds.
+pub(crate) fn is_kept(key: &str) -> bool {
+    key.starts_with("keep")
 }
 
 /// Places in fair queues and marks of waiting writers outlive their owners by more than a lease.

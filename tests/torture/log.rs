@@ -60,6 +60,14 @@ pub(crate) enum Answer {
     },
 }
 
+/// Somebody waited for a lock that processes keep, until it was granted or the time was over.
+#[derive(Debug, Clone)]
+pub(crate) struct Wait {
+    pub(crate) key: String,
+    pub(crate) asked: u64,
+    pub(crate) until: u64,
+}
+
 /// Everything said in one round.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
@@ -76,6 +84,7 @@ pub(crate) struct Log {
     /// Releases, by how they went.
     pub(crate) ends: BTreeMap<String, u64>,
     pub(crate) tries: Vec<Try>,
+    pub(crate) waits: Vec<Wait>,
     /// Tries that found somebody else.
     pub(crate) refused_tries: u64,
     /// Clients that were killed: what they did last nobody knows.
@@ -144,6 +153,11 @@ impl Log {
                     over: over.parse().ok()?,
                 });
             }
+            ("waited", [key, asked, until]) => self.waits.push(Wait {
+                key: (*key).to_owned(),
+                asked: asked.parse().ok()?,
+                until: until.parse().ok()?,
+            }),
             ("none", _) => *self.refusals.entry(rest.to_owned()).or_default() += 1,
             ("end", _) => *self.ends.entry(rest.to_owned()).or_default() += 1,
             ("doubt", [key]) => drop(self.doubts.insert((*key).to_owned())),

@@ -9,7 +9,8 @@
 //! | `--round K` | only this round of that seed |
 //! | `--fault NAME` | only this fault (or `calm`, `pairs`) |
 //! | `--planted-bugs` | broken scripts, statements and clients in place of the true ones: succeeds only if each is caught |
-//! | `--bug NAME` | only this one of them |
+//! | `--bug NAME`, `--some N` | only this one of them; only so many, whichever the seed chooses |
+//! | `--list` | only their names, if everything is there that they change |
 //! | `--report DIR` | writes `torture.md` and `torture.svg`, the timeline of a round that failed or of the one with most losses |
 //!
 //! | file | what is in it |
@@ -50,6 +51,7 @@ mod timeline;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use keys::{Tasks, Workload};
 use site::Topology;
 
 /// The shortest that is renewed: what goes wrong goes wrong soon.
@@ -68,11 +70,25 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .expect("a runtime");
-    if let ["client", topology, url, resource, name, seed, checks] = words[..] {
-        let topology = Topology::named(topology).expect("a topology");
+    if let [
+        "client",
+        topology,
+        tasks,
+        url,
+        resource,
+        number,
+        seed,
+        checks,
+    ] = words[..]
+    {
+        let workload = Workload {
+            topology: Topology::named(topology).expect("a topology"),
+            tasks: Tasks::named(tasks).expect("tasks"),
+        };
+        let number = number.parse().expect("a client's number");
         let seed = seed.parse().expect("a seed");
         let checked = checks == "checked";
-        runtime.block_on(client::run(topology, url, resource, name, seed, checked));
+        runtime.block_on(client::run(workload, url, resource, number, seed, checked));
         return ExitCode::SUCCESS;
     }
     match options::Options::parse(&words) {

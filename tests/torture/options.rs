@@ -14,6 +14,10 @@ pub(crate) struct Options {
     pub(crate) fault: Option<String>,
     pub(crate) topologies: Vec<Topology>,
     pub(crate) planted: bool,
+    /// Only the names of planted bugs, after a look whether what they change is there.
+    pub(crate) list: bool,
+    /// Only so many planted bugs, whichever the seed chooses.
+    pub(crate) some: Option<u64>,
     /// Only this planted bug.
     pub(crate) bug: Option<String>,
     pub(crate) report: Option<PathBuf>,
@@ -34,14 +38,23 @@ impl Options {
             fault: None,
             topologies: Topology::ALL.to_vec(),
             planted: false,
+            list: false,
+            some: None,
             bug: None,
             report: None,
         };
         let mut words = words.iter();
         while let Some(flag) = words.next() {
-            if *flag == "--planted-bugs" {
-                options.planted = true;
-                continue;
+            match *flag {
+                "--planted-bugs" => {
+                    options.planted = true;
+                    continue;
+                }
+                "--list" => {
+                    (options.planted, options.list) = (true, true);
+                    continue;
+                }
+                _ => {}
             }
             let value = *words
                 .next()
@@ -67,6 +80,7 @@ impl Options {
                     options.topologies = vec![one];
                 }
                 "--fault" => options.fault = Some(value.to_owned()),
+                "--some" => (options.planted, options.some) = (true, Some(whole()?)),
                 "--bug" => (options.planted, options.bug) = (true, Some(value.to_owned())),
                 "--report" => options.report = Some(value.into()),
                 _ => return Err(format!("`{flag}` is unknown")),

@@ -59,7 +59,7 @@ impl Report {
         } else {
             &outcome.name
         };
-        let key = (outcome.topology, name.to_owned());
+        let key = (outcome.workload.topology, name.to_owned());
         for row in [self.rows.entry(key).or_default(), &mut self.total] {
             row.rounds += 1;
             row.failed += u64::from(!outcome.findings.is_empty());

@@ -13,15 +13,13 @@ use crate::checks::{self, Finding};
 use crate::crew::{Crew, Job};
 use crate::delays;
 use crate::faults::{Fault, Scene};
-use crate::keys;
+use crate::keys::Workload;
 use crate::log::Log;
 use crate::order::{self, Order};
 use crate::planted::Planted;
-use crate::site::{Site, Topology};
+use crate::site::Site;
 
 const CLIENTS: usize = 3;
-/// Holds of each client before the first fault, and for a round to count.
-const WARM: u64 = 30;
 const PATIENCE: Duration = Duration::from_secs(10);
 const STEP: Duration = Duration::from_millis(5);
 /// Every hot key has to be held again so soon after the fault: 6.6 s until the places of dead waiters of a fair lock
@@ -37,7 +35,7 @@ const AFTER: Duration = Duration::from_millis(250);
 pub(crate) struct Plan<'a> {
     pub(crate) number: u64,
     pub(crate) seed: u64,
-    pub(crate) topology: Topology,
+    pub(crate) workload: Workload,
     /// None: a calm round, in which nothing may be lost.
     pub(crate) faults: Vec<Box<dyn Fault>>,
     /// How often they strike; of a calm round, how long it is.
@@ -50,7 +48,7 @@ pub(crate) struct Plan<'a> {
 /// What came of it.
 pub(crate) struct Outcome {
     pub(crate) number: u64,
-    pub(crate) topology: Topology,
+    pub(crate) workload: Workload,
     pub(crate) name: String,
     pub(crate) log: Log,
     /// How long two holders were certain of one key.
@@ -145,7 +143,7 @@ impl Plan<'_> {
             loses_locks: self
                 .faults
                 .iter()
-                .any(|fault| fault.loses_locks(self.topology)),
+                .any(|fault| fault.loses_locks(self.workload.topology)),
             forgets: self.faults.iter().any(|fault| fault.forgets()),
             denies: self.faults.iter().any(|fault| fault.denies()),
             two: self.faults.len() > 1,
@@ -157,12 +155,12 @@ impl Plan<'_> {
             },
         };
         let durable = self.faults.iter().any(|fault| fault.needs_disk());
-        let mut site = Site::build(self.topology, runtime, durable, CLIENTS);
+        let mut site = Site::build(self.workload, runtime, durable, CLIENTS);
         if let Some(planted) = self.planted {
             planted.plant(&mut site);
         }
         let job = Job {
-            topology: self.topology,
+            workload: self.workload,
             urls: (0..CLIENTS).map(|place| site.url(place)).collect(),
             resource: site.resource.url(),
             seed: self.seed,
@@ -214,7 +212,7 @@ impl Plan<'_> {
         let own = |strike: &Strike| Some(Duration::from_nanos(strike.answered? - strike.begun));
         Outcome {
             number: self.number,
-            topology: self.topology,
+            workload: self.workload,
             name,
             overlaps: checks::overlaps(log).iter().map(overlap_of).collect(),
             told: checks::overlaps(log)
@@ -227,11 +225,11 @@ impl Plan<'_> {
                 .sum(),
             recoveries: strikes
                 .clone()
-                .flat_map(|strike| delays::recoveries(log, self.topology, strike))
+                .flat_map(|strike| delays::recoveries(log, self.workload, strike))
                 .collect(),
             own_recoveries: strikes.clone().filter_map(own).collect(),
             takeovers: delays::takeovers(log, terms, &stage.strikes),
-            gaps: delays::gaps_without_messages(log, self.topology, terms, &stage.strikes)
+            gaps: delays::gaps_without_messages(log, self.workload, terms, &stage.strikes)
                 .into_iter()
                 .map(|(_, gap)| gap)
                 .collect(),
@@ -282,9 +280,12 @@ impl Stage<'_> {
 
     fn warm_up(&mut self) {
         let deadline = Instant::now() + PATIENCE;
-        while (0..CLIENTS).any(|client| self.crew.holds(client) < WARM) {
+        loop {
+            let holds: Vec<u64> = (0..CLIENTS).map(|client| self.crew.holds(client)).collect();
+            if self.site.workload.is_warm(&holds) {
+                return;
+            }
             if Instant::now() > deadline || self.crew.has_deserter() {
-                let holds: Vec<u64> = (0..CLIENTS).map(|client| self.crew.holds(client)).collect();
                 self.find(
                     "operations",
                     format!("only {holds:?} holds in {PATIENCE:?}"),
@@ -380,12 +381,12 @@ impl Stage<'_> {
             return;
         };
         let deadline = Instant::now() + RECOVERY;
-        let mut hot = keys::hot(self.site.topology);
+        let mut hot = self.site.workload.hot();
         if let Some(affected) = &strike.affected {
             hot.retain(|key| affected.contains(key));
         }
         loop {
-            let back = delays::recoveries(&self.crew.log, self.site.topology, &strike);
+            let back = delays::recoveries(&self.crew.log, self.site.workload, &strike);
             hot.retain(|key| back.iter().all(|(other, _)| other != key));
             if hot.is_empty() {
                 break;
@@ -408,7 +409,7 @@ impl Stage<'_> {
             self.find("clients", "a client died or did not stop".to_owned());
         }
         let few = self.crew.log.operations();
-        if few < 2 * WARM * CLIENTS as u64 {
+        if few < self.site.workload.least_operations(CLIENTS) {
             self.find("operations", format!("only {few}"));
         }
         // What a killed or frozen client left behind ends with its lease; after a calm round, nothing is left behind.

@@ -8,6 +8,7 @@ use fastrand::Rng;
 use tokio::runtime::Runtime;
 
 use crate::faults::{self, Fault, Side};
+use crate::keys::Workload;
 use crate::options::Options;
 use crate::planted::{self, Planted};
 use crate::report::Report;
@@ -27,6 +28,8 @@ const SHORT_DATABASE: usize = 4;
 const TRIES: u64 = 4;
 /// How often the fault of a planted bug strikes in each of them, or a calm round goes on, until it is caught.
 const PLANTED_STRIKES: u32 = 12;
+/// The same of the first calm round of each: some bugs show when it has ended.
+const SHORT_CALM: u32 = 4;
 
 pub(crate) fn run(options: &Options, runtime: &Runtime) -> ExitCode {
     let good = if options.planted {
@@ -66,7 +69,7 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
             let plan = Plan {
                 number,
                 seed: options.seed.wrapping_add(number * 1_000_003),
-                topology,
+                workload: Workload::all_of(topology),
                 strikes,
                 faults,
                 planted: None,
@@ -145,7 +148,7 @@ fn pass_of(options: &Options, pass: u64) -> Vec<Round> {
 
 fn wanted(options: &Options, plan: &Plan<'_>) -> bool {
     let name = plan.name();
-    options.topologies.contains(&plan.topology)
+    options.topologies.contains(&plan.workload.topology)
         && options.round.is_none_or(|round| round == plan.number)
         && options
             .fault
@@ -158,7 +161,7 @@ fn say(options: &Options, outcome: &Outcome) {
     println!(
         "round {} {} {}: {} operations, {} overlaps, {} losses. {proofs}",
         outcome.number,
-        outcome.topology.name(),
+        outcome.workload.topology.name(),
         outcome.name,
         outcome.log.operations(),
         outcome.overlaps.len(),
@@ -199,12 +202,18 @@ fn write(options: &Options, report: &Report, shown: &Outcome) -> bool {
 }
 
 fn planted_bugs(options: &Options, runtime: &Runtime) -> bool {
-    println!("seed {}", options.seed);
-    let mut bugs: Vec<_> = planted::all().enumerate().collect();
-    bugs.retain(|(_, bug)| options.topologies.contains(&bug.topology()));
-    if let Some(one) = &options.bug {
-        bugs.retain(|(_, bug)| bug.name == one);
+    if let Err(why) = planted::check() {
+        println!("a planted bug does not fit any more: {why}");
+        return false;
     }
+    let bugs = chosen_bugs(options);
+    if options.list {
+        for (_, bug) in &bugs {
+            println!("{:10} {}", bug.topology().name(), bug.name);
+        }
+        return !bugs.is_empty();
+    }
+    println!("seed {}", options.seed);
     let mut broken = this_program();
     if bugs.iter().any(|(_, bug)| bug.in_clients().is_some()) {
         println!("building clients with bugs in them");
@@ -221,7 +230,11 @@ fn planted_bugs(options: &Options, runtime: &Runtime) -> bool {
         let began = Instant::now();
         let by = (0..TRIES).find_map(|attempt| {
             let seed = options.seed.wrapping_add(*number as u64 * 100 + attempt);
-            catch(bug, seed, &broken, runtime)
+            let strikes = match (bug.faults, attempt) {
+                ([], 0) => SHORT_CALM,
+                _ => PLANTED_STRIKES,
+            };
+            catch(bug, seed, strikes, &broken, runtime)
         });
         caught += usize::from(by.is_some());
         match by {
@@ -237,17 +250,41 @@ fn planted_bugs(options: &Options, runtime: &Runtime) -> bool {
     caught == all && all > 0
 }
 
+/// Those that are asked for, each with its number among all.
+fn chosen_bugs(options: &Options) -> Vec<(usize, &'static Planted)> {
+    let mut bugs: Vec<_> = planted::all().enumerate().collect();
+    bugs.retain(|(_, bug)| options.topologies.contains(&bug.topology()));
+    if let Some(one) = &options.bug {
+        bugs.retain(|(_, bug)| bug.name == one);
+    }
+    if let Some(some) = options.some {
+        Rng::with_seed(options.seed).shuffle(&mut bugs);
+        bugs.truncate(usize::try_from(some).unwrap_or(usize::MAX));
+    }
+    bugs
+}
+
 /// What caught it, if what was to catch it did.
-fn catch(bug: &Planted, seed: u64, broken: &Path, runtime: &Runtime) -> Option<String> {
+fn catch(
+    bug: &Planted,
+    seed: u64,
+    strikes: u32,
+    broken: &Path,
+    runtime: &Runtime,
+) -> Option<String> {
     let topology = bug.topology();
-    let fault = bug.fault.and_then(|name| faults::named(name, topology));
+    let faults = bug.faults.iter();
+    let faults = faults.filter_map(|name| faults::named(name, topology));
     let program = this_program();
     let plan = Plan {
         number: 0,
         seed,
-        topology,
-        strikes: PLANTED_STRIKES,
-        faults: fault.into_iter().collect(),
+        workload: Workload {
+            topology,
+            tasks: bug.tasks,
+        },
+        strikes,
+        faults: faults.collect(),
         planted: Some(bug),
         program: if bug.in_clients().is_some() {
             broken

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 
 use crate::clustered::Clustered;
 use crate::database;
-use crate::keys;
+use crate::keys::{self, Workload};
 use crate::replicated::Replicated;
 use crate::round::now_us;
 use crate::server::{Database, Node, Server, answers};
@@ -71,7 +71,7 @@ impl Topology {
 
 /// Servers and proxies of one round.
 pub(crate) struct Site {
-    pub(crate) topology: Topology,
+    pub(crate) workload: Workload,
     /// One, or those of a quorum; none where clients are told by a sentinel where to go.
     pub(crate) nodes: Vec<Node>,
     /// What sentinels watch.
@@ -84,11 +84,12 @@ pub(crate) struct Site {
 impl Site {
     /// `durable`: every write is on disk before it is answered; `clients`: how many there will be at a time.
     pub(crate) fn build(
-        topology: Topology,
+        workload: Workload,
         runtime: &Runtime,
         durable: bool,
         clients: usize,
     ) -> Self {
+        let topology = workload.topology;
         let nodes = match topology {
             Topology::Single => 1,
             Topology::Quorum => 3,
@@ -111,7 +112,7 @@ impl Site {
             _ => None,
         };
         Self {
-            topology,
+            workload,
             nodes,
             replicated,
             clustered: (topology == Topology::Cluster).then(|| Clustered::start(runtime)),
@@ -162,7 +163,7 @@ impl Site {
 
     /// Until when the mutexes are held that are held now; not asked of a quorum.
     pub(crate) fn leases(&self) -> Vec<(&'static str, u64)> {
-        let mut keys = keys::hot(self.topology);
+        let mut keys = self.workload.hot();
         keys.retain(|key| {
             !keys::has_queue(key) && !keys::is_semaphore(key) && !keys::is_had_before_said(key)
         });
@@ -207,7 +208,7 @@ impl Site {
             let left = ends.saturating_sub(now_us()) / 1_000;
             return Some((key, i64::try_from(left).unwrap_or(i64::MAX)));
         }
-        let locks = keys::all(self.topology).into_iter();
+        let locks = self.workload.keys().into_iter();
         locks
             .flat_map(|key| {
                 self.servers(key)

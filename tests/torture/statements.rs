@@ -43,13 +43,21 @@ impl Statement {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// What it was filled with, if it is what was sent.
-    pub(crate) fn fillings(self, sent: &str) -> Option<Fillings<'_>> {
+    /// Its text, and what that was filled with, if it is what was sent.
+    pub(crate) fn as_sent(self, sent: &str) -> Option<(String, Fillings<'_>)> {
+        self.forms().into_iter().find_map(|text| {
+            let (first, gaps) = parts(&text);
+            let mut fillings = Fillings::new();
+            let is_it = fits(&gaps, sent.strip_prefix(first)?, &mut fillings);
+            is_it.then_some((text, fillings))
+        })
+    }
+
+    /// As it stands there, and as MySQL is sent it by those who do not wait for a row that is locked.
+    fn forms(self) -> [String; 2] {
         let text = self.text();
-        let (first, gaps) = parts(&text);
-        let mut fillings = Fillings::new();
-        let is_it = fits(&gaps, sent.strip_prefix(first)?, &mut fillings);
-        is_it.then_some(fillings)
+        let unwaiting = text.replace("l.name = $1", "l.name = @unlocked");
+        [text, format!("SET @unlocked = {{unlocked}}; {unwaiting}")]
     }
 }
 

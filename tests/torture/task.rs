@@ -35,13 +35,22 @@ pub(crate) struct Task {
     pub(crate) previous: Vec<(String, &'static str, u64)>,
     pub(crate) said: String,
     pub(crate) stop: Arc<AtomicBool>,
+    /// Whether it waits, this time, for a lock that another process may keep.
+    pub(crate) waits: bool,
 }
 
 impl Task {
     pub(crate) async fn cycle(&mut self, cycle: u64) {
         let holder = format!("{}.{cycle}", self.holder);
         let asked = now_ns();
-        match self.acquire().await {
+        let answer = self.acquire().await;
+        if self.waits
+            && let Some(Ok(TryAcquire::Acquired(_)) | Err(LockError::Busy { .. })) = answer
+        {
+            let key = self.work.keys[0];
+            self.say(format_args!("waited {key} {asked} {}", now_ns()));
+        }
+        match answer {
             None => self.say(format_args!("none dropped")),
             Some(Err(error)) => {
                 self.say(format_args!("none {}", kind(&error)));
@@ -60,9 +69,13 @@ impl Task {
             }
             Some(Ok(TryAcquire::Acquired(guard))) => self.hold(&holder, asked, guard).await,
         }
+        if self.work.how == How::Long {
+            // Others have their turn: the one who releases would else be the first to ask.
+            tokio::time::sleep(MS * self.rng.u32(1..300)).await;
+        }
         if self.work.how == How::Keep && self.rng.u8(..8) == 0 {
-            // Longer than it is kept, or nearly so.
-            tokio::time::sleep(MS * self.rng.u32(1..1_000)).await;
+            // Longer than it is kept, or nearly so, and at times longer than a lease.
+            tokio::time::sleep(MS * self.rng.u32(1..2_000)).await;
         }
         let mut out = std::io::stdout().lock();
         out.write_all(self.said.as_bytes())
@@ -86,8 +99,9 @@ impl Task {
             How::Permits => locks.semaphore(key).permits(self.rng.u32(1..3)),
             How::Try => return Some(locks.mutex(key).try_acquire().await),
             How::Keep => {
-                let kept = locks.mutex(key).keep_for(MS * self.rng.u32(50..800));
-                if self.rng.bool() {
+                let kept = locks.mutex(key).keep_for(MS * self.rng.u32(50..2_500));
+                self.waits = self.rng.bool();
+                if !self.waits {
                     return Some(kept.try_acquire().await);
                 }
                 kept

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use crate::keys;
 use crate::round::{Outcome, Strike};
 
 const LEFT: f64 = 80.0;
@@ -17,7 +16,7 @@ pub(crate) fn draw(outcome: &Outcome) -> String {
     let (from, until) = outcome.span;
     let last = outcome.log.all_holds().map(|hold| hold.until).max();
     let until = last.map_or(until, |last| last.min(until));
-    let keys = keys::all(outcome.topology);
+    let keys = outcome.workload.keys();
     let length = (until.saturating_sub(from)).max(1) as f64;
     let x = |at: u64| LEFT + WIDTH * (at.saturating_sub(from) as f64 / length);
     let height = TOP + LANE * keys.len() as f64 + 40.0;
@@ -28,7 +27,7 @@ pub(crate) fn draw(outcome: &Outcome) -> String {
          <text x=\"8\" y=\"40\" fill=\"#666\">Bars: certain holds, one line per process, readers and permits of one process together. Red: the fault. ×: a holder learns of its loss.</text>\n",
         LEFT + WIDTH + 20.0,
         outcome.number,
-        outcome.topology.name(),
+        outcome.workload.topology.name(),
         outcome.name,
         outcome.log.all_holds().count(),
         outcome.log.losses.len(),

@@ -7,3 +7,4 @@ mod pasted;
 mod proxy;
 mod server;
 mod shared;
+mod torture;

@@ -9,7 +9,7 @@ use tests::history::now_ns;
 
 use super::{Fault, Scene, Side, proven};
 use crate::clustered::Clustered;
-use crate::keys;
+use crate::keys::Workload;
 use crate::site::Topology;
 
 const GIVEN_UP: Duration = Duration::from_secs(6);
@@ -103,7 +103,7 @@ impl Fault for Deposed {
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
         let site = scene.site.clustered.as_mut().expect("a cluster");
-        let keys = keys::all(Topology::Cluster);
+        let keys = Workload::all_of(Topology::Cluster).keys();
         let key = keys[scene.rng.usize(..keys.len())];
         self.old = site.cluster.owner_of(Clustered::slot_of(key));
         self.affected = site.keys_of(self.old);
@@ -181,7 +181,7 @@ impl Fault for SlotMoved {
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
         let site = scene.site.clustered.as_ref().expect("a cluster");
-        let keys = keys::all(Topology::Cluster);
+        let keys = Workload::all_of(Topology::Cluster).keys();
         self.key = keys[scene.rng.usize(..keys.len())];
         let slot = Clustered::slot_of(self.key);
         self.from = site.cluster.owner_of(slot);

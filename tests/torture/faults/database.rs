@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::{Fault, Scene, Side, proven};
-use crate::keys;
 
 pub(super) fn all() -> Vec<Box<dyn Fault>> {
     vec![
@@ -66,7 +65,7 @@ impl Fault for RowLocked {
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
         // All of these have a row by now.
-        let keys = keys::used_from_the_start(scene.site.topology);
+        let keys = scene.site.workload.used_from_the_start();
         self.key = keys[scene.rng.usize(..keys.len())];
         self.commit = Some(scene.database().block(self.key));
     }

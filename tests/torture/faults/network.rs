@@ -253,7 +253,7 @@ impl Fault for ReplyLost {
         self.collect(scene);
         if !self.armed {
             let then = [Then::Cut, Then::Silence][scene.rng.usize(..2)];
-            match scene.site.topology {
+            match scene.site.workload.topology {
                 Topology::Postgres => lose_reply_to_one(&ON_POSTGRES, scene, then),
                 Topology::Mysql => lose_reply_to_one(&ON_MYSQL, scene, then),
                 Topology::Quorum => {
@@ -305,7 +305,7 @@ fn lose_reply_to_one(of: &[Statement], scene: &mut Scene<'_>, then: Then) {
     let statement = of[scene.rng.usize(..of.len())];
     let is_it = move |words: &[&[u8]]| {
         let text = words.get(1).and_then(|text| std::str::from_utf8(text).ok());
-        text.is_some_and(|text| statement.fillings(text).is_some())
+        text.is_some_and(|text| statement.as_sent(text).is_some())
     };
     scene.proxy().lose_reply_to(is_it, then);
 }

@@ -4,6 +4,7 @@
 //! has no trace of that.
 
 use super::{Broken, Planted};
+use crate::keys::Tasks;
 
 /// A line that is another one in the copy.
 pub(crate) struct Edit {
@@ -24,8 +25,9 @@ const fn edit(file: &'static str, is: &'static str, becomes: &'static str) -> Ed
 pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a deadline that counts from the reply",
-        // Granted, and then not run until the lease is over.
-        fault: Some("process-frozen"),
+        tasks: Tasks::All,
+        // Granted, and then not run until the lease is over. Answers that are late are nearly always under way.
+        faults: &["delay", "process-frozen"],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "hold/state.rs",
@@ -35,7 +37,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a deadline at which nobody is told",
-        fault: Some("process-frozen"),
+        tasks: Tasks::All,
+        faults: &["process-frozen"],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "hold/loss.rs",
@@ -45,8 +48,9 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "an unanswered renewal that counts as confirmed",
+        tasks: Tasks::All,
         // Refused for longer than a lease; then others ask sooner than the holder does again.
-        fault: Some("rights-revoked"),
+        faults: &["rights-revoked"],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "renew/answers.rs",
@@ -56,7 +60,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "an unanswered acquire that counts as granted",
-        fault: Some("reply-lost"),
+        tasks: Tasks::All,
+        faults: &["reply-lost"],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "acquire/attempt.rs",
@@ -70,7 +75,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a dropped acquire that nobody undoes",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
             "backend/redis/kinds/acquire.rs",
@@ -80,7 +86,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a wake-up that is taken for the grant",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Client(&[
             edit(
@@ -123,7 +130,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a waiter that does nothing but listen",
-        fault: Some("process-killed"),
+        tasks: Tasks::All,
+        faults: &["process-killed"],
         caught_by: &["takeover"],
         broken: Broken::Client(&[edit(
             "acquire/contend.rs",
@@ -133,7 +141,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a hand-over that keeps the token",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["token"],
         broken: Broken::Client(&[edit(
             "release/hand_over.rs",
@@ -145,7 +154,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a hand-over that the store never hears of",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["needless-loss", "overlap"],
         broken: Broken::Client(&[edit(
             "release/hand_over.rs",
@@ -161,7 +171,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a range that gives a token twice",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["token"],
         broken: Broken::Client(&[edit(
             "values/fence.rs",
@@ -171,7 +182,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a lock that is passed on after its release was sent",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[edit(
             "release/hand_over.rs",
@@ -188,7 +200,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a tenure that grants time",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[
             edit(
@@ -210,7 +223,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "answers of a group that are mixed up",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[edit(
             "backend/redis/connection/group.rs",
@@ -224,7 +238,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a dropped acquire that nobody undoes",
-        fault: None,
+        tasks: Tasks::Hot,
+        faults: &[],
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
             "backend/sql/undo.rs",
@@ -234,17 +249,30 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a grant that is dated at its answer",
-        fault: Some("process-frozen"),
+        tasks: Tasks::Hot,
+        // Not so the answer itself: it also tells the server's time, and requests are dated by that. They would come too
+        // late from then on, and hide what is wrong with the grant.
+        faults: &["process-frozen"],
         caught_by: &["overlap", "refused-holder"],
-        broken: Broken::Client(&[edit(
-            "backend/sql/pool.rs",
-            "Ok(Answer { rows, sent_at })",
-            "Ok(Answer { rows, sent_at: if PLANTED { clock::now() } else { sent_at } })",
-        )]),
+        broken: Broken::Client(&[
+            edit(
+                "backend/sql/kinds/acquire.rs",
+                ".and_then(FencingToken::checked),
+        sent_at,",
+                ".and_then(FencingToken::checked),
+        sent_at: if PLANTED { clock::now() } else { sent_at },",
+            ),
+            edit(
+                "backend/sql/kinds/exclusive.rs",
+                "granted: Granted { token, sent_at },",
+                "granted: Granted { token, sent_at: if PLANTED { heard } else { sent_at } },",
+            ),
+        ]),
     },
     Planted {
         name: "PostgreSQL: a row that could not be locked and counts as renewed",
-        fault: Some("row-locked"),
+        tasks: Tasks::Long,
+        faults: &["row-locked"],
         caught_by: &["overlap", "refused-holder", "false-loss"],
         broken: Broken::Client(&[edit(
             "backend/sql/kinds/renewals.rs",
@@ -254,7 +282,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a kept lock that is had again after its release was sent",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[edit(
             "release/kept.rs",
@@ -266,6 +295,60 @@ pub(super) const ALL: &[Planted] = &[
                     super::undo(&core, idle.hold_ref(), clock::now()).await;
                 });
             }",
+        )]),
+    },
+    Planted {
+        name: "a kept lock that is had again after its loss",
+        tasks: Tasks::Kept,
+        faults: &[],
+        // Four guards are there on purpose, and each would hide that the others are gone: the end takes the lock out of the
+        // queue, who finds it there looks whether it is over, and asks the watchdog, and has what is left of its lease.
+        caught_by: &["overlap", "refused-holder", "needless-loss"],
+        broken: Broken::Client(&[
+            edit(
+                "release/kept.rs",
+                "if let Some((head, kept)) = core.queues.take_kept(idle) {",
+                "if !PLANTED && let Some((head, kept)) = core.queues.take_kept(idle) {",
+            ),
+            edit(
+                "hold/keeping.rs",
+                "&& state.deadline - now >= state.ttl.least_useful();",
+                "&& state.deadline - now >= state.ttl.least_useful()
+                || PLANTED;",
+            ),
+            edit(
+                "hold/handle.rs",
+                "if !core.watch.pass_on(&idle, &hold) {",
+                "if !core.watch.pass_on(&idle, &hold) && !PLANTED {",
+            ),
+            edit(
+                "hold/keeping.rs",
+                "let sent_at = self.keeping.sent_at;",
+                "let sent_at = if PLANTED { now } else { self.keeping.sent_at };",
+            ),
+        ]),
+    },
+    Planted {
+        name: "a hold of a kept lock that inherits nothing",
+        tasks: Tasks::Kept,
+        faults: &[],
+        // It believes in what was confirmed when the lock began to be kept.
+        caught_by: &["needless-loss"],
+        broken: Broken::Client(&[edit(
+            "hold/keeping.rs",
+            "state.deadline = confirmed;",
+            "if !PLANTED { state.deadline = confirmed; }",
+        )]),
+    },
+    Planted {
+        name: "a keeper that nobody can ask",
+        tasks: Tasks::Kept,
+        faults: &[],
+        caught_by: &["kept"],
+        broken: Broken::Client(&[edit(
+            "renew/mod.rs",
+            "Event::Wanted(wanted) => self.give_up(&wanted),",
+            "Event::Wanted(wanted) => if !PLANTED { self.give_up(&wanted) },",
         )]),
     },
 ];

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Broken, all};
+use super::{Broken, all, stands_once};
 
 /// Names the bug that a client is to have.
 pub(crate) const CHOSEN: &str = "LOCK_PLANTED_BUG";
@@ -31,17 +31,11 @@ pub(crate) fn build() -> Result<PathBuf, String> {
         return Err(format!("{} is in no target directory", here.display()));
     };
     let copy = target.join("planted");
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let files = files(&workspace).map_err(|error| error.to_string())?;
+    check()?;
+    let files = files(&workspace()).map_err(|error| error.to_string())?;
     let changes = changes();
-    for Change { file, is, .. } in &changes {
-        if !files.contains(file) {
-            return Err(format!("{}: not there, for `{is}`", file.display()));
-        }
-    }
     for file in &files {
-        take(&workspace, &copy, file, &changes)
-            .map_err(|why| format!("{}: {why}", file.display()))?;
+        take(&copy, file, &changes).map_err(|why| format!("{}: {why}", file.display()))?;
     }
     forget(&copy, &files).map_err(|error| format!("{}: {error}", copy.display()))?;
     let mut cargo = Command::new("cargo");
@@ -55,6 +49,22 @@ pub(crate) fn build() -> Result<PathBuf, String> {
         Ok(status) => Err(format!("{cargo:?}: {status}")),
         Err(error) => Err(format!("{cargo:?}: {error}")),
     }
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Whether everything that changes is there, once.
+///
+/// # Errors
+/// Says what is not, and in which file.
+pub(super) fn check() -> Result<(), String> {
+    let changes = changes();
+    for Change { file, .. } in &changes {
+        changed(file, &changes).map_err(|why| format!("{}: {why}", file.display()))?;
+    }
+    Ok(())
 }
 
 /// Something that reads another way in the copy.
@@ -132,18 +142,22 @@ fn forget(copy: &Path, kept: &[PathBuf]) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies one file, with what changes in it. One that is there already as it is to be stays untouched: cargo compiles
-/// what is newer than the last build.
-fn take(from: &Path, to: &Path, file: &Path, changes: &[Change]) -> Result<(), String> {
-    let failed = |error: io::Error| error.to_string();
-    let mut bytes = fs::read(from.join(file)).map_err(failed)?;
+/// A file of the workspace as it is in the copy.
+fn changed(file: &Path, changes: &[Change]) -> Result<Vec<u8>, String> {
+    let mut bytes = fs::read(workspace().join(file)).map_err(|error| error.to_string())?;
     for Change { is, becomes, .. } in changes.iter().filter(|change| change.file == file) {
         let text = String::from_utf8_lossy(&bytes);
-        match text.matches(is).count() {
-            1 => bytes = text.replace(is, becomes).into_bytes(),
-            times => return Err(format!("`{is}` stands there {times} times, not once")),
-        }
+        stands_once(&text, is)?;
+        bytes = text.replace(is, becomes).into_bytes();
     }
+    Ok(bytes)
+}
+
+/// Copies one file, with what changes in it. One that is there already as it is to be stays untouched: cargo compiles
+/// what is newer than the last build.
+fn take(to: &Path, file: &Path, changes: &[Change]) -> Result<(), String> {
+    let failed = |error: io::Error| error.to_string();
+    let bytes = changed(file, changes)?;
     let to = to.join(file);
     if fs::read(&to).is_ok_and(|old| old == bytes) {
         return Ok(());

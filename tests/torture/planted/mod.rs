@@ -15,6 +15,8 @@ mod scripts;
 mod statements;
 
 use crate::checks::Finding;
+use crate::faults;
+use crate::keys::Tasks;
 use crate::site::{Site, Topology};
 use crate::statements::Statement;
 
@@ -23,8 +25,10 @@ pub(crate) use self::copy::{CHOSEN, build};
 /// One bug.
 pub(crate) struct Planted {
     pub(crate) name: &'static str,
-    /// The fault without which it would not show; none: it shows in a calm round.
-    pub(crate) fault: Option<&'static str>,
+    /// Those that show it. Where the others would only leave it fewer chances, they stay away.
+    pub(crate) tasks: Tasks,
+    /// The fault without which it would not show, or two; none: it shows in a calm round.
+    pub(crate) faults: &'static [&'static str],
     /// Any of these has to catch it.
     pub(crate) caught_by: &'static [&'static str],
     broken: Broken,
@@ -37,6 +41,32 @@ enum Broken {
     Client(&'static [client::Edit]),
     /// The resource's register, which looks at no token.
     Register,
+}
+
+/// Whether this stands in the text, and nowhere else in it.
+fn stands_once(text: &str, what: &str) -> Result<(), String> {
+    match text.matches(what).count() {
+        1 => Ok(()),
+        times => Err(format!("`{what}` stands there {times} times, not once")),
+    }
+}
+
+/// Whether everything that bugs change is as they expect it.
+///
+/// # Errors
+/// Says what is not, and of which bug.
+pub(crate) fn check() -> Result<(), String> {
+    for bug in all() {
+        if let Broken::Statements(_, broken) = bug.broken {
+            statements::check(broken).map_err(|why| format!("{}: {why}", bug.name))?;
+        }
+        for fault in bug.faults {
+            if faults::named(fault, bug.topology()).is_none() {
+                return Err(format!("{}: there is no fault `{fault}`", bug.name));
+            }
+        }
+    }
+    copy::check()
 }
 
 /// All of them.

@@ -2,6 +2,7 @@
 
 use super::statements::twist;
 use super::{Broken, Planted};
+use crate::keys::Tasks;
 use crate::site::Topology;
 use crate::statements::mysql;
 
@@ -9,7 +10,8 @@ use crate::statements::mysql;
 pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: an acquire that ignores the holder",
-        fault: None,
+        tasks: Tasks::Hot,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -22,20 +24,22 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: an acquire that looks at the beginning of the lease",
-        fault: None,
+        tasks: Tasks::Long,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Mysql,
             &[twist(
                 mysql!("acquire"),
                 "OR expires_at <= {micros} OR",
-                "OR expires_at <= {micros} + 700000 OR",
+                "OR expires_at <= {micros} + 900000 OR",
             )],
         ),
     },
     Planted {
         name: "MySQL: an acquire for which no lease is ever over",
-        fault: Some("process-killed"),
+        tasks: Tasks::Hot,
+        faults: &["process-killed"],
         caught_by: &["recovery"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -47,8 +51,9 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a release without the holder check",
-        fault: Some("reply-lost"),
-        caught_by: &["overlap"],
+        tasks: Tasks::Long,
+        faults: &["reply-lost"],
+        caught_by: &["overlap", "false-loss"],
         broken: Broken::Statements(
             Topology::Mysql,
             &[twist(mysql!("release"), "AND holder = $2 ", "")],
@@ -56,7 +61,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a release that releases nothing",
-        fault: None,
+        tasks: Tasks::Hot,
+        faults: &[],
         caught_by: &["leftover", "order", "gap"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -69,7 +75,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a turn that is taken beside the holder",
-        fault: None,
+        tasks: Tasks::Fair,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -82,7 +89,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a renewal that extends nothing",
-        fault: None,
+        tasks: Tasks::Long,
+        faults: &[],
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -95,7 +103,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a renewal that waits for locked rows",
-        fault: Some("row-locked"),
+        tasks: Tasks::Long,
+        faults: &["row-locked"],
         caught_by: &["bystander"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -104,7 +113,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: tokens that are rounded",
-        fault: None,
+        tasks: Tasks::Hot,
+        faults: &[],
         caught_by: &["token"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -124,7 +134,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a read beside a writer",
-        fault: None,
+        tasks: Tasks::ReadWrite,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -140,7 +151,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: a writer beside readers",
-        fault: None,
+        tasks: Tasks::ReadWrite,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -153,7 +165,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "MySQL: permits that are not taken off",
-        fault: None,
+        tasks: Tasks::Permits,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Mysql,
@@ -165,8 +178,23 @@ pub(super) const ALL: &[Planted] = &[
         ),
     },
     Planted {
+        name: "MySQL: a set that takes what is not free",
+        tasks: Tasks::Sets,
+        faults: &[],
+        caught_by: &["overlap", "needless-loss"],
+        broken: Broken::Statements(
+            Topology::Mysql,
+            &[twist(
+                mysql!("acquire_all"),
+                "(f.holder IS NULL OR f.expires_at <= {micros} OR f.holder = UNHEX(w.c2))",
+                "TRUE",
+            )],
+        ),
+    },
+    Planted {
         name: "MySQL: a row that could not be locked and counts as renewed",
-        fault: Some("row-locked"),
+        tasks: Tasks::Long,
+        faults: &["row-locked"],
         caught_by: &["overlap", "refused-holder", "false-loss"],
         broken: Broken::Statements(
             Topology::Mysql,

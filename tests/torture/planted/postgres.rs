@@ -2,6 +2,7 @@
 
 use super::statements::twist;
 use super::{Broken, Planted};
+use crate::keys::Tasks;
 use crate::site::Topology;
 use crate::statements::postgres;
 
@@ -9,7 +10,8 @@ use crate::statements::postgres;
 pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: an acquire that ignores the holder",
-        fault: None,
+        tasks: Tasks::Hot,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -22,20 +24,22 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: an acquire that looks at the beginning of the lease",
-        fault: None,
+        tasks: Tasks::Long,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Postgres,
             &[twist(
                 postgres!("acquire"),
                 "l.expires_at <= c.now",
-                "l.expires_at <= c.now + interval '0.7 s'",
+                "l.expires_at <= c.now + interval '0.9 s'",
             )],
         ),
     },
     Planted {
         name: "PostgreSQL: an acquire for which no lease is ever over",
-        fault: Some("process-killed"),
+        tasks: Tasks::Hot,
+        faults: &["process-killed"],
         caught_by: &["recovery"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -47,7 +51,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: milliseconds that are taken for seconds",
-        fault: Some("process-killed"),
+        tasks: Tasks::Hot,
+        faults: &["process-killed"],
         caught_by: &["recovery", "leftover"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -67,9 +72,10 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a release without the holder check",
+        tasks: Tasks::Long,
         // Releases that are repeated because their answer was lost find the next holder.
-        fault: Some("reply-lost"),
-        caught_by: &["overlap"],
+        faults: &["reply-lost"],
+        caught_by: &["overlap", "false-loss"],
         broken: Broken::Statements(
             Topology::Postgres,
             &[twist(postgres!("release"), "AND l.holder = $2 ", "")],
@@ -77,7 +83,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a release that releases nothing",
-        fault: None,
+        tasks: Tasks::Hot,
+        faults: &[],
         caught_by: &["leftover", "order", "gap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -90,8 +97,9 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a release that wakes nobody",
-        fault: None,
-        caught_by: &["wake-ups", "gap"],
+        tasks: Tasks::Hot,
+        faults: &[],
+        caught_by: &["wake-ups"],
         broken: Broken::Statements(
             Topology::Postgres,
             &[
@@ -100,9 +108,10 @@ pub(super) const ALL: &[Planted] = &[
                     "WHEN l.waited_until > clock_timestamp()",
                     "WHEN false",
                 ),
+                // What undoes a dropped acquire.
                 twist(
-                    postgres!("release_share"),
-                    "WHEN l.waited_until > c.now",
+                    postgres!("settle"),
+                    "WHEN l.waited_until > clock_timestamp()",
                     "WHEN false",
                 ),
             ],
@@ -110,7 +119,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a fair lock that calls the last in its queue",
-        fault: None,
+        tasks: Tasks::Fair,
+        faults: &[],
         caught_by: &["gap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -123,7 +133,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a turn that is taken beside the holder",
-        fault: None,
+        tasks: Tasks::Fair,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -136,7 +147,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a renewal that extends nothing",
-        fault: None,
+        tasks: Tasks::Long,
+        faults: &[],
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -149,7 +161,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a renewal without the holder check",
-        fault: Some("clock-jump"),
+        tasks: Tasks::Long,
+        faults: &["clock-jump"],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -174,7 +187,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a renewal that waits for locked rows",
-        fault: Some("row-locked"),
+        tasks: Tasks::Long,
+        faults: &["row-locked"],
         caught_by: &["bystander"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -183,15 +197,16 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: tokens that are rounded",
-        fault: None,
+        tasks: Tasks::Hot,
+        faults: &[],
         caught_by: &["token"],
         broken: Broken::Statements(
             Topology::Postgres,
             &[
                 twist(
                     postgres!("acquire"),
-                    "RETURNING l.token,",
-                    "RETURNING l.token / 100000 * 100000,",
+                    "ELSE l.token END",
+                    "ELSE l.token / 100000 * 100000 END",
                 ),
                 twist(
                     postgres!("hand_over"),
@@ -203,7 +218,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a read beside a writer",
-        fault: None,
+        tasks: Tasks::ReadWrite,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -219,7 +235,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a writer beside readers",
-        fault: None,
+        tasks: Tasks::ReadWrite,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -232,7 +249,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: permits that are not taken off",
-        fault: None,
+        tasks: Tasks::Permits,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Statements(
             Topology::Postgres,
@@ -244,18 +262,24 @@ pub(super) const ALL: &[Planted] = &[
         ),
     },
     Planted {
-        name: "PostgreSQL: a set that takes what is free of it",
-        fault: None,
-        caught_by: &["gap"],
+        name: "PostgreSQL: a set that takes what is not free",
+        tasks: Tasks::Sets,
+        faults: &[],
+        caught_by: &["overlap", "needless-loss"],
         broken: Broken::Statements(
             Topology::Postgres,
             &[
                 twist(
                     postgres!("acquire_all"),
-                    " AND (SELECT free.all FROM free)",
-                    "",
+                    "(l.holder IS NULL OR l.expires_at <= c.now OR l.holder = ANY ($2))",
+                    "true",
                 ),
-                twist(postgres!("acquire_all"), "THEN 1 ELSE 0", "THEN 1 ELSE 1"),
+                // Looked at again once the rows are locked.
+                twist(
+                    postgres!("acquire_all"),
+                    "(l.holder IS NULL OR l.expires_at <= clock_timestamp() OR l.holder = r.holder)",
+                    "true",
+                ),
             ],
         ),
     },

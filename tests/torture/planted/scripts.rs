@@ -7,8 +7,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::{Broken, Planted};
-use crate::keys;
-use crate::site::{Site, Topology};
+use crate::keys::Tasks;
+use crate::site::Site;
 
 /// A script that can be broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,13 +121,15 @@ macro_rules! instead_of {
 pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "an acquire that ignores the holder",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(Script::Acquire, instead_of!("HLEN", "return 0"), "")]),
     },
     Planted {
         name: "a refusal that is taken for a grant",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
             Script::Acquire,
@@ -137,8 +139,9 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a release without the holder check",
+        tasks: Tasks::All,
         // Releases that are repeated because their answer was lost find the next holder.
-        fault: Some("reply-lost"),
+        faults: &["reply-lost"],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
             Script::Release,
@@ -148,13 +151,15 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a release that releases nothing",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["leftover", "order"],
         broken: Broken::Scripts(&[(Script::Release, instead_of!("HDEL", "return 1"), "")]),
     },
     Planted {
         name: "a release that wakes nobody",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         // Those who want what another process keeps still send messages.
         caught_by: &["wake-ups", "gap"],
         broken: Broken::Scripts(&[
@@ -181,19 +186,22 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a release that answers with a loss",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["needless-loss"],
         broken: Broken::Scripts(&[(Script::Release, "", "if r == 1 then r = {0, '0'} end")]),
     },
     Planted {
         name: "a hand-over that forgets the heir",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(Script::HandOver, instead_of!("HSET", "return 1"), "")]),
     },
     Planted {
         name: "a lease that is shorter than agreed",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Scripts(&[(
             Script::Acquire,
@@ -206,7 +214,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a lock without a lease",
-        fault: Some("process-killed"),
+        tasks: Tasks::All,
+        faults: &["process-killed"],
         caught_by: &["recovery", "leftover"],
         broken: Broken::Scripts(&[
             (Script::Acquire, instead_of!("PEXPIRE", "return 1"), ""),
@@ -220,19 +229,22 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a renewal that extends nothing",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Scripts(&[(Script::Renew, instead_of!("PEXPIRE", "return 1"), "")]),
     },
     Planted {
         name: "a renewal without the holder check",
-        fault: Some("server-forgets"),
+        tasks: Tasks::All,
+        faults: &["server-forgets"],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(Script::Renew, instead_of!("HEXISTS", "return 1"), "")]),
     },
     Planted {
         name: "a renewal that re-creates",
-        fault: Some("server-forgets"),
+        tasks: Tasks::All,
+        faults: &["server-forgets"],
         caught_by: &["overlap", "errors"],
         broken: Broken::Scripts(&[(
             Script::Renew,
@@ -245,7 +257,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a token that repeats",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["token"],
         broken: Broken::Scripts(&[
             (
@@ -262,7 +275,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a token that falls",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["token"],
         broken: Broken::Scripts(&[(
             Script::Acquire,
@@ -272,7 +286,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a writer that minds nobody",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
             Script::WriteAcquire,
@@ -282,7 +297,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "permits that are not taken off",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
             Script::AcquirePermits,
@@ -295,7 +311,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a free lock that is refused",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["order"],
         broken: Broken::Scripts(&[(
             Script::Acquire,
@@ -311,7 +328,8 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a register that accepts every token",
-        fault: None,
+        tasks: Tasks::All,
+        faults: &[],
         caught_by: &["stale-write"],
         broken: Broken::Register,
     },
@@ -319,7 +337,7 @@ pub(super) const ALL: &[Planted] = &[
 
 /// Has the proxy call the broken scripts in place of the true ones.
 pub(super) fn plant(broken: &'static [Twist], site: &Site) {
-    let locks = keys::all(Topology::Single).into_iter();
+    let locks = site.workload.keys().into_iter();
     let locks: Vec<Vec<u8>> = locks.map(|key| format!("lock:{key}").into()).collect();
     // The broken text by the hash of the true one, learned when a client loads that.
     let known: RefCell<BTreeMap<Vec<u8>, Vec<u8>>> = RefCell::default();

@@ -2,6 +2,7 @@
 //!
 //! Client and server are the real ones. The proxy changes the text of a statement on its way.
 
+use super::stands_once;
 use crate::site::Site;
 use crate::statements::{Statement, filled};
 
@@ -22,28 +23,29 @@ pub(super) const fn twist(statement: Statement, is: &'static str, becomes: &'sta
     }
 }
 
-/// Has the proxy forward the broken statements in place of the true ones.
+/// Whether each line is there, once. If not, the statement has changed, and the bug has to change with it.
 ///
-/// # Panics
-/// When a line is not there, or twice: the statement has changed, and the bug has to change with it.
+/// # Errors
+/// Says which is not.
+pub(super) fn check(broken: &[Twist]) -> Result<(), String> {
+    let mut texts = broken.iter().map(|twist| (twist, twist.statement.text()));
+    texts.try_for_each(|(twist, text)| stands_once(&text, twist.is))
+}
+
+/// Has the proxy forward the broken statements in place of the true ones.
 pub(super) fn plant(broken: &'static [Twist], site: &mut Site) {
-    for Twist { statement, is, .. } in broken {
-        let times = statement.text().matches(is).count();
-        assert_eq!(times, 1, "`{is}` stands there {times} times, not once");
-    }
     site.database().proxy().rewrite(|words| {
         let [kind, sent] = words else { return None };
         let sent = std::str::from_utf8(sent).ok()?;
-        let fits = broken
-            .iter()
-            .find_map(|twist| Some((twist.statement, twist.statement.fillings(sent)?)));
-        let (statement, fillings) = fits?;
+        let fits = broken.iter().find_map(|twist| {
+            let (text, fillings) = twist.statement.as_sent(sent)?;
+            Some((twist.statement, text, fillings))
+        });
+        let (statement, text, fillings) = fits?;
         let twists = broken
             .iter()
             .filter(|twist| twist.statement.0 == statement.0);
-        let other = twists.fold(statement.text(), |text, twist| {
-            text.replace(twist.is, twist.becomes)
-        });
+        let other = twists.fold(text, |text, twist| text.replace(twist.is, twist.becomes));
         let other = filled(&other, &fillings).expect("a bug has no gaps of its own");
         Some(vec![kind.to_vec(), other.into_bytes()])
     });
