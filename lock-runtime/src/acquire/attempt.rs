@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
 use crate::backend::{AcquireRequest, Acquired, CounterRef, Fault, Granted};
-use crate::hold::core::Core;
-use crate::hold::handle::HoldHandle;
+use crate::hold::{Core, HoldHandle};
 use crate::observe::spans::Wait;
 use crate::queue::Head;
 use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, StoreError, clock};

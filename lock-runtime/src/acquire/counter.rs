@@ -9,7 +9,7 @@ use crate::acquire::attempt::{Attempt, LastWords};
 use crate::acquire::checked_request::CheckedRequest;
 use crate::acquire::contend::{Asked, Contender, contend, pauses_after_faults};
 use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
-use crate::hold::core::Core;
+use crate::hold::Core;
 use crate::queue::{Entered, Head, Turn};
 use crate::values::{Key, Kind, LockError, LockName, Moment, Overrides, clock};
 

@@ -21,10 +21,7 @@ use crate::acquire::checked_request::CheckedRequest;
 use crate::acquire::contend::Asked;
 use crate::acquire::reentry::{ancestor, enter_nested};
 use crate::acquire::try_acquire::TryAcquire;
-use crate::hold::call_chain::Caller;
-use crate::hold::core::Core;
-use crate::hold::handle::HoldHandle;
-use crate::hold::state::Hold;
+use crate::hold::{Caller, Core, Hold, HoldHandle};
 use crate::values::{Kind, LockError, LostReason, Moment, clock};
 
 /// Acquires within the request's wait.

@@ -10,10 +10,7 @@ use crate::acquire::checked_request::{CheckedRequest, Deadline};
 use crate::acquire::reentry::ancestor;
 use crate::acquire::try_acquire::TryAcquire;
 use crate::backend::{AcquireRequest, AcquiredAll, Fault};
-use crate::hold::call_chain::Caller;
-use crate::hold::core::Core;
-use crate::hold::group::{Handles, all_of};
-use crate::hold::handle::HoldHandle;
+use crate::hold::{Caller, Core, Handles, HoldHandle, all_of};
 use crate::observe::spans::Wait;
 use crate::values::{LockError, Moment, Ttl, clock, jittered};
 

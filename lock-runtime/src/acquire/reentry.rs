@@ -8,9 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::acquire::attempt::Attempt;
 use crate::acquire::checked_request::CheckedRequest;
-use crate::hold::call_chain::{Caller, Level};
-use crate::hold::core::Core;
-use crate::hold::handle::HoldHandle;
+use crate::hold::{Caller, Core, HoldHandle, Level};
 use crate::values::{Kind, LockError};
 
 /// The nearest ancestor that holds the lock through this manager, if the request may share its hold.

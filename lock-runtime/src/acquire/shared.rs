@@ -7,7 +7,7 @@ use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::Asked;
 use crate::acquire::local::{HeadSeat, at_the_head};
 use crate::backend::Acquired;
-use crate::hold::handle::HoldHandle;
+use crate::hold::HoldHandle;
 use crate::queue::{Entered, Turn};
 use crate::values::{LockError, clock};
 

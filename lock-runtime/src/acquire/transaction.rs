@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, contend};
 use crate::backend::{Acquired, Fault, GIVEN, Give, HoldRef, Listen, TOO_EARLY, Transactions};
-use crate::hold::core::Core;
+use crate::hold::Core;
 use crate::release::undo;
 use crate::values::{Backoff, FencingToken, HolderId, Key, LockError, Moment, clock};
 

@@ -8,7 +8,7 @@ use crate::backend::Backend;
 use crate::backend::connect::{Location, NO_LOGIN};
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::opening::Opening;
-use crate::hold::lifecycle::current_runtime;
+use crate::hold::current_runtime;
 use crate::renew::Watch;
 use crate::values::{ClusterChannels, LockError, Options, Replicas};
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tokio::task::JoinSet;
 
 use crate::backend::{KnownClient, Snapshot};
-use crate::hold::core::Core;
+use crate::hold::Core;
 use crate::values::holder::client_alias;
 use crate::values::{Alias, Key, Moment};
 

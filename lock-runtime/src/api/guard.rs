@@ -6,8 +6,7 @@ use std::time::Duration;
 use tokio::task::coop;
 
 use crate::api::lease::{Lease, Lost, MemberLock, members};
-use crate::hold::group::Handles;
-use crate::hold::handle::HoldHandle;
+use crate::hold::{Handles, HoldHandle};
 use crate::protect::driver::Driver;
 use crate::protect::{ProtectFuture, ScopeFuture};
 use crate::values::{FencingToken, LockError};

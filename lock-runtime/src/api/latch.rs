@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::acquire::counter::{Counter, turn};
 use crate::backend::{CounterKind, Counters, Fault, Reply};
-use crate::hold::core::Core;
+use crate::hold::Core;
 use crate::queue::Turn;
 use crate::values::options::check_count;
 use crate::values::options::check_wait;

@@ -5,8 +5,7 @@ use std::future::IntoFuture;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::hold::call_chain::{CallChain, Frame, Nest};
-use crate::hold::group::Held;
+use crate::hold::{CallChain, Frame, Held, Nest};
 use crate::protect::ScopeFuture;
 use crate::protect::driver::polled_after_completion;
 use crate::values::{FencingToken, LostReason};

@@ -12,7 +12,7 @@ use crate::api::guard::LockGuard;
 use crate::api::lease::Lease;
 use crate::api::request::LockRequest;
 use crate::api::run::{Run, ValueOrLoss};
-use crate::hold::call_chain::Caller;
+use crate::hold::Caller;
 use crate::protect::Outcome;
 use crate::values::options::check_wait;
 use crate::values::{Kind, LockError, config};

@@ -9,7 +9,7 @@ use crate::acquire::counter::turn;
 use crate::acquire::try_acquire::TryAcquire;
 use crate::api::semaphore::Semaphore;
 use crate::backend::{Fault, Reply};
-use crate::hold::core::Core;
+use crate::hold::Core;
 use crate::queue::Turn;
 use crate::values::options::{check_permits, check_wait};
 use crate::values::{Key, LockError, LockName};

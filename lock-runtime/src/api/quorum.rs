@@ -12,7 +12,7 @@ use crate::backend::connect::Location;
 use crate::backend::memory::MemoryStore;
 use crate::backend::opening::Opening;
 use crate::backend::quorum::{QuorumBackend, connect};
-use crate::hold::lifecycle::current_runtime;
+use crate::hold::current_runtime;
 use crate::renew::Watch;
 use crate::values::{LockError, Ttl, config};
 

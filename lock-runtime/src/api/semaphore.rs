@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::acquire::counter::Counter;
 use crate::api::request::LockRequest;
 use crate::backend::{CounterKind, Counters};
-use crate::hold::core::Core;
+use crate::hold::Core;
 use crate::values::options::check_count;
 use crate::values::{LockError, LockName};
 

@@ -71,7 +71,6 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Extends each lease to its TTL, never shortening one. The answers are in the order of the items.
     ///
-    ///
     /// Renewals that [wait](Renewal::waits) may be sent for as long as they are useful.
     fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>>;
 
@@ -202,7 +201,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
         }
     }
 
-    /// Ends connections and tasks. Calls after it fail with [`Fault::Closed`].
+    /// Ends connections and tasks, and tells nobody of events any more. A store with connections fails further calls with
+    /// [`Fault::Closed`]; one without may go on answering them.
     fn close(&self) {
         if let Some(inner) = self.around() {
             inner.close();

@@ -306,3 +306,37 @@ where
     .await;
     outcome
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unavailable() -> LockError {
+        LockError::unavailable("k", "no answer")
+    }
+
+    fn lost() -> LockError {
+        LockError::Lost {
+            name: "k".to_owned(),
+            held_for: Duration::ZERO,
+            reason: LostReason::Expired,
+            completed: false,
+        }
+    }
+
+    async fn outcome(of: Vec<Result<(), LockError>>) -> Result<(), LockError> {
+        let endings = of.into_iter().map(|ending| Box::pin(async { ending }));
+        all_of(endings.collect()).await
+    }
+
+    #[tokio::test]
+    async fn an_error_of_one_ending_is_told_and_a_loss_before_all_others() {
+        assert!(outcome(vec![Ok(()), Ok(())]).await.is_ok());
+        let one = outcome(vec![Ok(()), Err(unavailable()), Ok(())]).await;
+        assert!(matches!(one, Err(LockError::Unavailable { .. })), "{one:?}");
+        for of in [[unavailable(), lost()], [lost(), unavailable()]] {
+            let both = outcome(of.map(Err).into()).await;
+            assert!(matches!(both, Err(LockError::Lost { .. })), "{both:?}");
+        }
+    }
+}

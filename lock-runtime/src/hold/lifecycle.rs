@@ -171,3 +171,55 @@ pub(crate) fn refused(key: &Key, why: ShutdownCause) -> LockError {
         why,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Whether it is still pending a moment later. Time is paused.
+    async fn waits(work: impl Future<Output = ()>) -> bool {
+        let moment = Duration::from_millis(1);
+        tokio::time::timeout(moment, work).await.is_err()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_manager_closes_and_stops_and_never_goes_back() {
+        let life = Lifecycle::default();
+        assert!(life.is_open() && life.closed().is_none() && !life.is_stopped());
+        assert!(waits(life.closing()).await && waits(life.stopped()).await);
+
+        life.close();
+        assert!(!life.is_open() && !life.is_stopped());
+        assert_eq!(life.closed(), Some(ShutdownCause::Shutdown));
+        assert!(!waits(life.closing()).await && waits(life.stopped()).await);
+
+        life.stop();
+        assert!(life.is_stopped() && !waits(life.stopped()).await);
+        assert_eq!(life.closed(), Some(ShutdownCause::Shutdown));
+
+        life.runtime_gone();
+        assert_eq!(life.closed(), Some(ShutdownCause::RuntimeEnded));
+        life.close();
+        assert_eq!(life.closed(), Some(ShutdownCause::RuntimeEnded));
+        assert!(life.is_stopped());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_idle_once_nothing_is_under_way_and_nothing_in_the_background() {
+        let life = Lifecycle::default();
+        let (asking, releasing) = (life.under_way.enter(), life.background.enter());
+        assert!(waits(life.idle()).await);
+        drop(asking);
+        assert!(waits(life.idle()).await);
+        drop(releasing);
+        assert!(!waits(life.idle()).await);
+
+        let in_hand = life.in_hand.enter();
+        assert!(!waits(life.idle()).await, "a guard is no work");
+        assert!(waits(life.holds_ended()).await);
+        drop(in_hand);
+        assert!(!waits(life.holds_ended()).await);
+    }
+}

@@ -11,3 +11,13 @@ pub(crate) mod runtimes;
 pub(crate) mod sharing;
 pub(crate) mod state;
 pub(crate) mod tenure;
+
+pub(crate) use self::call_chain::{CallChain, Caller, Frame, Level, Nest};
+pub(crate) use self::core::Core;
+pub(crate) use self::group::{Handles, Held, all_of};
+pub(crate) use self::handle::{HoldHandle, Unclaimed};
+pub(crate) use self::keeping::Kept;
+pub(crate) use self::lifecycle::{Lifecycle, current_runtime, refused};
+pub(crate) use self::sharing::Left;
+pub(crate) use self::state::{Beginning, Hold};
+pub(crate) use self::tenure::Tenure;

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::backend::Fault;
-use crate::hold::state::Hold;
+use crate::hold::Hold;
 use crate::renew::Cause;
 use crate::values::{LockError, LostReason, Moment};
 

@@ -5,7 +5,7 @@
 use tracing::Span;
 use tracing::field::Empty;
 
-use crate::hold::state::Hold;
+use crate::hold::Hold;
 use crate::observe::metrics;
 use crate::values::{Key, Label, LockError, Moment};
 

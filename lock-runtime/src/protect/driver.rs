@@ -9,8 +9,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tokio::sync::futures::OwnedNotified;
 
-use crate::hold::call_chain::Nest;
-use crate::hold::group::Handles;
+use crate::hold::{Handles, Nest};
 use crate::observe;
 use crate::protect::Outcome;
 use crate::release::Ending;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
-use crate::hold::call_chain::{CallChain, Nest};
+use crate::hold::{CallChain, Nest};
 use crate::observe;
 use crate::protect::driver::{BodyOrValue, Driver, polled_after_completion};
 use crate::values::LockError;

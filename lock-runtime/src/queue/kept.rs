@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use super::{Head, KeyQueue, LocalQueues};
-use crate::hold::keeping::Kept;
-use crate::hold::state::Hold;
+use crate::hold::{Hold, Kept};
 use crate::values::{Key, Moment};
 
 impl Head {

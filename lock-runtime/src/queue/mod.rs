@@ -11,9 +11,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::hold::handle::Unclaimed;
-use crate::hold::keeping::Kept;
-use crate::hold::lifecycle::refused;
+use crate::hold::{Kept, Unclaimed, refused};
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::sync::Modelled;
 use crate::values::{

@@ -124,3 +124,80 @@ async fn a_caller_at_the_head_that_waits_counts_towards_the_caps() {
     other.now_held_by("b");
     assert_eq!(queues.waiters(&b), 1, "it holds the lock");
 }
+
+#[tokio::test]
+async fn what_the_head_hears_of_a_fault_is_what_its_waiters_tell() {
+    let queues = LocalQueues::new(10, 10);
+    let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
+    let head = queues.try_enter(&key).unwrap();
+    let second = waiter(&queues, &key);
+    assert!(head.fault().is_none() && second.fault().is_none());
+    head.heard_from_store(Some(&StoreError::new("away")));
+    for fault in [head.fault(), second.fault()] {
+        assert_eq!(fault.unwrap().to_string(), "away");
+    }
+    head.heard_from_store(None);
+    assert!(head.fault().is_none() && second.fault().is_none());
+}
+
+#[tokio::test]
+async fn those_who_wait_are_counted_until_they_leave_or_all_are_let_go_or_sent_away() {
+    let queues = LocalQueues::new(10, 10);
+    let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Read).unwrap());
+    let head = queues.try_enter(&key).unwrap();
+    assert!(queues.waited_for().is_empty(), "nobody waits");
+    let (mut second, third) = (waiter(&queues, &key), waiter(&queues, &key));
+    assert_eq!(queues.waited_for(), [(key.clone(), 2)]);
+    drop(third);
+    assert_eq!(queues.waiting(), 1);
+    head.let_all_go();
+    assert!(matches!(second.turn().await, Some(Turn::Go)));
+    assert_eq!(queues.waiting(), 0);
+
+    let _head = queues.try_enter(&key).unwrap();
+    let (mut second, _third) = (waiter(&queues, &key), waiter(&queues, &key));
+    assert_eq!(queues.waiting(), 2);
+    queues.close();
+    assert!(second.turn().await.is_none(), "it is sent away");
+    assert_eq!(queues.waiting(), 0);
+}
+
+#[tokio::test]
+async fn a_successor_that_is_only_given_the_turn_waits_on() {
+    let queues = LocalQueues::new(10, 10);
+    let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
+    let head = queues.try_enter(&key).unwrap();
+    let mut second = waiter(&queues, &key);
+    let successor = head.successor().unwrap();
+    assert_eq!(queues.waiting(), 0);
+    assert!(successor.give(Turn::Head(head)).is_none());
+    assert_eq!(queues.waiting(), 1, "it has the turn, and no hold yet");
+    let Some(Turn::Head(head)) = second.turn().await else {
+        panic!("it was given the turn");
+    };
+    head.now_held_by("test");
+    assert_eq!(queues.waiting(), 0);
+}
+
+#[tokio::test]
+async fn only_the_first_who_asks_is_told_which_hold_blocks_the_queue() {
+    let queues = LocalQueues::new(10, 10);
+    let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
+    let head = queues.try_enter(&key).unwrap();
+    let (second, third) = (waiter(&queues, &key), waiter(&queues, &key));
+    head.now_held_by("holder");
+    assert_eq!(second.blocked_by(), Some("holder"));
+    assert_eq!(third.blocked_by(), None, "it was told already");
+}
+
+#[tokio::test]
+async fn a_place_in_the_stores_queue_is_known_while_it_lasts() {
+    let queues = LocalQueues::new(10, 10);
+    let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Fair).unwrap());
+    assert!(queues.store_queue_is_empty(&key));
+    let place = queues.join_store_queue(&key).unwrap();
+    assert!(!queues.store_queue_is_empty(&key));
+    assert_eq!(queues.waited_for(), [(key.clone(), 1)]);
+    drop(place);
+    assert!(queues.store_queue_is_empty(&key));
+}

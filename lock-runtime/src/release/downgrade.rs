@@ -9,11 +9,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::backend::{Fault, Released};
-use crate::hold::core::Core;
-use crate::hold::group::Handles;
-use crate::hold::lifecycle::current_runtime;
-use crate::hold::sharing::Left;
-use crate::hold::state::Hold;
+use crate::hold::{Core, Handles, Hold, Left, current_runtime};
 use crate::observe;
 use crate::queue::Head;
 use crate::release::pauses;

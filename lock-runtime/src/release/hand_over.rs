@@ -7,10 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{Departure, kept, undo};
 use crate::backend::{Fault, HandedOver, Released};
-use crate::hold::core::Core;
-use crate::hold::handle::HoldHandle;
-use crate::hold::state::{Beginning, Hold};
-use crate::hold::tenure::Tenure;
+use crate::hold::{Beginning, Core, Hold, HoldHandle, Tenure};
 use crate::observe::metrics;
 use crate::queue::{Head, Successor, Turn};
 use crate::values::{HoldOptions, HolderId, Key, Kind, LockError, Moment, SPARE_TOKENS, clock};

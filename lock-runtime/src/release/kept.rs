@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use super::Departure;
 use crate::backend::{Granted, Spare};
-use crate::hold::core::Core;
-use crate::hold::keeping::Kept;
-use crate::hold::lifecycle::current_runtime;
-use crate::hold::state::Hold;
+use crate::hold::{Core, Hold, Kept, current_runtime};
 use crate::queue::Head;
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::values::{HoldOptions, HolderId, Kind, LostReason, Moment, SPARE_TOKENS, clock};

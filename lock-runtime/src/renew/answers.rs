@@ -9,7 +9,7 @@ use super::Watch;
 use super::digest::Cause;
 use super::schedule::Batch;
 use crate::backend::{Backend, Fault, Renewal, Renewed, Within};
-use crate::hold::state::Hold;
+use crate::hold::Hold;
 use crate::observe;
 use crate::values::{Moment, clock};
 

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::backend::Victim;
-use crate::hold::state::Hold;
+use crate::hold::Hold;
 use crate::values::{Alias, HolderId, Kind, Moment, clock};
 
 /// How long a grant may take to arrive after its forced release was told. After that, the next renewal finds out.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Watch;
 use crate::backend::{Renewal, Renewed, Victim};
-use crate::hold::state::Hold;
+use crate::hold::Hold;
 use crate::values::{LostReason, Moment};
 
 /// What the watchdog knew of a hold that has ended.

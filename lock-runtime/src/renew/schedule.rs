@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::backend::{Backend, Renewed, Victim};
-use crate::hold::state::Hold;
+use crate::hold::Hold;
 use crate::renew::forced_release::Missing;
 use crate::renew::forced_release::{Newcomers, Unnamed};
 use crate::renew::places::Places;

@@ -6,7 +6,7 @@ use super::request::{LockRequest, MultiRequest, Request};
 use super::runtime::Runtime;
 use super::semaphore::Semaphore;
 use crate::api::info::LockInfo;
-use crate::hold::lifecycle::current_runtime;
+use crate::hold::current_runtime;
 use crate::values::{IntoLockName, LockError};
 
 /// Makes lock requests that block the calling thread: the [`LockManager`](crate::LockManager) of threads.

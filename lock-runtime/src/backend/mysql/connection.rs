@@ -9,13 +9,15 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 use tokio::runtime::Handle;
 
-use super::connector::{MysqlConnector, Patience};
+use super::statements::Own;
 use super::url::Target;
 use super::{faults, url};
 use crate::backend::Fault;
 use crate::backend::kit::login;
+use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::sql::database::Opened;
-use crate::backend::sql::statements::{Row, malformed};
+use crate::backend::sql::kinds::renewals::LATE;
+use crate::backend::sql::statements::{Row, Statement, Value, malformed};
 use crate::values::{Moment, clock};
 
 /// The oldest versions that run the statements as they are meant: they have `JSON_TABLE` and `SKIP LOCKED`.
@@ -23,6 +25,46 @@ const OLDEST: &str = "MySQL 8.0.21 or MariaDB 10.6";
 
 /// How long the definition of tables may take, at least: a server syncs several files for each.
 const DEFINITION: Duration = Duration::from_secs(10);
+
+/// What opens connections for one purpose, and runs statements on them.
+pub(super) struct MysqlConnector {
+    pub(super) target: Arc<Target>,
+    pub(super) fitness: Arc<Statement>,
+    pub(super) own: Arc<Own>,
+    pub(super) clock: Arc<ServerClock>,
+    pub(super) strict: bool,
+    /// For opening a connection.
+    pub(super) timeout: Duration,
+    pub(super) patience: Patience,
+    pub(super) handle: Handle,
+}
+
+/// For how long a statement may take, most of all to wait for a row that somebody else has locked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// The databases count it in seconds.
+    pub(super) for_a_row: u64,
+    /// MariaDB alone limits it more finely.
+    pub(super) in_all: Duration,
+}
+
+impl Patience {
+    /// Of a request: as long as its caller.
+    pub(super) fn of_requests(call_timeout: Duration) -> Patience {
+        Patience {
+            for_a_row: call_timeout.as_secs() + 1,
+            in_all: call_timeout,
+        }
+    }
+
+    /// Of a renewal: it waits for no row, and may have to do with a slow server.
+    pub(super) fn of_renewals(call_timeout: Duration) -> Patience {
+        Patience {
+            for_a_row: 1,
+            in_all: call_timeout * LATE,
+        }
+    }
+}
 
 /// An open connection. It ends when it is dropped.
 pub(super) struct Connection {
@@ -63,11 +105,8 @@ impl Drop for Connection {
 }
 
 /// Opens a connection on the runtime of `handle`, and checks its server.
-pub(super) async fn open(
-    connector: &MysqlConnector,
-    handle: &Handle,
-) -> Result<Opened<Connection>, Fault> {
-    let timeout = connector.timeout;
+pub(super) async fn open(connector: &MysqlConnector) -> Result<Opened<Connection>, Fault> {
+    let (timeout, handle) = (connector.timeout, &connector.handle);
     let settings = settings(connector.patience);
     let opened = connect(&connector.target, settings, timeout, handle).await?;
     let (mut connection, renew_after) = (opened.connection, opened.renew_after);
@@ -78,7 +117,7 @@ pub(super) async fn open(
         Ok::<_, mysql_async::Error>(seen)
     };
     let seen = within(timeout, checking).await?;
-    let row = super::connector::values(seen.ok_or_else(malformed)?);
+    let row = values(seen.ok_or_else(malformed)?);
     let time = judge(&row, connector)?;
     connection.is_mariadb = is_mariadb(&row.word(0)?);
     let conn = connection.conn();
@@ -185,21 +224,6 @@ fn settings(patience: Patience) -> String {
     )
 }
 
-/// The columns of the table of this version.
-const COLUMNS: [&str; 11] = [
-    "name",
-    "kind",
-    "holder",
-    "expires_at",
-    "token",
-    "last_token",
-    "counter",
-    "shares",
-    "writer_until",
-    "queue",
-    "permits",
-];
-
 /// What time it is at the server, in µs, if it may keep locks.
 fn judge(row: &Row, connector: &MysqlConnector) -> Result<u64, Fault> {
     let table = connector.target.table.name();
@@ -257,13 +281,9 @@ fn judge(row: &Row, connector: &MysqlConnector) -> Result<u64, Fault> {
         ));
     }
     let columns = row.text(6)?.unwrap_or_default();
-    let missing = COLUMNS
-        .iter()
-        .find(|wanted| !columns.split(' ').any(|column| column == **wanted));
-    if let Some(missing) = missing {
-        return unfit(format!(
-            "the table `{table}` has no column `{missing}`: it is not the table of this version"
-        ));
+    let has = |wanted: &str| columns.split(' ').any(|column| column == wanted);
+    if let Some(why) = connector.target.table.lacks(&[], has) {
+        return unfit(why);
     }
     if row.text(7)? != Some("varbinary(512)") {
         return unfit(format!(
@@ -279,6 +299,20 @@ fn judge(row: &Row, connector: &MysqlConnector) -> Result<u64, Fault> {
         );
     }
     Ok(before)
+}
+
+pub(super) fn values(row: mysql_async::Row) -> Row {
+    let values = row.unwrap_raw().into_iter().map(|value| match value {
+        Some(mysql_async::Value::Bytes(bytes)) => {
+            Value::Text(String::from_utf8_lossy(&bytes).into_owned())
+        }
+        Some(mysql_async::Value::Int(number)) => Value::Number(number),
+        Some(mysql_async::Value::UInt(number)) => {
+            Value::Number(i64::try_from(number).unwrap_or(i64::MAX))
+        }
+        _ => Value::Null,
+    });
+    Row(values.collect())
 }
 
 fn is_mariadb(version: &str) -> bool {

@@ -1,19 +1,14 @@
 //! Running statements on connections.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
-use tokio::runtime::Handle;
 
-use super::connection::{self, Connection};
+use super::connection::{self, Connection, MysqlConnector, values};
 use super::faults;
-use super::statements::{MICROS, Own, written};
-use super::url::Target;
+use super::statements::{MICROS, written};
 use crate::backend::Fault;
-use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::sql::database::{Connector, Failed, Opened};
-use crate::backend::sql::kinds::renewals::LATE;
 use crate::backend::sql::statements::{Arg, Row, Statement, Value};
 use crate::values::{StoreKind, clock};
 
@@ -25,45 +20,6 @@ const CLOCK: Duration = Duration::from_secs(30);
 /// How often a statement is sent again that a deadlock ended.
 const DEADLOCKS: usize = 3;
 
-pub(super) struct MysqlConnector {
-    pub(super) target: Arc<Target>,
-    pub(super) fitness: Arc<Statement>,
-    pub(super) own: Arc<Own>,
-    pub(super) clock: Arc<ServerClock>,
-    pub(super) strict: bool,
-    /// For opening a connection.
-    pub(super) timeout: Duration,
-    pub(super) patience: Patience,
-    pub(super) handle: Handle,
-}
-
-/// For how long a statement may take, most of all to wait for a row that somebody else has locked.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    /// The databases count it in seconds.
-    pub(super) for_a_row: u64,
-    /// MariaDB alone limits it more finely.
-    pub(super) in_all: Duration,
-}
-
-impl Patience {
-    /// Of a request: as long as its caller.
-    pub(super) fn of_requests(call_timeout: Duration) -> Patience {
-        Patience {
-            for_a_row: call_timeout.as_secs() + 1,
-            in_all: call_timeout,
-        }
-    }
-
-    /// Of a renewal: it waits for no row, and may have to do with a slow server.
-    pub(super) fn of_renewals(call_timeout: Duration) -> Patience {
-        Patience {
-            for_a_row: 1,
-            in_all: call_timeout * LATE,
-        }
-    }
-}
-
 impl Connector for MysqlConnector {
     type Connection = Connection;
 
@@ -74,7 +30,7 @@ impl Connector for MysqlConnector {
     }
 
     async fn open(&self) -> Result<Opened<Connection>, Fault> {
-        connection::open(self, &self.handle).await
+        connection::open(self).await
     }
 
     async fn is_fresh(&self, connection: &mut Connection) -> bool {
@@ -208,18 +164,4 @@ async fn answer(connection: &mut Connection, text: &str, args: &[Arg]) -> Result
         }
     }
     Ok(rows.unwrap_or(changed))
-}
-
-pub(super) fn values(row: mysql_async::Row) -> Row {
-    let values = row.unwrap_raw().into_iter().map(|value| match value {
-        Some(mysql_async::Value::Bytes(bytes)) => {
-            Value::Text(String::from_utf8_lossy(&bytes).into_owned())
-        }
-        Some(mysql_async::Value::Int(number)) => Value::Number(number),
-        Some(mysql_async::Value::UInt(number)) => {
-            Value::Number(i64::try_from(number).unwrap_or(i64::MAX))
-        }
-        _ => Value::Null,
-    });
-    Row(values.collect())
 }

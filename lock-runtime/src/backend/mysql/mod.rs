@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use self::connector::{MysqlConnector, Patience};
+use self::connection::{MysqlConnector, Patience};
 use self::forced::{Looker, Watcher};
 use self::statements::Own;
 pub(crate) use self::url::Target;

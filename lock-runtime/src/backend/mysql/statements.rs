@@ -117,11 +117,7 @@ pub(super) fn of_transactions(target: &Target) -> OfTransactions {
             "free_at_commit",
             include_str!("sql/free_at_commit.sql"),
         )),
-        params: |[name, holder, _]| {
-            let mut digits = String::with_capacity(2 * name.len());
-            push_hex(&mut digits, &name);
-            vec![digits, holder]
-        },
+        params: |[name, holder, _]| vec![hex(&name), holder],
         take_back: Arc::new(Statement {
             name: "take_back",
             text: filled(include_str!("sql/take_back.sql"), target),
@@ -215,12 +211,7 @@ pub(super) fn written(text: &str, args: &[Arg]) -> String {
 
 fn push(text: &mut String, arg: &Arg) {
     let _ = match arg {
-        Arg::Text(value) => {
-            text.push_str("X'");
-            push_hex(text, value);
-            text.push('\'');
-            Ok(())
-        }
+        Arg::Text(value) => write!(text, "X'{}'", hex(value)),
         Arg::Number(number) => write!(text, "{number}"),
         Arg::Flag(flag) => write!(text, "{}", u8::from(*flag)),
         Arg::Moment(moment) => {
@@ -232,10 +223,12 @@ fn push(text: &mut String, arg: &Arg) {
     };
 }
 
-fn push_hex(text: &mut String, value: &str) {
+fn hex(value: &str) -> String {
+    let mut digits = String::with_capacity(2 * value.len());
     for byte in value.bytes() {
-        let _ = write!(text, "{byte:02x}");
+        let _ = write!(digits, "{byte:02x}");
     }
+    digits
 }
 
 /// The lists among the arguments, side by side, as JSON; and how long they are.
@@ -246,36 +239,17 @@ fn rows(args: &[Arg]) -> (String, usize) {
         _ => None,
     });
     let count = lengths.min().unwrap_or(0);
-    let mut rows: Vec<(&str, String)> = (0..count)
-        .map(|row| {
-            let mut text = String::from("[");
-            for (column, arg) in args.iter().enumerate() {
-                if column > 0 {
-                    text.push(',');
-                }
-                let _ = match arg {
-                    Arg::Texts(texts) => {
-                        text.push('"');
-                        push_hex(&mut text, &texts[row]);
-                        text.push('"');
-                        Ok(())
-                    }
-                    Arg::Numbers(numbers) => write!(text, "{}", numbers[row]),
-                    _ => write!(text, "null"),
-                };
-            }
-            text.push(']');
-            let first = args.first();
-            let name = first.and_then(|arg| match arg {
-                Arg::Texts(names) => Some(names[row].as_str()),
-                _ => None,
-            });
-            (name.unwrap_or_default(), text)
-        })
-        .collect();
-    // Statements that lock several rows do so in one order, so none of them waits for each other.
+    let row = |row: usize| {
+        let columns = args.iter().map(|arg| match arg {
+            Arg::Texts(texts) => format!("\"{}\"", hex(&texts[row])),
+            Arg::Numbers(numbers) => numbers[row].to_string(),
+            _ => "null".to_owned(),
+        });
+        format!("[{}]", columns.collect::<Vec<_>>().join(","))
+    };
+    let mut rows: Vec<String> = (0..count).map(row).collect();
+    // Statements that lock several rows do so in one order, that of the names, so none of them waits for each other.
     rows.sort();
-    let rows: Vec<String> = rows.into_iter().map(|(_, row)| row).collect();
     (format!("[{}]", rows.join(",")), count)
 }
 
@@ -284,32 +258,20 @@ fn groups(args: &[Arg]) -> String {
     let [Arg::Texts(names), Arg::Texts(holders), Arg::Numbers(leases)] = args else {
         return "[]".to_owned();
     };
-    let mut groups: BTreeMap<&str, String> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for ((name, holder), lease) in names.iter().zip(holders).zip(leases) {
         // The ids of holders are hexadecimal digits, `-` and `:`. Whatever else there may be never becomes a statement.
-        let safe = holder
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-:.".contains(&byte));
-        if !safe {
-            continue;
+        let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-:.".contains(&byte);
+        if holder.bytes().all(safe) {
+            let lease = format!("\"{holder}\":{lease}");
+            groups.entry(name).or_default().push(lease);
         }
-        let group = groups.entry(name).or_default();
-        if !group.is_empty() {
-            group.push(',');
-        }
-        let _ = write!(group, "\"{holder}\":{lease}");
     }
-    let mut text = String::from("[");
-    for (name, group) in groups {
-        if text.len() > 1 {
-            text.push(',');
-        }
-        text.push_str("[\"");
-        push_hex(&mut text, name);
-        let _ = write!(text, "\",{{{group}}}]");
-    }
-    text.push(']');
-    text
+    let groups = groups.iter().map(|(name, leases)| {
+        let leases = leases.join(",");
+        format!("[\"{}\",{{{leases}}}]", hex(name))
+    });
+    format!("[{}]", groups.collect::<Vec<_>>().join(","))
 }
 
 #[cfg(test)]

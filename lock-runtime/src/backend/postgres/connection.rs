@@ -15,6 +15,7 @@ use crate::backend::kit::login;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::sql::database::Opened;
 use crate::backend::sql::statements::{Statement, malformed};
+use crate::backend::sql::table::Table;
 use crate::values::clock;
 
 /// The oldest version that runs the statements as they are meant.
@@ -74,7 +75,7 @@ pub(super) async fn open(
     let [row] = rows.as_slice() else {
         return Err(malformed());
     };
-    let time = judge(row, name).map_err(|refusal| match refusal {
+    let time = judge(row, &target.table).map_err(|refusal| match refusal {
         Refusal::Read(error) => faults::of_statement(&error),
         Refusal::Unfit(why) => Fault::Impossible(why),
     })?;
@@ -108,24 +109,9 @@ impl From<tokio_postgres::Error> for Refusal {
     }
 }
 
-/// The columns of the table of this version.
-const COLUMNS: [&str; 12] = [
-    "name",
-    "kind",
-    "holder",
-    "expires_at",
-    "token",
-    "last_token",
-    "counter",
-    "waited_until",
-    "shares",
-    "writer_until",
-    "queue",
-    "permits",
-];
-
 /// What time it is at the server, in µs, if it may keep locks.
-fn judge(row: &Row, table: &str) -> Result<u64, Refusal> {
+fn judge(row: &Row, whole: &Table) -> Result<u64, Refusal> {
+    let table = whole.name();
     let unfit = |why: String| Err(Refusal::Unfit(why));
     let version: String = row.try_get(1)?;
     if row.try_get::<_, i64>(0)? < OLDEST {
@@ -182,13 +168,9 @@ fn judge(row: &Row, table: &str) -> Result<u64, Refusal> {
         ));
     }
     let columns: Vec<String> = row.try_get(11)?;
-    let missing = COLUMNS
-        .iter()
-        .find(|wanted| !columns.iter().any(|column| column == *wanted));
-    if let Some(missing) = missing {
-        return unfit(format!(
-            "the table `{table}` has no column `{missing}`: it is not the table of this version"
-        ));
+    let has = |wanted: &str| columns.iter().any(|column| column == wanted);
+    if let Some(why) = whole.lacks(&["waited_until"], has) {
+        return unfit(why);
     }
     Ok(u64::try_from(row.try_get::<_, i64>(12)?).unwrap_or(0))
 }

@@ -11,6 +11,21 @@ pub(crate) struct Table {
 /// PostgreSQL cuts names at 63 bytes, and MySQL has 64; the second table's name is longer by `_managers`.
 const LONGEST_NAME: usize = 63 - "_managers".len();
 
+/// Columns that the tables of all databases have.
+const COLUMNS: [&str; 11] = [
+    "name",
+    "kind",
+    "holder",
+    "expires_at",
+    "token",
+    "last_token",
+    "counter",
+    "shares",
+    "writer_until",
+    "queue",
+    "permits",
+];
+
 impl Default for Table {
     fn default() -> Table {
         Table {
@@ -34,6 +49,16 @@ impl Table {
     /// As it stands in statements.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Why the table is of no use that has these columns, if it is of none. `own`: those that only this database wants.
+    pub(crate) fn lacks(&self, own: &[&str], has: impl Fn(&str) -> bool) -> Option<String> {
+        let mut wanted = COLUMNS.iter().chain(own);
+        let missing = wanted.find(|column| !has(column))?;
+        Some(format!(
+            "the table `{}` has no column `{missing}`: it is not the table of this version",
+            self.name
+        ))
     }
 
     /// The name without that of its schema.

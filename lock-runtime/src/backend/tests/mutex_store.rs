@@ -46,7 +46,10 @@ impl Row {
 }
 
 /// One manager's access to the table.
-pub(super) struct MutexStore(Arc<Table>);
+pub(super) struct MutexStore {
+    table: Arc<Table>,
+    events: EventSink,
+}
 
 impl fmt::Debug for MutexStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,8 +59,9 @@ impl fmt::Debug for MutexStore {
 
 impl MutexStore {
     pub(super) fn new(table: &Arc<Table>, events: EventSink) -> MutexStore {
-        table.listeners.lock().unwrap().push(events);
-        MutexStore(table.clone())
+        table.listeners.lock().unwrap().push(events.clone());
+        let table = table.clone();
+        MutexStore { table, events }
     }
 
     /// An answer that is worked out when it is polled: a request that was dropped before has done nothing.
@@ -65,7 +69,7 @@ impl MutexStore {
         &'a self,
         work: impl FnOnce(&mut HashMap<String, Row>) -> T + Send + 'a,
     ) -> Reply<'a, T> {
-        Box::pin(async move { Ok(work(&mut self.0.rows.lock().unwrap())) })
+        Box::pin(async move { Ok(work(&mut self.table.rows.lock().unwrap())) })
     }
 }
 
@@ -131,7 +135,7 @@ impl Backend for MutexStore {
             };
             let victim = self.reply(take).await?;
             if let Some(holder) = victim {
-                for tell in self.0.listeners.lock().unwrap().iter() {
+                for tell in self.table.listeners.lock().unwrap().iter() {
                     tell(Event::ForceReleased(Victim::Id(holder)));
                 }
             }
@@ -143,20 +147,32 @@ impl Backend for MutexStore {
         self.reply(move |rows| {
             let row = rows.get(key.raw()).filter(|row| row.is_held())?;
             Some(Snapshot {
-                mode: LockMode::Exclusive,
                 holder: row.holder.map(HolderId::text),
-                count: 1,
                 left: Some(row.left()),
-                available: None,
-                queued: 0,
-                first_waiters: Vec::new(),
-                readers: 0,
+                ..Snapshot::of(LockMode::Exclusive)
             })
         })
     }
 
     fn store(&self) -> StoreKind {
         StoreKind::Memory
+    }
+
+    /// It has no connections that could end with a runtime.
+    fn lives_in_a_runtime(&self) -> bool {
+        false
+    }
+
+    fn close(&self) {
+        let mut listeners = self.table.listeners.lock().unwrap();
+        listeners.retain(|listener| !Arc::ptr_eq(listener, &self.events));
+    }
+}
+
+/// A manager that was dropped, not shut down, has nobody to tell either.
+impl Drop for MutexStore {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -219,3 +219,29 @@ async fn everybody_who_asked_is_told_of_the_end_whatever_ends_it() {
         assert!(hold.is_over());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn everybody_who_is_to_be_told_of_the_end_is_told() {
+    let hold = hold(Kind::Mutex, false);
+    let told: Vec<Arc<Notify>> = (0..3).map(|_| Arc::default()).collect();
+    for over in &told {
+        hold.also_tell(over);
+    }
+    let mut heard: Vec<_> = told.iter().map(|over| Box::pin(over.notified())).collect();
+    for over in &mut heard {
+        over.as_mut().enable();
+    }
+    hold.lose(LostReason::Refused);
+    for over in heard {
+        let heard = tokio::time::timeout(SECOND, over).await;
+        assert!(heard.is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_counts_from_its_grant() {
+    let (before, hold) = (clock::now(), hold(Kind::Mutex, false));
+    advance(SECOND).await;
+    assert!(hold.held_for() >= SECOND);
+    assert!(hold.granted_at().since(before) < SECOND);
+}

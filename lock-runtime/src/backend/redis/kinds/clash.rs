@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use super::permits::leases;
 use crate::backend::redis::Inner;
-use crate::backend::redis::scripting::reply::Items;
-use crate::backend::redis::scripting::table::{lua, script, source};
-use crate::backend::redis::scripting::{Script, Source};
+use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
 use crate::backend::{Asked, Fault, Found, clash, not_as_asked};
 use crate::values::Key;
 use crate::values::key::FENCE_PREFIX;

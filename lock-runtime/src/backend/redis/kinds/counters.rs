@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::permits::leases;
-use crate::backend::redis::scripting::reply::{Items, foreign};
-use crate::backend::redis::scripting::table::{lua, script, source};
-use crate::backend::redis::scripting::{Script, Source};
+use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
 use crate::backend::redis::{Inner, RedisBackend};
 use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot};
 use crate::values::{Key, clock};

@@ -3,9 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::backend::redis::RedisBackend;
-use crate::backend::redis::scripting::reply::Items;
-use crate::backend::redis::scripting::table::{lua, script, source};
-use crate::backend::redis::scripting::{Script, Source};
+use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
 use crate::backend::{Directory, Fault, Introduction, KnownClient, Reply};
 use crate::values::client::{RECORD_TTL, presentable};
 use crate::values::{ClientRecord, Key};

@@ -9,9 +9,9 @@ use super::replies::{
     AcquireReply, RELEASED, ReleaseReply, acquire_reply, read_renewals, release_reply,
 };
 use crate::backend::redis::connection::link::Live;
-use crate::backend::redis::scripting::reply::{Items, foreign};
-use crate::backend::redis::scripting::table::{lua, renewal, script, source};
-use crate::backend::redis::scripting::{Script, Source};
+use crate::backend::redis::scripting::{
+    Items, Script, Source, foreign, lua, renewal, script, source,
+};
 use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{
     AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Renewed, Spare,

@@ -7,9 +7,8 @@ use redis::{Cmd, Value};
 use super::replies::{AcquireReply, RELEASED, ReleaseReply};
 use crate::backend::Fault;
 use crate::backend::redis::channel;
-use crate::backend::redis::scripting::reply::{Items, expiry};
-use crate::backend::redis::scripting::table::{lua, source};
-use crate::backend::redis::scripting::{Script, Source};
+use crate::backend::redis::scripting::reply::expiry;
+use crate::backend::redis::scripting::{Items, Script, Source, lua, source};
 use crate::values::{FencingToken, HolderId, Key, decimal};
 
 /// One acquire of those that share a script.

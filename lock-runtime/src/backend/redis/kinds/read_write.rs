@@ -7,9 +7,7 @@ use super::release::Releasing;
 use super::renewals::ttl;
 use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply};
 use crate::backend::redis::connection::link::Live;
-use crate::backend::redis::scripting::reply::Items;
-use crate::backend::redis::scripting::table::{lua, renewal, script, source};
-use crate::backend::redis::scripting::{Script, Source};
+use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
 use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{
     Fault, HoldRef, READERS_KEPT_OUT, Released, Renewal, Renewed, WRITER_HAS_TO_COME,

@@ -6,8 +6,8 @@ use redis::Value;
 
 use crate::backend::redis::GaveBack;
 use crate::backend::redis::connection::link::Live;
-use crate::backend::redis::scripting::faults;
-use crate::backend::redis::scripting::reply::{Items, foreign, text};
+use crate::backend::redis::scripting::reply::text;
+use crate::backend::redis::scripting::{Items, faults, foreign};
 use crate::backend::{Fault, Renewed};
 use crate::values::{FencingToken, decimal};
 

@@ -16,6 +16,9 @@ pub(crate) mod reply;
 pub(crate) mod rights;
 pub(crate) mod table;
 
+pub(crate) use self::reply::{Items, foreign};
+pub(crate) use self::table::{lua, renewal, script, source};
+
 /// The text of a script and the hash that the server knows it by.
 #[derive(Debug)]
 pub(crate) struct Source {
