@@ -1,141 +1,83 @@
-//! A store that keeps mutexes only, under everything above the trait: what it does not have, it need not write.
+//! What every store has to do, whatever it is: the suite of stores of mutexes, under everything above the trait
+//! (`mutexes.rs`) and at the trait itself (`contract.rs`).
 //!
-//! To try another store, change `Table` and `manager`.
+//! Another store joins it by an `impl Store` and a line `suite!` below. The clock is paused: a store with a server, or with
+//! a clock of its own, cannot be tried here, only by the behaviours of `tests/`.
 
+mod contract;
 mod mutex_store;
+mod mutexes;
 
-use crate::TryAcquire;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use self::mutex_store::{MutexStore, Table};
 use crate::api::manager::LockManager;
-use crate::values::error::{LockError, LostReason};
-use crate::values::options::Options;
+use crate::backend::memory::{MemoryBackend, MemoryStore};
+use crate::backend::{Backend, EventSink};
+use crate::values::Options;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn manager(table: &Arc<Table>) -> LockManager {
-    LockManager::build(Options::default(), |events| {
-        Arc::new(MutexStore::new(table, events))
-    })
+/// A store that several managers can use.
+trait Store: Default {
+    /// One manager's access to it.
+    fn open(&self, events: EventSink) -> Arc<dyn Backend>;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_mutex_admits_one_at_a_time_and_serves_everybody() {
-    let table = Arc::default();
-    let inside = Arc::new(AtomicBool::new(false));
-    let served = Arc::new(AtomicUsize::new(0));
-    let mut callers = tokio::task::JoinSet::new();
-    for _ in 0..3 {
-        let locks = manager(&table);
-        for _ in 0..10 {
-            let (locks, inside, served) = (locks.clone(), inside.clone(), served.clone());
-            callers.spawn(async move {
-                for _ in 0..5 {
-                    let guard = locks.mutex("k").wait_forever().acquire().await.unwrap();
-                    assert!(!inside.swap(true, Ordering::SeqCst), "two are inside");
-                    tokio::time::sleep(SECOND / 100).await;
-                    inside.store(false, Ordering::SeqCst);
-                    served.fetch_add(1, Ordering::SeqCst);
-                    guard.release().await.unwrap();
-                }
-            });
+impl Store for Arc<Table> {
+    fn open(&self, events: EventSink) -> Arc<dyn Backend> {
+        Arc::new(MutexStore::new(self, events))
+    }
+}
+
+impl Store for MemoryStore {
+    fn open(&self, events: EventSink) -> Arc<dyn Backend> {
+        Arc::new(MemoryBackend::new(self.clone(), events))
+    }
+}
+
+macro_rules! suite {
+    ($name:ident: $store:ty) => {
+        mod $name {
+            use super::*;
+
+            suite! { mutexes, $store =>
+                a_mutex_admits_one_at_a_time_and_serves_everybody
+                tokens_rise_and_busy_locks_are_refused_or_waited_for
+                a_hold_is_renewed_while_it_lives_and_a_fixed_lease_ends
+                a_forced_release_is_told_and_a_lock_can_be_inspected
+                a_request_that_is_dropped_unpolled_has_done_nothing
+                nested_requests_and_sets_of_locks_need_nothing_of_the_store
+            }
+            suite! { contract, $store =>
+                a_request_that_is_sent_twice_has_the_effect_of_once
+                what_a_former_holder_sends_late_spares_the_next_one
+                each_renewal_of_a_batch_has_its_own_answer_and_shortens_no_lease
+                an_acquire_that_is_dropped_half_way_leaves_no_lock
+            }
         }
-    }
-    while let Some(caller) = callers.join_next().await {
-        caller.unwrap();
-    }
-    assert_eq!(served.load(Ordering::SeqCst), 150);
+    };
+    ($file:ident, $store:ty => $($test:ident)*) => {
+        $(
+            #[tokio::test(start_paused = true)]
+            async fn $test() {
+                $file::$test::<$store>().await;
+            }
+        )*
+    };
 }
 
-#[tokio::test(start_paused = true)]
-async fn tokens_rise_and_busy_locks_are_refused_or_waited_for() {
-    let table = Arc::default();
-    let (locks, other) = (manager(&table), manager(&table));
-    let guard = locks.mutex("k").acquire().await.unwrap();
-    let first = guard.fencing_token().unwrap();
-    assert!(matches!(
-        other.mutex("k").try_acquire().await.unwrap(),
-        TryAcquire::Busy { .. }
-    ));
-    let refused = other.mutex("k").wait(SECOND).acquire().await;
-    assert!(
-        matches!(refused, Err(LockError::Busy { .. })),
-        "{refused:?}"
-    );
-    let waiting = tokio::spawn(other.mutex("k").wait(60 * SECOND).acquire());
-    tokio::time::sleep(SECOND).await;
-    guard.release().await.unwrap();
-    // Without a push, a waiter asks again within the cap of a sleep.
-    let second = waiting.await.unwrap().unwrap();
-    assert!(second.fencing_token().unwrap() > first);
-}
+suite!(on_the_smallest_store: Arc<Table>);
+suite!(on_the_memory_store: MemoryStore);
 
-#[tokio::test(start_paused = true)]
-async fn a_hold_is_renewed_while_it_lives_and_a_fixed_lease_ends() {
-    let table = Arc::default();
-    let (locks, other) = (manager(&table), manager(&table));
-    let held = locks.mutex("a").lease(3 * SECOND).acquire().await.unwrap();
-    let request = locks.mutex("b").lease(3 * SECOND).auto_renew(false);
-    let fixed = request.acquire().await.unwrap();
-    assert_eq!(fixed.lost().wait().await, LostReason::Expired);
-    tokio::time::sleep(60 * SECOND).await;
-    assert!(held.is_held());
-    assert!(matches!(
-        other.mutex("a").try_acquire().await.unwrap(),
-        TryAcquire::Busy { .. }
-    ));
-    assert!(matches!(
-        other.mutex("b").try_acquire().await.unwrap(),
-        TryAcquire::Acquired(_)
-    ));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_forced_release_is_told_and_a_lock_can_be_inspected() {
-    let table = Arc::default();
-    let (locks, other) = (manager(&table), manager(&table));
-    for operator in [&locks, &other] {
-        let guard = locks.mutex("k").acquire().await.unwrap();
-        assert!(operator.inspect("k").await.unwrap().held);
-        assert!(operator.force_release("k").await.unwrap());
-        assert_eq!(guard.lost().wait().await, LostReason::ForceReleased);
-        assert!(!operator.inspect("k").await.unwrap().held);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_is_dropped_unpolled_has_done_nothing() {
-    let table = Arc::default();
-    let (locks, other) = (manager(&table), manager(&table));
-    drop(locks.mutex("k").acquire());
-    let guard = other.mutex("k").try_acquire().await.unwrap();
-    assert!(matches!(guard, TryAcquire::Acquired(_)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn nested_requests_and_sets_of_locks_need_nothing_of_the_store() {
-    let locks = manager(&Arc::default());
-    let nested = locks.mutex("k").run(async |_| {
-        let inner = locks.mutex("k").try_acquire().await.unwrap();
-        matches!(inner, TryAcquire::Acquired(_))
-    });
-    assert!(nested.await.unwrap());
-    let set = locks.multi([locks.mutex("a"), locks.mutex("b")]);
-    let guard = set.acquire().await.unwrap();
-    assert!(matches!(
-        locks.mutex("b").try_acquire().await.unwrap(),
-        TryAcquire::Busy { .. }
-    ));
-    guard.release().await.unwrap();
-    locks.shutdown().await;
+fn manager(store: &impl Store) -> LockManager {
+    LockManager::build(Options::default(), |events| store.open(events))
 }
 
 #[tokio::test]
 async fn kinds_that_a_store_lacks_are_refused_by_its_name_and_theirs() {
-    let locks = manager(&Arc::default());
+    let locks = manager(&Arc::<Table>::default());
     let semaphore = locks.semaphore("s");
     let latch = locks.latch("l");
     let refused = [

@@ -2,7 +2,6 @@
 //! CONTRIBUTING.md walks through it.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,12 +11,7 @@ use crate::backend::{
     AcquireRequest, Acquired, Backend, Event, EventSink, Granted, HoldRef, Released, Renewal,
     Renewed, Reply, Snapshot, Victim, Within,
 };
-use crate::values::clock;
-use crate::values::fence::FencingToken;
-use crate::values::holder::HolderId;
-use crate::values::key::Key;
-use crate::values::kind::LockMode;
-use crate::values::store::StoreKind;
+use crate::values::{FencingToken, HolderId, Key, LockMode, StoreKind, clock};
 
 /// What the store knows. Clones of the `Arc` are the same store, for several managers.
 #[derive(Default)]
@@ -49,12 +43,6 @@ impl Row {
 pub(super) struct MutexStore {
     table: Arc<Table>,
     events: EventSink,
-}
-
-impl fmt::Debug for MutexStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("MutexStore")
-    }
 }
 
 impl MutexStore {
