@@ -87,7 +87,7 @@ impl Location {
             "rediss" | "rediss-sentinel" | "rediss-cluster" => "features `redis` and `tls-rustls`",
             _ => {
                 return Err(config(
-                    "an unknown URL scheme; without the cargo feature `redis` of `lock-runtime` there is only `memory://`",
+                    "an unknown URL scheme: `memory://` needs no cargo feature of `lock-runtime`, other stores need `redis`, `postgres` or `mysql`",
                 ));
             }
         };
