@@ -34,6 +34,7 @@ pub(crate) enum Tasks {
     /// All that the topology has.
     All,
     Hot,
+    Lone,
     Long,
     Fair,
     ReadWrite,
@@ -43,9 +44,10 @@ pub(crate) enum Tasks {
 }
 
 impl Tasks {
-    const EACH: [Self; 8] = [
+    const EACH: [Self; 9] = [
         Self::All,
         Self::Hot,
+        Self::Lone,
         Self::Long,
         Self::Fair,
         Self::ReadWrite,
@@ -58,6 +60,7 @@ impl Tasks {
         match self {
             Self::All => "all",
             Self::Hot => "hot",
+            Self::Lone => "lone",
             Self::Long => "long",
             Self::Fair => "fair",
             Self::ReadWrite => "read-write",
@@ -83,6 +86,22 @@ const HOT: [Work; 9] = [
     work(How::Mutex, &["hot-3"]),
     work(How::Mutex, &["hot-4"]),
     work(How::Mutex, &["hot-4"]),
+];
+
+/// Mutexes that one task of each client wants. It asks the store each time, for no other one hands the lock over to it.
+const LONE: [Work; 12] = [
+    work(How::Mutex, &["lone-1"]),
+    work(How::Mutex, &["lone-2"]),
+    work(How::Mutex, &["lone-3"]),
+    work(How::Mutex, &["lone-4"]),
+    work(How::Mutex, &["lone-5"]),
+    work(How::Mutex, &["lone-6"]),
+    work(How::Mutex, &["lone-7"]),
+    work(How::Mutex, &["lone-8"]),
+    work(How::Mutex, &["lone-9"]),
+    work(How::Mutex, &["lone-10"]),
+    work(How::Mutex, &["lone-11"]),
+    work(How::Mutex, &["lone-12"]),
 ];
 
 const LONG: [Work; 6] = [
@@ -153,6 +172,7 @@ impl Workload {
         match self.tasks {
             Tasks::All => all_tasks(self.topology),
             Tasks::Hot => HOT.to_vec(),
+            Tasks::Lone => LONE.to_vec(),
             Tasks::Long => LONG.to_vec(),
             Tasks::Fair => QUEUE.to_vec(),
             Tasks::ReadWrite => READ_WRITE.to_vec(),

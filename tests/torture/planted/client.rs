@@ -249,7 +249,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a grant that is dated at its answer",
-        tasks: Tasks::Hot,
+        tasks: Tasks::Lone,
         // Not so the answer itself: it also tells the server's time, and requests are dated by that. They would come too
         // late from then on, and hide what is wrong with the grant.
         faults: &["process-frozen"],

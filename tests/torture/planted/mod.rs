@@ -123,7 +123,12 @@ impl Planted {
     /// What caught it, if something did that had to.
     pub(crate) fn what_caught_it<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
         let mut found = findings.iter();
-        found.find(|finding| self.caught_by.contains(&finding.check))
+        found.find(|finding| self.is_caught_by(finding.check))
+    }
+
+    /// Whether that check has to catch it, or may.
+    pub(crate) fn is_caught_by(&self, check: &str) -> bool {
+        self.caught_by.contains(&check)
     }
 
     /// Whether the broken part was there to be called.
