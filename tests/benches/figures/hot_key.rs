@@ -1,14 +1,20 @@
 //! One key that everybody wants: hand-overs inside a process, fairness between processes.
 
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_runtime::LockManager;
 use tests::{CommandStats, RedisServer};
 
-use crate::stats::storm;
+use crate::stats::{mean_95, storm};
 
 pub(crate) const CHILD: &str = "hot-key-child";
+
+const TASKS: usize = 64;
+/// Of each kind, in turns.
+const RUNS: usize = 30;
+const RUN: Duration = Duration::from_millis(200);
 
 /// Takes and gives back one key with so many tasks for so long.
 async fn hot(locks: &LockManager, tasks: usize, length: Duration) -> (u64, Duration) {
@@ -25,22 +31,51 @@ async fn hot(locks: &LockManager, tasks: usize, length: Duration) -> (u64, Durat
     .await
 }
 
+/// The same with tokio's mutex, which no other process can see.
+async fn hot_mutex(mutex: &Arc<tokio::sync::Mutex<()>>) -> (u64, Duration) {
+    storm(TASKS, RUN, |_, tally| {
+        let mutex = mutex.clone();
+        async move {
+            while tally.goes_on() {
+                let guard = mutex.lock().await;
+                tally.one();
+                drop(guard);
+            }
+        }
+    })
+    .await
+}
+
 pub(crate) fn one_process() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .unwrap();
+    let rate = |(count, took): (u64, Duration)| count as f64 / took.as_secs_f64();
     runtime.block_on(async {
         let locks = LockManager::connect(&server.url()).await.unwrap();
+        let mutex = Arc::default();
+        hot(&locks, TASKS, RUN).await;
+        hot_mutex(&mutex).await;
         let before = CommandStats::of(&server);
-        let (count, took) = hot(&locks, 64, Duration::from_secs(3)).await;
+        let (mut count, mut rates, mut mutexes, mut ratios) = (0, vec![], vec![], vec![]);
+        for _ in 0..RUNS {
+            let run = hot(&locks, TASKS, RUN).await;
+            count += run.0;
+            let [ours, tokios] = [rate(run), rate(hot_mutex(&mutex).await)];
+            rates.push(ours);
+            mutexes.push(tokios);
+            ratios.push(ours / tokios);
+        }
         let scripts = CommandStats::of(&server).since(&before).scripts();
-        println!("one hot key, 64 tasks of one process");
-        println!(
-            "  acquisitions     {:7.0} /s",
-            count as f64 / took.as_secs_f64()
-        );
+        println!("one hot key, {TASKS} tasks of one process");
+        for (what, rates) in [("acquisitions", &rates), ("tokio's Mutex", &mutexes)] {
+            let (mean, about) = mean_95(rates);
+            println!("  {what:16} {mean:7.0} ± {about:.0} /s");
+        }
+        let (ratio, about) = mean_95(&ratios);
+        println!("  ratio            {ratio:7.3} ± {about:.3}");
         println!(
             "  script calls     {:7.3} per acquisition",
             scripts as f64 / count as f64

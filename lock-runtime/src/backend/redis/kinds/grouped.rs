@@ -26,7 +26,7 @@ pub(crate) struct AcquireTerms {
     pub(crate) lease_ms: u64,
     /// Whether they want tokens.
     pub(crate) fenced: bool,
-    /// How many digits the time has, in binary, that is left to answer them. The earliest of their dates is that of all,
+    /// How many binary digits the milliseconds have that are left for an answer. The earliest of their dates is that of all,
     /// and would be a bad one for those that have far more time.
     pub(crate) time_left: u32,
 }

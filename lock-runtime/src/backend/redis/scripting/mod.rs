@@ -266,8 +266,10 @@ pub(crate) async fn info(
 }
 
 fn command<S: Script>(script: &S, verb: &str, body: &str) -> Cmd {
-    let mut command = Cmd::with_capacity(16, 256);
-    command.arg(verb).arg(body).arg(script.keys());
+    let keys = script.keys();
+    // Room for nearly every script, however many keys it has: it does not grow on the way.
+    let mut command = Cmd::with_capacity(12 + 4 * keys, 128 + 128 * keys);
+    command.arg(verb).arg(body).arg(keys);
     script.write(&mut command);
     command
 }

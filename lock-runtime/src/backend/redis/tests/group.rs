@@ -124,7 +124,7 @@ async fn requests_that_differ_in_lease_token_or_time_have_what_each_asked_for() 
             let (lease, fenced) = terms(i);
             let asked = AcquireRequest {
                 fenced,
-                timeout: if i % 5 == 0 { CALL / 10 } else { CALL },
+                timeout: if i % 5 == 0 { CALL * 32 } else { CALL * 4 },
                 ..request(&key, holder, lease)
             };
             granted(backend.acquire(asked).await.unwrap())

@@ -21,12 +21,19 @@ local function known(token)
   return #token == 16 and find(token, '^%d+$') and token < '9007199254740991'
 end
 
+-- Locks that are taken together have one token, so those who take them together again find one: it is looked at once.
+local seen
+
 local function take(lock, fence, holder, lease, now)
   local token, last = now, fence and try('SET', fence, now, 'GET')
-  if last and not known(last) then
-    -- What was no token is put back.
-    return type(last) == 'string' and try('SET', fence, last) and false
-  elseif last and last >= now then
+  if last and last ~= seen then
+    if not known(last) then
+      -- What was no token is put back.
+      return type(last) == 'string' and try('SET', fence, last) and false
+    end
+    seen = last
+  end
+  if last and last >= now then
     token = string.format('%.0f', tonumber(last) + 1)
     try('SET', fence, token)
   end
