@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::backend::Fault;
 use crate::hold::Hold;
-use crate::renew::Cause;
 use crate::values::{LockError, LostReason, Moment};
 
 pub(crate) mod metrics;
@@ -69,6 +68,24 @@ pub(crate) fn renewal_unanswered(holds: usize, after: Duration) {
 
 pub(crate) fn renewal_panicked() {
     apart(|| tracing::error!("a renewal panicked; its holds are renewed by the next one"));
+}
+
+/// What events have in common that are logged once, and then counted for a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Lost(LostReason),
+    /// Holds ended before the callers that they were handed over to took them.
+    NeverClaimed,
+    /// Holds were lost because the watchdog itself did not run.
+    Starved,
+    /// A renewal failed.
+    Failed,
+    /// A renewal is not answered yet.
+    Unanswered,
+    /// A renewal panicked.
+    Panicked,
+    /// A release in the background failed.
+    ReleaseFailed,
 }
 
 /// What the watchdog counted in a second in which it had logged one event of this cause already.

@@ -6,11 +6,10 @@ use std::time::Duration;
 use tokio::task::JoinError;
 
 use super::Watch;
-use super::digest::Cause;
 use super::schedule::Batch;
 use crate::backend::{Backend, Fault, Renewal, Renewed, Within};
 use crate::hold::Hold;
-use crate::observe;
+use crate::observe::{self, Cause};
 use crate::values::{Moment, clock};
 
 /// What became of one renewal call.

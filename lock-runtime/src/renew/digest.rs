@@ -5,27 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::values::LostReason;
+use crate::observe::Cause;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// What lines have in common that are counted together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    Lost(LostReason),
-    /// Holds ended before the callers that they were handed over to took them.
-    NeverClaimed,
-    /// Holds were lost because the watchdog itself did not run.
-    Starved,
-    /// A renewal failed.
-    Failed,
-    /// A renewal is not answered yet.
-    Unanswered,
-    /// A renewal panicked.
-    Panicked,
-    /// A release in the background failed.
-    ReleaseFailed,
-}
 
 /// The seconds that are counted now, one for each cause: a handful.
 #[derive(Debug, Default)]
@@ -85,6 +67,7 @@ impl Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::LostReason;
 
     const REFUSED: Cause = Cause::Lost(LostReason::Refused);
     const EXPIRED: Cause = Cause::Lost(LostReason::Expired);

@@ -37,13 +37,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::answers::{renew, take_in};
-pub(crate) use self::digest::Cause;
 use self::digest::Digest;
 pub(crate) use self::keeper::After;
 use self::schedule::{Batch, Schedule};
 use crate::backend::{Backend, Event, Victim};
 use crate::hold::{Hold, Lifecycle};
-use crate::observe;
+use crate::observe::{self, Cause};
 use crate::renew::forced_release::Names;
 use crate::renew::presence::Presence;
 use crate::sync::{Modelled, ModelledGuard, Mutex};

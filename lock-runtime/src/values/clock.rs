@@ -236,4 +236,25 @@ mod tests {
     fn an_endless_wait_does_not_overflow() {
         assert!(!(now() + Duration::MAX).has_passed());
     }
+
+    #[test]
+    fn only_the_boot_clock_that_went_ahead_tells_of_a_suspension() {
+        let start = now();
+        let later = |tokio: u64, boot: u64| Moment {
+            tokio: start.tokio + Duration::from_millis(tokio),
+            boot: start.boot + Duration::from_millis(boot),
+        };
+        assert!(!start.is_behind_a_suspension_since(start));
+        assert!(!later(60_000, 60_000).is_behind_a_suspension_since(start));
+        assert!(!later(1_000, 1_100).is_behind_a_suspension_since(start));
+        assert!(later(1_000, 1_101).is_behind_a_suspension_since(start));
+    }
+
+    #[test]
+    fn the_wall_clock_is_counted_in_microseconds() {
+        let since = |time: SystemTime| time.duration_since(std::time::UNIX_EPOCH).unwrap();
+        let before = since(SystemTime::now()).as_micros();
+        let told = u128::from(wall_micros());
+        assert!((before..=since(SystemTime::now()).as_micros()).contains(&told));
+    }
 }

@@ -290,4 +290,29 @@ mod tests {
             "{error}"
         );
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_range_has_tokens_until_its_last_one_is_taken() {
+        let token = |number| FencingToken::checked(number).unwrap();
+        let mut range = TokenRange::new(token(7), token(9), None);
+        assert!(!range.is_empty());
+        assert_eq!(range.take_soon(), Some(token(8)));
+        assert!(!range.is_empty());
+        assert_eq!(range.take_soon(), Some(token(9)));
+        assert!(range.is_empty());
+        assert_eq!(range.take_soon(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_of_the_clock_is_not_taken_before_its_time() {
+        let token = |number| FencingToken::checked(number).unwrap();
+        let heard = clock::now();
+        let mut range = TokenRange::new(token(1_000), token(1_002), Some((1_000, heard)));
+        let after = |micros| heard + std::time::Duration::from_micros(micros);
+        assert_eq!(range.take(heard), None);
+        assert_eq!(range.take(after(1)), Some(token(1_001)));
+        assert_eq!(range.take(after(1)), None);
+        assert_eq!(range.take(after(9)), Some(token(1_002)));
+        assert_eq!(range.take(after(9)), None, "it was the last one");
+    }
 }

@@ -214,4 +214,13 @@ mod tests {
         let id = ids.fresh();
         assert!(!format!("{id:?} {ids:?}").contains(&ids.client.to_string()));
     }
+
+    #[test]
+    fn permits_go_by_the_alias_of_the_first_and_all_else_by_that_of_the_holder() {
+        let id = HolderIds::new().fresh();
+        assert_eq!(id.alias(Kind::Semaphore), id.permit(0));
+        assert_eq!(id.alias(Kind::Mutex), first_bytes(&id.text()));
+        assert_eq!(id.alias(Kind::Mutex), id.alias(Kind::Read));
+        assert_ne!(id.permit(0), id.permit(1));
+    }
 }
