@@ -54,7 +54,6 @@ pub(crate) async fn acquire(
         core,
         request,
         deadline,
-        ..
     } = attempt;
     while let Some(level) = ancestor(core, request, caller)? {
         let access = tokio::select! {
