@@ -1,7 +1,6 @@
 //! One request being served: what every step between the caller and the store needs of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
@@ -16,8 +15,6 @@ pub(crate) struct Attempt {
     pub(crate) core: Arc<Core>,
     pub(crate) request: CheckedRequest,
     pub(crate) deadline: Deadline,
-    /// Whether the store has said that somebody else has the lock.
-    found_busy: AtomicBool,
 }
 
 impl Attempt {
@@ -28,13 +25,7 @@ impl Attempt {
             core,
             request,
             deadline,
-            found_busy: AtomicBool::new(false),
         }
-    }
-
-    /// Notes that the store has said that somebody else has the lock.
-    pub(crate) fn found_busy(&self) {
-        self.found_busy.store(true, Ordering::Relaxed);
     }
 
     /// Counts the request, from now on until what has become of it.
@@ -52,15 +43,16 @@ impl Attempt {
     }
 
     /// Asks the store once as `holder`. The count is to be kept until a grant counts as a guard: a shutdown in between
-    /// would leave the lock to its lease.
+    /// would leave the lock to its lease. `known_left`: see [`AcquireRequest`].
     pub(crate) async fn ask_as(
         &self,
         holder: HolderId,
+        known_left: Option<Duration>,
         now: Moment,
     ) -> (Counted, Result<Acquired, Fault>) {
         let configured = self.core.options.call_timeout;
         let timeout = self.request.hold_options.ttl.call_timeout(configured);
-        self.ask_within(timeout, holder, now).await
+        self.ask_within(timeout, holder, known_left, now).await
     }
 
     /// As [`ask_as`](Attempt::ask_as), with another timeout than that of the lease.
@@ -68,6 +60,7 @@ impl Attempt {
         &self,
         timeout: Duration,
         holder: HolderId,
+        known_left: Option<Duration>,
         now: Moment,
     ) -> (Counted, Result<Acquired, Fault>) {
         let core = &self.core;
@@ -75,7 +68,9 @@ impl Attempt {
         if let Some(why) = core.life.closed() {
             return (asking, Err(Fault::Closed(why)));
         }
-        let answer = match core.backend.acquire(self.call(timeout, holder, now)).await {
+        let mut call = self.call(timeout, holder, now);
+        call.known_left = known_left;
+        let answer = match core.backend.acquire(call).await {
             // Boxed: other requests need not carry its size.
             Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, holder)).await,
             answer => answer,
@@ -88,12 +83,10 @@ impl Attempt {
             core,
             request,
             deadline,
-            found_busy,
         } = self;
         let mut call = core.acquire_request(&request.key, holder, &request.hold_options, now);
         call.timeout = deadline.cut(timeout, now);
         call.waits = deadline.rest(request.wait, now);
-        call.found_busy = found_busy.load(Ordering::Relaxed);
         call
     }
 

@@ -122,7 +122,6 @@ pub(crate) async fn contend<C: Contender>(
                     listener = None;
                 }
                 busy = Some(left);
-                contender.attempt().found_busy();
                 pauses.reset();
                 None
             }

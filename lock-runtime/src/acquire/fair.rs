@@ -114,14 +114,13 @@ impl Contender for FairSeat<'_> {
             core,
             request,
             deadline,
-            ..
         } = self.attempt;
         let ttl = request.hold_options.ttl;
         let timeout = ttl.call_timeout(core.options.call_timeout);
         let arrives_until = now + deadline.cut(timeout, now);
         let loose = self.loose_until;
         self.loose_until = Some(loose.map_or(arrives_until, |until| until.later(arrives_until)));
-        let (_asking, answer) = self.attempt.ask_as(self.holder, now).await;
+        let (_asking, answer) = self.attempt.ask_as(self.holder, None, now).await;
         if !matches!(answer, Err(Fault::Unknown(_))) {
             self.loose_until = loose;
         }

@@ -14,6 +14,8 @@ use crate::values::{Kind, LockError, Moment, StoreError, clock};
 
 /// A head that was not heard of for this and the call timeout is not polled any more.
 const SILENCE: Duration = Duration::from_secs(3);
+/// For how long a store need not be asked again who is in the way.
+const RELIED_ON: Duration = Duration::from_secs(5);
 /// A wait behind this process's own hold that lasts so long is worth a warning.
 const LONG_LOCAL_WAIT: Duration = Duration::from_secs(1);
 
@@ -194,6 +196,8 @@ pub(crate) struct HeadSeat<'a> {
     attempt: &'a Attempt,
     /// Gone once the lock was granted.
     head: Option<Head>,
+    /// When the store said that somebody has the lock, and until when at least, unless it is given back.
+    held: Option<(Moment, Moment)>,
 }
 
 impl<'a> HeadSeat<'a> {
@@ -201,7 +205,15 @@ impl<'a> HeadSeat<'a> {
         HeadSeat {
             attempt,
             head: Some(head),
+            held: None,
         }
+    }
+
+    /// What is left of the lease, if the store has said so lately.
+    fn known_left(&self, now: Moment) -> Option<Duration> {
+        let (said_at, until) = self.held?;
+        let is_recent = now.since(said_at) < RELIED_ON && !now.has_reached(until);
+        is_recent.then(|| until - now)
     }
 
     /// Waits after a first question that did not get the lock.
@@ -228,7 +240,8 @@ impl Contender for HeadSeat<'_> {
 
     async fn ask(&mut self, now: Moment) -> Asked<HoldHandle> {
         let holder = self.attempt.core.ids.fresh();
-        match self.attempt.ask_as(holder, now).await {
+        let known_left = self.known_left(now);
+        match self.attempt.ask_as(holder, known_left, now).await {
             (_asking, Ok(Acquired::Granted(granted))) => {
                 // Where the store may admit the next one as well, the turn goes on at once.
                 let mut head = self.head.take();
@@ -250,6 +263,9 @@ impl Contender for HeadSeat<'_> {
                     head.heard_from_store(None);
                     head.budget(HandoffBudget::saw_another);
                 });
+                if known_left.is_none() {
+                    self.held = left.map(|left| (now, now + left));
+                }
                 match busy {
                     Acquired::Kept { .. } => Asked::Kept(left),
                     _ => Asked::Busy(left),

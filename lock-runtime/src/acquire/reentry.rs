@@ -51,7 +51,6 @@ pub(crate) async fn acquire(
         core,
         request,
         deadline,
-        ..
     } = attempt;
     while let Some(level) = ancestor(core, request, caller)? {
         let access = tokio::select! {

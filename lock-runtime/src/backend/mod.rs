@@ -287,8 +287,9 @@ pub(crate) struct AcquireRequest<'a> {
     pub(crate) fenced: bool,
     /// For how long the caller goes on waiting if the lock is busy; `None` if it does not wait at all.
     pub(crate) waits: Option<Duration>,
-    /// Whether the store has told this caller that the lock is busy, as it probably still is.
-    pub(crate) found_busy: bool,
+    /// What the store has told this caller lately: somebody has the lock, and so much of the lease is left, by now. If it
+    /// is still busy, the store need not find out again.
+    pub(crate) known_left: Option<Duration>,
     /// When the call was made: a moment ago. What is sent without waiting for anything counts as sent then.
     pub(crate) asked_at: Moment,
     pub(crate) timeout: Duration,
@@ -412,6 +413,10 @@ pub(crate) enum Renewed {
     /// The store failed at this key alone.
     Unknown,
     /// Others were writing the key. It was left out, so that the rest of the batch did not wait for them.
+    #[cfg_attr(
+        not(any(feature = "mysql", feature = "postgres")),
+        allow(dead_code, reason = "said by databases alone")
+    )]
     LeftOut,
 }
 

@@ -148,7 +148,7 @@ impl Core {
             ttl: hold_options.ttl,
             fenced: hold_options.fenced,
             waits: None,
-            found_busy: false,
+            known_left: None,
             asked_at: now,
             timeout: hold_options.ttl.call_timeout(self.options.call_timeout),
         }

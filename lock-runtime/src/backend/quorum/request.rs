@@ -11,7 +11,6 @@ pub(super) struct NodeRequest {
     pub(super) holder: HolderId,
     pub(super) ttl: Ttl,
     pub(super) waits: Option<Duration>,
-    pub(super) found_busy: bool,
     pub(super) asked_at: Moment,
     /// For one call to one node.
     pub(super) timeout: Duration,
@@ -26,7 +25,6 @@ impl NodeRequest {
             holder: request.hold_ref.holder,
             ttl: request.ttl,
             waits: request.waits,
-            found_busy: request.found_busy,
             asked_at: request.asked_at,
             timeout: request.ttl.node_timeout(request.timeout),
             deadline: request.deadline(),
@@ -45,7 +43,6 @@ impl NodeRequest {
             holder: hold_ref.holder,
             ttl: longest,
             waits: None,
-            found_busy: false,
             asked_at,
             timeout,
             deadline: asked_at + timeout,
@@ -70,7 +67,7 @@ impl NodeRequest {
             ttl: self.ttl,
             fenced: false,
             waits: self.waits,
-            found_busy: self.found_busy,
+            known_left: None,
             asked_at: self.asked_at,
             timeout: self.timeout,
         }

@@ -27,7 +27,7 @@ fn request(key: &Key, holder: HolderId) -> AcquireRequest<'_> {
         ttl: Ttl::new(LEASE, true).unwrap(),
         fenced: true,
         waits: None,
-        found_busy: false,
+        known_left: None,
         asked_at: clock::now(),
         timeout: SECOND,
     }

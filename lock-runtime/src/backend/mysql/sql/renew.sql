@@ -3,6 +3,8 @@
 --
 -- What is extended now ends a lease after `@began`, or later. LIMIT leaves nobody out: without it, an optimizer may merge
 -- the derived table into the UPDATE, which waits.
+--
+-- A renewal that waits for its row leaves none out: `kinds/renewals.rs` takes the two words away.
 -- $1 names, $2 holders, $3 leases in µs
 SET @began = {micros};
 UPDATE (

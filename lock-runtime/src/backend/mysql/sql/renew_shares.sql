@@ -1,4 +1,6 @@
 -- Extends reads and permits, never shortening one. Answers as `renew` does. Several of one row are one update of it.
+--
+-- A renewal that waits for its row leaves none out: `kinds/renewals.rs` takes the two words away.
 -- $1 names, $2 holders, $3 leases in µs
 SET @began = {micros};
 UPDATE (

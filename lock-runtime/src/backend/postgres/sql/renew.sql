@@ -1,5 +1,7 @@
 -- Extends holds, never shortening one. Returns those that are held, and those whose row somebody else has locked: they
 -- are left alone, so that one of them does not keep all others waiting.
+--
+-- A renewal that waits for its row leaves none out: `kinds/renewals.rs` takes the two words away.
 -- $1 names, $2 holders, $3 leases in µs
 WITH free AS (
     SELECT l.name FROM {table} AS l

@@ -1,5 +1,7 @@
 -- Extends reads and permits, never shortening one. Returns those that are held, and those whose row somebody else has
 -- locked: they are left alone. Several of one row are one update of it.
+--
+-- A renewal that waits for its row leaves none out: `kinds/renewals.rs` takes the two words away.
 -- $1 names, $2 holders, $3 leases in µs
 WITH wanted AS (
     SELECT name, jsonb_object_agg(holder, lease) AS leases

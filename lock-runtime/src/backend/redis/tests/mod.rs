@@ -80,7 +80,7 @@ fn request(key: &Key, holder: HolderId, lease_ms: u64) -> AcquireRequest<'_> {
         ttl,
         fenced: true,
         waits: None,
-        found_busy: false,
+        known_left: None,
         asked_at: clock::now(),
         timeout: CALL,
     }

@@ -34,12 +34,16 @@ pub(in crate::backend::sql) async fn acquire(
     let mut thorough = false;
     let mut left = Duration::ZERO;
     let mut pauses = WHILE_LOCKED.into_iter();
-    // Where nobody tells of a release, those who wait mostly ask in vain: a look alone is half of the statements.
-    let mut only_looks = request.found_busy && !inner.database.notifies();
     for _ in 0..TRIES {
         let now = asked_at.take().unwrap_or_else(clock::now);
-        if !only_looks && let Some(granted) = asking.take(now, thorough).await? {
+        if let Some(granted) = asking.take(now, thorough).await? {
             return Ok(Acquired::Granted(granted));
+        }
+        if let Some(left) = request
+            .known_left
+            .filter(|_| one_statement_tells(inner, &request))
+        {
+            return Ok(Acquired::Busy { left: Some(left) });
         }
         let looked_at = clock::now();
         let Some(seen) = inner.look(key, deadline).await? else {
@@ -50,7 +54,6 @@ pub(in crate::backend::sql) async fn acquire(
             continue;
         };
         inner.clock.saw(seen.now, looked_at);
-        let tried = !std::mem::take(&mut only_looks);
         left = match seen.blocks(&request)? {
             Blocked::No if seen.locked && !asking.waits_for_row() => {
                 let Some(pause) = pauses.next() else {
@@ -61,8 +64,8 @@ pub(in crate::backend::sql) async fn acquire(
                 continue;
             }
             // It was given back meanwhile, or those who left it are dead, or the request was too late.
-            Blocked::No if key.kind() != Kind::Fair || seen.queued == 0 || !tried => {
-                thorough = tried;
+            Blocked::No if key.kind() != Kind::Fair || seen.queued == 0 => {
+                thorough = true;
                 continue;
             }
             Blocked::No => Duration::ZERO,
@@ -85,6 +88,13 @@ pub(in crate::backend::sql) async fn acquire(
         true => Ok(Acquired::Busy { left: Some(left) }),
         false => Err(Fault::too_late()),
     }
+}
+
+/// Whether there is nothing else to do for a refused request when it is known how long the lock may be held. Readers,
+/// writers and waiters of fair locks leave word in the row, and so do all where releases are notified.
+fn one_statement_tells(inner: &Inner, request: &AcquireRequest<'_>) -> bool {
+    let is_alone = matches!(request.hold_ref.key.kind(), Kind::Mutex | Kind::Fenced);
+    is_alone && !inner.database.notifies()
 }
 
 /// One request on its way.
