@@ -43,16 +43,16 @@ impl Attempt {
     }
 
     /// Asks the store once as `holder`. The count is to be kept until a grant counts as a guard: a shutdown in between
-    /// would leave the lock to its lease. `known_left`: see [`AcquireRequest`].
+    /// would leave the lock to its lease. `knows_left`: see [`AcquireRequest`].
     pub(crate) async fn ask_as(
         &self,
         holder: HolderId,
-        known_left: Option<Duration>,
+        knows_left: bool,
         now: Moment,
     ) -> (Counted, Result<Acquired, Fault>) {
         let configured = self.core.options.call_timeout;
         let timeout = self.request.hold_options.ttl.call_timeout(configured);
-        self.ask_within(timeout, holder, known_left, now).await
+        self.ask_within(timeout, holder, knows_left, now).await
     }
 
     /// As [`ask_as`](Attempt::ask_as), with another timeout than that of the lease.
@@ -60,7 +60,7 @@ impl Attempt {
         &self,
         timeout: Duration,
         holder: HolderId,
-        known_left: Option<Duration>,
+        knows_left: bool,
         now: Moment,
     ) -> (Counted, Result<Acquired, Fault>) {
         let core = &self.core;
@@ -69,7 +69,7 @@ impl Attempt {
             return (asking, Err(Fault::Closed(why)));
         }
         let mut call = self.call(timeout, holder, now);
-        call.known_left = known_left;
+        call.knows_left = knows_left;
         let answer = match core.backend.acquire(call).await {
             // Boxed: other requests need not carry its size.
             Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, holder)).await,

@@ -120,7 +120,7 @@ impl Contender for FairSeat<'_> {
         let arrives_until = now + deadline.cut(timeout, now);
         let loose = self.loose_until;
         self.loose_until = Some(loose.map_or(arrives_until, |until| until.later(arrives_until)));
-        let (_asking, answer) = self.attempt.ask_as(self.holder, None, now).await;
+        let (_asking, answer) = self.attempt.ask_as(self.holder, false, now).await;
         if !matches!(answer, Err(Fault::Unknown(_))) {
             self.loose_until = loose;
         }

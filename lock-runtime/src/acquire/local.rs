@@ -241,7 +241,8 @@ impl Contender for HeadSeat<'_> {
     async fn ask(&mut self, now: Moment) -> Asked<HoldHandle> {
         let holder = self.attempt.core.ids.fresh();
         let known_left = self.known_left(now);
-        match self.attempt.ask_as(holder, known_left, now).await {
+        let knows_left = known_left.is_some();
+        match self.attempt.ask_as(holder, knows_left, now).await {
             (_asking, Ok(Acquired::Granted(granted))) => {
                 // Where the store may admit the next one as well, the turn goes on at once.
                 let mut head = self.head.take();
@@ -266,6 +267,7 @@ impl Contender for HeadSeat<'_> {
                 if known_left.is_none() {
                     self.held = left.map(|left| (now, now + left));
                 }
+                let left = left.or(known_left);
                 match busy {
                     Acquired::Kept { .. } => Asked::Kept(left),
                     _ => Asked::Busy(left),

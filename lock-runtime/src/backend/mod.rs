@@ -287,9 +287,9 @@ pub(crate) struct AcquireRequest<'a> {
     pub(crate) fenced: bool,
     /// For how long the caller goes on waiting if the lock is busy; `None` if it does not wait at all.
     pub(crate) waits: Option<Duration>,
-    /// What the store has told this caller lately: somebody has the lock, and so much of the lease is left, by now. If it
-    /// is still busy, the store need not find out again.
-    pub(crate) known_left: Option<Duration>,
+    /// Whether the store has told this caller lately how much of the holder's lease is left. If the lock is still busy, it
+    /// need not find out again.
+    pub(crate) knows_left: bool,
     /// When the call was made: a moment ago. What is sent without waiting for anything counts as sent then.
     pub(crate) asked_at: Moment,
     pub(crate) timeout: Duration,

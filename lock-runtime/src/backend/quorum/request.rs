@@ -67,7 +67,7 @@ impl NodeRequest {
             ttl: self.ttl,
             fenced: false,
             waits: self.waits,
-            known_left: None,
+            knows_left: false,
             asked_at: self.asked_at,
             timeout: self.timeout,
         }

@@ -27,7 +27,7 @@ fn request(key: &Key, holder: HolderId) -> AcquireRequest<'_> {
         ttl: Ttl::new(LEASE, true).unwrap(),
         fenced: true,
         waits: None,
-        known_left: None,
+        knows_left: false,
         asked_at: clock::now(),
         timeout: SECOND,
     }

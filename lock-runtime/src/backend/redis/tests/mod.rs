@@ -80,7 +80,7 @@ fn request(key: &Key, holder: HolderId, lease_ms: u64) -> AcquireRequest<'_> {
         ttl,
         fenced: true,
         waits: None,
-        known_left: None,
+        knows_left: false,
         asked_at: clock::now(),
         timeout: CALL,
     }

@@ -39,11 +39,8 @@ pub(in crate::backend::sql) async fn acquire(
         if let Some(granted) = asking.take(now, thorough).await? {
             return Ok(Acquired::Granted(granted));
         }
-        if let Some(left) = request
-            .known_left
-            .filter(|_| one_statement_tells(inner, &request))
-        {
-            return Ok(Acquired::Busy { left: Some(left) });
+        if request.knows_left && one_statement_tells(inner, &request) {
+            return Ok(Acquired::Busy { left: None });
         }
         let looked_at = clock::now();
         let Some(seen) = inner.look(key, deadline).await? else {
