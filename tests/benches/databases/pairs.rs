@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tests::{RedisServer, Server};
+use tests::RedisServer;
 use tokio::time::Instant;
 
 use crate::database::Database;
