@@ -238,7 +238,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a dropped acquire that nobody undoes",
-        tasks: Tasks::Hot,
+        tasks: Tasks::Lone,
         faults: &[],
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
