@@ -212,7 +212,12 @@ impl Workload {
     /// Locks that somebody waits for all the time, and that nobody leaves to their leases unless something goes wrong.
     pub(crate) fn wanted_in_peace(self) -> Vec<&'static str> {
         let mut wanted = self.keys();
-        wanted.retain(|key| key.starts_with("hot") || FAIR.contains(key) || *key == LAST_OF_A_SET);
+        wanted.retain(|key| {
+            let always = ["hot", "lone"];
+            always.iter().any(|kind| key.starts_with(kind))
+                || FAIR.contains(key)
+                || *key == LAST_OF_A_SET
+        });
         wanted
     }
 

@@ -238,7 +238,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "PostgreSQL: a dropped acquire that nobody undoes",
-        tasks: Tasks::Hot,
+        tasks: Tasks::Lone,
         faults: &[],
         caught_by: &["gap"],
         broken: Broken::Client(&[edit(
@@ -250,8 +250,8 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: a grant that is dated at its answer",
         tasks: Tasks::Lone,
-        // Not so the answer itself: it also tells the server's time, and requests are dated by that. They would come too
-        // late from then on, and hide what is wrong with the grant.
+        // Two things would hide it. An answer that comes after the call's timeout is no grant, so there is no timeout. And
+        // the date of the answer itself is right: requests are dated by it, too, and would all come too late.
         faults: &["process-frozen"],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[
@@ -261,6 +261,12 @@ pub(super) const ALL: &[Planted] = &[
         sent_at,",
                 ".and_then(FencingToken::checked),
         sent_at: if PLANTED { clock::now() } else { sent_at },",
+            ),
+            edit(
+                "backend/sql/pool.rs",
+                "let answer = tokio::time::timeout(until.answered - sent_at, asked).await;",
+                "let timeout = if PLANTED { Duration::MAX } else { until.answered - sent_at };
+                let answer = tokio::time::timeout(timeout, asked).await;",
             ),
             edit(
                 "backend/sql/kinds/exclusive.rs",
