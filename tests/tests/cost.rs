@@ -12,6 +12,9 @@ static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 /// Of a cycle of a lock that nobody else wants. With the feature `metrics`, which `scripts/test` turns on.
 const MOST_COMMANDS: u64 = 7;
+/// Of a cycle that shares its scripts: SET of the fence, HSET, PEXPIRE; HDEL, PUBLISH; and its part of what is asked once
+/// for all.
+const MOST_COMMANDS_SHARED: u64 = 6;
 /// One for each of the two calls is boxed apart from its request, which most requests beside many others do without.
 const MOST_BLOCKS: u64 = 37;
 /// Of a cycle of a lock that goes from task to task.
@@ -65,6 +68,39 @@ async fn a_free_lock_costs_two_requests_few_commands_and_few_allocations() {
         allocated <= MOST_BLOCKS * CYCLES + CYCLES / 10,
         "{allocated} allocations for {CYCLES} cycles"
     );
+}
+
+#[tokio::test]
+async fn free_locks_of_many_tasks_share_their_scripts_and_cost_fewer_commands() {
+    let _alone = ALONE.lock().await;
+    const CYCLES: u64 = 20;
+    const TASKS: u64 = 256;
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let run = async || {
+        let tasks = (0..TASKS).map(|task| {
+            let locks = locks.clone();
+            tokio::spawn(async move {
+                for _ in 0..CYCLES {
+                    let request = locks.mutex(format!("own:{task}")).wait_forever();
+                    request.acquire().await.unwrap().release().await.unwrap();
+                }
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+    };
+    // The scripts of many are loaded when they are first asked for.
+    run().await;
+    let before = CommandStats::of(&server);
+    run().await;
+    let commands = CommandStats::of(&server).since(&before);
+    let (scripts, inside) = (commands.scripts(), commands.total() - commands.scripts());
+    let cycles = CYCLES * TASKS;
+    println!("{scripts} scripts, {commands:?} for {cycles} cycles of {TASKS} tasks");
+    assert!(scripts <= cycles / 2, "{scripts} scripts");
+    assert!(inside <= MOST_COMMANDS_SHARED * cycles, "{commands:?}");
 }
 
 #[tokio::test]

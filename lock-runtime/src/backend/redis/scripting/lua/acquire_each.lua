@@ -15,10 +15,12 @@ local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
 local keys, given, lease, count = KEYS, ARGV, ARGV[1], #ARGV - 2
 local timely = in_time(lease, given[2], now) or false
-local free = timely and redis.acl_check_cmd('EXISTS', keys[1]) and try('EXISTS', unpack(keys, 1, count)) == 0
-local ask, answers = free and take or usually, nil
+local free = timely and redis.acl_check_cmd('EXISTS', keys[1]) and redis.pcall('EXISTS', unpack(keys, 1, count)) == 0
+local answer, fine, answers = false, nil, nil
 for i = 1, count do
-  local answer = timely and ask(keys[i], keys[count + i], given[i + 2], lease, now)
+  if timely then
+    answer, fine = usually(keys[i], keys[count + i], given[i + 2], lease, now, free, fine)
+  end
   if answers then
     answers[i + 1] = answer
   elseif answer ~= now then
