@@ -11,10 +11,10 @@ use crate::backend::opening::Opening;
 use crate::backend::postgres;
 #[cfg(feature = "redis")]
 use crate::backend::redis::{DialOptions, RedisBackend, Replicated, Target};
+#[cfg(feature = "redis")]
 use crate::values::clock::{self, Moment};
 #[cfg(feature = "redis")]
 use crate::values::error::StoreError;
-#[cfg(feature = "redis")]
 use crate::values::{Handshake, LockError, config};
 
 /// Why a memory store takes neither credentials nor certificates.

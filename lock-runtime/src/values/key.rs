@@ -402,4 +402,13 @@ mod tests {
             key("", name);
         }
     }
+
+    #[test]
+    fn keys_of_one_name_and_two_kinds_are_two() {
+        let (mutex, other) = (key("lock:", "a"), key("lock:", "b"));
+        let fair = mutex.as_kind(Kind::Fair);
+        assert!(mutex == mutex.clone() && mutex != other && mutex != fair);
+        // Their hashes differ as well: maps would be slow otherwise.
+        assert!(mutex.hash != other.hash && mutex.hash != fair.hash);
+    }
 }

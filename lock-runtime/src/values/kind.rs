@@ -165,4 +165,15 @@ mod tests {
             assert_eq!(mode.to_string(), word);
         }
     }
+
+    #[test]
+    fn only_a_read_and_a_write_are_two_kinds_of_one_lock() {
+        for one in Kind::ALL {
+            for other in Kind::ALL {
+                let both = [Kind::Read, Kind::Write];
+                let is_one = one == other || both.contains(&one) && both.contains(&other);
+                assert_eq!(one.is_of_one_lock_with(other), is_one, "{one}, {other}");
+            }
+        }
+    }
 }

@@ -35,7 +35,9 @@ pub(crate) use self::clock::Moment;
 pub(crate) use self::count::{Count, Counted};
 pub(crate) use self::error::{LockError, LostReason, StoreError, config};
 pub(crate) use self::fence::{FencingToken, SPARE_TOKENS, TokenRange};
-pub(crate) use self::handshake::{Certificates, Credentials, Handshake, Login};
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+pub(crate) use self::handshake::{Certificates, Login};
+pub(crate) use self::handshake::{Credentials, Handshake};
 pub(crate) use self::health::{Checkup, Health, NodeHealth};
 pub(crate) use self::holder::{Alias, HolderId, HolderIds};
 pub(crate) use self::key::{Key, KeyMap};

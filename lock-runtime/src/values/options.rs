@@ -210,3 +210,54 @@ impl Overrides {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_accepted(change: impl FnOnce(&mut Options)) -> bool {
+        let mut options = Options::default();
+        change(&mut options);
+        match options.check() {
+            Ok(()) => true,
+            Err(LockError::InvalidConfig { .. } | LockError::InvalidLease { .. }) => false,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    #[test]
+    fn options_are_accepted_up_to_their_bounds_and_no_further() {
+        let second = Duration::from_secs(1);
+        assert!(is_accepted(|_| ()));
+        assert!(is_accepted(|options| options.wait = Some(MAX_WAIT)));
+        assert!(!is_accepted(
+            |options| options.wait = Some(MAX_WAIT + second)
+        ));
+        assert!(is_accepted(
+            |options| options.namespace = "n".repeat(256).into()
+        ));
+        assert!(!is_accepted(
+            |options| options.namespace = "n".repeat(257).into()
+        ));
+        assert!(is_accepted(|options| options.call_timeout = second * 60));
+        assert!(!is_accepted(|options| options.call_timeout = second * 61));
+        assert!(is_accepted(
+            |options| options.longest_lease = Some(options.lease)
+        ));
+        assert!(!is_accepted(
+            |options| options.longest_lease = Some(options.lease / 2)
+        ));
+        assert!(!is_accepted(
+            |options| options.replicas = Replicas::at_least(0)
+        ));
+        assert!(!is_accepted(|options| options.app = Some("".into())));
+    }
+
+    #[test]
+    fn permits_are_counted_up_to_a_thousand_and_a_trillion_in_all() {
+        assert!(check_permits(1).is_ok() && check_permits(MOST_PERMITS).is_ok());
+        assert!(check_permits(0).is_err() && check_permits(MOST_PERMITS + 1).is_err());
+        assert_eq!(check_in_all(MOST_IN_ALL).unwrap().get(), MOST_IN_ALL);
+        assert!(check_in_all(0).is_err() && check_in_all(MOST_IN_ALL + 1).is_err());
+    }
+}

@@ -170,4 +170,14 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn a_store_without_replicas_refuses_to_wait_for_some() {
+        assert!(!Replicas::off().is_on() && Replicas::off().refuse("none").is_ok());
+        for replicas in [Replicas::at_least(1), Replicas::majority()] {
+            assert!(replicas.is_on());
+            let refused = replicas.refuse("it has none").unwrap_err().to_string();
+            assert!(refused.ends_with("it has none"), "{refused}");
+        }
+    }
 }

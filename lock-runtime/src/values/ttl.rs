@@ -229,4 +229,16 @@ mod tests {
         assert_eq!(ttl.millis(), 50);
         assert_eq!(ttl.duration(), ms(50));
     }
+
+    #[test]
+    fn times_derive_from_the_lease_as_documented() {
+        let ttl = Ttl::new(ms(30_000), true).unwrap();
+        assert_eq!((ttl.cadence(), ttl.early()), (ms(10_000), ms(1_000)));
+        assert_eq!(
+            (ttl.slow_answer(), ttl.last_call()),
+            (ms(2_500), ms(25_000))
+        );
+        assert_eq!((ttl.least_useful(), ttl.margin()), (ms(7_500), ms(300)));
+        assert_eq!(ttl.retry_pause(), ms(500));
+    }
 }

@@ -31,3 +31,19 @@ impl Outage {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_outage_is_over_once() {
+        let mut outage = Outage::new("the connection is");
+        assert!(!outage.is_over("server"), "there was none");
+        for _ in 0..2 {
+            outage.is_on("server", &Fault::not_done("no answer"));
+        }
+        assert!(outage.is_over("server"));
+        assert!(!outage.is_over("server"));
+    }
+}

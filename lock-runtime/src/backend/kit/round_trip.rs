@@ -22,3 +22,20 @@ impl RoundTrip {
         self.0.store(average.max(1), Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sample_is_the_average_and_each_later_one_moves_it_by_an_eighth() {
+        let trip = RoundTrip::default();
+        assert_eq!(trip.average(), Duration::ZERO);
+        trip.took(Duration::from_micros(800));
+        assert_eq!(trip.average(), Duration::from_micros(800));
+        trip.took(Duration::from_micros(1_600));
+        assert_eq!(trip.average(), Duration::from_micros(900));
+        trip.took(Duration::ZERO);
+        assert!(trip.average() < Duration::from_micros(800));
+    }
+}

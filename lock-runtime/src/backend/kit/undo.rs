@@ -21,3 +21,20 @@ impl<F: FnOnce()> Drop for Undo<F> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn what_is_armed_is_done_at_the_drop_and_what_is_disarmed_never() {
+        let done = Cell::new(0);
+        let undo = || Undo::armed(|| done.set(done.get() + 1));
+        drop(undo());
+        assert_eq!(done.get(), 1);
+        undo().disarm();
+        assert_eq!(done.get(), 1);
+    }
+}
