@@ -33,7 +33,6 @@ pub(crate) async fn limit<D: Database>() {
     ];
     let peers: Vec<_> = peers.into_iter().map(Arc::new).collect();
     take_turns("one task on a key of its own", 1, &peers).await;
-    take_turns("64 tasks on keys of their own", 64, &peers).await;
 }
 
 async fn compare<D: Database>(title: &str, tasks: usize) {
