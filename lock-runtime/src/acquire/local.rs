@@ -196,8 +196,8 @@ pub(crate) struct HeadSeat<'a> {
     attempt: &'a Attempt,
     /// Gone once the lock was granted.
     head: Option<Head>,
-    /// When the store said that somebody has the lock, and until when at least, unless it is given back.
-    held: Option<(Moment, Moment)>,
+    /// Until when the store need not find out again who has the lock: it has said so a moment ago.
+    known_until: Option<Moment>,
 }
 
 impl<'a> HeadSeat<'a> {
@@ -205,15 +205,14 @@ impl<'a> HeadSeat<'a> {
         HeadSeat {
             attempt,
             head: Some(head),
-            held: None,
+            known_until: None,
         }
     }
 
-    /// What is left of the lease, if the store has said so lately.
+    /// What is left of the lease, at least, if the store has said so lately.
     fn known_left(&self, now: Moment) -> Option<Duration> {
-        let (said_at, until) = self.held?;
-        let is_recent = now.since(said_at) < RELIED_ON && !now.has_reached(until);
-        is_recent.then(|| until - now)
+        let until = self.known_until?;
+        (!now.has_reached(until)).then(|| until - now)
     }
 
     /// Waits after a first question that did not get the lock.
@@ -265,7 +264,7 @@ impl Contender for HeadSeat<'_> {
                     head.budget(HandoffBudget::saw_another);
                 });
                 if known_left.is_none() {
-                    self.held = left.map(|left| (now, now + left));
+                    self.known_until = left.map(|left| now + left.min(RELIED_ON));
                 }
                 let left = left.or(known_left);
                 match busy {
