@@ -258,9 +258,9 @@ pub(super) const ALL: &[Planted] = &[
             edit(
                 "backend/sql/kinds/acquire.rs",
                 ".and_then(FencingToken::checked),
-        sent_at,",
+            sent_at,",
                 ".and_then(FencingToken::checked),
-        sent_at: if PLANTED { clock::now() } else { sent_at },",
+            sent_at: if PLANTED { clock::now() } else { sent_at },",
             ),
             edit(
                 "backend/sql/pool.rs",
@@ -282,8 +282,8 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["overlap", "refused-holder", "false-loss"],
         broken: Broken::Client(&[edit(
             "backend/sql/kinds/renewals.rs",
-            "Some(false) => Renewed::Unknown,",
-            "Some(false) => if PLANTED { Renewed::Held } else { Renewed::Unknown },",
+            "Some(false) => Renewed::LeftOut,",
+            "Some(false) => if PLANTED { Renewed::Held } else { Renewed::LeftOut },",
         )]),
     },
     Planted {

@@ -64,10 +64,10 @@ impl Stranger for Mariadb {
 struct Changes(Arc<AtomicBool>, JoinSet<()>);
 
 impl Changes {
-    /// Four strangers for each row: while one of them has it locked, the others wait for it.
+    /// Two strangers for each row: while one of them has it locked, the other one waits for it.
     async fn begin<D: Stranger>(table: &Table<D>, names: &[&str]) -> Changes {
         let mut changes = Changes(Arc::default(), JoinSet::new());
-        for name in names.iter().flat_map(|name| [name; 4]) {
+        for name in names.iter().flat_map(|name| [name; 2]) {
             let mut session = D::open(&table.server().url()).await;
             let change = D::CHANGE.replace("{table}", table.name());
             let (change, over) = (change.replace("{name}", name), changes.0.clone());
@@ -109,7 +109,7 @@ on_each_database!(
 async fn holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_other_waiting<
     D: Stranger,
 >() {
-    const LEASE: Duration = Duration::from_secs(2);
+    const LEASE: Duration = Duration::from_secs(3);
     let table = Table::<D>::new();
     let builder = LockManager::builder().lease(LEASE).ensure_schema(true);
     let locks = builder.connect(&table.url()).await.unwrap();
