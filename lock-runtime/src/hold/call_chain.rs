@@ -168,7 +168,6 @@ impl Frame {
         self.level.of_one_guard().all(|level| level.is_over())
     }
 
-    // Nothing panics while it is locked.
     /// The next frame outwards that is not over. Forgets the frames in between.
     fn outer(&self) -> Option<Arc<Frame>> {
         loop {

@@ -167,8 +167,9 @@ impl Core {
             let answers = self.backend.renew(&renewal, within).await?;
             match answers.first().copied().unwrap_or(Renewed::Unknown) {
                 Renewed::LeftOut if !renewal[0].waits => renewal[0].waits = true,
-                // Those who wait are not left out.
-                Renewed::LeftOut => return Ok(Renewed::Unknown),
+                // Who waited may find that the row has another holder now, and the answer is of the time before.
+                Renewed::LeftOut if deadline.has_passed() => return Ok(Renewed::Unknown),
+                Renewed::LeftOut => {}
                 answer => return Ok(answer),
             }
         }

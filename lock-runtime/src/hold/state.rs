@@ -269,7 +269,6 @@ impl Hold {
         self.granted_at.elapsed()
     }
 
-    // Nothing panics while the state is locked, so a poisoned one is still whole.
     /// True once no guard shares it any more: the last one has left it, good or lost.
     pub(crate) fn is_left(&self) -> bool {
         self.state.lock().sharers == 0

@@ -137,7 +137,6 @@ impl LocalQueues {
         })
     }
 
-    // Nothing panics while the state is locked, so a poisoned one is still whole.
     /// Becomes the head at `key` if nobody in this process deals with it.
     pub(crate) fn try_enter(self: &Arc<LocalQueues>, key: &Arc<Key>) -> Option<Head> {
         let mut state = self.state.lock();

@@ -51,7 +51,10 @@ pub(super) async fn renew(
                 Some((hold, renewal))
             }
         })
-        .map(|(hold, renewal)| (hold, Renewal { waits, ..renewal }))
+        .map(|(hold, mut renewal)| {
+            renewal.waits = waits.is_some();
+            (hold, renewal)
+        })
         .unzip();
     let timeouts = holds.iter().map(|hold| hold.ttl().call_timeout(timeout));
     let timeout = timeouts.min().unwrap_or(timeout);
@@ -62,7 +65,8 @@ pub(super) async fn renew(
         match tokio::time::timeout(timeout, &mut asked).await {
             Ok(answers) => answers,
             Err(_) => {
-                if watch.is_news(Cause::Unanswered, holds.len()) {
+                // What waits for others' writes says nothing of the store.
+                if waits.is_none() && watch.is_news(Cause::Unanswered, holds.len()) {
                     observe::renewal_unanswered(holds.len(), timeout);
                 }
                 asked.await

@@ -107,3 +107,21 @@ async fn a_renewal_by_hand_that_is_left_out_waits_for_the_key() {
     let refused = guard.renew(60 * SECOND).await.unwrap_err();
     assert!(refused.is_retryable(), "{refused}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn where_very_many_keys_are_locked_for_a_moment_few_renewals_wait_and_batches_do_the_rest() {
+    const HOLDS: usize = 500;
+    let (locks, switch) = scene();
+    let mut guards = Vec::new();
+    for i in 0..HOLDS {
+        let request = locks.mutex(format!("hot{i}")).lease(5 * SECOND);
+        guards.push(request.acquire().await.unwrap());
+    }
+    switch.set(Mode::Hot(SECOND));
+    tokio::time::sleep(3 * SECOND).await;
+    switch.set(Mode::Up);
+    tokio::time::sleep(2 * SECOND).await;
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    let waited = switch.waited.load(Ordering::Relaxed);
+    assert!(waited < HOLDS / 5, "{waited} renewals waited");
+}

@@ -67,7 +67,6 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    // Nothing panics while the schedule is locked, so a poisoned one is still whole.
     /// Watches a hold that was confirmed by a request sent at `sent_at`.
     pub(crate) fn insert(&self, hold: &Arc<Hold>, sent_at: Moment) {
         let mut schedule = self.schedule.lock();

@@ -1,6 +1,6 @@
 //! The holds of one manager, each at its next event.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::hold::Hold;
 use crate::renew::forced_release::Missing;
 use crate::renew::forced_release::{Newcomers, Unnamed};
 use crate::renew::places::Places;
-use crate::values::{Alias, HolderId, Key, Kind, Moment, jittered};
+use crate::values::{Alias, Count, Counted, HolderId, Key, Kind, Moment, jittered};
 
 /// How many due entries are taken in one look, and how many that are not due yet are looked at to fill the batches:
 /// the schedule is locked meanwhile. Those that are left are taken by the next look, which follows at once.
@@ -20,6 +20,10 @@ pub(super) const MOST: usize = 1024;
 /// A hold that the store has left out so often goes by a renewal that waits for those who write the key. Most of them are
 /// done at once, and a renewal that waits is a request of its own.
 const PATIENCE: u32 = 2;
+
+/// For how many keys renewals wait at most. Where others have locked more than that, they have probably locked
+/// very many, for a moment: then a batch renews all of them once they are done.
+const MOST_WAITING: usize = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
@@ -37,6 +41,8 @@ pub(super) struct Schedule {
     newcomers: Newcomers,
     /// What others call the holders that keep their locks.
     keepers: HashMap<Alias, u64>,
+    /// Batches under way that wait for those who write their keys.
+    waiting: Arc<Count>,
 }
 
 #[derive(Debug)]
@@ -72,8 +78,8 @@ impl Watched {
 pub(super) struct Batch {
     /// Where the store has them.
     pub(super) place: usize,
-    /// Whether it waits for those who write the key, which is one then.
-    pub(super) waits: bool,
+    /// If it waits for those who write the key, which is one then.
+    pub(super) waits: Option<Counted>,
     pub(super) holds: Vec<Arc<Hold>>,
 }
 
@@ -248,6 +254,7 @@ impl Schedule {
         let tick = now.tick();
         let (mut over, mut moved) = (Vec::new(), Vec::new());
         let mut groups: HashMap<Group, Vec<Arc<Hold>>> = HashMap::new();
+        let mut waiting: HashSet<Arc<Key>> = HashSet::new();
         // Those that are due soon fill the batches that go out anyway, but start none.
         let (mut horizon, mut unfilled) = (tick, 0_usize);
         let (mut due, mut ahead) = (0, 0);
@@ -285,7 +292,10 @@ impl Schedule {
                 moved.push((number, until));
                 continue;
             }
-            let alone = watched.waits().then(|| key.clone());
+            let has_room = || self.waiting.count() + waiting.len() < MOST_WAITING;
+            let alone = watched.waits() && (waiting.contains(key) || has_room());
+            let alone = alone.then(|| key.clone());
+            waiting.extend(alone.clone());
             let group = (key.kind(), ttl.millis().ilog2(), place, alone);
             let group = groups.entry(group).or_default();
             let was_full = group.len().is_multiple_of(batch);
@@ -304,11 +314,12 @@ impl Schedule {
         for hold in groups.values().flatten() {
             self.asked(hold, timeout, now);
         }
+        let under_way = &self.waiting;
         let batches = groups.iter().flat_map(|((_, _, place, alone), holds)| {
             let batches = holds.chunks(batch);
             batches.map(move |holds| Batch {
                 place: *place,
-                waits: alone.is_some(),
+                waits: alone.as_ref().map(|_| under_way.enter()),
                 holds: holds.to_vec(),
             })
         });
@@ -364,7 +375,12 @@ impl Schedule {
                 sent_at + self.places.next_renewal(place, ttl)
             }
         } else {
-            watched.left_out += u32::from(answer == Renewed::LeftOut);
+            watched.left_out = match answer {
+                Renewed::LeftOut => watched.left_out + 1,
+                // It has waited in vain: now the others may be done, and a batch finds that out for less.
+                _ if watched.waits() => 0,
+                _ => watched.left_out,
+            };
             watched.renew_at.earlier(now + jittered(ttl.retry_pause()))
         };
         self.plan(number, renew_at, now);

@@ -66,7 +66,6 @@ struct Lasting {
 }
 
 impl Script {
-    // Nothing panics while it is locked, so a poisoned one is still whole.
     pub(super) fn push(&self, key: Option<&str>, answer: Answer) {
         let key = key.map(Into::into);
         self.told.lock().next.push_back(Next { key, answer });

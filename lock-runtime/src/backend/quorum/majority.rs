@@ -87,6 +87,7 @@ impl Votes {
 pub(super) struct Confirmations {
     pub(super) held: usize,
     pub(super) refused: usize,
+    pub(super) left_out: usize,
 }
 
 impl Confirmations {
@@ -94,7 +95,8 @@ impl Confirmations {
         match answer {
             Renewed::Held => self.held += 1,
             Renewed::NotHeld => self.refused += 1,
-            Renewed::Unknown | Renewed::LeftOut => {}
+            Renewed::LeftOut => self.left_out += 1,
+            Renewed::Unknown => {}
         }
     }
 
@@ -105,6 +107,8 @@ impl Confirmations {
             Renewed::Held
         } else if self.refused >= needed {
             Renewed::NotHeld
+        } else if self.held + self.left_out >= needed {
+            Renewed::LeftOut
         } else {
             Renewed::Unknown
         }
@@ -198,10 +202,20 @@ mod tests {
 
     #[test]
     fn a_renewal_needs_a_majority_of_either_answer() {
-        let say = |held, refused| Confirmations { held, refused }.verdict(5);
-        assert_eq!(say(3, 2), Renewed::Held);
-        assert_eq!(say(2, 3), Renewed::NotHeld);
-        assert_eq!(say(2, 2), Renewed::Unknown);
-        assert_eq!(say(0, 0), Renewed::Unknown);
+        let say = |held, refused, left_out| {
+            let said = Confirmations {
+                held,
+                refused,
+                left_out,
+            };
+            said.verdict(5)
+        };
+        assert_eq!(say(3, 2, 0), Renewed::Held);
+        assert_eq!(say(2, 3, 0), Renewed::NotHeld);
+        assert_eq!(say(2, 2, 0), Renewed::Unknown);
+        assert_eq!(say(0, 0, 0), Renewed::Unknown);
+        // With those that have left it out, it would be one.
+        assert_eq!(say(1, 1, 2), Renewed::LeftOut);
+        assert_eq!(say(1, 2, 1), Renewed::Unknown);
     }
 }

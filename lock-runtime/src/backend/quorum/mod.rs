@@ -99,7 +99,6 @@ impl Inner {
         node.map_or_else(String::new, |node| node.shown.clone())
     }
 
-    // Nothing panics while it is locked, so a poisoned map is still whole.
     /// Remembers that some nodes have not answered yet.
     fn goes_on(&self, holder: HolderId, ballot: &Arc<Ballot>) {
         let mut trailing = self.trailing.lock();

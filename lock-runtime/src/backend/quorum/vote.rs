@@ -49,7 +49,6 @@ impl Ballot {
         })
     }
 
-    // Nothing panics while it is locked, so a poisoned ledger is still whole.
     /// Enters a node's grant. False if it is not wanted any more: then the task that got it gives it back.
     pub(super) fn keep(&self, node: usize) -> bool {
         let mut ledger = self.ledger.lock();

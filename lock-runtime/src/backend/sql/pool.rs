@@ -219,7 +219,11 @@ impl<C: Connector> Pool<C> {
             Ok((acquire, place(&self.places).await?))
         };
         let places = tokio::time::timeout(deadline - now, waiting).await;
-        let busy = |_| Fault::not_done("all connections to the database were busy (`lock_pool`)");
+        let busy = |_| {
+            Fault::not_done(
+                "all connections to the database were busy (`lock_pool` says how many there are for requests)",
+            )
+        };
         let places = places.map_err(busy)??;
         let mut lent = Lent {
             pool: self.clone(),

@@ -31,7 +31,6 @@ impl AcquireLimit {
         }
     }
 
-    // Nothing panics while it is locked.
     /// There are no more, and nobody waits for one any more.
     pub(crate) fn close(&self) {
         self.set.lock().close();

@@ -67,6 +67,8 @@ type Answered<T> = Option<Result<<T as Groupable>::Answer, Fault>>;
 pub(crate) trait Groupable: Sized {
     type Terms: Copy + Debug + PartialEq;
     type Answer: Debug;
+    /// Whether one that goes out by itself may be before those that wait. A release may compensate one of them.
+    const MAY_OVERTAKE: bool;
 
     fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<Self>>;
 }
@@ -75,6 +77,7 @@ pub(crate) trait Groupable: Sized {
 impl Groupable for OneAcquire {
     type Terms = AcquireTerms;
     type Answer = AcquireReply;
+    const MAY_OVERTAKE: bool = true;
 
     fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<OneAcquire>> {
         &mut waiting.acquires
@@ -85,14 +88,11 @@ impl Groupable for OneAcquire {
 impl Groupable for OneRelease {
     type Terms = ();
     type Answer = ReleaseReply;
+    const MAY_OVERTAKE: bool = false;
 
     fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<OneRelease>> {
         &mut waiting.releases
     }
-}
-
-impl Group {
-    // Nothing panics while it is locked.
 }
 
 impl Waiting {
@@ -140,9 +140,11 @@ impl<'a> UnderWay<'a> {
         };
         let is_first = {
             let mut waiting = group.waiting.lock();
-            if waiting
-                .alone_until
-                .is_some_and(|until| !now.has_reached(until))
+            let is_next = T::MAY_OVERTAKE || !group.is_sending.load(Ordering::Acquire);
+            if is_next
+                && waiting
+                    .alone_until
+                    .is_some_and(|until| !now.has_reached(until))
             {
                 return None;
             }
