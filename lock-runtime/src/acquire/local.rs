@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, contend, unless_kept};
 use crate::backend::{Acquired, Fault, Listen};
@@ -196,8 +198,8 @@ pub(crate) struct HeadSeat<'a> {
     attempt: &'a Attempt,
     /// Gone once the lock was granted.
     head: Option<Head>,
-    /// Until when the store need not find out again who has the lock: it has said so a moment ago.
-    known_until: Option<Moment>,
+    /// When the lease of who has the lock ends, as the store has said, and until when it need not find that out again.
+    known: Option<(Moment, Instant)>,
 }
 
 impl<'a> HeadSeat<'a> {
@@ -205,14 +207,15 @@ impl<'a> HeadSeat<'a> {
         HeadSeat {
             attempt,
             head: Some(head),
-            known_until: None,
+            known: None,
         }
     }
 
-    /// What is left of the lease, at least, if the store has said so lately.
+    /// What is left of the lease, if the store has said so lately.
     fn known_left(&self, now: Moment) -> Option<Duration> {
-        let until = self.known_until?;
-        (!now.has_reached(until)).then(|| until - now)
+        let (end, relied_on) = self.known?;
+        let is_recent = now.tick() < relied_on && !now.has_reached(end);
+        is_recent.then(|| end - now)
     }
 
     /// Waits after a first question that did not get the lock.
@@ -264,7 +267,7 @@ impl Contender for HeadSeat<'_> {
                     head.budget(HandoffBudget::saw_another);
                 });
                 if known_left.is_none() {
-                    self.known_until = left.map(|left| now + left.min(RELIED_ON));
+                    self.known = left.map(|left| (now + left, (now + RELIED_ON).tick()));
                 }
                 let left = left.or(known_left);
                 match busy {
