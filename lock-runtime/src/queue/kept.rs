@@ -1,6 +1,6 @@
 //! A key that this process keeps while nobody here uses it (`keep_for`).
 //!
-//! It stands in the place of a head in the key's queue. Whoever takes it out, under the queues' lock, decides about it: the
+//! It stands in the place of a head in the key's queue. What takes it out, under the queues' lock, decides about it: the
 //! next caller of this process, or what ends it. So it ends once, and nobody is admitted under what is being given back.
 
 use std::sync::Arc;

@@ -49,7 +49,7 @@ struct KeyQueue {
     head_waits: bool,
     /// How often anything was heard of the head: a caller at the head hears from the store again and again.
     signs: u64,
-    /// Nobody in this process uses the key, which is kept for whoever comes next. Then nobody waits, either.
+    /// Nobody in this process uses the key, which is kept for the next caller. Nobody waits for it.
     kept: Option<Kept>,
     /// By the waiter's number, so the order is that of arrival.
     waiters: BTreeMap<u64, InQueue>,

@@ -14,7 +14,7 @@ use crate::{quick_or, server};
 
 /// Long enough for the other one to be waiting again.
 const HOLD: Duration = Duration::from_millis(5);
-/// Long enough for whoever asks now and then.
+/// Long enough for a store whose waiters ask now and then.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// All stores in one run.

@@ -87,11 +87,7 @@ fn request(key: &Key, holder: HolderId, lease_ms: u64) -> AcquireRequest<'_> {
 }
 
 fn hold_ref(key: &Key, holder: HolderId) -> HoldRef<'_> {
-    HoldRef {
-        key,
-        holder,
-        permits: 1,
-    }
+    HoldRef::one(key, holder)
 }
 
 fn granted(acquired: Acquired) -> Granted {
