@@ -22,6 +22,10 @@ const warmUp = time.Second
 // A task that has not got the lock so long after the end, when nobody else wants it any more, is stuck.
 const patience = 8 * time.Second
 
+// In "wait", one task keeps the lock for so long after it has said that the time is over, so that the runner can look at
+// the server.
+const look = 300 * time.Millisecond
+
 // What became of one task.
 type tally struct {
 	pairs, allPairs, overlaps uint64
@@ -37,11 +41,11 @@ type session struct {
 
 func main() {
 	if len(os.Args) < 6 {
-		fmt.Fprintln(os.Stderr, "usage: lock-bench PEER URL own|hot TASKS SECONDS [REGISTER]")
+		fmt.Fprintln(os.Stderr, "usage: lock-bench PEER URL own|hot|wait TASKS SECONDS [REGISTER]")
 		os.Exit(2)
 	}
 	runtime.GOMAXPROCS(2)
-	hot := os.Args[3] == "hot"
+	own, waits := os.Args[3] == "own", os.Args[3] == "wait"
 	tasks, err := strconv.Atoi(os.Args[4])
 	check(err)
 	seconds, err := strconv.ParseFloat(os.Args[5], 64)
@@ -50,7 +54,7 @@ func main() {
 	locks := make([]lock, tasks)
 	for task := range locks {
 		key := "bench:hot"
-		if !hot {
+		if own {
 			key = "bench:own:" + strconv.Itoa(task)
 		}
 		locks[task] = newLock(key)
@@ -62,6 +66,10 @@ func main() {
 
 	fmt.Fprintln(os.Stderr, "ready")
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	var release func()
+	if waits {
+		release = newLock("bench:hot")()
+	}
 	shared.start = time.Now().Add(warmUp)
 	shared.end = shared.start.Add(time.Duration(seconds * float64(time.Second)))
 	tallies := make([]tally, tasks)
@@ -70,14 +78,26 @@ func main() {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			shared.cycle(locks[task], &tallies[task])
+			if waits {
+				shared.once(locks[task], &tallies[task])
+			} else {
+				shared.cycle(locks[task], &tallies[task])
+			}
 			tallies[task].ended.Store(true)
 		}()
 	}
 	time.Sleep(time.Until(shared.start))
 	before := cpuTime()
+	if waits {
+		fmt.Fprintln(os.Stderr, "begun")
+	}
 	time.Sleep(time.Until(shared.end))
 	cpu := cpuTime() - before
+	if waits {
+		fmt.Fprintln(os.Stderr, "over")
+		time.Sleep(look)
+		release()
+	}
 	ended := make(chan struct{})
 	go func() {
 		all.Wait()
@@ -121,6 +141,13 @@ func (shared *session) cycle(lock lock, tally *tally) {
 			shared.waits.add(acquired.Sub(asked))
 		}
 	}
+}
+
+// Waits for the one who has the lock, has it once, and tells how long after the release everybody before it was done.
+func (shared *session) once(lock lock, tally *tally) {
+	lock()()
+	shared.waits.add(max(0, time.Since(shared.end.Add(look))))
+	tally.pairs, tally.allPairs = 1, 1
 }
 
 // What this process has used of all processors.

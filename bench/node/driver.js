@@ -15,27 +15,38 @@ const { default: Redlock } = require("redlock");
 const WARM_UP = 1000; // the same load runs for so long before anything is counted
 const LEASE = 30_000;
 const SAMPLES = 2000;
+// In "wait", one task keeps the lock for so long after it has said that the time is over, so that the runner can look at
+// the server.
+const LOOK = 300;
 
 const [url, workload, tasks, seconds, path] = process.argv.slice(2);
 const redis = new Redis(url);
 await redis.ping();
 // The pause between two attempts is the default: 200 ms, and by chance up to 100 ms more or less. It never gives up.
 const redlock = new Redlock([redis], { retryCount: -1 });
-const keys = Array.from({ length: Number(tasks) }, (_, task) => [workload === "hot" ? "bench:hot" : `bench:own:${task}`]);
+const keys = Array.from({ length: Number(tasks) }, (_, task) => [workload === "own" ? `bench:own:${task}` : "bench:hot"]);
 
 process.stderr.write("ready\n");
 waitForALine();
 const register = path ? new Register(path) : null;
+const waiting = workload === "wait";
+const held = waiting ? await redlock.acquire(["bench:hot"], LEASE) : null;
 const start = performance.now() + WARM_UP;
 const end = start + Number(seconds) * 1000;
 const waits = new Recorder();
 const gaps = new Recorder();
 const tallies = keys.map(() => ({ pairs: 0, allPairs: 0, overlaps: 0 }));
-const running = keys.map((key, task) => cycle(key, tallies[task]));
+const running = keys.map((key, task) => (waiting ? once : cycle)(key, tallies[task]));
 await sleep(start - performance.now());
 const before = process.cpuUsage();
+if (waiting) process.stderr.write("begun\n");
 await sleep(end - performance.now());
 const cpu = process.cpuUsage(before);
+if (waiting) {
+  process.stderr.write("over\n");
+  await sleep(end + LOOK - performance.now());
+  await held.release();
+}
 await Promise.all(running);
 redis.disconnect();
 report();
@@ -59,6 +70,14 @@ async function cycle(key, tally) {
     if (released >= start && released < end) tally.pairs += 1;
     if (counts) waits.add((acquired - asked) * 1000);
   }
+}
+
+// Waits for the one who has the lock, has it once, and tells how long after the release everybody before it was done.
+async function once(key, tally) {
+  const lock = await redlock.acquire(key, LEASE);
+  await lock.release();
+  waits.add(Math.max(0, performance.now() - end - LOOK) * 1000);
+  tally.pairs = tally.allPairs = 1;
 }
 
 function waitForALine() {

@@ -17,6 +17,9 @@ from register import Register
 WARM_UP = 1.0  # the same load runs for so long before anything is counted
 LEASE = 30.0
 SAMPLES = 2000
+# In "wait", one task keeps the lock for so long after it has said that the time is over, so that the runner can look at
+# the server.
+LOOK = 0.3
 
 
 class Session:
@@ -53,24 +56,42 @@ async def cycle(lock, session, tally):
             session.waits.add((acquired - asked) * 1e6)
 
 
+async def once(lock, session, tally):
+    """Waits for the one who has the lock, has it once, and tells how long after the release everybody before it was done."""
+    await lock.acquire()
+    await lock.release()
+    session.waits.add(max(0, time.perf_counter() - session.end - LOOK) * 1e6)
+    tally.pairs = tally.all_pairs = 1
+
+
 async def main(url, workload, tasks, seconds, register=None):
     # Its pool refuses a task that finds no connection free, so it is as large as it has to be.
-    redis = Redis.from_url(url, max_connections=max(100, int(tasks)))
+    redis = Redis.from_url(url, max_connections=max(100, int(tasks) + 1))
     await redis.ping()
-    keys = ["bench:hot" if workload == "hot" else f"bench:own:{task}" for task in range(int(tasks))]
+    keys = [f"bench:own:{task}" if workload == "own" else "bench:hot" for task in range(int(tasks))]
     # The pause between two attempts is the default: 100 ms. A lock of its own for every task, so nothing is local
     # to a thread.
     locks = [Lock(redis, key, timeout=LEASE, thread_local=False) for key in keys]
 
     print("ready", file=sys.stderr, flush=True)
     sys.stdin.readline()
+    waits = workload == "wait"
+    holder = Lock(redis, "bench:hot", timeout=LEASE, thread_local=False)
+    if waits:
+        await holder.acquire()
     session = Session(float(seconds), Register(register) if register else None)
     tallies = [Tally() for _ in locks]
-    running = [asyncio.create_task(cycle(*task)) for task in zip(locks, [session] * len(locks), tallies)]
+    running = [asyncio.create_task((once if waits else cycle)(*task)) for task in zip(locks, [session] * len(locks), tallies)]
     await asyncio.sleep(session.start - time.perf_counter())
     before = time.process_time_ns()
+    if waits:
+        print("begun", file=sys.stderr, flush=True)
     await asyncio.sleep(session.end - time.perf_counter())
     cpu = time.process_time_ns() - before
+    if waits:
+        print("over", file=sys.stderr, flush=True)
+        await asyncio.sleep(session.end + LOOK - time.perf_counter())
+        await holder.release()
     await asyncio.gather(*running)
 
     wait = session.waits.sorted()

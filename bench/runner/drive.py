@@ -14,7 +14,8 @@ class Failed(Exception):
 
 
 class Process:
-    def __init__(self, command):
+    def __init__(self, command, look):
+        self.look = look
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -29,6 +30,8 @@ class Process:
         for line in self.process.stderr:
             if line.strip() == "ready":
                 self.ready.set()
+            elif line.strip() in ("begun", "over"):
+                self.look(line.strip())
             else:
                 self.said = [*self.said[-20:], line.rstrip()]
         self.ready.set()
@@ -63,15 +66,15 @@ class Process:
         self.process.wait()
 
 
-def drive(command, processes, seconds, when_ready):
-    """The line of each process; calls `when_ready` when all are, before they begin."""
-    started = [Process(command) for _ in range(processes)]
+def drive(command, processes, seconds, look):
+    """The line of each process. Calls `look` with "ready" when all are, before they begin, and with what they say later."""
+    started = [Process(command, look) for _ in range(processes)]
     try:
         deadline = time.monotonic() + READY_WITHIN
         for process in started:
             if not process.ready.wait(max(0, deadline - time.monotonic())):
                 raise Failed("hung before it began")
-        when_ready()
+        look("ready")
         for process in started:
             process.go()
         deadline = time.monotonic() + seconds + PATIENCE

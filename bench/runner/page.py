@@ -4,8 +4,8 @@ from statistics import median
 
 from .chart import chart
 from .paths import BENCH
-from .summary import of_rounds
-from .tables import notes, table, verdict
+from .summary import of_rounds, of_waits
+from .tables import growth_of_rates, growth_of_waits, notes, table, verdict
 
 
 def write(folder, run, peers, loads):
@@ -14,7 +14,9 @@ def write(folder, run, peers, loads):
     charts.mkdir(parents=True, exist_ok=True)
     for old in charts.glob("*.svg"):
         old.unlink()
-    sections = [section(run, peers, load, charts) for load in loads]
+    sections = [section(run, peers, load, charts) for load in loads if not load.growth]
+    rates = growth(run, peers, [load for load in loads if load.growth and load.kind == "own"], of_rounds)
+    waits = growth(run, peers, [load for load in loads if load.kind == "wait"], of_waits)
     others = [result["others"] + result["stolen"] for result in run["results"] if "failed" not in result]
     machine = run["machine"]
     values = {
@@ -30,6 +32,8 @@ def write(folder, run, peers, loads):
         "others": f"{median(others):.0%} of the processors' time (median of the runs; at most {max(others):.0%})" if others else "nothing",
         "trips": trips(run["round_trip_us"]),
         "sections": "\n\n".join(sections),
+        "growth_of_rates": growth_of_rates(*rates),
+        "growth_of_waits": growth_of_waits(*waits),
         "peers": "\n".join(f"| {peer.name} | {peer.language} | {peer.version} | {peer.waits} | {peer.settings} |" for peer in peers),
         "missing": missing(run["missing"]),
         "overlaps": overlaps(run["results"]),
@@ -40,10 +44,24 @@ def write(folder, run, peers, loads):
     (folder / "benchmarks.md").write_text(text)
 
 
+def results_of(run, peer, load):
+    return [result for result in run["results"] if (result["workload"], result["peer"]) == (load.name, peer.name)]
+
+
+def growth(run, peers, loads, add_up):
+    """The workloads, and for each peer that ran them the figures of each."""
+    rows = []
+    for peer in peers:
+        results = [results_of(run, peer, load) for load in loads]
+        if any(results):
+            rows.append((peer, [add_up(each) if each else {"failed": ["not run"]} for each in results]))
+    return loads, rows
+
+
 def section(run, peers, load, charts):
     rows = []
     for peer in peers:
-        results = [result for result in run["results"] if (result["workload"], result["peer"]) == (load.name, peer.name)]
+        results = results_of(run, peer, load)
         if results:
             rows.append((peer, of_rounds(results)))
     rows.sort(key=lambda row: -row[1].get("rate", -1))
@@ -57,8 +75,10 @@ def section(run, peers, load, charts):
 
 
 def trips(times):
-    words = f"A `PING` takes {times['direct']:.0f} µs"
-    return words + (f", and {times['delayed'] / 1000:.2f} ms by the longer way" if "delayed" in times else "")
+    times = dict(times)
+    words = f"A `PING` takes {times.pop('0'):.0f} µs"
+    longer = [f"{time / 1000:.2f} ms by the way that is {trip} ms longer" for trip, time in times.items()]
+    return ", ".join([words, *longer])
 
 
 def missing(reasons):

@@ -45,7 +45,8 @@ PEERS = [
     Peer(
         FLOOR, "Rust", "rust", "redis " + crate("redis"), "does not wait",
         "The floor: an `EVALSHA` that takes a hash, and one that deletes it, through the `redis` crate. Nothing renews "
-        "the lock, nothing waits for it, so it is measured on keys of one's own alone. One connection.",
+        "the lock, nothing waits for it, so it is measured on keys of one's own alone. One connection, without "
+        "the delay of small messages (`TCP_NODELAY`).",
         "bare", contends=False,
     ),
     Peer(

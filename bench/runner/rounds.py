@@ -3,53 +3,58 @@
 import os
 import sys
 import tempfile
+import time
+from dataclasses import dataclass
 
 from . import build
 from .drive import Failed, drive
-from .machine import Usage
+from .machine import Awake, Usage
 from .proxy import Proxy
-from .summary import of_run
-from .workloads import DELAY_US
+from .summary import of_run, of_wait
 
 
 def run_all(server, drivers, workloads, rounds, seconds):
-    """The result of each run, and how long a round trip took. `drivers` is a list of pairs of peer and command."""
-    proxy = Proxy(build.proxy(), server.address, DELAY_US) if any(load.delayed for load in workloads) else None
-    trips = {"direct": server.connection.round_trip_us()}
-    if proxy:
-        trips["delayed"] = proxy.round_trip_us()
+    """The result of each run, and how long a round trip takes, by how much longer the way was made. `drivers` is a list of pairs of peer and command."""
+    proxies = {trip: Proxy(build.proxy(), server.address, trip * 500) for trip in {load.trip_ms for load in workloads} if trip}
+    awake = Awake()
     results = []
     try:
+        trips = {"0": server.connection.round_trip_us()}
+        trips.update((str(trip), proxy.round_trip_us()) for trip, proxy in sorted(proxies.items()))
         for number in range(rounds):
             for load in workloads:
                 turn = number % len(drivers)
                 for peer, command in drivers[turn:] + drivers[:turn]:
-                    if load.hot and not peer.contends:
+                    if load.kind != "own" and not peer.contends:
                         continue
-                    result = run_one(server, proxy, command, load, seconds)
+                    # One round in three is enough to see what grows.
+                    if load.growth and number % 3:
+                        continue
+                    result = run_one(server, proxies.get(load.trip_ms), awake, command, load, seconds)
                     results.append({"round": number, "workload": load.name, "peer": peer.name, **result})
                     tell(results[-1])
     finally:
-        if proxy:
+        awake.end()
+        for proxy in proxies.values():
             proxy.end()
     return results, trips
 
 
-def run_one(server, proxy, command, load, seconds):
+def run_one(server, proxy, awake, command, load, seconds):
     server.ask("FLUSHALL")
-    address = proxy.address if load.delayed else server.address
+    address = proxy.address if proxy else server.address
     arguments = [f"redis://{address}", load.kind, str(load.tasks), str(seconds)]
-    pids = [server.pid] + ([proxy.pid] if proxy else [])
+    pids = [server.pid, *awake.pids] + ([proxy.pid] if proxy else [])
     with tempfile.TemporaryDirectory() as folder:
         if load.hot:
             register = os.path.join(folder, "register")
             with open(register, "wb") as file:
                 file.write(bytes(24))
             arguments.append(register)
-        before = {}
+        looks = {}
 
-        def look():
-            before.update(cpu=server.cpu_us(), calls=server.calls())
+        def look(word):
+            looks[word] = Look(time.monotonic(), server.cpu_us(), server.calls())
 
         machine = Usage(pids)
         try:
@@ -57,12 +62,32 @@ def run_one(server, proxy, command, load, seconds):
         except Failed as failed:
             return {"failed": str(failed)}
         used = Usage(pids).others_since(machine)
-    calls = {name: count - before["calls"].get(name, 0) for name, count in server.calls().items()}
-    return {**of_run(lines, server.cpu_us() - before["cpu"], calls), **used}
+    if load.kind == "wait":
+        return {**of_wait(lines[0], looks["over"].since(looks["begun"])), **used}
+    look("ended")
+    return {**of_run(lines, looks["ended"].since(looks["ready"])), **used}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the server has done so far."""
+
+    seconds: float
+    cpu_us: float
+    calls: dict
+
+    def since(self, before):
+        calls = {name: count - before.calls.get(name, 0) for name, count in self.calls.items()}
+        return Look(self.seconds - before.seconds, self.cpu_us - before.cpu_us, calls)
 
 
 def tell(result):
-    words = f"{result['pairs_per_s']:10.0f} pairs/s" if "failed" not in result else result["failed"]
+    if "failed" in result:
+        words = result["failed"]
+    elif "drained_ms" in result:
+        words = f"{result['commands_per_s']:10.0f} commands/s, then {result['drained_ms']:.0f} ms"
+    else:
+        words = f"{result['pairs_per_s']:10.0f} pairs/s"
     overlaps = f"   {result['overlaps']} OVERLAPS" if result.get("overlaps") else ""
     print(f"round {result['round'] + 1}  {result['workload']:22} {result['peer']:18} {words}{overlaps}",
           file=sys.stderr, flush=True)

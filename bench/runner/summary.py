@@ -3,8 +3,8 @@
 from statistics import median
 
 
-def of_run(lines, server_us, calls):
-    """One run. What the server did is shared out among all pairs, those before and after the counted time included."""
+def of_run(lines, server):
+    """One run. What the server did meanwhile is shared out among all pairs, those before and after the counted time included."""
     pairs = sum(line["pairs"] for line in lines)
     all_pairs = max(1, sum(line["all_pairs"] for line in lines))
     waits = [(line["wait_us"]["samples"], line["all_pairs"]) for line in lines]
@@ -13,10 +13,10 @@ def of_run(lines, server_us, calls):
     return {
         "pairs": pairs,
         "pairs_per_s": round(pairs / lines[0]["seconds"], 1),
-        "server_us": round(server_us / all_pairs, 2),
+        "server_us": round(server.cpu_us / all_pairs, 2),
         "client_us": round(sum(line["client_cpu_us"] for line in lines) / max(1, pairs), 2),
-        "commands": round(sum(calls.values()) / all_pairs, 2),
-        "calls": {name: count for name, count in sorted(calls.items()) if count},
+        "commands": round(sum(server.calls.values()) / all_pairs, 2),
+        "calls": called(server),
         "task_shares": shares(tasks),
         "process_shares": shares([line["pairs"] for line in lines]),
         "wait_us": {**quantiles(waits), "max": max(line["wait_us"]["max"] for line in lines)},
@@ -26,6 +26,24 @@ def of_run(lines, server_us, calls):
         "stuck": sum(line.get("stuck", 0) for line in lines),
         "per_task": [line["per_task"] for line in lines],
     }
+
+
+def of_wait(line, server):
+    """A run in which one task had the lock until all the others waited: what they cost the server until then, and how long
+    it took until each had had it."""
+    return {
+        "had": line["pairs"],
+        "commands_per_s": round(sum(server.calls.values()) / server.seconds, 1),
+        "server_us_per_s": round(server.cpu_us / server.seconds, 1),
+        "client_us_per_s": round(line["client_cpu_us"] / line["seconds"], 1),
+        "calls": called(server),
+        "drained_ms": round(line["wait_us"]["max"] / 1000, 1),
+        "stuck": line.get("stuck", 0),
+    }
+
+
+def called(server):
+    return {name: count for name, count in sorted(server.calls.items()) if count}
 
 
 def shares(counts):
@@ -47,6 +65,15 @@ def at(weighted, position):
         if position <= 0:
             return sample
     return weighted[-1][0] if weighted else 0.0
+
+
+def of_waits(results):
+    """All runs of one peer in which tasks waited: the median of each figure. None if every run failed."""
+    whole = [result for result in results if "failed" not in result]
+    if not whole:
+        return {"failed": [result["failed"] for result in results]}
+    figures = ("commands_per_s", "client_us_per_s", "drained_ms", "stuck")
+    return {figure: median(result[figure] for result in whole) for figure in figures}
 
 
 def of_rounds(results):

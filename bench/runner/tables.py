@@ -55,6 +55,29 @@ def time(microseconds):
     return f"{microseconds:.0f} µs"
 
 
+def growth_of_rates(loads, rows):
+    """Pairs per second and the server's CPU per pair at each number of tasks; `rows` are pairs of a peer and its figures."""
+    return growth(loads, rows, lambda figures: f"{figures['rate']:,.0f} ({figures['server_us']:.1f} µs)")
+
+
+def growth_of_waits(loads, rows):
+    """What waiting costs, and how long it takes until everybody has had the lock, at each number of waiters."""
+    def cell(figures):
+        stuck = f", **{figures['stuck']:.0f} stuck**" if figures["stuck"] else ""
+        return f"{figures['commands_per_s']:,.0f} /s; {time(figures['drained_ms'] * 1000)}{stuck}"
+
+    return growth(loads, rows, cell)
+
+
+def growth(loads, rows, cell):
+    heads = ["", *(load.title for load in loads)]
+    lines = [line(heads), line(["---"] + ["---:"] * len(loads))]
+    for peer, columns in rows:
+        words = ["; ".join(sorted(set(each["failed"]))) if each.get("failed") else cell(each) for each in columns]
+        lines.append(line([f"**{peer.name}**" if peer.name == OURS else peer.name, *words]))
+    return "\n".join(lines)
+
+
 def notes(rows):
     """A sentence for each peer whose tasks were stuck."""
     return "\n\n".join(

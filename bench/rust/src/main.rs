@@ -11,16 +11,20 @@ mod session;
 use std::time::Duration;
 
 use peers::{bare::Bare, distkit::Distkit, lock_runtime::LockRuntime, rslock::Rslock};
-use session::{Session, run};
+use session::{Kind, Session, run};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [peer, url, workload, tasks, seconds, register @ ..] = arguments.as_slice() else {
-        eprintln!("usage: lock-bench PEER URL own|hot TASKS SECONDS [REGISTER]");
+        eprintln!("usage: lock-bench PEER URL own|hot|wait TASKS SECONDS [REGISTER]");
         std::process::exit(2);
     };
     let session = Session {
-        hot: workload == "hot",
+        kind: match workload.as_str() {
+            "hot" => Kind::Hot,
+            "wait" => Kind::Wait,
+            _ => Kind::Own,
+        },
         tasks: tasks.parse().expect("TASKS is a number"),
         length: Duration::from_secs_f64(seconds.parse().expect("SECONDS is a number")),
         register: register.first().cloned(),

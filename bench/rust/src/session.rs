@@ -1,4 +1,4 @@
-//! One run: tasks that acquire and release until the time is over.
+//! One run: tasks that acquire and release until the time is over, or that all wait for it to be over.
 
 use std::io::Read;
 use std::sync::{Arc, Mutex};
@@ -12,9 +12,22 @@ use crate::report::{self, cpu_time};
 /// The same load runs for so long before anything is counted.
 const WARM_UP: Duration = Duration::from_secs(1);
 
+/// In `Wait`, one task has the lock before the others want it, and keeps it for so long after it has said that the time is
+/// over, so that the runner can look at the server.
+const LOOK: Duration = Duration::from_millis(300);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Each task has a key of its own.
+    Own,
+    /// All tasks want one key.
+    Hot,
+    /// One task has the key until the time is over. The others wait, and have it once each.
+    Wait,
+}
+
 pub(crate) struct Session {
-    /// Every task wants one key; else each has a key of its own.
-    pub(crate) hot: bool,
+    pub(crate) kind: Kind,
     pub(crate) tasks: usize,
     pub(crate) length: Duration,
     pub(crate) register: Option<String>,
@@ -39,13 +52,21 @@ pub(crate) struct Tally {
 
 pub(crate) async fn run<P: Peer>(peer: P, session: Session) -> String {
     let locks: Vec<P::Lock> = (0..session.tasks)
-        .map(|task| match session.hot {
-            true => peer.lock("bench:hot"),
-            false => peer.lock(&format!("bench:own:{task}")),
+        .map(|task| match session.kind {
+            Kind::Own => peer.lock(&format!("bench:own:{task}")),
+            Kind::Hot | Kind::Wait => peer.lock("bench:hot"),
         })
         .collect();
     wait_for_the_others().await;
 
+    let mut holder = match session.kind {
+        Kind::Wait => {
+            let mut lock = peer.lock("bench:hot");
+            let guard = lock.acquire().await;
+            Some((lock, guard))
+        }
+        Kind::Own | Kind::Hot => None,
+    };
     let start = Instant::now() + WARM_UP;
     let shared = Arc::new(Shared {
         start,
@@ -56,12 +77,26 @@ pub(crate) async fn run<P: Peer>(peer: P, session: Session) -> String {
     });
     let tasks: Vec<_> = locks
         .into_iter()
-        .map(|lock| tokio::spawn(cycle(lock, shared.clone())))
+        .map(|lock| {
+            let shared = shared.clone();
+            match session.kind {
+                Kind::Wait => tokio::spawn(once(lock, shared)),
+                Kind::Own | Kind::Hot => tokio::spawn(cycle(lock, shared)),
+            }
+        })
         .collect();
     tokio::time::sleep_until(shared.start.into()).await;
     let before = cpu_time();
+    if holder.is_some() {
+        eprintln!("begun");
+    }
     tokio::time::sleep_until(shared.end.into()).await;
     let cpu = cpu_time() - before;
+    if let Some((mut lock, guard)) = holder.take() {
+        eprintln!("over");
+        tokio::time::sleep(LOOK).await;
+        lock.release(guard).await;
+    }
     let mut tallies = Vec::new();
     for task in tasks {
         tallies.push(task.await.expect("a task that does not panic"));
@@ -105,5 +140,19 @@ async fn cycle<L: Lock>(mut lock: L, shared: Arc<Shared>) -> Tally {
         if counts {
             shared.waits.lock().unwrap().add(acquired - asked);
         }
+    }
+}
+
+/// Waits for the one who has the lock, has it once, and tells how long after the release everybody before it was done.
+async fn once<L: Lock>(mut lock: L, shared: Arc<Shared>) -> Tally {
+    let guard = lock.acquire().await;
+    lock.release(guard).await;
+    let released = shared.end + LOOK;
+    let waited = Instant::now().saturating_duration_since(released);
+    shared.waits.lock().unwrap().add(waited);
+    Tally {
+        pairs: 1,
+        all_pairs: 1,
+        overlaps: 0,
     }
 }

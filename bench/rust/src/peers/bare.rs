@@ -23,7 +23,10 @@ pub(crate) struct Bare {
 
 impl Bare {
     pub(crate) async fn connect(url: &str) -> Bare {
-        let client = redis::Client::open(url).expect("a URL");
+        let info: redis::ConnectionInfo = url.parse().expect("a URL");
+        // Otherwise the client's system holds small messages back until the ones before are confirmed.
+        let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+        let client = redis::Client::open(info.set_tcp_settings(tcp)).expect("a client");
         let mut connection = client
             .get_multiplexed_async_connection()
             .await

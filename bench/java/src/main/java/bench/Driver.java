@@ -18,6 +18,12 @@ public final class Driver {
     /** The same load runs for so long before anything is counted: longer than elsewhere, for the compiler. */
     private static final long WARM_UP = 4_000_000_000L;
 
+    /**
+     * In "wait", one thread keeps the lock for so long after it has said that the time is over, so that the runner can look
+     * at the server.
+     */
+    private static final long LOOK = 300_000_000L;
+
     private static long start;
     private static long end;
     private static final Recorder WAITS = new Recorder();
@@ -27,17 +33,35 @@ public final class Driver {
     private static final class Task extends Thread {
         private final RLock lock;
         private final Register register;
+        private final boolean waits;
         private long pairs;
         private long allPairs;
         private long overlaps;
 
-        Task(RLock lock, Register register) {
+        Task(RLock lock, Register register, boolean waits) {
             this.lock = lock;
             this.register = register;
+            this.waits = waits;
         }
 
         @Override
         public void run() {
+            if (waits) {
+                once();
+            } else {
+                cycle();
+            }
+        }
+
+        /** Waits for the one who has the lock, has it once, and tells how long after the release everybody before it was done. */
+        private void once() {
+            lock.lock();
+            lock.unlock();
+            WAITS.add(Math.max(0, System.nanoTime() - end - LOOK));
+            pairs = allPairs = 1;
+        }
+
+        private void cycle() {
             while (true) {
                 long asked = System.nanoTime();
                 if (asked >= end) {
@@ -71,17 +95,22 @@ public final class Driver {
         Config config = new Config();
         config.useSingleServer().setAddress(arguments[0]);
         RedissonClient redisson = Redisson.create(config);
-        boolean hot = arguments[1].equals("hot");
+        boolean own = arguments[1].equals("own");
+        boolean waits = arguments[1].equals("wait");
         double seconds = Double.parseDouble(arguments[3]);
         List<Task> tasks = new ArrayList<>();
         for (int task = 0; task < Integer.parseInt(arguments[2]); task++) {
-            RLock lock = redisson.getLock(hot ? "bench:hot" : "bench:own:" + task);
-            tasks.add(new Task(lock, arguments.length > 4 ? new Register(arguments[4]) : null));
+            RLock lock = redisson.getLock(own ? "bench:own:" + task : "bench:hot");
+            tasks.add(new Task(lock, arguments.length > 4 ? new Register(arguments[4]) : null, waits));
         }
 
         System.err.println("ready");
         for (int read = System.in.read(); read != '\n' && read != -1; ) {
             read = System.in.read();
+        }
+        RLock held = redisson.getLock("bench:hot");
+        if (waits) {
+            held.lock();
         }
         start = System.nanoTime() + WARM_UP;
         end = start + (long) (seconds * 1e9);
@@ -89,8 +118,16 @@ public final class Driver {
         OperatingSystemMXBean system = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
         sleepUntil(start);
         long before = system.getProcessCpuTime();
+        if (waits) {
+            System.err.println("begun");
+        }
         sleepUntil(end);
         long cpu = system.getProcessCpuTime() - before;
+        if (waits) {
+            System.err.println("over");
+            sleepUntil(end + LOOK);
+            held.unlock();
+        }
         for (Task task : tasks) {
             task.join();
         }
