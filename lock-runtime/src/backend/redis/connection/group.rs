@@ -19,9 +19,8 @@ use crate::sync::Mutex;
 use crate::values::{Moment, clock};
 
 /// Beside fewer requests than this, one goes out by itself and at once: too few would share its script to make up for the
-/// task that sends it. Measured on two cores: beside eight others, a request alone is a third faster; beside thirty, it is
-/// slower. Debug builds share much sooner, so that tests see what is seldom otherwise.
-const FEW: usize = if cfg!(debug_assertions) { 2 } else { 16 };
+/// task that sends it. DESIGN.md has the measurements.
+const FEW: usize = 2;
 
 /// How many keys a script has at most. For about a tenth of a millisecond, the server does nothing else.
 const LARGEST: usize = 64;
