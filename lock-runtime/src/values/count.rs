@@ -54,3 +54,30 @@ impl Drop for Counted {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_wait_are_told_when_the_last_one_ends_and_not_before() {
+        let count = Arc::<Count>::default();
+        // The second time, somebody has waited before.
+        for _ in 0..2 {
+            let counted = [count.enter(), count.enter()];
+            let mut zero = pin!(count.zero());
+            for one in counted {
+                let waited = timeout(Duration::from_secs(1), &mut zero).await;
+                assert!(waited.is_err(), "{} are under way", count.count());
+                drop(one);
+            }
+            let told = timeout(Duration::from_secs(1), &mut zero).await;
+            assert!(told.is_ok() && count.count() == 0);
+        }
+    }
+}
