@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 #[cfg(feature = "metrics")]
-use crate::observe::series;
+use crate::observe::series::{self, HAND_OVERS, HELD, HOLD, WAIT, WAITING};
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 use crate::values::store::StoreKind;
 use crate::values::{Kind, Label, LockError, LostReason, Moment};
@@ -44,15 +44,10 @@ macro_rules! gauge {
 }
 
 pub(super) const ACQUIRES: &str = "lock_acquire_total";
-pub(super) const WAIT: &str = "lock_wait_seconds";
-pub(super) const HOLD: &str = "lock_hold_seconds";
-pub(super) const HELD: &str = "lock_held";
 const OLDEST: &str = "lock_oldest_hold_seconds";
-pub(super) const WAITING: &str = "lock_waiting";
 const LOST: &str = "lock_lost_total";
 const RENEWALS: &str = "lock_renewals_total";
 pub(super) const RELEASES: &str = "lock_releases_total";
-pub(super) const HAND_OVERS: &str = "lock_hand_overs_total";
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 const CONNECTED: &str = "lock_store_connected";
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]

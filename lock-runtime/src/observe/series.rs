@@ -8,9 +8,15 @@ use std::collections::BTreeMap;
 
 use metrics::{Counter, Gauge, Histogram, Key, Level, Metadata, with_recorder};
 
-use super::metrics::{ACQUIRES, HAND_OVERS, HELD, HOLD, RELEASES, WAIT, WAITING};
+use super::metrics::{ACQUIRES, RELEASES};
 use crate::sync::Mutex;
 use crate::values::{Kind, Label};
+
+pub(super) const WAIT: &str = "lock_wait_seconds";
+pub(super) const HOLD: &str = "lock_hold_seconds";
+pub(super) const HELD: &str = "lock_held";
+pub(super) const WAITING: &str = "lock_waiting";
+pub(super) const HAND_OVERS: &str = "lock_hand_overs_total";
 
 /// What locks of one label, one kind and one store have in common.
 pub(super) struct Series {
