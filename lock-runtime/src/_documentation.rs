@@ -34,6 +34,7 @@ macro_rules! links {
 [crate]: crate
 [book]: crate::_documentation
 [README.md]: crate::_documentation#in-the-repository
+[DESIGN.md#what-a-lock-costs-that-goes-round-in-its-process]: crate::_documentation#in-the-repository
 [DESIGN.md#what-does-a-cycle-cost]: crate::_documentation#in-the-repository
 [benchmarks.md]: crate::_documentation#in-the-repository
 [dashboard]: crate::_documentation#in-the-repository

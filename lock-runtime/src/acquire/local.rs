@@ -21,13 +21,16 @@ const RELIED_ON: Duration = Duration::from_secs(5);
 /// A wait behind this process's own hold that lasts so long is worth a warning.
 const LONG_LOCAL_WAIT: Duration = Duration::from_secs(1);
 
-/// Queues behind the others of this process, then deals with the store for all of them.
-pub(crate) async fn acquire(attempt: &Attempt, mut now: Moment) -> Result<HoldHandle, LockError> {
+/// Queues behind the others of this process, then deals with the store for all of them. `now` comes back as it is then.
+pub(crate) async fn acquire(
+    attempt: &Attempt,
+    mut now: Moment,
+) -> Result<(HoldHandle, Moment), LockError> {
     loop {
         let turn = match attempt.enter()? {
             Entered::Head(head) => Turn::Head(head),
             Entered::Kept(head, kept) => match attempt.take_kept(head, kept, now) {
-                Some(handle) => return Ok(handle),
+                Some(handle) => return Ok((handle, now)),
                 // It is being given back: the first of those who wait by then gets it.
                 None => continue,
             },
@@ -40,11 +43,14 @@ pub(crate) async fn acquire(attempt: &Attempt, mut now: Moment) -> Result<HoldHa
         match turn {
             Turn::Held(unclaimed) => {
                 if let Some(handle) = unclaimed.claim() {
-                    return Ok(handle);
+                    return Ok((handle, now));
                 }
                 // Lost before this caller was polled: it asks again.
             }
-            Turn::Head(head) => return at_the_head(attempt, head, now).await,
+            Turn::Head(head) => {
+                let handle = at_the_head(attempt, head, now).await?;
+                return Ok((handle, clock::now()));
+            }
             // Said to readers alone.
             Turn::Go => {}
         }

@@ -33,12 +33,23 @@ pub(crate) async fn acquire(
     core.start_here()?;
     let attempt = Attempt::new(core, request);
     let wait = attempt.begin();
-    let outcome = acquire_in_time(&attempt, &caller).await;
-    wait.came_to(outcome.as_ref().map(|_| true));
-    outcome
+    match acquire_in_time(&attempt, &caller).await {
+        Ok((handle, at)) => {
+            wait.came_to(Ok(true), at);
+            Ok(handle)
+        }
+        Err(error) => {
+            wait.came_to(Err(&error), clock::now());
+            Err(error)
+        }
+    }
 }
 
-async fn acquire_in_time(attempt: &Attempt, caller: &Caller) -> Result<HoldHandle, LockError> {
+/// Tells when it had the lock as well.
+async fn acquire_in_time(
+    attempt: &Attempt,
+    caller: &Caller,
+) -> Result<(HoldHandle, Moment), LockError> {
     // Read anew after everything that may have taken time, and only there.
     let mut now = attempt.deadline.since;
     if let Some(ancestor) = ancestor(&attempt.core, &attempt.request, caller)? {
@@ -52,7 +63,7 @@ async fn acquire_in_time(attempt: &Attempt, caller: &Caller) -> Result<HoldHandl
             None => Box::pin(reentry::acquire(attempt, caller)).await?,
         };
         if let Some(handle) = handle {
-            return Ok(handle.acquired_in(caller.frame()));
+            return Ok((handle.acquired_in(caller.frame()), clock::now()));
         }
         now = clock::now();
     }
@@ -60,12 +71,12 @@ async fn acquire_in_time(attempt: &Attempt, caller: &Caller) -> Result<HoldHandl
     attempt.core.life.check_open(attempt.key())?;
     loop {
         // Boxed: a mutex need not carry the size of the others.
-        let mut handle = match attempt.kind() {
-            Kind::Fair => Box::pin(fair::acquire(attempt, now)).await?,
-            Kind::Read => Box::pin(shared::acquire(attempt)).await?,
+        let mut handle;
+        (handle, now) = match attempt.kind() {
+            Kind::Fair => (Box::pin(fair::acquire(attempt, now)).await?, clock::now()),
+            Kind::Read => (Box::pin(shared::acquire(attempt)).await?, clock::now()),
             _ => local::acquire(attempt, now).await?,
         };
-        now = clock::now();
         // Dropping the handle gives the lock back.
         attempt.core.life.check_open(attempt.key())?;
         if came_too_late(handle.hold(), &attempt.request, now) {
@@ -75,8 +86,8 @@ async fn acquire_in_time(attempt: &Attempt, caller: &Caller) -> Result<HoldHandl
             // A hold that was lost before its caller saw it is no hold.
             handle.hold().check()?;
         }
-        handle.renew_from_now_on(attempt.request.hold_options.renewed);
-        return Ok(handle.acquired_in(caller.frame()));
+        handle.renew_from_now_on(attempt.request.hold_options.renewed, now);
+        return Ok((handle.acquired_in(caller.frame()), now));
     }
 }
 
@@ -92,7 +103,7 @@ pub(crate) async fn try_acquire(
     let wait = attempt.begin();
     let outcome = acquire_at_once(&attempt, &caller).await;
     let had = |tried: &TryAcquire<_>| matches!(tried, TryAcquire::Acquired(_));
-    wait.came_to(outcome.as_ref().map(had));
+    wait.came_to(outcome.as_ref().map(had), clock::now());
     outcome
 }
 

@@ -120,8 +120,9 @@ fn intact(handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockE
 
 /// The set is complete and goes to its caller: from here on the watchdog renews it.
 fn joined(mut handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockError> {
+    let now = clock::now();
     for (handle, (_, request)) in handles.iter_mut().zip(members) {
-        handle.renew_from_now_on(request.hold_options.renewed);
+        handle.renew_from_now_on(request.hold_options.renewed, now);
     }
     let none = || crate::values::error::config("one guard holds at least one lock");
     Handles::joined(handles).ok_or_else(none)
@@ -192,6 +193,7 @@ async fn at_once(
         Err(fault) => return Ok(AtOnce::Failed(fault)),
     };
     let mut handles: Vec<HoldHandle> = Vec::with_capacity(members.len());
+    let now = clock::now();
     for (((_, request), call), (head, granted)) in members
         .iter()
         .zip(&calls)
@@ -207,7 +209,7 @@ async fn at_once(
             granted,
         );
         handles.push(handle.acquired_in(caller.frame()));
-        Wait::began(&request.key, &request.hold_options.label, &since).came_to(Ok(true));
+        Wait::began(&request.key, &request.hold_options.label, &since).came_to(Ok(true), now);
     }
     core.life.check_open(&first.key)?;
     Ok(AtOnce::Taken(handles))

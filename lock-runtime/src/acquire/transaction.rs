@@ -156,7 +156,7 @@ pub(crate) async fn acquire<T: SqlTransaction>(
     };
     let first = seat.ask(attempt.deadline.since).await;
     let outcome = contend(&mut seat, first).await;
-    wait.came_to(outcome.as_ref().map(|_| true));
+    wait.came_to(outcome.as_ref().map(|_| true), clock::now());
     outcome.map_err(|error| match seat.failed {
         Some(failed) => TransactionError::Driver(failed),
         None => error.into(),

@@ -274,20 +274,20 @@ impl Handles {
             Parts::All(handles, _) => {
                 // All have left before the first answer is waited for, whatever becomes of the future.
                 let endings = handles.into_iter().rev().map(HoldHandle::release).collect();
-                Box::pin(all_of(endings))
+                Ending::under_way(all_of(endings))
             }
         }
     }
 }
 
 /// Drives the endings side by side. What tells of a loss goes before other errors.
-pub(crate) async fn all_of<F>(mut endings: Vec<Pin<Box<F>>>) -> Result<(), LockError>
+pub(crate) async fn all_of<F>(mut endings: Vec<F>) -> Result<(), LockError>
 where
-    F: Future<Output = Result<(), LockError>> + ?Sized,
+    F: Future<Output = Result<(), LockError>> + Unpin,
 {
     let mut outcome = Ok(());
     poll_fn(|cx| {
-        endings.retain_mut(|ending| match ending.as_mut().poll(cx) {
+        endings.retain_mut(|ending| match Pin::new(ending).poll(cx) {
             Poll::Pending => true,
             Poll::Ready(Err(error))
                 if outcome.is_ok() || matches!(error, LockError::Lost { .. }) =>

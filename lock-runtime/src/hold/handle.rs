@@ -79,17 +79,30 @@ impl HoldHandle {
         let Some(granted) = kept.grant(&hold_options, now) else {
             return Err((head, kept.idle));
         };
-        let (key, idle) = (head.key().clone(), kept.idle.clone());
+        let idle = kept.idle.clone();
         let beginning = Beginning {
             granted,
             at: now,
             tenure: None,
             keeping: Some(kept.into_keeping()),
         };
-        let (holder, life) = (idle.holder(), core.life.clone());
+        HoldHandle::follow(core, &idle, head, hold_options, beginning).map_err(|head| (head, idle))
+    }
+
+    /// The lock goes on from a hold to the next one, without the store. They have the same holder id, and the watchdog's
+    /// entry goes along. If the watchdog does not know the hold before any more, or that was lost, the turn comes back.
+    pub(crate) fn follow(
+        core: &Arc<Core>,
+        before: &Hold,
+        head: Head,
+        hold_options: HoldOptions,
+        beginning: Beginning,
+    ) -> Result<HoldHandle, Head> {
+        let (key, holder) = (head.key().clone(), before.holder());
+        let life = core.life.clone();
         let hold = Hold::new(key, None, holder, hold_options, beginning, life);
-        if !core.watch.pass_on(&idle, &hold) {
-            return Err((head, idle));
+        if !core.watch.pass_on(before, &hold) {
+            return Err(head);
         }
         head.now_held_by(hold_options.label.lock);
         hold.owns(head);
@@ -123,10 +136,10 @@ impl HoldHandle {
     }
 
     /// The caller has the handle from here on, and the watchdog renews the hold if the caller wants that.
-    pub(crate) fn renew_from_now_on(&mut self, wanted: bool) {
+    pub(crate) fn renew_from_now_on(&mut self, wanted: bool, now: Moment) {
         if wanted && !self.renewed {
             self.renewed = true;
-            if self.hold.add_renewer() {
+            if self.hold.add_renewer(now) {
                 self.core.watch.look_now(&self.hold);
             }
         }
@@ -271,6 +284,8 @@ impl HoldHandle {
                     *kept = Some(goes_on).filter(|_| left == After::Watched);
                     left
                 }
+                // The next hold of the tenure may have the entry.
+                None if tenure.is_some() => After::Watched,
                 None => self.core.watch.leave(&self.hold),
             };
             match left {
@@ -283,12 +298,12 @@ impl HoldHandle {
                     }
                 }
                 // A forced release may have taken it out: the store knows.
-                After::Unknown => (*tenure, *keep_for) = (None, None),
+                After::Unknown => *keep_for = None,
             }
             metrics::ended(
                 self.hold.label(),
                 self.hold.first_kind(),
-                self.hold.granted_at(),
+                left_at.since(self.hold.granted_at()),
             );
         }
         if let Some(level) = self.level.get()

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::core::Core;
-use super::state::{Hold, Phase, State};
+use super::state::{Hold, Phase, Rare, State};
 use crate::backend::{Granted, Renewal, Spare};
 use crate::queue::Head;
 use crate::values::{FencingToken, HoldOptions, HolderId, Key, Moment, Ttl, clock};
@@ -23,6 +23,8 @@ pub(crate) struct Keeping {
     /// Of the request that began it. What the store has confirmed since then, the hold that has the lock knows.
     sent_at: Moment,
     spare: Spare,
+    /// The box that the hold before had it in, for the next one.
+    pub(super) emptied: Option<Box<Rare>>,
 }
 
 /// A lock that nobody in this process uses, and that it keeps.
@@ -51,6 +53,7 @@ impl Kept {
             ttl: options.ttl,
             sent_at: granted.sent_at,
             spare,
+            emptied: None,
         });
         Kept { idle, keeping }
     }
@@ -106,6 +109,7 @@ impl Keeping {
 }
 
 /// What a hold of nobody has beside the rest.
+#[derive(Debug)]
 pub(super) struct Idle {
     /// Gives the lock back when the hold is over.
     keeper: Weak<Core>,
@@ -228,12 +232,19 @@ impl Hold {
         }
     }
 
-    /// Takes over until when the store has confirmed the holder that both have. Under the watchdog's lock, where
-    /// confirmations come in.
-    pub(crate) fn inherits(&self, before: &Hold) {
-        let confirmed = before.state.lock().deadline;
+    /// Until when the store has confirmed the holder, for the hold that follows. `None` if it was lost.
+    pub(crate) fn leaves_behind(&self) -> Option<Moment> {
+        let state = self.state.lock();
+        let is_lost = matches!(state.phase, Phase::Lost { .. });
+        (!is_lost).then_some(state.deadline)
+    }
+
+    /// Takes over until when the store has confirmed the holder, which was another hold's before. When it is over if nothing
+    /// else happens. Under the watchdog's lock, where confirmations come in.
+    pub(crate) fn inherits(&self, confirmed: Moment) -> Moment {
         let mut state = self.state.lock();
         state.deadline = confirmed;
+        self.end_in(&state)
     }
 }
 

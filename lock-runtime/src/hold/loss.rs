@@ -151,7 +151,9 @@ impl Hold {
 
     /// Wakes those who wait for the end. After the state was written, and outside of its lock.
     pub(super) fn tell(&self, also_told: Vec<Weak<Notify>>) {
-        self.over.notify_waiters();
+        if let Some(over) = self.over.get() {
+            over.notify_waiters();
+        }
         for over in also_told.iter().filter_map(Weak::upgrade) {
             over.notify_waiters();
         }

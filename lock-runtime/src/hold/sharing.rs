@@ -40,13 +40,10 @@ pub(crate) enum Left {
 
 impl Hold {
     /// Counts one more sharer who wants the hold renewed. True if a renewal is due by now.
-    pub(crate) fn add_renewer(&self) -> bool {
+    pub(crate) fn add_renewer(&self, now: Moment) -> bool {
         let mut state = self.state.lock();
         state.renewers += 1;
-        let since_confirmed = state
-            .ttl
-            .trusted()
-            .saturating_sub(state.deadline.remaining());
+        let since_confirmed = state.ttl.trusted().saturating_sub(state.deadline - now);
         let is_due = since_confirmed > state.ttl.cadence();
         // A check that is under way does not extend the lease: another request must follow it.
         state.lengthen |= is_due;
@@ -123,12 +120,23 @@ impl Hold {
         let also_told = state.take_also_told();
         let keep_until = state.rare.as_ref().and_then(|rare| rare.keep_until);
         let keep_until = keep_until.filter(|until| !now.has_reached(*until));
+        // Without the turn, or while the key is to stay taken, nobody follows.
         let tenure = state.take_tenure();
+        let mut tenure = tenure.filter(|_| head.is_some() && keep_until.is_none());
         let rare = state.rare.as_mut();
         let (keep_for, keeping) =
             rare.map_or((None, None), |rare| (rare.keep_for, rare.keeping.take()));
         // A nested request may have asked for a longer lease.
-        let keeping = keeping.filter(|keeping| keeping.ttl() == state.ttl);
+        let mut keeping =
+            keeping.filter(|keeping| keeping.ttl() == state.ttl && keep_until.is_none());
+        let goes_on = match (&mut tenure, &mut keeping) {
+            (Some(tenure), _) => Some(&mut tenure.emptied),
+            (None, Some(keeping)) => Some(&mut keeping.emptied),
+            (None, None) => None,
+        };
+        if let Some(emptied) = goes_on {
+            *emptied = state.rare.take();
+        }
         drop(state);
         self.tell(also_told);
         Left::Good {
@@ -136,7 +144,7 @@ impl Hold {
             left_at: now,
             // It ends the key's time with this process, so nothing is kept behind it.
             keep_for: keep_for.filter(|_| keep_until.is_none()),
-            keeping: keeping.filter(|_| keep_until.is_none()),
+            keeping,
             kept: None,
             keep_until,
             tenure,

@@ -55,8 +55,9 @@ pub(crate) struct Hold {
     /// Boxed, for few have it.
     pub(super) max_until: Option<Box<Moment>>,
     pub(super) state: Modelled<State>,
-    /// Raised when the hold is lost or ended. The state is written before it is raised.
-    pub(super) over: Arc<Notify>,
+    /// Raised when the hold is lost or ended. The state is written before it is raised. Made by who waits for it before they
+    /// look at the state: nobody waits who comes after the end.
+    pub(super) over: OnceLock<Arc<Notify>>,
 }
 
 pub(super) struct State {
@@ -78,7 +79,7 @@ pub(super) struct State {
     pub(super) head: Option<Head>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Rare {
     /// Until when the key stays taken, even if the last sharer leaves before: the latest that one of them asked for.
     pub(super) keep_until: Option<Moment>,
@@ -150,18 +151,22 @@ impl Hold {
         let Beginning {
             granted,
             at: granted_at,
-            tenure,
-            keeping,
+            mut tenure,
+            mut keeping,
         } = beginning.into();
         let keep_for = hold_options.keep_for;
         let is_rare = tenure.is_some() || keeping.is_some() || keep_for.is_some();
         let rare = is_rare.then(|| {
-            Box::new(Rare {
+            let of_tenure = tenure.as_mut().and_then(|tenure| tenure.emptied.take());
+            let of_keeping = || keeping.as_mut()?.emptied.take();
+            let mut rare = of_tenure.or_else(of_keeping).unwrap_or_default();
+            *rare = Rare {
                 tenure,
                 keep_for,
                 keeping,
                 ..Rare::default()
-            })
+            };
+            rare
         });
         let state = State {
             phase: Phase::Held,
@@ -187,7 +192,7 @@ impl Hold {
                 .max_hold
                 .map(|longest| Box::new(granted_at + longest)),
             state: Modelled::new(state),
-            over: Arc::default(),
+            over: OnceLock::new(),
         })
     }
 
@@ -233,7 +238,7 @@ impl Hold {
 
     /// Raised when the hold is over; look again then.
     pub(crate) fn over_signal(&self) -> OwnedNotified {
-        self.over.clone().notified_owned()
+        self.over.get_or_init(Arc::default).clone().notified_owned()
     }
 
     /// Raises `over`, too, when the hold is over.
@@ -368,12 +373,12 @@ impl Hold {
 
     /// When the hold is over if nothing else happens.
     pub(crate) fn end_at(&self) -> Moment {
-        let (deadline, idle_until) = {
-            let state = self.state.lock();
-            (state.deadline, state.idle_until())
-        };
-        let ends = self.max_until().into_iter().chain(idle_until);
-        ends.fold(deadline, Moment::earlier)
+        self.end_in(&self.state.lock())
+    }
+
+    pub(super) fn end_in(&self, state: &State) -> Moment {
+        let ends = self.max_until().into_iter().chain(state.idle_until());
+        ends.fold(state.deadline, Moment::earlier)
     }
 
     /// Takes in the answer to a renewal that was sent at `sent_at`. One that confirms the hold after its end comes too

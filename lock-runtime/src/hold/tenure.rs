@@ -1,5 +1,6 @@
 //! A lock that stays with this process from one of its holds to the next, while the store is not asked.
 
+use super::state::Rare;
 use crate::backend::{Granted, Spare};
 use crate::values::{FencingToken, HoldOptions, Moment, Ttl};
 
@@ -14,6 +15,8 @@ pub(crate) struct Tenure {
     sent_at: Moment,
     until: Moment,
     spare: Spare,
+    /// The box that the hold before had it in, for the next one.
+    pub(super) emptied: Option<Box<Rare>>,
 }
 
 impl Tenure {
@@ -28,6 +31,7 @@ impl Tenure {
             sent_at: granted.sent_at,
             until,
             spare,
+            emptied: None,
         })
     }
 

@@ -2,6 +2,10 @@
 //!
 //! Locks are labelled by template or label, never by name: names hold user data and are unbounded.
 
+use std::time::Duration;
+
+#[cfg(feature = "metrics")]
+use crate::observe::series::{self, HAND_OVERS, HELD, HOLD, WAIT, WAITING};
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 use crate::values::store::StoreKind;
 use crate::values::{Kind, Label, LockError, LostReason, Moment};
@@ -13,40 +17,37 @@ macro_rules! count {
     };
 }
 #[cfg(feature = "metrics")]
-macro_rules! time {
-    ($name:ident, $value:expr, $($label:literal => $text:expr),+) => {
-        metrics::histogram!($name, $($label => $text),+).record($value.as_secs_f64())
-    };
-}
-#[cfg(feature = "metrics")]
 macro_rules! gauge {
     ($name:ident, $change:ident($value:expr), $($label:literal => $text:expr),+) => {
         metrics::gauge!($name, $($label => $text),+).$change($value)
     };
+}
+/// What is told of a lock in each of its cycles: a field of its `Series`, and what is done to that.
+#[cfg(feature = "metrics")]
+macro_rules! of_lock {
+    ($label:expr, $kind:expr, $($key:ident.$sort:ident.$change:ident($value:expr)),+) => {{
+        let series = series::of($label, $kind);
+        $(series::$sort(&series.$key).$change($value);)+
+    }};
+}
+#[cfg(not(feature = "metrics"))]
+macro_rules! of_lock {
+    ($label:expr, $kind:expr, $($key:ident.$sort:ident.$change:ident($value:expr)),+) => {{ let _ = || ($label, $kind, $($value,)+); }};
 }
 #[cfg(not(feature = "metrics"))]
 macro_rules! count {
     ($name:ident, $times:expr, $($label:literal => $value:expr),+) => {{ let _ = || ($name, $times, $($value,)+); }};
 }
 #[cfg(not(feature = "metrics"))]
-macro_rules! time {
-    ($name:ident, $value:expr, $($label:literal => $text:expr),+) => {{ let _ = || ($name, $value, $($text,)+); }};
-}
-#[cfg(not(feature = "metrics"))]
 macro_rules! gauge {
     ($name:ident, $change:ident($value:expr), $($label:literal => $text:expr),+) => {{ let _ = || ($name, $value, $($text,)+); }};
 }
 
-const ACQUIRES: &str = "lock_acquire_total";
-const WAIT: &str = "lock_wait_seconds";
-const HOLD: &str = "lock_hold_seconds";
-const HELD: &str = "lock_held";
+pub(super) const ACQUIRES: &str = "lock_acquire_total";
 const OLDEST: &str = "lock_oldest_hold_seconds";
-const WAITING: &str = "lock_waiting";
 const LOST: &str = "lock_lost_total";
 const RENEWALS: &str = "lock_renewals_total";
-const RELEASES: &str = "lock_releases_total";
-const HAND_OVERS: &str = "lock_hand_overs_total";
+pub(super) const RELEASES: &str = "lock_releases_total";
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 const CONNECTED: &str = "lock_store_connected";
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
@@ -98,24 +99,37 @@ pub(crate) fn describe() {}
 
 /// A request for a lock is under way, until [`asked`] tells what became of it.
 pub(crate) fn asking(label: Label, kind: Kind) {
-    gauge!(WAITING, increment(1.0), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
+    of_lock!(label, kind, waiting.gauge.increment(1.0));
 }
 
-pub(crate) fn asked(label: Label, kind: Kind, since: Moment, outcome: &'static str) {
-    gauge!(WAITING, decrement(1.0), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
-    count!(ACQUIRES, 1, "lock" => label.lock, "kind" => kind.name(), "store" => label.store, "outcome" => outcome);
-    time!(WAIT, since.elapsed(), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
+pub(crate) fn asked(label: Label, kind: Kind, waited: Duration, outcome: &'static str) {
+    of_lock!(
+        label,
+        kind,
+        waiting.gauge.decrement(1.0),
+        wait.histogram.record(waited)
+    );
+    match outcome {
+        "acquired" => of_lock!(label, kind, acquired.counter.increment(1)),
+        _ => {
+            count!(ACQUIRES, 1, "lock" => label.lock, "kind" => kind.name(), "store" => label.store, "outcome" => outcome)
+        }
+    }
 }
 
 /// A hold has begun.
 pub(crate) fn held(label: Label, kind: Kind) {
-    gauge!(HELD, increment(1.0), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
+    of_lock!(label, kind, held.gauge.increment(1.0));
 }
 
 /// A hold has ended, by its release or by a loss. `kind`: as it began.
-pub(crate) fn ended(label: Label, kind: Kind, since: Moment) {
-    gauge!(HELD, decrement(1.0), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
-    time!(HOLD, since.elapsed(), "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
+pub(crate) fn ended(label: Label, kind: Kind, held_for: Duration) {
+    of_lock!(
+        label,
+        kind,
+        held.gauge.decrement(1.0),
+        hold.histogram.record(held_for)
+    );
 }
 
 pub(crate) fn lost(label: Label, kind: Kind, reason: LostReason) {
@@ -142,7 +156,7 @@ pub(crate) fn renewals(store: &'static str, outcome: &'static str, holds: usize)
 
 pub(crate) fn released(label: Label, kind: Kind, outcome: &Result<(), LockError>) {
     let outcome = match outcome {
-        Ok(()) => "released",
+        Ok(()) => return of_lock!(label, kind, released.counter.increment(1)),
         Err(LockError::Lost { .. }) => "lost",
         Err(_) => "failed",
     };
@@ -150,7 +164,7 @@ pub(crate) fn released(label: Label, kind: Kind, outcome: &Result<(), LockError>
 }
 
 pub(crate) fn handed_over(label: Label, kind: Kind) {
-    count!(HAND_OVERS, 1, "lock" => label.lock, "kind" => kind.name(), "store" => label.store);
+    of_lock!(label, kind, handed_over.counter.increment(1));
 }
 
 /// A connection for requests that is up, until this is dropped.

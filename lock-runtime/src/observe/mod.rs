@@ -8,6 +8,8 @@ use crate::hold::Hold;
 use crate::values::{LockError, LostReason, Moment};
 
 pub(crate) mod metrics;
+#[cfg(feature = "metrics")]
+mod series;
 pub(crate) mod spans;
 
 /// Calls what is not ours, a log subscriber or a recorder, where a panic of its would cost other holds their renewals,
@@ -19,7 +21,7 @@ fn apart(event: impl FnOnce()) {
 
 /// A hold has ended, whether or not anybody ever had it.
 pub(crate) fn ended_by_loss(hold: &Hold) {
-    apart(|| metrics::ended(hold.label(), hold.first_kind(), hold.granted_at()));
+    apart(|| metrics::ended(hold.label(), hold.first_kind(), hold.held_for()));
 }
 
 /// Counts a loss. [`lost`] logs it.

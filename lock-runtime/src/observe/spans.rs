@@ -7,7 +7,7 @@ use tracing::field::Empty;
 
 use crate::hold::Hold;
 use crate::observe::metrics;
-use crate::values::{Key, Label, LockError, Moment};
+use crate::values::{Key, Label, LockError, Moment, clock};
 
 /// A request for a lock that is under way. Dropped without an outcome, it was cancelled by its caller. Every caller that
 /// waits carries it, so it borrows what the request has.
@@ -39,9 +39,9 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// What became of it: whether the lock was had.
-    pub(crate) fn came_to(mut self, outcome: Result<bool, &LockError>) {
-        self.end(match outcome {
+    /// What became of it, and when: whether the lock was had.
+    pub(crate) fn came_to(mut self, outcome: Result<bool, &LockError>, at: Moment) {
+        let outcome = match outcome {
             Ok(true) => "acquired",
             Ok(false) | Err(LockError::Busy { .. }) => "busy",
             Err(LockError::Unavailable { .. }) => "unavailable",
@@ -50,25 +50,25 @@ impl<'a> Wait<'a> {
             Err(LockError::TooManyWaiters { .. }) => "overloaded",
             Err(LockError::ShuttingDown { .. }) => "shutting_down",
             Err(_) => "invalid",
-        });
+        };
+        self.end(outcome, at);
     }
 
-    fn end(&mut self, outcome: &'static str) {
+    fn end(&mut self, outcome: &'static str, at: Moment) {
         self.is_over = true;
-        metrics::asked(*self.label, self.key.kind(), *self.since, outcome);
+        let waited = at.since(*self.since);
+        metrics::asked(*self.label, self.key.kind(), waited, outcome);
         let span = self.span.take().map_or_else(Span::none, |span| *span);
         span.record("outcome", outcome);
         let (lock, label) = (self.key.name(), self.label.lock);
-        span.in_scope(
-            || tracing::debug!(lock, label, waited = ?self.since.elapsed(), "lock {outcome}"),
-        );
+        span.in_scope(|| tracing::debug!(lock, label, ?waited, "lock {outcome}"));
     }
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.end("cancelled");
+            self.end("cancelled", clock::now());
         }
     }
 }

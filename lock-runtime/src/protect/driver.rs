@@ -144,7 +144,7 @@ impl Driver {
             *this.ending = this.handles.take().map(Handles::release);
         }
         let released = match this.ending {
-            Some(ending) => ready!(ending.as_mut().poll(cx)),
+            Some(ending) => ready!(Pin::new(ending).poll(cx)),
             None => Ok(()),
         };
         *this.ending = None;

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{InQueue, KeyQueue, LocalQueues, State, Turn};
 use crate::queue::handoff_budget::HandoffBudget;
-use crate::values::{HoldOptions, Key, LockError, StoreError};
+use crate::values::{HoldOptions, Key, KeyMap, LockError, StoreError};
 
 /// The waiters of some moment: those up to this number.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,11 @@ impl Head {
 
     /// The queue, if this is still its head.
     pub(super) fn queue_in<'a>(&self, state: &'a mut State) -> Option<&'a mut KeyQueue> {
-        let queue = state.queues.get_mut(&self.key)?;
+        self.queue_of(&mut state.queues)
+    }
+
+    fn queue_of<'a>(&self, queues: &'a mut KeyMap<KeyQueue>) -> Option<&'a mut KeyQueue> {
+        let queue = queues.get_mut(&self.key)?;
         (queue.head == self.number).then_some(queue)
     }
 
@@ -144,7 +148,7 @@ impl Head {
     /// The waiter to pass the lock to without the store: the next one, if there is one that `suits`.
     pub(crate) fn successor_if(
         &self,
-        suits: impl FnOnce(&HoldOptions) -> bool,
+        suits: impl FnMut(&HoldOptions) -> bool,
     ) -> Option<Successor> {
         self.next_if(&mut self.queues.state.lock(), suits)
     }
@@ -153,20 +157,21 @@ impl Head {
     fn next_if(
         &self,
         state: &mut State,
-        suits: impl FnOnce(&HoldOptions) -> bool,
+        mut suits: impl FnMut(&HoldOptions) -> bool,
     ) -> Option<Successor> {
-        let options = loop {
-            let first = self.queue_in(state)?.waiters.first_entry()?;
-            if !first.get().turn.is_closed() {
-                break first.get().hold_options;
+        let queue = self.queue_of(&mut state.queues)?;
+        loop {
+            let first = queue.waiters.first_entry()?;
+            let has_left = first.get().turn.is_closed();
+            if !has_left && !suits(&first.get().hold_options) {
+                return None;
             }
-            state.pop(&self.key);
-        };
-        if !suits(&options) {
-            return None;
+            let InQueue { turn, hold_options } = first.remove();
+            state.waiting -= 1;
+            if !has_left {
+                return Some(Successor { turn, hold_options });
+            }
         }
-        let InQueue { turn, hold_options } = state.pop(&self.key)?;
-        Some(Successor { turn, hold_options })
     }
 }
 

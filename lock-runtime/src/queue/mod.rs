@@ -197,6 +197,7 @@ impl LocalQueues {
             number,
             given,
             last_seen: None,
+            is_out: false,
         }))
     }
 

@@ -17,12 +17,16 @@ pub(crate) struct Waiter {
     pub(super) given: oneshot::Receiver<Turn>,
     /// The head, and what was heard of it, at the last look.
     pub(super) last_seen: Option<(u64, u64)>,
+    /// Its turn has come, or the queues were closed: that has taken the waiter out of the queue.
+    pub(super) is_out: bool,
 }
 
 impl Waiter {
     /// Waits for the turn. `None`: the queues were closed. Cancel safe.
     pub(crate) async fn turn(&mut self) -> Option<Turn> {
-        (&mut self.given).await.ok()
+        let turn = (&mut self.given).await.ok();
+        self.is_out = true;
+        turn
     }
 
     /// What the store last failed with, if the head got no answer from it.
@@ -84,6 +88,9 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
+        if self.is_out {
+            return;
+        }
         let mut state = self.queues.state.lock();
         let queue = state.queues.get_mut(&self.key);
         if queue.is_some_and(|queue| queue.waiters.remove(&self.number).is_some()) {

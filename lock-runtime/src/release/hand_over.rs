@@ -12,39 +12,60 @@ use crate::observe::metrics;
 use crate::queue::{Head, Successor, Turn};
 use crate::values::{HoldOptions, HolderId, Key, Kind, LockError, Moment, SPARE_TOKENS, clock};
 
-/// Makes the next waiter of this process the holder if the tenure can serve it, and gives the head back if not. The
-/// store is not asked: it knows the holder that it knew before.
+/// What became of a lock that was to go on to the next waiter without the store.
+pub(super) enum Passed {
+    On,
+    /// No waiter is there whom the tenure can serve. Nothing watches the hold any more.
+    Not(Head),
+    /// The watchdog did not know the hold any more: it may have been released by force, and the store knows. The waiter
+    /// who was next has the turn, if there was one.
+    Unknown(Option<Head>),
+}
+
+/// Makes the next waiter of this process the holder if the tenure can serve it. The store is not asked: it knows the
+/// holder that it knew before.
 pub(super) fn pass_on(
     core: &Arc<Core>,
+    hold: &Hold,
     head: Head,
-    holder: HolderId,
     mut tenure: Tenure,
     now: Moment,
-) -> Option<Head> {
-    if !core.life.is_open() {
-        return Some(head);
-    }
+) -> Passed {
     let mut granted = None;
-    let successor = head.successor_if(|options| {
+    let suits = |options: &HoldOptions| {
         granted = tenure.grant(options, now);
         granted.is_some()
-    });
-    match (successor, granted) {
-        (Some(successor), Some(granted)) => {
-            let tenure = Some(tenure);
-            let beginning = Beginning {
-                at: now,
-                tenure,
-                ..Beginning::from(granted)
-            };
-            become_holder(core, head, successor, holder, beginning);
-            None
+    };
+    let successor = match core.life.is_open() {
+        true => head.successor_if(suits),
+        false => None,
+    };
+    let (Some(successor), Some(granted)) = (successor, granted) else {
+        return match core.watch.remove(hold) {
+            true => Passed::Not(head),
+            false => Passed::Unknown(Some(head)),
+        };
+    };
+    let beginning = Beginning {
+        at: now,
+        tenure: Some(tenure),
+        ..Beginning::from(granted)
+    };
+    let options = unrenewed(&successor);
+    match HoldHandle::follow(core, hold, head, options, beginning) {
+        Ok(handle) => {
+            give(core, successor, handle);
+            Passed::On
         }
-        _ => Some(head),
+        Err(head) => {
+            head.held_no_more();
+            Heir::Waiter(successor).inherits_nothing(head);
+            Passed::Unknown(None)
+        }
     }
 }
 
-/// The successor has the lock from here on, as `holder`. It is renewed once its caller has taken it.
+/// The successor has the lock from here on, as `holder`.
 fn become_holder(
     core: &Arc<Core>,
     head: Head,
@@ -52,12 +73,21 @@ fn become_holder(
     holder: HolderId,
     beginning: Beginning,
 ) {
-    let key = head.key().clone();
-    let hold_options = HoldOptions {
+    let (key, options) = (head.key().clone(), unrenewed(&successor));
+    let handle = HoldHandle::admit(core, &key, Some(head), holder, options, beginning);
+    give(core, successor, handle);
+}
+
+/// It is renewed once its caller has taken it.
+fn unrenewed(successor: &Successor) -> HoldOptions {
+    HoldOptions {
         renewed: false,
         ..successor.hold_options
-    };
-    let handle = HoldHandle::admit(core, &key, Some(head), holder, hold_options, beginning);
+    }
+}
+
+fn give(core: &Arc<Core>, successor: Successor, handle: HoldHandle) {
+    metrics::handed_over(handle.hold().label(), handle.kind());
     // A manager that closes drops both: the successor is told, and the lock is given back.
     if core.life.is_open() {
         let refused = successor.give(Turn::Held(handle.unclaimed()));
@@ -67,7 +97,6 @@ fn become_holder(
             core.life.spawn(async move { drop(turn) });
         }
     }
-    metrics::handed_over(hold_options.label, key.kind());
 }
 
 /// Who has the lock next.

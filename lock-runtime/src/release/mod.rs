@@ -13,11 +13,12 @@ mod tests;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use self::hand_over::{Heir, pass_on};
+use self::hand_over::{Heir, Passed, pass_on};
 use self::keep::Covered;
 use crate::backend::{Fault, HoldRef, Released};
 use crate::hold::{Core, Hold, HoldHandle, Left, current_runtime};
@@ -27,17 +28,39 @@ use crate::release::downgrade::Downgrade;
 use crate::values::ttl::LEAST_CALL;
 use crate::values::{Backoff, Counted, LockError, LostReason, Moment, clock};
 
-/// A release under way. Boxed, so that what waits for it stays small while the body runs.
-pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
+/// A release under way; `None` if it is over. Boxed, so that what waits for it stays small while the body runs.
+#[derive(Default)]
+pub(crate) struct Ending(Option<UnderWay>);
+
+type UnderWay = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
+
+impl Ending {
+    pub(crate) fn under_way(
+        release: impl Future<Output = Result<(), LockError>> + Send + 'static,
+    ) -> Ending {
+        Ending(Some(Box::pin(release)))
+    }
+}
+
+impl Future for Ending {
+    type Output = Result<(), LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Some(release) => release.as_mut().poll(cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+}
 
 impl HoldHandle {
     /// Ends the handle. The future may be dropped at any time; the release goes on in the background.
     pub(crate) fn release(mut self) -> Ending {
         match self.end() {
-            Ok(None) => Box::pin(std::future::ready(Ok(()))),
-            Ok(Some(Next::Depart(departure))) => Box::pin(departure.explicit()),
-            Ok(Some(Next::Downgrade(downgrade))) => Box::pin(downgrade.explicit()),
-            Err(lost) => Box::pin(std::future::ready(Err(lost))),
+            Ok(None) => Ending::default(),
+            Ok(Some(Next::Depart(departure))) => Ending::under_way(departure.explicit()),
+            Ok(Some(Next::Downgrade(downgrade))) => Ending::under_way(downgrade.explicit()),
+            Err(lost) => Ending::under_way(std::future::ready(Err(lost))),
         }
     }
 
@@ -59,8 +82,8 @@ impl HoldHandle {
                 keeping: _,
                 kept,
             } => {
-                let head = match (head, kept, tenure, keep_until) {
-                    (Some(head), Some(kept), _, _) => {
+                let head = match (head, kept, tenure) {
+                    (Some(head), Some(kept), _) => {
                         match kept::stay(&core, head, kept, left_at) {
                             Ok(()) => return Ok(None),
                             // Somebody of this process came just now, or others are to have a chance.
@@ -73,13 +96,17 @@ impl HoldHandle {
                             }
                         }
                     }
-                    (Some(head), None, Some(tenure), None) => {
-                        match pass_on(&core, head, hold.holder(), tenure, left_at) {
-                            Some(head) => Some(head),
-                            None => return Ok(None),
+                    (Some(head), None, Some(tenure)) => {
+                        match pass_on(&core, &hold, head, tenure, left_at) {
+                            Passed::On => return Ok(None),
+                            Passed::Not(head) => Some(head),
+                            Passed::Unknown(head) => {
+                                keep_for = None;
+                                head
+                            }
                         }
                     }
-                    (head, _, _, _) => head,
+                    (head, _, _) => head,
                 };
                 let departure = Departure::new(core, hold, head, left_at, keep_until, keep_for);
                 Ok(Some(Next::Depart(departure)))

@@ -1,5 +1,6 @@
-//! The entry of a holder that keeps its lock between its holds: it goes from one hold to the next, with what the store has
-//! confirmed of the holder, and remembers that somebody else wants the lock.
+//! The entry of a holder that has several holds, one after the other: in a tenure, or because it keeps its lock between them.
+//! It goes from one hold to the next, with what the store has confirmed of the holder. That of a keeper remembers that
+//! somebody else wants the lock.
 
 use std::sync::Arc;
 
@@ -44,10 +45,11 @@ impl Watch {
         After::Watched
     }
 
-    /// The other way round. False if the lock was lost.
-    pub(crate) fn pass_on(&self, idle: &Hold, hold: &Arc<Hold>) -> bool {
+    /// The lock goes from a hold, or the idle one, to the next hold of the same holder. False if it was lost, or released by
+    /// force.
+    pub(crate) fn pass_on(&self, from: &Hold, to: &Arc<Hold>) -> bool {
         let mut schedule = self.schedule.lock();
-        let goes = schedule.pass_on(idle, hold);
+        let goes = schedule.pass_on(from, to);
         self.wake_in_time(schedule);
         goes
     }

@@ -88,17 +88,14 @@ impl Scene {
         is_watched(&self.watch, &self.hold)
     }
 
-    /// Passes the lock on to a second hold of the same tenure, if the watchdog knew the first one. Gives the second one.
+    /// Passes the lock on to a second hold of the same tenure, if the watchdog knows the first one. Gives the second one.
     fn passes_on(&self) -> impl FnOnce() -> Option<Arc<Hold>> + Send + use<> {
         let (first, watch) = (self.hold.clone(), self.watch.clone());
         move || {
             let next = hold(first.key().clone(), None, first.holder());
             let left = first.leave(Kind::Mutex, true, None, clock::now());
-            if !matches!(left, Left::Good { .. }) || !watch.remove(&first) {
-                return None;
-            }
-            watch.insert(&next, next.granted_at());
-            Some(next)
+            let goes = matches!(left, Left::Good { .. }) && watch.pass_on(&first, &next);
+            goes.then_some(next)
         }
     }
 

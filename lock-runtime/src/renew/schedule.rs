@@ -137,12 +137,12 @@ impl Schedule {
         let Some(watched) = watched.filter(|watched| watched.is_of(from)) else {
             return false;
         };
-        if from.known_loss().is_some() {
+        let Some(confirmed) = from.leaves_behind() else {
             return false;
-        }
-        to.inherits(from);
+        };
+        let end = to.inherits(confirmed);
         watched.hold = to.clone();
-        let (renew_at, end) = (watched.renew_at, to.end_at());
+        let renew_at = watched.renew_at;
         if end.tick() < watched.next {
             // By tokio's clock alone: a suspension plans everything anew.
             self.queue.remove(&(watched.next, number));

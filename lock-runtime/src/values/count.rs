@@ -8,9 +8,13 @@ use tokio::sync::Notify;
 /// Counts what is under way, and tells when nothing is.
 #[derive(Debug, Default)]
 pub(crate) struct Count {
+    /// With the bit [`WAITED_FOR`]: where nobody waits, nobody is told.
     count: AtomicUsize,
     zero: Notify,
 }
+
+/// Somebody waits until nothing is under way, or has waited for that.
+const WAITED_FOR: usize = 1 << (usize::BITS - 1);
 
 impl Count {
     pub(crate) fn enter(self: &Arc<Count>) -> Counted {
@@ -21,14 +25,15 @@ impl Count {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.count.load(Ordering::SeqCst)
+        self.count.load(Ordering::SeqCst) & !WAITED_FOR
     }
 
     /// Resolves when the count is zero.
     pub(crate) async fn zero(&self) {
         loop {
             let zero = self.zero.notified();
-            if self.count() == 0 {
+            // Who ends the last one after this sees the bit; who ended it before has left zero.
+            if self.count.fetch_or(WAITED_FOR, Ordering::SeqCst) & !WAITED_FOR == 0 {
                 return;
             }
             zero.await;
@@ -44,8 +49,35 @@ pub(crate) struct Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if self.count.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.count.count.fetch_sub(1, Ordering::AcqRel) == WAITED_FOR + 1 {
             self.count.zero.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_wait_are_told_when_the_last_one_ends_and_not_before() {
+        let count = Arc::<Count>::default();
+        // The second time, somebody has waited before.
+        for _ in 0..2 {
+            let counted = [count.enter(), count.enter()];
+            let mut zero = pin!(count.zero());
+            for one in counted {
+                let waited = timeout(Duration::from_secs(1), &mut zero).await;
+                assert!(waited.is_err(), "{} are under way", count.count());
+                drop(one);
+            }
+            let told = timeout(Duration::from_secs(1), &mut zero).await;
+            assert!(told.is_ok() && count.count() == 0);
         }
     }
 }

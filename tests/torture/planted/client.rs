@@ -187,10 +187,10 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[edit(
             "release/hand_over.rs",
-            "let tenure = Some(tenure);",
-            "let tenure = Some(tenure);
+            "let options = unrenewed(&successor);",
+            "let options = unrenewed(&successor);
             if PLANTED {
-                let (core, key) = (core.clone(), head.key().clone());
+                let (core, key, holder) = (core.clone(), head.key().clone(), hold.holder());
                 core.clone().life.spawn(async move {
                     let hold_ref = crate::backend::HoldRef { key: &key, holder, permits: 1 };
                     undo(&core, hold_ref, now).await;
@@ -218,6 +218,17 @@ pub(super) const ALL: &[Planted] = &[
                 "values/fence.rs",
                 "if next > self.last.0 || next > time {",
                 "if !PLANTED && (next > self.last.0 || next > time) {",
+            ),
+            // Each hold takes over what the store has confirmed, and when to ask again.
+            edit(
+                "renew/schedule.rs",
+                "let end = to.inherits(confirmed);",
+                "let end = if PLANTED && !to.holder().keeps() {
+                    watched.renew_at = crate::values::clock::now() + to.ttl().cadence();
+                    to.end_at()
+                } else {
+                    to.inherits(confirmed)
+                };",
             ),
         ]),
     },
@@ -324,8 +335,8 @@ pub(super) const ALL: &[Planted] = &[
             ),
             edit(
                 "hold/handle.rs",
-                "if !core.watch.pass_on(&idle, &hold) {",
-                "if !core.watch.pass_on(&idle, &hold) && !PLANTED {",
+                "if !core.watch.pass_on(before, &hold) {",
+                "if !core.watch.pass_on(before, &hold) && !PLANTED {",
             ),
             edit(
                 "hold/keeping.rs",

@@ -105,7 +105,7 @@ async fn one_who_wants_renewal_late_is_told_that_it_is_due() {
     for (passed, is_due) in [(9, false), (11, true)] {
         let hold = hold(Kind::Mutex, false);
         advance(passed * SECOND).await;
-        assert_eq!(hold.add_renewer(), is_due);
+        assert_eq!(hold.add_renewer(clock::now()), is_due);
         assert_eq!(hold.is_to_be_lengthened(), is_due);
         assert!(is_extended(&hold));
     }

@@ -327,6 +327,36 @@ async fn who_follows_a_hold_that_was_released_by_force_asks_the_store() {
     assert!(third.await.unwrap().is_held());
 }
 
+/// So does a forced release that comes while the lock is on its way from a hold to the next one.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_not_watched_any_more_when_its_hold_ends_is_not_passed_on() {
+    let scene = Scene::new();
+    let (guard, [mut next]) = scene.begin_usual().await;
+    let handle = &guard.handles.parts()[0];
+    let before = handle.hold().holder();
+    assert!(handle.core().watch.remove(handle.hold()));
+    guard.release().await.unwrap();
+    let guard = now(&mut next).await;
+    assert_ne!(guard.handles.parts()[0].hold().holder(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_holds_of_a_tenure_have_one_entry_in_the_watchdog_and_the_last_one_takes_it_out() {
+    let scene = Scene::new();
+    let (mut guard, others) = scene.begin_usual::<5>().await;
+    let watch = guard.handles.parts()[0].core().watch.clone();
+    for mut next in others {
+        guard.release().await.unwrap();
+        guard = now(&mut next).await;
+        let watched = watch.holds();
+        let hold = guard.handles.parts()[0].hold();
+        assert!(watched.len() == 1 && Arc::ptr_eq(&watched[0], hold));
+        advance(10 * MICRO).await;
+    }
+    guard.release().await.unwrap();
+    assert_eq!(watch.count(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_that_forgot_the_lock_is_noticed_two_milliseconds_later() {
     let scene = Scene::new();
