@@ -26,9 +26,9 @@ impl Counted {
     fn of(server: &RedisServer) -> Counted {
         let info: String = server.query(&["INFO", "everything"]);
         let field = |name: &str| {
-            let lines = info.lines();
-            let text = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            let number = text.last().and_then(|text| text.trim().parse::<f64>().ok());
+            let mut lines = info.lines();
+            let text = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let number = text.and_then(|text| text.trim().parse::<f64>().ok());
             number.unwrap_or_else(|| panic!("INFO has no {name}"))
         };
         Counted {
