@@ -1,6 +1,6 @@
 //! The figures that the README quotes, each beside a baseline in the same run.
 //!
-//! `cargo bench -p tests --bench figures [-- attribute uncontended many-keys hot-key processes fair idle frozen holds]`
+//! `cargo bench -p tests --bench figures [-- attribute uncontended many-keys hot-key processes fair idle frozen holds fleet]`
 //!
 //! `… -- starved [SECONDS] [LOAD]` is no part of all: see `starved.rs`.
 //!
@@ -10,6 +10,7 @@
 mod attribute;
 mod bare;
 mod fair;
+mod fleet;
 mod frozen;
 mod holds;
 mod hot_key;
@@ -68,5 +69,8 @@ fn main() {
     }
     if wanted("holds") {
         holds::run();
+    }
+    if wanted("fleet") {
+        fleet::run();
     }
 }

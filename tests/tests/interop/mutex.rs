@@ -1,11 +1,15 @@
 //! `mutex` and `getLock`: who holds excludes the other, and who releases wakes the other.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use lock_runtime::{LockManager, TryAcquire};
 use tests::{JavaPeer, RedisServer};
 
 use crate::pair::{LONG, MS, ONE_PUSH, Pair, bare, mostly_within};
+
+type Count = Arc<AtomicUsize>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rust_waits_for_java_and_has_the_lock_within_one_push() {
@@ -100,41 +104,51 @@ async fn a_thousand_times_the_lock_goes_to_and_fro() {
     assert_eq!(pair.java.complaints(), "");
 }
 
-/// Adds one to `counter` by reading and writing it, under the lock; how often somebody else was inside.
-async fn contend(locks: &LockManager, url: &str, times: usize, counter: &str) -> u64 {
-    let client = redis::Client::open(url).unwrap();
-    let mut store = client.get_multiplexed_async_connection().await.unwrap();
-    let inside = format!("{counter}:inside");
+/// A client that works under the lock.
+struct Worker {
+    locks: LockManager,
+    store: redis::aio::MultiplexedConnection,
+}
+
+impl Worker {
+    async fn new(locks: &LockManager, url: &str) -> Worker {
+        let client = redis::Client::open(url).unwrap();
+        // By default, the client gives up after half a second, which a busy machine may stand still for.
+        let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(LONG));
+        let store = client.get_multiplexed_async_connection_with_config(&config);
+        Worker {
+            locks: locks.clone(),
+            store: store.await.unwrap(),
+        }
+    }
+
+    async fn ask<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> T {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query_async(&mut self.store).await.unwrap()
+    }
+
+    /// Adds one to `counter` by reading and writing it, under the lock. Whether somebody else was inside.
+    async fn adds_one(&mut self, counter: &str) -> bool {
+        let request = self.locks.mutex("k").wait(LONG);
+        let guard = request.acquire().await.unwrap();
+        let inside = format!("{counter}:inside");
+        let alone: Option<String> = self.ask(&["SET", &inside, "rust", "NX"]).await;
+        let old: Option<u64> = self.ask(&["GET", counter]).await;
+        let new = (old.unwrap_or(0) + 1).to_string();
+        let () = self.ask(&["SET", counter, &new]).await;
+        let () = self.ask(&["DEL", &inside]).await;
+        guard.release().await.unwrap();
+        alone.is_none()
+    }
+}
+
+/// Adds so many to `counter`; how often somebody else was inside.
+async fn contend(locks: &LockManager, url: &str, times: usize, counter: &str) -> usize {
+    let mut worker = Worker::new(locks, url).await;
     let mut overlaps = 0;
     for _ in 0..times {
-        let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
-        let mut set = redis::cmd("SET");
-        let alone: Option<String> = set
-            .arg(&inside)
-            .arg("rust")
-            .arg("NX")
-            .query_async(&mut store)
-            .await
-            .unwrap();
-        overlaps += u64::from(alone.is_none());
-        let old: Option<u64> = redis::cmd("GET")
-            .arg(counter)
-            .query_async(&mut store)
-            .await
-            .unwrap();
-        let new = old.unwrap_or(0) + 1;
-        let () = redis::cmd("SET")
-            .arg(counter)
-            .arg(new)
-            .query_async(&mut store)
-            .await
-            .unwrap();
-        let () = redis::cmd("DEL")
-            .arg(&inside)
-            .query_async(&mut store)
-            .await
-            .unwrap();
-        guard.release().await.unwrap();
+        overlaps += usize::from(worker.adds_one(counter).await);
     }
     overlaps
 }
@@ -194,6 +208,47 @@ async fn a_process_full_of_rust_waiters_lets_java_in() {
         task.abort();
     }
     mostly_within(1_000 * MS, times);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_java_thread_and_rust_tasks_that_work_under_one_lock_all_have_their_share() {
+    const TASKS: usize = 4;
+    const HOLDS: usize = 200;
+    let pair = Pair::start().await;
+    let java = pair.java.mutex("k");
+    let (over, counts) = (
+        Arc::new(AtomicBool::new(false)),
+        [0; TASKS].map(|_| Count::default()),
+    );
+    let tasks = counts.clone().map(|count| {
+        let (locks, url, over) = (pair.rust.clone(), pair.server.url(), over.clone());
+        tokio::spawn(async move {
+            let mut worker = Worker::new(&locks, &url).await;
+            while !over.load(Ordering::Relaxed) {
+                assert!(!worker.adds_one("counter").await, "somebody was inside");
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    });
+    // The first ones compile Java's code.
+    assert_eq!(java.contend(50, "counter", "a").await.unwrap(), "0");
+    let before = counts.clone().map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(java.contend(HOLDS, "counter", "a").await.unwrap(), "0");
+    over.store(true, Ordering::Relaxed);
+    let mut had: Vec<_> = (counts.iter().zip(before))
+        .map(|(count, before)| count.load(Ordering::Relaxed) - before)
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    had.push(HOLDS);
+    println!("holds of {TASKS} tasks and of the Java thread: {had:?}");
+    let fair = had.iter().sum::<usize>() / had.len();
+    // Half of it, and more, on a machine with time to spare.
+    assert!(
+        had.iter().all(|had| *had >= fair / 4),
+        "{had:?}, of {fair} each"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -307,19 +307,26 @@ async fn without_the_right_to_load_scripts_nobody_goes_on_trying_to_share_one() 
     server
         .run("ACL SETUSER app on >secret ~* &* +@all -script|load")
         .await;
-    let options = Options {
-        lazy: true,
-        ..Options::default()
-    };
-    let (backend, _) = connect_with(&server.url_of("app"), options).await.unwrap();
-    let cycle = async || {
-        let held = acquire_many(&backend, &names(TASKS)).await;
-        release_many(&backend, held).await;
-    };
-    cycle().await;
-    let before = scripts(&server).await;
-    cycle().await;
-    let sent = scripts(&server).await - before;
-    // One more attempt in a second, for rights may be given.
-    assert!(sent <= 2 * TASKS as u64 + 2, "{sent}");
+    // One more attempt in a second, for rights may be given: what takes longer says nothing.
+    for _ in 0..20 {
+        let options = Options {
+            lazy: true,
+            ..Options::default()
+        };
+        let (backend, _) = connect_with(&server.url_of("app"), options).await.unwrap();
+        let cycle = async || {
+            let held = acquire_many(&backend, &names(TASKS)).await;
+            release_many(&backend, held).await;
+        };
+        let began = Instant::now();
+        cycle().await;
+        let before = scripts(&server).await;
+        cycle().await;
+        let sent = scripts(&server).await - before;
+        if began.elapsed() < Duration::from_secs(1) {
+            assert_eq!(sent, 2 * TASKS as u64);
+            return;
+        }
+    }
+    panic!("two cycles take longer than a second here");
 }

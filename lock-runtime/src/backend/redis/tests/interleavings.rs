@@ -1,23 +1,28 @@
-//! Our scripts between Redisson's published steps, with second and late copies of each of ours, in random order,
-//! against a model: after every step the server must be in exactly the state that the model says.
+//! Our scripts, alone and in batches, between those of an older version and Redisson's published steps, with second and
+//! late copies of each of ours, in random order, against a model: after every step the server must be in exactly the state
+//! that the model says.
+
+mod forms;
+mod redisson;
 
 use fastrand::Rng;
-use redis::Value;
 use redis::aio::MultiplexedConnection;
 
+use self::forms::Form;
 use super::run;
-use super::scripts::{CHANNEL, FENCE, LOCK, QUEUE};
+use super::scripts::{CHANNEL, LOCK, QUEUE};
 use super::server::{self, Server};
 use crate::backend::Renewed;
-use crate::backend::redis::kinds::exclusive::*;
+use crate::backend::redis::kinds::exclusive::Renew;
 use crate::backend::redis::kinds::operators::ForceRelease;
 use crate::backend::redis::kinds::replies::*;
-use crate::values::fence::SPARE_TOKENS;
 
 const SEEDS: u64 = 10;
 const STEPS: usize = 300;
 /// In ms, far longer than a run; the second is what copies and Redisson use.
 const LEASES: [u64; 2] = [600_000, 300_000];
+/// Ours, whichever of its versions.
+const CLIENT: &str = "6f1c1a9e-0000-8000-8000-000000000002";
 
 /// One request of ours, as it was sent: a copy is the same again.
 #[derive(Clone, Debug)]
@@ -41,33 +46,6 @@ enum Request {
     },
     ForceRelease,
 }
-
-/// A step of somebody else.
-#[derive(Clone, Debug)]
-enum Foreign {
-    Lock(&'static str),
-    Unlock(&'static str),
-    Renew(&'static str),
-    ForceUnlock,
-    /// Expired, evicted or deleted by hand.
-    Vanish,
-}
-
-/// Redisson's steps, from its published logic; key, channel, holder, lease.
-const LOCK_STEP: &str = "if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then \
-     redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[3]); return nil; end; \
-     return redis.call('pttl', KEYS[1])";
-const UNLOCK_STEP: &str = "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil; end; \
-     if redis.call('hincrby', KEYS[1], ARGV[2], -1) > 0 then redis.call('pexpire', KEYS[1], ARGV[3]); return 0; end; \
-     redis.call('del', KEYS[1]); redis.call('publish', ARGV[1], '0'); return 1";
-const RENEW_STEP: &str = "if redis.call('hexists', KEYS[1], ARGV[2]) == 1 then \
-     redis.call('pexpire', KEYS[1], ARGV[3]); return 1; end; return 0";
-const FORCE_STEP: &str = "if redis.call('del', KEYS[1]) == 1 then redis.call('publish', ARGV[1], '0'); return 1; end; return 0";
-
-const JAVA: [&str; 2] = [
-    "6f1c1a9e-0000-4000-8000-000000000001:71",
-    "6f1c1a9e-0000-4000-8000-000000000001:-2",
-];
 
 /// Who holds the lock how often.
 type State = Option<(String, u64)>;
@@ -160,7 +138,7 @@ impl Run {
                 let now = crate::backend::redis::connection::check::micros(&reply).unwrap();
                 let not_after = now + self.random.u64(..20_000) - 1_000;
                 Request::Acquire {
-                    holder: format!("client:{}", self.holders),
+                    holder: format!("{CLIENT}:{}", self.holders),
                     lease,
                     not_after,
                 }
@@ -170,7 +148,7 @@ impl Run {
             },
             6..8 => {
                 self.holders += 1;
-                let to = format!("client:{}", self.holders);
+                let to = format!("{CLIENT}:{}", self.holders);
                 Request::HandOver {
                     from: self.somebody(current),
                     to,
@@ -188,14 +166,16 @@ impl Run {
     /// Mostly the holder if it is ours; never somebody else's holder, whose id we do not know.
     fn somebody(&mut self, current: Option<String>) -> String {
         match current {
-            Some(holder) if holder.starts_with("client:") && self.random.u8(..4) > 0 => holder,
-            _ => format!("client:{}", self.random.u64(..=self.holders)),
+            Some(holder) if holder.starts_with(CLIENT) && self.random.u8(..4) > 0 => holder,
+            _ => format!("{CLIENT}:{}", self.random.u64(..=self.holders)),
         }
     }
 
     /// Sends one copy, judges the reply and moves the model. True if the lease may not have become shorter.
     async fn send(&mut self, request: Request) -> Result<bool, String> {
-        self.trace.push(format!("{request:?}"));
+        // A copy may come in another form than the first: who was left alone by a batch asks alone.
+        let form = Form::ALL[self.random.usize(..Form::ALL.len())];
+        self.trace.push(format!("{form:?} {request:?}"));
         let held_by =
             |state: &State, who: &str| state.as_ref().is_some_and(|(holder, _)| holder == who);
         let mut connection = self.connection.clone();
@@ -205,17 +185,7 @@ impl Run {
                 lease,
                 not_after,
             } => {
-                let script = Acquire {
-                    lock: LOCK,
-                    fence: Some(FENCE),
-                    holder: &holder,
-                    lease_ms: lease,
-                    not_after_us: not_after,
-                    counted: false,
-                };
-                let reply = run(&mut connection, &script)
-                    .await
-                    .map_err(|fault| fault.to_string())?;
+                let reply = self.acquire(form, &holder, lease, not_after).await?;
                 match reply {
                     AcquireReply::Granted { token, time } => {
                         if time > not_after {
@@ -240,14 +210,7 @@ impl Run {
                 }
             }
             Request::Release { holder } => {
-                let script = Release {
-                    lock: LOCK,
-                    holder: &holder,
-                    channel: CHANNEL,
-                };
-                let reply = run(&mut connection, &script)
-                    .await
-                    .map_err(|fault| fault.to_string())?;
+                let reply = self.release(form, &holder).await?;
                 let held = held_by(&self.state, &holder);
                 if held != (reply == ReleaseReply::Done) {
                     return Err(format!("{reply:?}"));
@@ -257,32 +220,17 @@ impl Run {
                 }
             }
             Request::HandOver { from, to, lease } => {
-                let script = HandOver {
-                    lock: LOCK,
-                    fence: Some(FENCE),
-                    from: &from,
-                    to: &to,
-                    lease_ms: lease,
-                    channel: CHANNEL,
-                    counted: false,
-                    spare: SPARE_TOKENS,
-                };
-                let reply = run(&mut connection, &script)
-                    .await
-                    .map_err(|fault| fault.to_string())?;
+                let tokens = self.hand_over(form, &from, &to, lease).await?;
                 let held = held_by(&self.state, &from) || held_by(&self.state, &to);
-                match reply {
-                    HandOverReply::Done {
-                        tokens: Some((token, last)),
-                        ..
-                    } if held => {
+                match tokens {
+                    Some((token, last)) if held => {
                         self.state = Some((to, 1));
-                        self.saw(token.get())?;
+                        self.saw(token)?;
                         if last > token {
-                            self.saw(last.get())?;
+                            self.saw(last)?;
                         }
                     }
-                    HandOverReply::NotHeld if !held => {}
+                    None if !held => {}
                     other => return Err(format!("{other:?}")),
                 }
             }
@@ -325,71 +273,6 @@ impl Run {
         }
         self.last_token = token;
         Ok(())
-    }
-
-    async fn foreign(&mut self) -> Result<bool, String> {
-        let who = JAVA[self.random.usize(..JAVA.len())];
-        let step = match self.random.u8(..10) {
-            0..4 => Foreign::Lock(who),
-            4..7 => Foreign::Unlock(who),
-            7 => Foreign::Renew(who),
-            8 => Foreign::ForceUnlock,
-            _ => Foreign::Vanish,
-        };
-        self.trace.push(format!("{step:?}"));
-        let own = |state: &State, who: &str| match state {
-            Some((holder, count)) if holder == who => Some(*count),
-            _ => None,
-        };
-        let expected = match &step {
-            Foreign::Lock(who) => {
-                let granted = self.state.is_none() || own(&self.state, who).is_some();
-                if granted {
-                    let count = own(&self.state, who).unwrap_or(0);
-                    self.state = Some(((*who).to_owned(), count + 1));
-                }
-                granted.then_some(Value::Nil)
-            }
-            Foreign::Unlock(who) => match own(&self.state, who) {
-                None => Some(Value::Nil),
-                Some(1) => {
-                    self.state = None;
-                    Some(Value::Int(1))
-                }
-                Some(count) => {
-                    self.state = Some(((*who).to_owned(), count - 1));
-                    Some(Value::Int(0))
-                }
-            },
-            Foreign::Renew(who) => Some(Value::Int(own(&self.state, who).is_some().into())),
-            Foreign::ForceUnlock | Foreign::Vanish => {
-                Some(Value::Int(self.state.take().is_some().into()))
-            }
-        };
-        let (body, who) = match step {
-            Foreign::Lock(who) => (LOCK_STEP, who),
-            Foreign::Unlock(who) => (UNLOCK_STEP, who),
-            Foreign::Renew(who) => (RENEW_STEP, who),
-            Foreign::ForceUnlock => (FORCE_STEP, ""),
-            Foreign::Vanish => ("return redis.call('del', KEYS[1])", ""),
-        };
-        let mut command = redis::cmd("EVAL");
-        command
-            .arg(body)
-            .arg(1)
-            .arg(LOCK)
-            .arg(CHANNEL)
-            .arg(who)
-            .arg(LEASES[1]);
-        let reply = server::run(&mut self.connection, command).await;
-        let reply = reply.map_err(|error| error.to_string())?;
-        match expected {
-            Some(expected) if expected != reply => Err(format!("{reply:?} for {expected:?}")),
-            // Busy: what is left of our lease.
-            None if !matches!(reply, Value::Int(1..)) => Err(format!("{reply:?} for a busy lock")),
-            // Redisson sets its lease anew.
-            _ => Ok(false),
-        }
     }
 
     async fn actual(&mut self) -> Result<State, String> {

@@ -15,10 +15,12 @@ local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
 local keys, given, lease, count = KEYS, ARGV, ARGV[1], #ARGV - 2
 local timely = in_time(lease, given[2], now) or false
--- Asking is an error where the server has no command of that name.
-local asked, may = pcall(redis.acl_check_cmd, 'EXISTS', keys[1])
-local free = timely and asked and may and redis.pcall('EXISTS', unpack(keys, 1, count)) == 0
-local answer, fine, answers = false, nil, nil
+local free, answer, fine, answers = false, false, nil, nil
+if timely then
+  -- Asking is an error where the server has no command of that name.
+  local asked, may = pcall(redis.acl_check_cmd, 'EXISTS', keys[1])
+  free = asked and may and redis.pcall('EXISTS', unpack(keys, 1, count)) == 0
+end
 for i = 1, count do
   if timely then
     answer, fine = usually(keys[i], keys[count + i], given[i + 2], lease, now, free, fine)

@@ -155,6 +155,26 @@ async fn who_may_not_use_exists_takes_free_locks_all_the_same() {
 }
 
 #[tokio::test]
+async fn a_batch_that_comes_too_late_asks_for_no_right() {
+    let bench = Bench::new().await;
+    // Counts how often the script asks for a right.
+    const COUNTS: &str = "local redis = setmetatable({acl_check_cmd = function() return redis.call('INCR', 'asked') end}, \
+         {__index = redis})";
+    let (flags, script) = AcquireEach::source().text.split_once('\n').unwrap();
+    let text = format!("{flags}\n{COUNTS}\n{script}");
+    for (not_after, times) in [("1", None), (&*FAR.to_string(), Some("1"))] {
+        let mut command = redis::cmd("EVAL");
+        command.arg(&text).arg(2).arg("lock:k").arg("lock:l");
+        command.arg(LEASE).arg(not_after).arg("a").arg("b");
+        server::run(&mut bench.connection.clone(), command)
+            .await
+            .unwrap();
+        let asked = bench.text("GET asked").await;
+        assert_eq!(asked.as_deref(), times, "{not_after}");
+    }
+}
+
+#[tokio::test]
 async fn a_second_copy_of_many_acquires_is_left_to_their_own_script() {
     let bench = Bench::new().await;
     let each = acquires(&["k", "l"]);

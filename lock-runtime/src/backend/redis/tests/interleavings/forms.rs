@@ -1,0 +1,218 @@
+//! The forms in which a request may reach the server: in a script of its own, in one that it shares with others, or in
+//! that of an older version, which knows nothing of batches, of locks that are kept, or of tokens that were set aside.
+
+use redis::{Cmd, Value};
+
+use super::{CLIENT, Run};
+use crate::backend::Fault;
+use crate::backend::redis::kinds::exclusive::*;
+use crate::backend::redis::kinds::grouped::{
+    AcquireEach, AcquireTerms, OneAcquire, OneRelease, ReleaseEach,
+};
+use crate::backend::redis::kinds::replies::*;
+use crate::backend::redis::scripting::{Items, Script, Source};
+use crate::backend::redis::tests::scripts::{CHANNEL, LOCK};
+use crate::backend::redis::tests::{CALL, key, run};
+use crate::values::HolderId;
+use crate::values::fence::SPARE_TOKENS;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Alone,
+    Batch,
+    Older,
+}
+
+impl Form {
+    pub(super) const ALL: [Form; 3] = [Form::Alone, Form::Batch, Form::Older];
+}
+
+fn holder_id(holder: &str) -> HolderId {
+    HolderId::parse(holder).unwrap_or_else(|| panic!("{holder} is none of {CLIENT}"))
+}
+
+impl Run {
+    async fn run<S: Script>(&self, script: &S) -> Result<S::Reply, String> {
+        let reply = run(&mut self.connection.clone(), script).await;
+        reply.map_err(|fault| fault.to_string())
+    }
+
+    /// What a batch leaves alone must be as it was.
+    async fn is_untouched(&mut self) -> Result<(), String> {
+        match self.actual().await? {
+            actual if actual == self.state => Ok(()),
+            actual => Err(format!("left alone, and {actual:?} all the same")),
+        }
+    }
+
+    pub(super) async fn acquire(
+        &mut self,
+        form: Form,
+        holder: &str,
+        lease_ms: u64,
+        not_after_us: u64,
+    ) -> Result<AcquireReply, String> {
+        let (key, fence) = (key("k"), key("k").fence());
+        let acquire = Acquire {
+            lock: LOCK,
+            fence: Some(&fence),
+            holder,
+            lease_ms,
+            not_after_us,
+            counted: false,
+        };
+        match form {
+            Form::Alone => self.run(&acquire).await,
+            Form::Older => self.run(&OlderAcquire(acquire)).await,
+            Form::Batch => {
+                let one = || OneAcquire {
+                    key: key.as_ref().clone(),
+                    holder: holder_id(holder),
+                    not_after_us,
+                };
+                // Sometimes with a copy of itself, which must not be granted a second time.
+                let all: Vec<_> = (0..self.random.usize(1..=2)).map(|_| one()).collect();
+                let terms = AcquireTerms::new(lease_ms, true, CALL);
+                let mut answers = self.run(&AcquireEach { terms, all }).await?.into_iter();
+                let answer = answers.next().flatten();
+                if let Some(Some(AcquireReply::Granted { .. })) = answers.next() {
+                    return Err("a copy was granted".to_owned());
+                }
+                match answer {
+                    Some(reply) => Ok(reply),
+                    None => {
+                        self.is_untouched().await?;
+                        self.run(&acquire).await
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) async fn release(
+        &mut self,
+        form: Form,
+        holder: &str,
+    ) -> Result<ReleaseReply, String> {
+        if form == Form::Batch {
+            let all = vec![OneRelease {
+                key: key("k").as_ref().clone(),
+                holder: holder_id(holder),
+            }];
+            let answers = self.run(&ReleaseEach { terms: (), all }).await?;
+            match answers.into_iter().next().flatten() {
+                Some(reply) => return Ok(reply),
+                None => self.is_untouched().await?,
+            }
+        }
+        // An older version's is the same script.
+        let release = Release {
+            lock: LOCK,
+            holder,
+            channel: CHANNEL,
+        };
+        self.run(&release).await
+    }
+
+    /// The tokens of the new holder: its own, and the last of those set aside. `None` if the old one did not have the lock.
+    pub(super) async fn hand_over(
+        &mut self,
+        form: Form,
+        from: &str,
+        to: &str,
+        lease_ms: u64,
+    ) -> Result<Option<(u64, u64)>, String> {
+        let fence = key("k").fence();
+        let hand_over = HandOver {
+            lock: LOCK,
+            fence: Some(&fence),
+            from,
+            to,
+            lease_ms,
+            channel: CHANNEL,
+            counted: false,
+            spare: SPARE_TOKENS,
+        };
+        let reply = match form {
+            Form::Older => self.run(&OlderHandOver(hand_over)).await?,
+            Form::Alone | Form::Batch => self.run(&hand_over).await?,
+        };
+        match reply {
+            HandOverReply::Done {
+                tokens: Some((token, last)),
+                ..
+            } => Ok(Some((token.get(), last.get()))),
+            HandOverReply::NotHeld => Ok(None),
+            other => Err(format!("{other:?}")),
+        }
+    }
+}
+
+/// As it was sent before processes set tokens aside, without its comments. It asks nobody who keeps a lock.
+struct OlderAcquire<'a>(Acquire<'a>);
+
+impl Script for OlderAcquire<'_> {
+    type Reply = AcquireReply;
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("acquire", include_str!("older/acquire.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        self.0.keys()
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        self.0.write(command);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<AcquireReply, Fault>> {
+        self.0.read(reply)
+    }
+
+    fn shape() -> [String; 2] {
+        Acquire::shape()
+    }
+}
+
+/// As [`OlderAcquire`]: it knows no tokens that are set aside.
+struct OlderHandOver<'a>(HandOver<'a>);
+
+impl Script for OlderHandOver<'_> {
+    type Reply = HandOverReply;
+
+    fn source() -> &'static Source {
+        static SOURCE: Source = Source::new("handover", include_str!("older/handover.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        self.0.keys()
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        self.0.write(command);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<HandOverReply, Fault>> {
+        let mut items = Items::of(reply)?;
+        let reply = match items.text()?.as_str() {
+            "OK" => {
+                let token = items.token()??;
+                HandOverReply::Done {
+                    tokens: Some((token, token)),
+                    time: items.digits()?,
+                    subscribers: u64::try_from(items.integer()?).ok(),
+                }
+            }
+            "LOST" => HandOverReply::NotHeld,
+            _ => return None,
+        };
+        items.end(Ok(reply))
+    }
+
+    fn shape() -> [String; 2] {
+        HandOver::shape()
+    }
+}
