@@ -19,11 +19,10 @@ pub use self::store::MemoryStore;
 use self::store::{At, Entry, State};
 use super::kit::topic::Ear;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, Event, EventSink, Fault,
-    HandOff, HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
-    Victim,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Event, EventSink,
+    Fault, HandOff, HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared,
+    Snapshot, Victim, Within,
 };
-use crate::backend::{Boxed, Within};
 use crate::values::{HolderId, Key, Kind, LockMode, Moment, StoreKind, Ttl, clock};
 
 /// One manager's connection to a store.

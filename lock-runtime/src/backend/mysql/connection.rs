@@ -13,11 +13,9 @@ use super::statements::Own;
 use super::url::Target;
 use super::{faults, url};
 use crate::backend::Fault;
-use crate::backend::kit::login;
-use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::sql::database::Opened;
+use crate::backend::kit::{login, server_clock::ServerClock};
 use crate::backend::sql::kinds::renewals::LATE;
-use crate::backend::sql::statements::{Row, Statement, Value, malformed};
+use crate::backend::sql::{Opened, Row, Statement, Value, malformed};
 use crate::values::{Moment, clock};
 
 /// The oldest versions that run the statements as they are meant: they have `JSON_TABLE` and `SKIP LOCKED`.

@@ -7,8 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::statements::Own;
-use crate::backend::sql::pool::{Calls, Purpose};
-use crate::backend::sql::statements::{Arg, Row};
+use crate::backend::sql::{Arg, Calls, Purpose, Row};
 use crate::backend::{Event, EventSink, Fault, Victim};
 use crate::sync::Mutex;
 use crate::values::{HolderId, Moment, clock, jittered};

@@ -28,14 +28,10 @@ use self::connection::{MysqlConnector, Patience};
 use self::forced::{Looker, Watcher};
 use self::statements::Own;
 pub(crate) use self::url::Target;
-use super::Listen;
-use super::kit::polling::Polling;
-use super::kit::server_clock::ServerClock;
+use super::kit::{polling::Polling, server_clock::ServerClock};
 use super::opening::Opening;
-use super::sql::database::Database;
-use super::sql::pool::Pool;
-use super::sql::{Server, SqlBackend};
-use crate::backend::Boxed;
+use super::sql::{Database, Pool, Server, SqlBackend};
+use super::{Boxed, Listen};
 use crate::sync::Mutex;
 use crate::values::{Key, LockError, Moment, StoreKind};
 

@@ -40,12 +40,11 @@ use tokio::task::JoinHandle;
 use self::listen::QuorumListener;
 pub(crate) use self::node::Node;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Fault, Granted, HandOff, HandedOver, HoldRef,
-    Listen, Released, Renewal, Renewed, Reply, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Fault, Granted, HandOff, HandedOver,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, Within,
 };
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::{Ballot, Polled};
-use crate::backend::{Boxed, Within};
 use crate::sync::Mutex;
 use crate::values::{Backoff, Checkup, Count, HolderId, Key, StoreKind, Ttl, clock};
 

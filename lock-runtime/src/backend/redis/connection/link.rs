@@ -15,10 +15,8 @@ use super::group::{Group, UnderWay};
 use super::opened::Opened;
 use crate::backend::Fault;
 use crate::backend::kit::round_trip::RoundTrip;
-use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::kit::standing::Standing;
-use crate::backend::redis::scripting::faults;
-use crate::backend::redis::scripting::{self, Manner, Script};
+use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
+use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::redis::sentinel::Address;
 use crate::values::{ClusterChannels, Moment, NodeHealth, clock};
 

@@ -9,15 +9,11 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use super::check;
 use super::dial::{self, STABLE};
-use super::link::{Link, State, Wire};
-use super::opened::Opened;
-use super::target::Target;
-use crate::backend::kit::outage::Outage;
-use crate::backend::kit::round_trip::RoundTrip;
-use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::kit::standing::Standing;
+use super::link::{State, Wire};
+use super::{Link, Opened, Target, check};
+use crate::backend::kit::{outage::Outage, round_trip::RoundTrip};
+use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
 use crate::backend::redis::sentinel::Address;
 use crate::backend::{Fault, Reply};
 use crate::observe::metrics;

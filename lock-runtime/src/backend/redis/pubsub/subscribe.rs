@@ -15,12 +15,10 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
 use super::topics::Topics;
-use crate::backend::kit::closed::until_closed;
-use crate::backend::kit::outage::Outage;
+use crate::backend::kit::{closed::until_closed, outage::Outage};
 use crate::backend::redis::CONTROL;
 use crate::backend::redis::connection::dial::{self, Dialed, STABLE};
-use crate::backend::redis::connection::relogin::Relogin;
-use crate::backend::redis::connection::target::Target;
+use crate::backend::redis::connection::{Relogin, Target};
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::Address;
 use crate::backend::{Event, EventSink, Fault, Victim};
