@@ -66,7 +66,6 @@ impl HoldHandle {
                             // Somebody of this process came just now, or others are to have a chance.
                             Err((head, idle)) => {
                                 core.watch.remove(&idle);
-                                idle.ends_idle();
                                 // Somebody may have asked for it already.
                                 keep_for = keep_for.filter(|_| idle.known_loss().is_none());
                                 Some(head)
