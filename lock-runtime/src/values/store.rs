@@ -62,7 +62,9 @@ mod tests {
         };
         assert!(all.into_iter().map(number).eq(0..all.len()));
         let page = include_str!("../../docs/metrics.md");
-        let row = page.lines().find_map(|row| row.strip_prefix("| `store` | "));
+        let row = page
+            .lines()
+            .find_map(|row| row.strip_prefix("| `store` | "));
         let named: Vec<&str> = row.unwrap().split('`').skip(1).step_by(2).collect();
         assert_eq!(named, all.map(StoreKind::name));
     }

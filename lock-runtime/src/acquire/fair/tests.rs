@@ -252,6 +252,20 @@ async fn a_waiter_that_leaves_while_its_store_is_away_leaves_the_queue_later() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_try_asks_the_store_unless_others_of_its_process_queue() {
+    let scene = Scene::new([]);
+    let guard = scene.locks.fair("k").try_acquire().await.unwrap();
+    guard.expect("it is free").release().await.unwrap();
+    let _held = scene.other.fair("k").acquire().await.unwrap();
+    let _queues = tokio::spawn(scene.request());
+    sleep(10 * MS).await;
+    let asked = scene.asked().len();
+    let tried = scene.locks.fair("k").try_acquire().await.unwrap();
+    assert!(matches!(tried, crate::TryAcquire::Busy { .. }));
+    assert_eq!(scene.asked().len(), asked);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_waiter_behind_others_asks_often_enough_to_keep_its_place_and_no_oftener() {
     let scene = Scene::new([]);
     let _held = scene.other.fair("k").acquire().await.unwrap();

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::statements::Own;
 use crate::backend::sql::{Arg, Calls, Purpose, Row};
-use crate::backend::{Event, EventSink, Fault, Victim};
+use crate::backend::{Event, EventSink, Fault, Holders};
 use crate::sync::Mutex;
 use crate::values::{HolderId, Moment, clock, jittered};
 
@@ -35,7 +35,7 @@ impl Looker {
         };
         let told = std::mem::replace(&mut *self.told.lock(), forced.clone());
         for &holder in forced.difference(&told) {
-            (self.events)(Event::ForceReleased(Victim::Id(holder)));
+            (self.events)(Event::ForceReleased(Holders::Id(holder)));
         }
     }
 

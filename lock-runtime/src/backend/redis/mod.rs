@@ -206,7 +206,7 @@ impl HandOff for RedisBackend {
                 }
                 // Nobody owns the turn at a semaphore, so nobody hands it over.
                 Kind::Semaphore => Ok(HandedOver::NotHeld),
-                // Its heir is the first in the store's queue.
+                // Its successor is the first in the store's queue.
                 Kind::Fair => Ok(HandedOver::NotHeld),
             }
         })

@@ -12,7 +12,7 @@ use shuttle::thread;
 use super::*;
 use crate::api::manager::events_of;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
-use crate::backend::{Acquired, Event, Victim};
+use crate::backend::{Acquired, Event, Holders};
 use crate::hold::handle::HoldHandle;
 use crate::queue::Entered;
 use crate::release::kept::give_back;
@@ -95,7 +95,7 @@ impl Scene {
 
     fn is_wanted(&self) -> impl FnOnce() + Send + use<> {
         let (watch, holder) = (self.core.watch.clone(), self.holder);
-        move || watch.hear(Event::Wanted(Victim::Id(holder)))
+        move || watch.hear(Event::Wanted(Holders::Id(holder)))
     }
 
     fn is_released_by_force(&self) -> impl FnOnce() + Send + use<> {
