@@ -8,11 +8,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
+use super::keeping::{Idle, Keeping};
+use super::{HoldHandle, Lifecycle, Tenure};
 use crate::backend::{Granted, HoldRef, Renewal, Renewed};
-use crate::hold::handle::HoldHandle;
-use crate::hold::keeping::{Idle, Keeping};
-use crate::hold::lifecycle::Lifecycle;
-use crate::hold::tenure::Tenure;
 use crate::queue::Head;
 use crate::sync::Modelled;
 use crate::values::{

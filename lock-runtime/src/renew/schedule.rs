@@ -8,8 +8,7 @@ use tokio::time::Instant;
 
 use crate::backend::{Backend, Holders, Renewed};
 use crate::hold::Hold;
-use crate::renew::forced_release::Missing;
-use crate::renew::forced_release::{Newcomers, Unnamed};
+use crate::renew::forced_release::{Missing, Newcomers, Unnamed};
 use crate::renew::places::Places;
 use crate::values::{Alias, Count, Counted, HolderId, Key, Kind, Moment, jittered};
 

@@ -17,13 +17,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct QuorumListener {
-    listeners: Vec<NodeListener>,
+    listeners: Vec<Member>,
     /// When to wake, though fewer than a majority have told since the caller last woke.
     wake: Option<Moment>,
     pauses: Backoff,
 }
 
-struct NodeListener {
+struct Member {
     listener: Box<dyn Listen>,
     ready: bool,
     told: bool,
@@ -31,7 +31,7 @@ struct NodeListener {
 
 impl QuorumListener {
     pub(super) fn new(listeners: Vec<Box<dyn Listen>>) -> QuorumListener {
-        let node = |listener| NodeListener {
+        let node = |listener| Member {
             listener,
             ready: false,
             told: false,
@@ -43,7 +43,7 @@ impl QuorumListener {
         }
     }
 
-    fn count(&self, is: impl Fn(&NodeListener) -> bool) -> usize {
+    fn count(&self, is: impl Fn(&Member) -> bool) -> usize {
         self.listeners.iter().filter(|node| is(node)).count()
     }
 
@@ -67,10 +67,10 @@ fn heard(listener: &mut dyn Listen) -> Boxed<'_> {
 
 /// Marks the first of the listeners that have something to say.
 async fn any(
-    listeners: &mut [NodeListener],
-    is_open: fn(&NodeListener) -> bool,
+    listeners: &mut [Member],
+    is_open: fn(&Member) -> bool,
     ask: Ask,
-    mark: fn(&mut NodeListener),
+    mark: fn(&mut Member),
 ) {
     let index = {
         let open = listeners

@@ -46,7 +46,7 @@ struct Topic {
 struct Signal {
     /// Raised by every message and by every renewed subscription.
     count: u64,
-    subscription: Subscription,
+    state: Subscription,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,16 +65,13 @@ impl Topics {
         let topic = table.topics.entry(channel.clone()).or_insert_with(|| {
             table.fresh.push(channel.clone());
             self.changed.notify_one();
-            let subscription = if table.unreachable {
+            let state = if table.unreachable {
                 Subscription::Deaf
             } else {
                 Subscription::Opening
             };
             Topic {
-                signal: watch::Sender::new(Signal {
-                    count: 0,
-                    subscription,
-                }),
+                signal: watch::Sender::new(Signal { count: 0, state }),
                 listeners: 0,
                 idle_since: clock::now(),
                 lingers: false,
@@ -97,7 +94,7 @@ impl Topics {
             .lock()
             .topics
             .get(channel)
-            .is_some_and(|topic| topic.signal.borrow().subscription == Subscription::Open)
+            .is_some_and(|topic| topic.signal.borrow().state == Subscription::Open)
     }
 
     /// A message came in.
@@ -122,7 +119,7 @@ impl Topics {
         for topic in table.topics.values() {
             topic
                 .signal
-                .send_modify(|signal| signal.subscription = Subscription::Deaf);
+                .send_modify(|signal| signal.state = Subscription::Deaf);
         }
     }
 
@@ -139,10 +136,10 @@ impl Topics {
             .filter_map(|channel| table.topics.get(channel))
         {
             topic.signal.send_modify(|signal| {
-                if renewed || signal.subscription == Subscription::Deaf {
+                if renewed || signal.state == Subscription::Deaf {
                     signal.count += 1;
                 }
-                signal.subscription = Subscription::Open;
+                signal.state = Subscription::Open;
             });
         }
     }
@@ -159,7 +156,7 @@ impl Topics {
         if let Some(topic) = self.table.lock().topics.get(channel) {
             topic
                 .signal
-                .send_modify(|signal| signal.subscription = Subscription::Deaf);
+                .send_modify(|signal| signal.state = Subscription::Deaf);
         }
     }
 
@@ -209,7 +206,7 @@ impl Listen for Listener {
             // An error means that the topic is gone: nothing will be heard.
             let _ = self
                 .signal
-                .wait_for(|signal| signal.subscription != Subscription::Opening)
+                .wait_for(|signal| signal.state != Subscription::Opening)
                 .await;
         })
     }
