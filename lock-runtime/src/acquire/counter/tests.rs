@@ -197,6 +197,22 @@ async fn a_caller_whose_turn_comes_when_its_time_is_over_asks_no_more_unless_it_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_manager_that_closes_refuses_what_begins_and_lets_others_end_what_has_begun() {
+    let locks = LockManager::in_memory();
+    let latch = locks.latch("l");
+    assert!(latch.try_set_count(2).await.unwrap());
+    let held = locks.mutex("held").acquire().await.unwrap();
+    let closing = locks.clone();
+    let shutdown = tokio::spawn(async move { closing.shutdown().await });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let refused = latch.try_set_count(1).await.unwrap_err();
+    assert!(matches!(refused, LockError::ShuttingDown { .. }));
+    assert_eq!(latch.count_down().await.unwrap(), 1);
+    held.release().await.unwrap();
+    shutdown.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn callers_who_wait_at_a_counter_are_counted_and_refused_beyond_the_cap() {
     let builder = LockManager::builder().max_waiters_per_key(1);
     let locks = builder.in_memory().unwrap();

@@ -136,6 +136,16 @@ async fn a_kept_lock_is_renewed_and_given_back_when_its_time_is_over() {
     assert_eq!(scene.locks.core().watch.count(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_falls_idle_again_is_given_back_when_its_time_is_over() {
+    let scene = Scene::kept().await;
+    drop(scene.again().await);
+    tokio::time::sleep(KEEP - SECOND).await;
+    assert_eq!(scene.store.held(), 1, "it is kept");
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(scene.store.held(), 0);
+}
+
 fn key(scene: &Scene) -> Key {
     scene.locks.core().key(&"k".into(), Kind::Mutex).unwrap()
 }
