@@ -107,7 +107,7 @@ impl Keeping {
     }
 }
 
-/// What a hold of nobody has beside the rest.
+/// The further fields of a hold that is nobody's.
 pub(super) struct Idle {
     /// Gives the lock back when the hold is over.
     keeper: Weak<Core>,
