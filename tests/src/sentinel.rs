@@ -53,7 +53,7 @@ impl SentinelConf {
         self
     }
 
-    /// With TLS, and whoever connects has to show a certificate of the same authority.
+    /// With TLS, and clients have to show a certificate of the same authority.
     #[must_use]
     pub fn client_certificates(mut self) -> Self {
         self.client_certificates = true;

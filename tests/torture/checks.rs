@@ -156,7 +156,7 @@ fn loser<'a>(earlier: &'a Hold, later: &'a Hold) -> &'a Hold {
 
 /// Whether the holder could notice: it asked for the answer to its release and got one, and was alone in holding.
 /// Of several who share, the one that lost its share is not known here. One that passed the lock on to the next caller
-/// of its process asked nothing: whoever has it when the tenure ends, soon after, is told.
+/// of its process asked nothing: the one who has it when the tenure ends, soon after, is told.
 fn can_tell(log: &Log, hold: &Hold) -> bool {
     let is_exclusive = |other: &Hold| other.holder == hold.holder && other.key == hold.key;
     let died = |name: &String| hold.holder.starts_with(&format!("{name}."));

@@ -219,3 +219,6 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

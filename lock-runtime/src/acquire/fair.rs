@@ -230,3 +230,6 @@ impl Listen for Both {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

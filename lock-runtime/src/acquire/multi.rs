@@ -48,8 +48,8 @@ pub(crate) async fn acquire(
             }
         };
         let now = clock::now();
-        // A set of which one was lost, or nearly so, while the rest was waited for is no set. How long an ancestor's
-        // hold lasts is not for its nested handles to say.
+        // The set is asked for again if one of its locks was lost or has nearly expired while we waited for the rest. A
+        // nested handle does not decide how long its ancestor's hold lasts.
         let mut set = handles.iter().zip(members);
         let spoilt = set.any(|(handle, (_, request))| {
             handle.hold().known_loss().is_some()

@@ -8,8 +8,7 @@ use crate::acquire::counter::{Counter, turn};
 use crate::backend::{CounterKind, Counters, Fault, Reply};
 use crate::hold::Core;
 use crate::queue::Turn;
-use crate::values::options::check_count;
-use crate::values::options::check_wait;
+use crate::values::options::{check_count, check_wait};
 use crate::values::{LockError, LockName, config};
 
 /// A count-down latch by its name: opens when so many events have happened, in whatever processes. Made by

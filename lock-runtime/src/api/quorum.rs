@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use crate::api::builder::LockManagerBuilder;
 use crate::api::manager::{LockManager, events_of};
-#[cfg(feature = "redis")]
-use crate::api::redis_server::RedisServer;
 use crate::backend::connect::Location;
 use crate::backend::memory::MemoryStore;
 use crate::backend::opening::Opening;
@@ -37,10 +35,9 @@ pub struct QuorumNode(Place);
 
 #[derive(Clone)]
 enum Place {
+    /// Read later: each reading of `memory://` is another store.
     Url(String),
-    Memory(MemoryStore),
-    #[cfg(feature = "redis")]
-    Server(Box<RedisServer>),
+    Known(Result<Location, LockError>),
 }
 
 impl From<&str> for QuorumNode {
@@ -63,30 +60,25 @@ impl From<&String> for QuorumNode {
 
 impl From<&MemoryStore> for QuorumNode {
     fn from(store: &MemoryStore) -> QuorumNode {
-        QuorumNode(Place::Memory(store.clone()))
+        QuorumNode::from(store.clone())
     }
 }
 
 impl From<MemoryStore> for QuorumNode {
     fn from(store: MemoryStore) -> QuorumNode {
-        QuorumNode(Place::Memory(store))
-    }
-}
-
-#[cfg(feature = "redis")]
-impl From<RedisServer> for QuorumNode {
-    fn from(server: RedisServer) -> QuorumNode {
-        QuorumNode(Place::Server(Box::new(server)))
+        QuorumNode::known(Ok(Location::Memory(store)))
     }
 }
 
 impl QuorumNode {
+    pub(super) fn known(location: Result<Location, LockError>) -> QuorumNode {
+        QuorumNode(Place::Known(location))
+    }
+
     fn location(self) -> Result<Location, LockError> {
         match self.0 {
             Place::Url(url) => Location::parse(&url),
-            Place::Memory(store) => Ok(Location::Memory(store)),
-            #[cfg(feature = "redis")]
-            Place::Server(server) => server.location(),
+            Place::Known(location) => location,
         }
     }
 }
@@ -95,9 +87,8 @@ impl fmt::Debug for QuorumNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
             Place::Url(_) => "QuorumNode(url)",
-            Place::Memory(_) => "QuorumNode(memory)",
-            #[cfg(feature = "redis")]
-            Place::Server(_) => "QuorumNode(server)",
+            Place::Known(Ok(Location::Memory(_))) => "QuorumNode(memory)",
+            Place::Known(_) => "QuorumNode(server)",
         })
     }
 }

@@ -6,6 +6,7 @@ use redis::{Client, ConnectionInfo};
 
 use crate::api::builder::LockManagerBuilder;
 use crate::api::manager::LockManager;
+use crate::api::quorum::QuorumNode;
 use crate::backend::connect::Location;
 use crate::backend::redis::Target;
 use crate::values::LockError;
@@ -35,6 +36,12 @@ pub struct RedisServer(ConnectionInfo);
 impl RedisServer {
     pub(super) fn location(self) -> Result<Location, LockError> {
         Ok(Location::Redis(Box::new(Target::of(self.0)?)))
+    }
+}
+
+impl From<RedisServer> for QuorumNode {
+    fn from(server: RedisServer) -> QuorumNode {
+        QuorumNode::known(server.location())
     }
 }
 

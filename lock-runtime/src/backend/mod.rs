@@ -473,25 +473,25 @@ impl Snapshot {
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// These holders were released by force: the listener looks for its own among them.
-    ForceReleased(Victim),
+    ForceReleased(Holders),
     /// Somebody wants what these holders keep: the listener gives it up if it is one of them.
-    Wanted(Victim),
+    Wanted(Holders),
 }
 
 /// The holders that an event names.
 #[derive(Clone, Debug)]
-pub(crate) enum Victim {
+pub(crate) enum Holders {
     Id(HolderId),
     /// One or several holders, by what [`HolderId::alias`] makes of them: others can read along.
     Aliases(Arc<HashSet<Alias>>),
 }
 
-impl Victim {
+impl Holders {
     /// True if no other holder is meant once one is found.
     pub(crate) fn is_one(&self) -> bool {
         match self {
-            Victim::Id(_) => true,
-            Victim::Aliases(aliases) => aliases.len() == 1,
+            Holders::Id(_) => true,
+            Holders::Aliases(aliases) => aliases.len() == 1,
         }
     }
 }

@@ -18,8 +18,7 @@ use std::thread::{self, ThreadId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task;
 
-use crate::hold::group::Held;
-use crate::hold::state::Hold;
+use super::{Held, Hold};
 use crate::sync::Mutex;
 use crate::values::Kind;
 

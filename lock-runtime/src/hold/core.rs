@@ -1,4 +1,4 @@
-//! What the parts of one manager share.
+//! `Core`: what the parts of one manager share.
 
 use std::fmt;
 use std::sync::Arc;

@@ -13,9 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-use crate::hold::call_chain::CallChain;
-use crate::hold::handle::HoldHandle;
-use crate::hold::state::Hold;
+use super::{CallChain, Hold, HoldHandle};
 use crate::release::Ending;
 use crate::values::{FencingToken, LockError, LostReason};
 

@@ -6,14 +6,9 @@ use std::time::Duration;
 
 use tracing::Span;
 
+use super::call_chain::{CallChain, Frame, Level, Path};
+use super::{Beginning, Core, Held, Hold, Kept, Left, Lifecycle, current_runtime};
 use crate::backend::{Renewal, Renewed};
-use crate::hold::call_chain::{CallChain, Frame, Level, Path};
-use crate::hold::core::Core;
-use crate::hold::group::Held;
-use crate::hold::keeping::Kept;
-use crate::hold::lifecycle::{Lifecycle, current_runtime};
-use crate::hold::sharing::Left;
-use crate::hold::state::{Beginning, Hold};
 use crate::observe::{metrics, spans};
 use crate::queue::Head;
 use crate::renew::After;

@@ -90,17 +90,19 @@ impl Keeping {
         self.ttl
     }
 
-    /// Lets the idle hold have the lock for so long, unless the store is to be asked for tokens first.
+    /// Lets the idle hold have the lock for so long, unless the store is to be asked for tokens first. Whether that hold was
+    /// ended meanwhile is seen once it lies in the queue.
     pub(super) fn falls_idle(self: Box<Self>, keep_for: Duration, now: Moment) -> Option<Kept> {
         let has_tokens = match &self.spare {
             Spare::Nothing => false,
             Spare::Untokened => true,
             Spare::Tokens(tokens) => !tokens.is_empty(),
         };
-        if !has_tokens || !self.idle.falls_asleep(now + keep_for) {
+        if !has_tokens {
             return None;
         }
         let idle = self.idle.clone();
+        idle.state.lock().set_idle_until(Some(now + keep_for));
         Some(Kept {
             idle,
             keeping: self,
@@ -108,7 +110,7 @@ impl Keeping {
     }
 }
 
-/// What a hold of nobody has beside the rest.
+/// The further fields of a hold that is nobody's.
 #[derive(Debug)]
 pub(super) struct Idle {
     /// Gives the lock back when the hold is over.
@@ -169,13 +171,6 @@ impl Hold {
         self.holder.keeps() && self.state.lock().idle().is_some()
     }
 
-    /// Has the lock again, until then. False if it was ended meanwhile.
-    fn falls_asleep(&self, until: Moment) -> bool {
-        let mut state = self.state.lock();
-        state.set_idle_until(Some(until));
-        state.phase == Phase::Held
-    }
-
     /// Ends the idle time, if it is not over, and enough is left of the lease.
     fn wakes_up(&self, now: Moment) -> bool {
         let mut state = self.state.lock();
@@ -197,14 +192,6 @@ impl Hold {
         }
         drop(state);
         drop(head);
-    }
-
-    /// Ends a hold of nobody that is being given back: nothing ends it a second time.
-    pub(crate) fn ends_idle(&self) {
-        let mut state = self.state.lock();
-        if state.phase == Phase::Held {
-            state.phase = Phase::Ended;
-        }
     }
 
     /// What the watchdog asks of the store, if it still has the hold and that is not lost. One that has ended is on its way to

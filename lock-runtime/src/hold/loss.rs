@@ -4,9 +4,8 @@ use std::sync::Weak;
 
 use tokio::sync::Notify;
 
-use super::core::Core;
-use super::handle::HoldHandle;
 use super::state::{Hold, Phase, State};
+use super::{Core, HoldHandle};
 use crate::observe;
 use crate::queue::Head;
 use crate::release;

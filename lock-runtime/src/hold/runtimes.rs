@@ -145,8 +145,8 @@ mod tests {
             .map(|runtime| runtimes.bind(runtime.handle()));
         assert_eq!(bound, [true, false, false]);
         assert!(!runtimes.bind(all[1].handle()), "it is known");
-        let heirs = [2, 1].map(|heir: usize| all[heir].handle().id());
-        assert_eq!(heirs, [(); 2].map(|()| runtimes.ended().unwrap().id()));
+        let next = [2, 1].map(|index: usize| all[index].handle().id());
+        assert_eq!(next, [(); 2].map(|()| runtimes.ended().unwrap().id()));
         assert!(runtimes.ended().is_none());
         assert!(runtimes.bind(all[0].handle()), "it begins anew");
     }

@@ -142,7 +142,7 @@ impl Hold {
         Left::Good {
             head,
             left_at: now,
-            // It ends the key's time with this process, so nothing is kept behind it.
+            // It ends the key's time with this process, so nothing is kept after it.
             keep_for: keep_for.filter(|_| keep_until.is_none()),
             keeping,
             kept: None,

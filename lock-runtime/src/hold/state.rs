@@ -8,11 +8,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
+use super::keeping::{Idle, Keeping};
+use super::{HoldHandle, Lifecycle, Tenure};
 use crate::backend::{Granted, HoldRef, Renewal, Renewed};
-use crate::hold::handle::HoldHandle;
-use crate::hold::keeping::{Idle, Keeping};
-use crate::hold::lifecycle::Lifecycle;
-use crate::hold::tenure::Tenure;
 use crate::queue::Head;
 use crate::sync::Modelled;
 use crate::values::{
@@ -72,10 +70,10 @@ pub(super) struct State {
     pub(super) writers: usize,
     /// A nested request asked for a longer lease: the next renewal extends it even if nobody renews.
     pub(super) lengthen: bool,
-    /// What few holds have, out of the way of the many.
+    /// Rarely used fields, boxed to keep `State` small.
     pub(super) rare: Option<Box<Rare>>,
-    /// This process's turn at the key, if a hold of this kind owns it. Leaves with the hold, or at once when it is lost: the next local waiter
-    /// need not wait for a guard that means nothing any more.
+    /// This process's turn at the key, if a hold of this kind owns it. It leaves with the hold, or at once when the hold is
+    /// lost: the next local waiter need not wait for a guard that means nothing any more.
     pub(super) head: Option<Head>,
 }
 

@@ -12,10 +12,10 @@ pub(crate) mod metrics;
 mod series;
 pub(crate) mod spans;
 
-/// Calls what is not ours, a log subscriber or a recorder, where a panic of its would cost other holds their renewals,
-/// or keep their holders from being told.
+/// Isolates panics in the program's log subscriber and recorder: such a panic would cost other holds their renewals, or
+/// keep their holders from being told.
 fn apart(event: impl FnOnce()) {
-    // What it leaves half done is its own.
+    // If it panics, only its own state is left half done.
     let _ = catch_unwind(AssertUnwindSafe(event));
 }
 

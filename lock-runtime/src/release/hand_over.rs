@@ -59,7 +59,7 @@ pub(super) fn pass_on(
         }
         Err(head) => {
             head.held_no_more();
-            Heir::Waiter(successor).inherits_nothing(head);
+            NextHolder::Waiter(successor).inherits_nothing(head);
             Passed::Unknown(None)
         }
     }
@@ -100,16 +100,16 @@ fn give(core: &Arc<Core>, successor: Successor, handle: HoldHandle) {
 }
 
 /// Who has the lock next.
-pub(super) enum Heir {
+pub(super) enum NextHolder {
     Waiter(Successor),
     /// Nobody wants it, and this process keeps it.
     Nobody(HoldOptions),
 }
 
-impl Heir {
+impl NextHolder {
     /// The process keeps the lock as `hold` had it.
-    pub(super) fn nobody(hold: &Hold, keep_for: Duration) -> Heir {
-        Heir::Nobody(HoldOptions {
+    pub(super) fn nobody(hold: &Hold, keep_for: Duration) -> NextHolder {
+        NextHolder::Nobody(HoldOptions {
             ttl: hold.ttl(),
             renewed: true,
             fenced: hold.token().is_some(),
@@ -122,26 +122,26 @@ impl Heir {
 
     fn options(&self) -> &HoldOptions {
         match self {
-            Heir::Waiter(successor) => &successor.hold_options,
-            Heir::Nobody(options) => options,
+            NextHolder::Waiter(successor) => &successor.hold_options,
+            NextHolder::Nobody(options) => options,
         }
     }
 
     /// The lock was not handed over: who is next asks the store.
     fn inherits_nothing(self, head: Head) {
         match self {
-            Heir::Waiter(successor) => drop(successor.give(Turn::Head(head))),
-            Heir::Nobody(_) => drop(head),
+            NextHolder::Waiter(successor) => drop(successor.give(Turn::Head(head))),
+            NextHolder::Nobody(_) => drop(head),
         }
     }
 }
 
 impl Departure {
-    /// Makes the heir the holder, in one round trip. Always runs to its end; `told` hears of it before the last of the
+    /// Makes `next` the holder, in one round trip. Always runs to its end; `told` hears of it before the last of the
     /// cleaning up, which can take as long as the successor's lease.
     pub(super) async fn hand_over(
         mut self,
-        heir: Heir,
+        next: NextHolder,
         told: oneshot::Sender<Result<(), LockError>>,
     ) {
         let core = self.core.clone();
@@ -149,9 +149,9 @@ impl Departure {
             return;
         };
         let key = head.key().clone();
-        let (from, options) = (self.hold.holder(), *heir.options());
-        let (to, spare) = match (&heir, key.kind()) {
-            (Heir::Nobody(_), kind) => (core.ids.fresh_keeper(), kept::spare_tokens(kind)),
+        let (from, options) = (self.hold.holder(), *next.options());
+        let (to, spare) = match (&next, key.kind()) {
+            (NextHolder::Nobody(_), kind) => (core.ids.fresh_keeper(), kept::spare_tokens(kind)),
             // It counts holds: what nobody takes is a gap that people see.
             (_, Kind::Fenced) => (core.ids.fresh(), head.waiters().min(SPARE_TOKENS)),
             _ => (core.ids.fresh(), SPARE_TOKENS),
@@ -167,7 +167,7 @@ impl Departure {
             }) => {
                 let strangers = strangers.map(|others| others + readers_of(&core, &key));
                 self.done = true;
-                let Heir::Waiter(successor) = heir else {
+                let NextHolder::Waiter(successor) = next else {
                     kept::keep(&core, head, to, options, granted, spare, strangers);
                     let _ = told.send(Ok(()));
                     return;
@@ -185,7 +185,7 @@ impl Departure {
                 return;
             }
             Ok(HandedOver::NotHeld) => {
-                heir.inherits_nothing(head);
+                next.inherits_nothing(head);
                 let _ = told.send(self.conclude(Released::NotHeld));
                 return;
             }
@@ -193,14 +193,14 @@ impl Departure {
             Err(Fault::TooFew(source)) => {
                 head.heard_from_store(Some(&source));
                 self.done = true;
-                heir.inherits_nothing(head);
+                next.inherits_nothing(head);
                 let _ = told.send(Ok(()));
                 return;
             }
             Err(fault) => fault,
         };
         let unknown = matches!(fault, Fault::Unknown(_));
-        heir.inherits_nothing(head);
+        next.inherits_nothing(head);
         self.unanswered |= unknown;
         // First the old holder, then the new one: whichever of them the store has by the time, and however late the
         // lost request arrives, neither is left behind.

@@ -94,7 +94,6 @@ pub(crate) fn ended(core: &Arc<Core>, idle: &Hold) {
 /// Gives the lock back, or hands it over to the next local waiter. In the background.
 pub(crate) fn give_back(core: &Arc<Core>, head: Head, idle: Arc<Hold>) {
     core.watch.remove(&idle);
-    idle.ends_idle();
     let reason = idle.known_loss();
     if matches!(
         reason,

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use self::hand_over::{Heir, Passed, pass_on};
+use self::hand_over::{NextHolder, Passed, pass_on};
 use self::keep::Covered;
 use crate::backend::{Fault, HoldRef, Released};
 use crate::hold::{Core, Hold, HoldHandle, Left, current_runtime};
@@ -89,7 +89,6 @@ impl HoldHandle {
                             // Somebody of this process came just now, or others are to have a chance.
                             Err((head, idle)) => {
                                 core.watch.remove(&idle);
-                                idle.ends_idle();
                                 // Somebody may have asked for it already.
                                 keep_for = keep_for.filter(|_| idle.known_loss().is_none());
                                 Some(head)
@@ -225,7 +224,7 @@ impl Departure {
                 Ok(Err(_)) | Err(_) => Ok(()),
             };
         }
-        if let Some(heir) = self.heir() {
+        if let Some(next) = self.next_holder() {
             // The successor's turn must not hang on this caller, who may be dropped: the manager owns the hand-over.
             let (done, outcome) = oneshot::channel();
             self.in_background = true;
@@ -233,7 +232,7 @@ impl Departure {
             let error = self.unavailable("the runtime of the lock manager is gone");
             let timeout = core.options.call_timeout;
             let late = self.unconfirmed(timeout, "no answer to the hand-over");
-            core.life.spawn(self.hand_over(heir, done));
+            core.life.spawn(self.hand_over(next, done));
             return match tokio::time::timeout(timeout, outcome).await {
                 Ok(outcome) => outcome.unwrap_or(Err(error)),
                 Err(_) => Err(late),
@@ -255,10 +254,10 @@ impl Departure {
             return;
         }
         let (core, label) = (self.core.clone(), self.hold.label().lock);
-        let outcome = match self.heir() {
-            Some(heir) => {
+        let outcome = match self.next_holder() {
+            Some(next) => {
                 let (done, outcome) = oneshot::channel();
-                self.hand_over(heir, done).await;
+                self.hand_over(next, done).await;
                 outcome.await.unwrap_or(Ok(()))
             }
             None => self.give_back().await,
@@ -278,17 +277,17 @@ impl Departure {
     }
 
     /// Who has the lock next without asking for it.
-    fn heir(&self) -> Option<Heir> {
+    fn next_holder(&self) -> Option<NextHolder> {
         self.core.backend.hand_off()?;
         let head = self.head.as_ref()?;
         if let Some(successor) = head.successor() {
-            return Some(Heir::Waiter(successor));
+            return Some(NextHolder::Waiter(successor));
         }
         let keep_for = self.keep_for.filter(|_| self.core.life.is_open())?;
         // Those who wait although the budget is spent come after others.
         let may_keep = head.budget(|budget| budget.may_keep(self.left_at));
         let keeps = may_keep == Some(true) && head.waiters() == 0;
-        keeps.then(|| Heir::nobody(&self.hold, keep_for))
+        keeps.then(|| NextHolder::nobody(&self.hold, keep_for))
     }
 
     /// Releases the lock in the store, until there is an answer or the lease is over.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::backend::Victim;
+use crate::backend::Holders;
 use crate::hold::Hold;
 use crate::values::{Alias, HolderId, Kind, Moment, clock};
 
@@ -28,10 +28,10 @@ fn alias(holder: HolderId, kind: Kind) -> Alias {
 /// Victims that were not found among the holds, and when they were named. One may still come: the grant and the news
 /// of its forced release travel on different connections, and either may be first.
 #[derive(Debug, Default)]
-pub(crate) struct Missing(VecDeque<(Moment, Victim)>);
+pub(crate) struct Missing(VecDeque<(Moment, Holders)>);
 
 impl Missing {
-    pub(crate) fn note(&mut self, victim: Victim) {
+    pub(crate) fn note(&mut self, victim: Holders) {
         self.0.truncate(MOST_MISSING - 1);
         self.0.push_front((clock::now(), victim));
     }
@@ -44,8 +44,8 @@ impl Missing {
         self.0.retain(|(at, _)| at.elapsed() < LONGEST_DETOUR);
         let alias = LazyCell::new(|| alias(hold.holder(), hold.key().kind()));
         self.0.iter().any(|(_, victim)| match victim {
-            Victim::Id(id) => *id == hold.holder(),
-            Victim::Aliases(aliases) => aliases.contains(&*alias),
+            Holders::Id(id) => *id == hold.holder(),
+            Holders::Aliases(aliases) => aliases.contains(&*alias),
         })
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::Watch;
-use crate::backend::{Renewal, Renewed, Victim};
+use crate::backend::{Holders, Renewal, Renewed};
 use crate::hold::Hold;
 use crate::values::{LostReason, Moment};
 
@@ -56,7 +56,7 @@ impl Watch {
 
     /// Somebody else wants a lock that this process keeps: it is given back at once, or when its hold has ended. A hint:
     /// one that is not known any more, or not yet, is asked for again.
-    pub(super) fn give_up(&self, wanted: &Victim) {
+    pub(super) fn give_up(&self, wanted: &Holders) {
         let idle = {
             let mut schedule = self.schedule.lock();
             schedule.want(wanted)

@@ -40,7 +40,7 @@ use self::answers::{renew, take_in};
 use self::digest::Digest;
 pub(crate) use self::keeper::After;
 use self::schedule::{Batch, Schedule};
-use crate::backend::{Backend, Event, Victim};
+use crate::backend::{Backend, Event, Holders};
 use crate::hold::{Hold, Lifecycle};
 use crate::observe::{self, Cause};
 use crate::renew::forced_release::Names;
@@ -198,16 +198,16 @@ impl Watch {
     }
 
     /// Takes out the holds that are meant.
-    fn take(&self, victim: Victim) -> Vec<Arc<Hold>> {
+    fn take(&self, victim: Holders) -> Vec<Arc<Hold>> {
         match &victim {
-            Victim::Id(id) => {
+            Holders::Id(id) => {
                 let mut schedule = self.schedule.lock();
                 let watched = schedule.holds.get(&id.number());
                 let found = watched.is_some_and(|watched| watched.hold.holder() == *id);
                 let numbers = found.then_some(id.number()).into_iter().collect();
                 schedule.take(numbers, victim)
             }
-            Victim::Aliases(aliases) => {
+            Holders::Aliases(aliases) => {
                 let mut names = self.names.lock();
                 let unnamed = self.schedule.lock().unnamed();
                 names.learn(unnamed);

@@ -12,7 +12,7 @@ use super::answers::Outcome;
 use super::{After, Watch};
 use crate::api::manager::events_of;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
-use crate::backend::{Event, Granted, Renewed, Victim};
+use crate::backend::{Event, Granted, Holders, Renewed};
 use crate::hold::sharing::Left;
 use crate::hold::state::Hold;
 use crate::queue::{Head, LocalQueues};
@@ -258,7 +258,7 @@ fn a_forced_release_reaches_the_hold_that_its_holder_id_has_gone_to() {
         || {
             let scene = Scene::new();
             let next = thread::spawn(scene.passes_on());
-            let victim = Victim::Id(scene.hold.holder());
+            let victim = Holders::Id(scene.hold.holder());
             scene.watch.hear(Event::ForceReleased(victim));
             if let Some(next) = next.join().unwrap() {
                 assert_eq!(next.known_loss(), Some(LostReason::ForceReleased));
@@ -344,7 +344,7 @@ fn a_lock_that_somebody_wants_is_given_back_by_the_hold_that_ends_next() {
         || {
             let scene = Scene::of_a_keeper();
             let next = thread::spawn(scene.goes_on());
-            let wanted = Victim::Id(scene.hold.holder());
+            let wanted = Holders::Id(scene.hold.holder());
             scene.watch.hear(Event::Wanted(wanted));
             let (after, next) = next.join().unwrap();
             match after {

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backend::{Backend, Renewed, Victim};
+use crate::backend::{Backend, Holders, Renewed};
 use crate::hold::Hold;
-use crate::renew::forced_release::Missing;
-use crate::renew::forced_release::{Newcomers, Unnamed};
+use crate::renew::forced_release::{Missing, Newcomers, Unnamed};
 use crate::renew::places::Places;
 use crate::values::{Alias, Count, Counted, HolderId, Key, Kind, Moment, jittered};
 
@@ -153,10 +152,10 @@ impl Schedule {
     }
 
     /// Notes that somebody else wants what is kept. The holds that nobody has.
-    pub(super) fn want(&mut self, wanted: &Victim) -> Vec<Arc<Hold>> {
+    pub(super) fn want(&mut self, wanted: &Holders) -> Vec<Arc<Hold>> {
         let numbers: Vec<u64> = match wanted {
-            Victim::Id(id) => vec![id.number()],
-            Victim::Aliases(aliases) => {
+            Holders::Id(id) => vec![id.number()],
+            Holders::Aliases(aliases) => {
                 let number = |alias| self.keepers.get(alias).copied();
                 aliases.iter().filter_map(number).collect()
             }
@@ -165,8 +164,8 @@ impl Schedule {
         for number in numbers {
             // Other managers of a memory store have holders of the same numbers.
             let is_meant = |holder: HolderId| match wanted {
-                Victim::Id(id) => holder == *id,
-                Victim::Aliases(_) => holder.keeps(),
+                Holders::Id(id) => holder == *id,
+                Holders::Aliases(_) => holder.keeps(),
             };
             let watched = self.holds.get_mut(&number);
             if let Some(watched) = watched.filter(|watched| is_meant(watched.hold.holder())) {
@@ -417,7 +416,7 @@ impl Schedule {
     }
 
     /// Takes out the victims that were found, under these numbers, and waits for those that were not.
-    pub(super) fn take(&mut self, numbers: Vec<u64>, victim: Victim) -> Vec<Arc<Hold>> {
+    pub(super) fn take(&mut self, numbers: Vec<u64>, victim: Holders) -> Vec<Arc<Hold>> {
         let taken: Vec<_> = numbers
             .into_iter()
             .filter_map(|number| self.remove_number(number))

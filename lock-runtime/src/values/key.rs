@@ -31,7 +31,7 @@ pub(crate) struct Key {
     hash: u64,
 }
 
-/// Maps by key take its own hash as it is. It is keyed at random per process, for names hold user data.
+/// Maps by key reuse the hash that the key has computed. Its seed is random for each process, because users choose names.
 pub(crate) type KeyMap<V> = HashMap<Arc<Key>, V, BuildHasherDefault<Given>>;
 
 /// A hasher that returns the one number it was given.

@@ -43,3 +43,29 @@ impl fmt::Display for StoreKind {
         f.write_str(self.name())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_on_metrics_names_every_store_and_no_other() {
+        use StoreKind::{Memory, Mysql, Postgres, Quorum, Redis};
+        let all = [Redis, Postgres, Mysql, Memory, Quorum];
+        // A new store does not compile here until it is in the list as well.
+        let number = |store| match store {
+            Redis => 0,
+            Postgres => 1,
+            Mysql => 2,
+            Memory => 3,
+            Quorum => 4,
+        };
+        assert!(all.into_iter().map(number).eq(0..all.len()));
+        let page = include_str!("../../docs/metrics.md");
+        let row = page
+            .lines()
+            .find_map(|row| row.strip_prefix("| `store` | "));
+        let named: Vec<&str> = row.unwrap().split('`').skip(1).step_by(2).collect();
+        assert_eq!(named, all.map(StoreKind::name));
+    }
+}

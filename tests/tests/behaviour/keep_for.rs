@@ -1,4 +1,4 @@
-//! Locks that stay with a process between its holds: had again without a request, given up to whoever asks.
+//! Locks that stay with a process between its holds: had again without a request, given up to others who ask.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ tests::suite! {
         guard.release().await.unwrap();
     }
 
-    async fn whoever_tries_gets_a_kept_lock_that_nobody_uses(store: &mut Store) {
+    async fn others_who_try_get_a_kept_lock_that_nobody_uses(store: &mut Store) {
         let locks = store.manager().await;
         let mut last = None;
         for _ in 0..3 {
@@ -80,7 +80,7 @@ tests::suite! {
         }
     }
 
-    async fn whoever_waits_gets_it_at_once_and_so_does_a_request_with_a_wait_of_zero(store: &mut Store) {
+    async fn others_who_wait_get_it_at_once_and_so_does_a_request_with_a_wait_of_zero(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         for wait in [Duration::ZERO, 60_000 * MS] {
             keep(&locks).await;
@@ -317,7 +317,7 @@ async fn a_redisson_client_that_listens_is_served_while_holds_follow_one_another
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let request = || locks.mutex("k").keep_for(300 * MS);
     request().acquire().await.unwrap().release().await.unwrap();
-    // Whoever waits there listens; here it is a connection that does nothing else.
+    // Waiters there listen; here it is a connection that does nothing else.
     let client = redis::Client::open(server.url()).unwrap();
     let mut listener = client.get_connection().unwrap();
     let mut listener = listener.as_pubsub();

@@ -192,7 +192,7 @@ pub(super) const ALL: &[Planted] = &[
         broken: Broken::Scripts(&[(Script::Release, "", "if r == 1 then r = {0, '0'} end")]),
     },
     Planted {
-        name: "a hand-over that forgets the heir",
+        name: "a hand-over that forgets the successor",
         tasks: Tasks::All,
         faults: &[],
         caught_by: &["overlap"],

@@ -42,7 +42,7 @@ const ABORTED: u16 = 10;
 const INTERNAL: u16 = 13;
 const UNAVAILABLE: u16 = 14;
 
-/// `Percent-Encoded` of the protocol: 0x20 to 0x7e stay as they are, but for `%`.
+/// `Percent-Encoded` of the protocol: 0x20 to 0x7e stay as they are, except `%`.
 const MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
 
 pub(crate) fn code(kind: RefusalKind) -> u16 {

@@ -44,16 +44,16 @@ impl Topic {
 
 /// Remembers how much of a topic was heard.
 #[derive(Debug)]
-pub(crate) struct Ear {
+pub(crate) struct Subscription {
     topic: Arc<Topic>,
     seen: u64,
 }
 
-impl Ear {
+impl Subscription {
     /// Hears what is raised from now on.
-    pub(crate) fn new(topic: Arc<Topic>) -> Ear {
+    pub(crate) fn new(topic: Arc<Topic>) -> Subscription {
         let seen = topic.messages();
-        Ear { topic, seen }
+        Subscription { topic, seen }
     }
 
     pub(crate) fn topic(&self) -> &Arc<Topic> {
@@ -74,7 +74,10 @@ mod tests {
     #[tokio::test]
     async fn a_message_between_two_looks_is_heard_once() {
         let topic = Arc::new(Topic::default());
-        let (mut first, mut second) = (Ear::new(topic.clone()), Ear::new(topic.clone()));
+        let (mut first, mut second) = (
+            Subscription::new(topic.clone()),
+            Subscription::new(topic.clone()),
+        );
         topic.raise();
         first.heard().await;
         second.heard().await;

@@ -17,13 +17,12 @@ use std::time::Duration;
 
 pub use self::store::MemoryStore;
 use self::store::{At, Entry, State};
-use super::kit::topic::Ear;
+use super::kit::topic::Subscription;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, Event, EventSink, Fault,
-    HandOff, HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
-    Victim,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Event, EventSink,
+    Fault, HandOff, HandedOver, HoldRef, Holders, Listen, Released, Renewal, Renewed, Reply,
+    Shared, Snapshot, Within,
 };
-use crate::backend::{Boxed, Within};
 use crate::values::{HolderId, Key, Kind, LockMode, Moment, StoreKind, Ttl, clock};
 
 /// One manager's connection to a store.
@@ -90,7 +89,7 @@ impl MemoryBackend {
         };
         // Unlocked: the keeper gives back.
         for (_, sink) in sinks {
-            sink(Event::Wanted(Victim::Id(keeper)));
+            sink(Event::Wanted(Holders::Id(keeper)));
         }
     }
 
@@ -199,7 +198,7 @@ impl Backend for MemoryBackend {
             };
             for (_, sink) in sinks {
                 for victim in &victims {
-                    sink(Event::ForceReleased(Victim::Id(*victim)));
+                    sink(Event::ForceReleased(Holders::Id(*victim)));
                 }
             }
             Ok(true)
@@ -291,7 +290,7 @@ impl HandOff for MemoryBackend {
                 Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, spare, at),
                 // Nobody owns the turn at a semaphore, so nobody hands it over.
                 Kind::Semaphore => HandedOver::NotHeld,
-                // Its heir is the first in the store's queue.
+                // Its successor is the first in the store's queue.
                 Kind::Fair => HandedOver::NotHeld,
                 Kind::Read | Kind::Write => read_write::hand_over(state, from, &to, spare, at),
             })
@@ -306,16 +305,16 @@ impl Shared for MemoryBackend {
 }
 
 struct Listener {
-    ear: Ear,
+    subscription: Subscription,
     name: Box<str>,
     store: MemoryStore,
 }
 
 impl Listener {
     fn new(store: &MemoryStore, name: &str) -> Listener {
-        let ear = store.lock().listen(name);
+        let subscription = store.lock().listen(name);
         Listener {
-            ear,
+            subscription,
             name: name.into(),
             store: store.clone(),
         }
@@ -324,7 +323,7 @@ impl Listener {
 
 impl Listen for Listener {
     fn heard(&mut self) -> Boxed<'_> {
-        self.ear.heard()
+        self.subscription.heard()
     }
 }
 
@@ -332,7 +331,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let mut state = self.store.lock();
         // New listeners take the store's lock as well, so a count of one is this listener alone.
-        if Arc::strong_count(self.ear.topic()) == 1 {
+        if Arc::strong_count(self.subscription.topic()) == 1 {
             state.topics.remove(&self.name);
         }
     }

@@ -12,7 +12,7 @@ use super::exclusive::Exclusive;
 use super::fair;
 use super::permits::Permits;
 use super::read_write::ReadWrite;
-use crate::backend::kit::topic::{Ear, Topic};
+use crate::backend::kit::topic::{Subscription, Topic};
 use crate::backend::{AcquireRequest, Asked, EventSink, Fault, Found, Snapshot, Spare, clash};
 use crate::sync::{Mutex, MutexGuard};
 use crate::values::{FencingToken, Key, Kind, Moment, TokenRange, clock};
@@ -269,13 +269,13 @@ impl State {
         }
     }
 
-    pub(super) fn listen(&mut self, name: &str) -> Ear {
+    pub(super) fn listen(&mut self, name: &str) -> Subscription {
         let topic = self.topic(name).unwrap_or_else(|| {
             let topic = Arc::new(Topic::default());
             self.topics.insert(name.into(), Arc::downgrade(&topic));
             topic
         });
-        Ear::new(topic)
+        Subscription::new(topic)
     }
 }
 

@@ -13,11 +13,9 @@ use super::statements::Own;
 use super::url::Target;
 use super::{faults, url};
 use crate::backend::Fault;
-use crate::backend::kit::login;
-use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::sql::database::Opened;
+use crate::backend::kit::{login, server_clock::ServerClock};
 use crate::backend::sql::kinds::renewals::LATE;
-use crate::backend::sql::statements::{Row, Statement, Value, malformed};
+use crate::backend::sql::{Opened, Row, Statement, Value, malformed};
 use crate::values::{Moment, clock};
 
 /// The oldest versions that run the statements as they are meant: they have `JSON_TABLE` and `SKIP LOCKED`.
@@ -35,31 +33,31 @@ pub(super) struct MysqlConnector {
     pub(super) strict: bool,
     /// For opening a connection.
     pub(super) timeout: Duration,
-    pub(super) patience: Patience,
+    pub(super) timeouts: Timeouts,
     pub(super) handle: Handle,
 }
 
 /// For how long a statement may take, most of all to wait for a row that somebody else has locked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     /// The databases count it in seconds.
     pub(super) for_a_row: u64,
     /// MariaDB alone limits it more finely.
     pub(super) in_all: Duration,
 }
 
-impl Patience {
+impl Timeouts {
     /// Of a request: as long as its caller.
-    pub(super) fn of_requests(call_timeout: Duration) -> Patience {
-        Patience {
+    pub(super) fn of_requests(call_timeout: Duration) -> Timeouts {
+        Timeouts {
             for_a_row: call_timeout.as_secs() + 1,
             in_all: call_timeout,
         }
     }
 
     /// Of a renewal: it waits for no row, and may have to do with a slow server.
-    pub(super) fn of_renewals(call_timeout: Duration) -> Patience {
-        Patience {
+    pub(super) fn of_renewals(call_timeout: Duration) -> Timeouts {
+        Timeouts {
             for_a_row: 1,
             in_all: call_timeout * LATE,
         }
@@ -107,7 +105,7 @@ impl Drop for Connection {
 /// Opens a connection on the runtime of `handle`, and checks its server.
 pub(super) async fn open(connector: &MysqlConnector) -> Result<Opened<Connection>, Fault> {
     let (timeout, handle) = (connector.timeout, &connector.handle);
-    let settings = settings(connector.patience);
+    let settings = settings(connector.timeouts);
     let opened = connect(&connector.target, settings, timeout, handle).await?;
     let (mut connection, renew_after) = (opened.connection, opened.renew_after);
     let asked_at = clock::now();
@@ -137,7 +135,7 @@ pub(super) async fn run(
     handle: &Handle,
 ) -> Result<(), Fault> {
     let longer = timeout.max(DEFINITION);
-    let settings = settings(Patience::of_requests(longer));
+    let settings = settings(Timeouts::of_requests(longer));
     let mut opened = connect(target, settings, timeout, handle).await?;
     within(longer, opened.connection.conn().query_drop(statement)).await
 }
@@ -213,8 +211,8 @@ async fn within<T>(
 }
 
 /// What the statements rely on, whatever the server's defaults are.
-fn settings(patience: Patience) -> String {
-    let (row, all) = (patience.for_a_row, patience.in_all.as_secs_f64());
+fn settings(timeouts: Timeouts) -> String {
+    let (row, all) = (timeouts.for_a_row, timeouts.in_all.as_secs_f64());
     format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
          SET NAMES utf8mb4 COLLATE utf8mb4_bin; \

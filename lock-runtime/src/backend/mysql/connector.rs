@@ -8,8 +8,7 @@ use super::connection::{self, Connection, MysqlConnector, values};
 use super::faults;
 use super::statements::{MICROS, written};
 use crate::backend::Fault;
-use crate::backend::sql::database::{Connector, Failed, Opened};
-use crate::backend::sql::statements::{Arg, Row, Statement, Value};
+use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Statement, Value};
 use crate::values::{StoreKind, clock};
 
 /// A connection that was idle for so long is looked at before it is used: nobody reads it meanwhile.

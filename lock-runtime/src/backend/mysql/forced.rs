@@ -7,9 +7,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::statements::Own;
-use crate::backend::sql::pool::{Calls, Purpose};
-use crate::backend::sql::statements::{Arg, Row};
-use crate::backend::{Event, EventSink, Fault, Victim};
+use crate::backend::sql::{Arg, Calls, Purpose, Row};
+use crate::backend::{Event, EventSink, Fault, Holders};
 use crate::sync::Mutex;
 use crate::values::{HolderId, Moment, clock, jittered};
 
@@ -36,7 +35,7 @@ impl Looker {
         };
         let told = std::mem::replace(&mut *self.told.lock(), forced.clone());
         for &holder in forced.difference(&told) {
-            (self.events)(Event::ForceReleased(Victim::Id(holder)));
+            (self.events)(Event::ForceReleased(Holders::Id(holder)));
         }
     }
 

@@ -24,18 +24,14 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use self::connection::{MysqlConnector, Patience};
+use self::connection::{MysqlConnector, Timeouts};
 use self::forced::{Looker, Watcher};
 use self::statements::Own;
 pub(crate) use self::url::Target;
-use super::Listen;
-use super::kit::polling::Polling;
-use super::kit::server_clock::ServerClock;
+use super::kit::{polling::Polling, server_clock::ServerClock};
 use super::opening::Opening;
-use super::sql::database::Database;
-use super::sql::pool::Pool;
-use super::sql::{Server, SqlBackend};
-use crate::backend::Boxed;
+use super::sql::{Database, Pool, Server, SqlBackend};
+use super::{Boxed, Listen};
 use crate::sync::Mutex;
 use crate::values::{Key, LockError, Moment, StoreKind};
 
@@ -62,26 +58,26 @@ pub(crate) async fn connect(
         created.map_err(|fault| fault.into_error(target.shown()))?;
     }
     let fitness = statements.fitness.clone();
-    let connector = |patience| MysqlConnector {
+    let connector = |timeouts| MysqlConnector {
         target: target.clone(),
         fitness: fitness.clone(),
         own: own.clone(),
         clock: clock.clone(),
         strict: options.strict,
         timeout,
-        patience,
+        timeouts,
         handle: opening.runtime.clone(),
     };
     let server = Server {
-        requests: connector(Patience::of_requests(timeout)),
-        renewals: connector(Patience::of_renewals(timeout)),
-        waiting_renewals: connector(Patience::of_requests(timeout)),
+        requests: connector(Timeouts::of_requests(timeout)),
+        renewals: connector(Timeouts::of_renewals(timeout)),
+        waiting_renewals: connector(Timeouts::of_requests(timeout)),
         pool: target.pool,
         transactions: statements::of_transactions(&target),
         statements,
         clock: clock.clone(),
     };
-    let watcher = connector(Patience::of_requests(timeout));
+    let watcher = connector(Timeouts::of_requests(timeout));
     let database = async || Arc::new(Mysql::watching(&target, watcher, &opening)) as _;
     SqlBackend::connect(server, &opening, database).await
 }

@@ -3,7 +3,7 @@
 use mysql_async::{Error, SslOpts};
 
 use crate::backend::Fault;
-use crate::backend::sql::encryption::Encryption;
+use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError};
 
 pub(super) fn options(_: Encryption, _: &Certificates) -> Result<Option<SslOpts>, LockError> {

@@ -9,10 +9,8 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use super::url::Target;
-use crate::backend::sql::kinds::transactions::OfTransactions;
-use crate::backend::sql::statements::{
-    Arg, Statement, Statements, statement_files, without_comments,
-};
+use crate::backend::sql::statements::{statement_files, without_comments};
+use crate::backend::sql::{Arg, OfTransactions, Statement, Statements};
 
 /// What several statements say the same way. Those that come first may use those after them.
 const FRAGMENTS: [(&str, &str); 15] = [

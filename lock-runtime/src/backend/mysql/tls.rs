@@ -9,7 +9,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use crate::backend::Fault;
 use crate::backend::kit::certificates::{client, given_authorities, system_authorities};
 use crate::backend::kit::tls_refusal;
-use crate::backend::sql::encryption::Encryption;
+use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError, config};
 
 /// What the driver is told.

@@ -11,11 +11,8 @@ use super::tls::Encrypted;
 use super::url::Target;
 use super::{faults, hosts};
 use crate::backend::Fault;
-use crate::backend::kit::login;
-use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::sql::database::Opened;
-use crate::backend::sql::statements::{Statement, malformed};
-use crate::backend::sql::table::Table;
+use crate::backend::kit::{login, server_clock::ServerClock};
+use crate::backend::sql::{Opened, Statement, Table, malformed};
 use crate::values::clock;
 
 /// The oldest version that runs the statements as they are meant.

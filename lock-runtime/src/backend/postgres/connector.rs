@@ -13,8 +13,7 @@ use super::url::Target;
 use super::{connection, faults};
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::sql::database::{Connector, Failed, Opened};
-use crate::backend::sql::statements::{Arg, Row, Statement, Value};
+use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Statement, Value};
 use crate::values::StoreKind;
 
 /// For how long a statement that nobody waits for any more may go on before it is cancelled. Most end by themselves in much

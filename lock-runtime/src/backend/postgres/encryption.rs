@@ -3,7 +3,7 @@
 use tokio_postgres::Config;
 use tokio_postgres::config::{ChannelBinding, Host, SslMode, SslNegotiation};
 
-use crate::backend::sql::encryption::Encryption;
+use crate::backend::sql::Encryption;
 use crate::values::{LockError, config};
 
 /// Leaves what is verified to `Tls`.

@@ -8,7 +8,7 @@ use tokio_postgres::{Client, Config, Connection, Socket};
 use super::faults;
 use super::tls::{Encrypted, Tls};
 use crate::backend::Fault;
-use crate::backend::sql::hosts::Hosts;
+use crate::backend::sql::Hosts;
 use crate::values::Login;
 
 /// All of them, one or more.

@@ -15,12 +15,9 @@ use tokio_postgres::{AsyncMessage, Client, Connection, Notification, Socket};
 use super::tls::Encrypted;
 use super::url::Target;
 use super::{connection, faults};
-use crate::backend::kit::closed::until_closed;
-use crate::backend::kit::login::Tries;
-use crate::backend::kit::outage::Outage;
-use crate::backend::kit::polling::Polling;
-use crate::backend::kit::topic::{Ear, Topic};
-use crate::backend::{Boxed, Event, EventSink, Fault, Listen, Victim};
+use crate::backend::kit::topic::{Subscription, Topic};
+use crate::backend::kit::{closed::until_closed, login::Tries, outage::Outage, polling::Polling};
+use crate::backend::{Boxed, Event, EventSink, Fault, Holders, Listen};
 use crate::sync::Mutex;
 use crate::values::{Backoff, HolderId, Moment, StoreError, clock};
 
@@ -38,14 +35,14 @@ pub(super) struct Topics {
 }
 
 impl Topics {
-    fn listen(&self, name: &str) -> Ear {
+    fn listen(&self, name: &str) -> Subscription {
         let mut table = self.topics.lock();
         let topic = table.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
             let topic = Arc::new(Topic::default());
             table.insert(name.to_owned(), Arc::downgrade(&topic));
             topic
         });
-        Ear::new(topic)
+        Subscription::new(topic)
     }
 
     fn heard(&self, name: &str) {
@@ -62,10 +59,10 @@ impl Topics {
         }
     }
 
-    fn forget(&self, name: &str, ear: &Ear) {
+    fn forget(&self, name: &str, subscription: &Subscription) {
         let mut table = self.topics.lock();
         // New listeners take the table's lock as well, so a count of one is this listener alone.
-        if Arc::strong_count(ear.topic()) == 1 {
+        if Arc::strong_count(subscription.topic()) == 1 {
             table.remove(name);
         }
     }
@@ -84,7 +81,7 @@ pub(super) enum Hearing {
 /// One listener's view of a key.
 pub(super) struct Listener {
     name: String,
-    ear: Ear,
+    subscription: Subscription,
     topics: Arc<Topics>,
     hearing: watch::Receiver<Hearing>,
     /// Where releases notify nobody.
@@ -100,7 +97,7 @@ impl Listener {
     ) -> Listener {
         Listener {
             polling: (!notifies).then(Polling::new),
-            ear: topics.listen(&name),
+            subscription: topics.listen(&name),
             name,
             topics: topics.clone(),
             hearing: hearing.clone(),
@@ -121,9 +118,9 @@ impl Listen for Listener {
 
     fn heard(&mut self) -> Boxed<'_> {
         let Some(polling) = &mut self.polling else {
-            return self.ear.heard();
+            return self.subscription.heard();
         };
-        let heard = self.ear.heard();
+        let heard = self.subscription.heard();
         Box::pin(async move {
             tokio::select! {
                 () = heard => {}
@@ -135,7 +132,7 @@ impl Listen for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.topics.forget(&self.name, &self.ear);
+        self.topics.forget(&self.name, &self.subscription);
     }
 }
 
@@ -265,7 +262,7 @@ impl Subscriber {
             None => self.topics.heard(message.payload()),
             Some(holder) => {
                 if let Some(holder) = HolderId::parse(holder) {
-                    (self.events)(Event::ForceReleased(Victim::Id(holder)));
+                    (self.events)(Event::ForceReleased(Holders::Id(holder)));
                 }
             }
         }

@@ -34,8 +34,7 @@ pub(crate) use self::url::Target;
 use super::Listen;
 use super::kit::server_clock::ServerClock;
 use super::opening::Opening;
-use super::sql::database::Database;
-use super::sql::{Server, SqlBackend};
+use super::sql::{Database, Server, SqlBackend};
 use crate::values::name::invalid;
 use crate::values::{Key, LockError, StoreKind};
 

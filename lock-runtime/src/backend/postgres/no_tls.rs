@@ -4,7 +4,7 @@ use tokio_postgres::Socket;
 use tokio_postgres::tls::{MakeTlsConnect, NoTls, NoTlsStream};
 
 use crate::backend::Fault;
-use crate::backend::sql::encryption::Encryption;
+use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError};
 
 /// Is never asked to begin TLS.

@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::backend::sql::kinds::transactions::OfTransactions;
-use crate::backend::sql::statements::{
-    Arg, Statement, Statements, statement_files, without_comments,
-};
-use crate::backend::sql::table::Table;
+use crate::backend::sql::statements::{statement_files, without_comments};
+use crate::backend::sql::{Arg, OfTransactions, Statement, Statements, Table};
 
 /// What several statements say the same way. `c.now` is the time of the statement, by the database's clock.
 const FRAGMENTS: [(&str, &str); 8] = [

@@ -18,7 +18,7 @@ use super::channel_binding::end_point;
 use crate::backend::Fault;
 use crate::backend::kit::certificates::{client, given_roots, system_roots};
 use crate::backend::kit::tls_refusal;
-use crate::backend::sql::encryption::Encryption;
+use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError, config};
 
 /// What servers that speak TLS from the first byte are asked for.

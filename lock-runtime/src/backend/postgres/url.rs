@@ -8,10 +8,8 @@ use tokio_postgres::Config;
 
 use super::tls::Tls;
 use super::{encryption, hosts};
-use crate::backend::sql::encryption::{Encryption, is_for_the_builder};
-use crate::backend::sql::hosts::Hosts;
-use crate::backend::sql::table::Table;
 use crate::backend::sql::url::{self, Settings, one_by_one, split};
+use crate::backend::sql::{Encryption, Hosts, Table, is_for_the_builder};
 use crate::values::{Credentials, Handshake, LockError, config};
 
 /// How long a connection may be silent before it is asked for a sign of life.

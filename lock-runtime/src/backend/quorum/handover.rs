@@ -7,7 +7,7 @@ use super::Inner;
 use crate::backend::quorum::broadcast::Round;
 use crate::backend::quorum::majority::majority;
 use crate::backend::quorum::request::NodeRequest;
-use crate::backend::quorum::vote::Ballot;
+use crate::backend::quorum::vote::Grants;
 use crate::backend::{Fault, Granted, HandedOver, Spare};
 use crate::values::{HolderId, Moment, SPARE_TOKENS};
 
@@ -18,15 +18,15 @@ pub(super) async fn hand_over(
 ) -> Result<HandedOver, Fault> {
     let needed = majority(inner.nodes.len());
     inner.cut_off(from);
-    let ballot = Ballot::new(vec![to.clone()]);
+    let grants = Grants::new(vec![to.clone()]);
     // A release of the new holder, however soon it comes, must find the nodes that are behind.
-    inner.goes_on(to.holder, &ballot);
+    inner.goes_on(to.holder, &grants);
     let mut round = Round::ask(inner, |inner, node| {
-        let (ballot, from, to) = (ballot.clone(), to.by(from), to.clone());
+        let (grants, from, to) = (grants.clone(), to.by(from), to.clone());
         let pending = inner.pending.enter();
         async move {
             let _pending = pending;
-            at_one_node(&inner, &ballot, node, from, to).await
+            at_one_node(&inner, &grants, node, from, to).await
         }
     });
     let (mut done, mut not_held) = (0, 0);
@@ -50,7 +50,7 @@ pub(super) async fn hand_over(
     }
     if not_held >= needed {
         // A minority may have named the new holder, which will never know.
-        for node in ballot.withdraw() {
+        for node in grants.withdraw() {
             inner.errand(node, to.clone());
         }
         return Ok(HandedOver::NotHeld);
@@ -77,7 +77,7 @@ pub(super) async fn hand_over(
 
 async fn at_one_node(
     inner: &Arc<Inner>,
-    ballot: &Ballot,
+    grants: &Grants,
     index: usize,
     from: NodeRequest,
     to: NodeRequest,
@@ -86,7 +86,7 @@ async fn at_one_node(
         return Err(Fault::runtime_ended());
     };
     let answer = match node.backend.hand_off() {
-        Some(store) if !ballot.is_withdrawn() => {
+        Some(store) if !grants.is_withdrawn() => {
             store
                 .hand_over(from.holder, to.request(), SPARE_TOKENS)
                 .await
@@ -95,7 +95,7 @@ async fn at_one_node(
     };
     match &answer {
         Ok(HandedOver::Done { .. }) => {
-            if !ballot.keep(index) {
+            if !grants.keep(index) {
                 // The new holder has given the lock back meanwhile, maybe before this node named it.
                 inner.errand(index, to);
             }
@@ -105,7 +105,7 @@ async fn at_one_node(
         Err(_) => {
             inner.errand(index, from);
             // The request may still arrive, and the new holder's release have been there before it.
-            if ballot.is_withdrawn() {
+            if grants.is_withdrawn() {
                 inner.errand(index, to);
             }
         }

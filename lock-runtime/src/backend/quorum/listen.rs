@@ -17,13 +17,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct QuorumListener {
-    ears: Vec<Ear>,
+    listeners: Vec<Member>,
     /// When to wake, though fewer than a majority have told since the caller last woke.
     wake: Option<Moment>,
     pauses: Backoff,
 }
 
-struct Ear {
+struct Member {
     listener: Box<dyn Listen>,
     ready: bool,
     told: bool,
@@ -31,26 +31,26 @@ struct Ear {
 
 impl QuorumListener {
     pub(super) fn new(listeners: Vec<Box<dyn Listen>>) -> QuorumListener {
-        let ear = |listener| Ear {
+        let node = |listener| Member {
             listener,
             ready: false,
             told: false,
         };
         QuorumListener {
-            ears: listeners.into_iter().map(ear).collect(),
+            listeners: listeners.into_iter().map(node).collect(),
             wake: None,
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
         }
     }
 
-    fn count(&self, is: impl Fn(&Ear) -> bool) -> usize {
-        self.ears.iter().filter(|ear| is(ear)).count()
+    fn count(&self, is: impl Fn(&Member) -> bool) -> usize {
+        self.listeners.iter().filter(|node| is(node)).count()
     }
 
     fn woken(&mut self) {
         self.wake = None;
-        for ear in &mut self.ears {
-            ear.told = false;
+        for node in &mut self.listeners {
+            node.told = false;
         }
     }
 }
@@ -65,12 +65,20 @@ fn heard(listener: &mut dyn Listen) -> Boxed<'_> {
     listener.heard()
 }
 
-/// Marks the first of the ears that have something to say.
-async fn any(ears: &mut [Ear], is_open: fn(&Ear) -> bool, ask: Ask, mark: fn(&mut Ear)) {
+/// Marks the first of the listeners that have something to say.
+async fn any(
+    listeners: &mut [Member],
+    is_open: fn(&Member) -> bool,
+    ask: Ask,
+    mark: fn(&mut Member),
+) {
     let index = {
-        let open = ears.iter_mut().enumerate().filter(|(_, ear)| is_open(ear));
+        let open = listeners
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, node)| is_open(node));
         let mut asked: Vec<_> = open
-            .map(|(index, ear)| (index, ask(ear.listener.as_mut())))
+            .map(|(index, node)| (index, ask(node.listener.as_mut())))
             .collect();
         poll_fn(|cx| {
             let told = asked
@@ -80,20 +88,20 @@ async fn any(ears: &mut [Ear], is_open: fn(&Ear) -> bool, ask: Ask, mark: fn(&mu
         })
         .await
     };
-    if let Some(ear) = ears.get_mut(index) {
-        mark(ear);
+    if let Some(node) = listeners.get_mut(index) {
+        mark(node);
     }
 }
 
 impl Listen for QuorumListener {
     fn ready(&mut self) -> Boxed<'_> {
         Box::pin(async {
-            while self.count(|ear| ear.ready) < majority(self.ears.len()) {
+            while self.count(|node| node.ready) < majority(self.listeners.len()) {
                 any(
-                    &mut self.ears,
-                    |ear| !ear.ready,
+                    &mut self.listeners,
+                    |node| !node.ready,
                     ready,
-                    |ear| ear.ready = true,
+                    |node| node.ready = true,
                 )
                 .await;
             }
@@ -103,15 +111,15 @@ impl Listen for QuorumListener {
     fn heard(&mut self) -> Boxed<'_> {
         Box::pin(async {
             loop {
-                if self.count(|ear| ear.told) >= majority(self.ears.len()) {
+                if self.count(|node| node.told) >= majority(self.listeners.len()) {
                     self.pauses.reset();
                     return self.woken();
                 }
                 let told = any(
-                    &mut self.ears,
-                    |ear| !ear.told,
+                    &mut self.listeners,
+                    |node| !node.told,
                     heard,
-                    |ear| ear.told = true,
+                    |node| node.told = true,
                 );
                 let Some(wake) = self.wake else {
                     told.await;

@@ -40,12 +40,11 @@ use tokio::task::JoinHandle;
 use self::listen::QuorumListener;
 pub(crate) use self::node::Node;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Fault, Granted, HandOff, HandedOver, HoldRef,
-    Listen, Released, Renewal, Renewed, Reply, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Fault, Granted, HandOff, HandedOver,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, Within,
 };
 use crate::backend::quorum::request::NodeRequest;
-use crate::backend::quorum::vote::{Ballot, Polled};
-use crate::backend::{Boxed, Within};
+use crate::backend::quorum::vote::{Grants, Polled};
 use crate::sync::Mutex;
 use crate::values::{Backoff, Checkup, Count, HolderId, Key, StoreKind, Ttl, clock};
 
@@ -67,7 +66,7 @@ struct Inner {
     longest: Ttl,
     handle: Handle,
     /// Acquisitions that have been decided while a node's answer was still to come. Weak: the nodes' tasks own them.
-    trailing: Mutex<HashMap<HolderId, Weak<Ballot>>>,
+    trailing: Mutex<HashMap<HolderId, Weak<Grants>>>,
     /// Acquisitions in a row that got some votes and no majority.
     splits: AtomicU32,
     errands: Semaphore,
@@ -100,20 +99,20 @@ impl Inner {
     }
 
     /// Remembers that some nodes have not answered yet.
-    fn goes_on(&self, holder: HolderId, ballot: &Arc<Ballot>) {
+    fn goes_on(&self, holder: HolderId, grants: &Arc<Grants>) {
         let mut trailing = self.trailing.lock();
         if trailing.len() >= 64 && trailing.len().is_power_of_two() {
-            trailing.retain(|_, ballot| ballot.strong_count() > 0);
+            trailing.retain(|_, grants| grants.strong_count() > 0);
         }
-        trailing.insert(holder, Arc::downgrade(ballot));
+        trailing.insert(holder, Arc::downgrade(grants));
     }
 
     /// What nodes may still grant to this holder is not wanted any more. Before anything else is sent for it: a late
     /// grant must not stay behind.
     fn cut_off(&self, holder: HolderId) {
         let trailing = self.trailing.lock().remove(&holder);
-        if let Some(ballot) = trailing.and_then(|ballot| ballot.upgrade()) {
-            ballot.withdraw();
+        if let Some(grants) = trailing.and_then(|grants| grants.upgrade()) {
+            grants.withdraw();
         }
     }
 
@@ -263,8 +262,8 @@ impl Backend for QuorumBackend {
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        let ears = self.inner.nodes.iter().map(|node| node.backend.listen(key));
-        Box::new(QuorumListener::new(ears.collect()))
+        let listeners = self.inner.nodes.iter().map(|node| node.backend.listen(key));
+        Box::new(QuorumListener::new(listeners.collect()))
     }
 
     fn is_divided(&self) -> bool {

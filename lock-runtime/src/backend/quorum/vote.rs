@@ -28,7 +28,7 @@ pub(super) enum Polled {
 }
 
 /// What the tasks of one acquisition, or of one hand-over, share with the caller that started it.
-pub(super) struct Ballot {
+pub(super) struct Grants {
     requests: Vec<NodeRequest>,
     ledger: Mutex<Ledger>,
     withdrawn: watch::Sender<bool>,
@@ -40,9 +40,9 @@ struct Ledger {
     granted: Vec<usize>,
 }
 
-impl Ballot {
-    pub(super) fn new(requests: Vec<NodeRequest>) -> Arc<Ballot> {
-        Arc::new(Ballot {
+impl Grants {
+    pub(super) fn new(requests: Vec<NodeRequest>) -> Arc<Grants> {
+        Arc::new(Grants {
             requests,
             ledger: Mutex::default(),
             withdrawn: watch::Sender::new(false),
@@ -85,7 +85,7 @@ type Vote = Result<Polled, Fault>;
 /// An acquisition under way: withdrawn when it is dropped.
 struct Poll {
     inner: Arc<Inner>,
-    ballot: Arc<Ballot>,
+    grants: Arc<Grants>,
     answers: mpsc::UnboundedReceiver<(usize, Vote)>,
     votes: Votes,
     /// The nodes whose votes are still to come.
@@ -96,15 +96,15 @@ struct Poll {
 
 impl Poll {
     fn open(inner: &Arc<Inner>, requests: Vec<NodeRequest>) -> Poll {
-        let ballot = Ballot::new(requests);
+        let grants = Grants::new(requests);
         let (told, answers) = mpsc::unbounded_channel();
         for node in 0..inner.nodes.len() {
-            let (inner, ballot, told) = (inner.clone(), ballot.clone(), told.clone());
+            let (inner, grants, told) = (inner.clone(), grants.clone(), told.clone());
             // Counted from here on: a vote that is withdrawn while it is asked for is given back only by its task, and a
             // shutdown must not close the connections before.
             let pending = inner.pending.enter();
             inner.handle.clone().spawn(async move {
-                let vote = vote(&inner, &ballot, node).await;
+                let vote = vote(&inner, &grants, node).await;
                 drop(pending);
                 if let Some(vote) = vote {
                     let _ = told.send((node, vote));
@@ -113,7 +113,7 @@ impl Poll {
         }
         Poll {
             inner: inner.clone(),
-            ballot,
+            grants,
             answers,
             votes: Votes::default(),
             open: (0..inner.nodes.len()).collect(),
@@ -177,8 +177,8 @@ impl Poll {
     /// Undoes what was granted and stops what is under way. The errands go on when their handles are dropped.
     fn withdraw(&mut self) -> Vec<JoinHandle<()>> {
         self.decided = true;
-        let nodes = self.ballot.withdraw();
-        let requests = &self.ballot.requests;
+        let nodes = self.grants.withdraw();
+        let requests = &self.grants.requests;
         nodes
             .into_iter()
             .flat_map(|node| requests.iter().map(move |request| (node, request)))
@@ -215,8 +215,8 @@ pub(super) async fn acquire(
         {
             inner.splits.store(0, Ordering::Relaxed);
             if !poll.open.is_empty() {
-                for request in &poll.ballot.requests {
-                    inner.goes_on(request.holder, &poll.ballot);
+                for request in &poll.grants.requests {
+                    inner.goes_on(request.holder, &poll.grants);
                 }
             }
             poll.decided = true;
@@ -247,22 +247,22 @@ async fn undone(errands: Vec<JoinHandle<()>>, request: &NodeRequest) {
 }
 
 /// Asks one node. `None` if nobody wants to know any more.
-async fn vote(inner: &Arc<Inner>, ballot: &Ballot, index: usize) -> Option<Vote> {
+async fn vote(inner: &Arc<Inner>, grants: &Grants, index: usize) -> Option<Vote> {
     let node = inner.nodes.get(index)?;
-    if ballot.is_withdrawn() {
+    if grants.is_withdrawn() {
         return None;
     }
     if let Some(fault) = node.is_down(inner.longest) {
         return Some(Err(fault));
     }
     let requests: Vec<AcquireRequest<'_>> =
-        ballot.requests.iter().map(NodeRequest::request).collect();
+        grants.requests.iter().map(NodeRequest::request).collect();
     node.is_asked();
     let vote = tokio::select! {
         biased;
         vote = ask(node, &requests) => vote,
         // A node's own cancel safety undoes what it may have granted.
-        () = ballot.until_withdrawn() => return None,
+        () = grants.until_withdrawn() => return None,
     };
     if !matches!(&vote, Err(fault) if fault.is_passing()) {
         node.has_answered();
@@ -272,10 +272,10 @@ async fn vote(inner: &Arc<Inner>, ballot: &Ballot, index: usize) -> Option<Vote>
     }
     // The request may have waited for a connection, and found the node empty after that.
     let down = node.is_down(inner.longest);
-    if down.is_none() && ballot.keep(index) {
+    if down.is_none() && grants.keep(index) {
         return Some(vote);
     }
-    for request in &ballot.requests {
+    for request in &grants.requests {
         inner.errand(index, request.clone());
     }
     down.map(Err)

@@ -13,14 +13,14 @@ use crate::backend::redis::kinds::operators::Inspect;
 use crate::backend::redis::kinds::replies::{AcquireReply, read_renewals};
 use crate::backend::redis::pubsub::subscribe;
 use crate::backend::redis::scripting::Script;
-use crate::backend::{Event, Victim};
+use crate::backend::{Event, Holders};
 
 /// What a message on the control channel calls the holders that it names; `None` if the message is not ours.
 pub fn victims(payload: &[u8]) -> Option<Vec<[u8; 16]>> {
     let (Event::ForceReleased(victim) | Event::Wanted(victim)) = subscribe::event(payload)?;
     match victim {
-        Victim::Id(_) => None,
-        Victim::Aliases(aliases) => Some(aliases.iter().copied().collect()),
+        Holders::Id(_) => None,
+        Holders::Aliases(aliases) => Some(aliases.iter().copied().collect()),
     }
 }
 

@@ -31,17 +31,15 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-pub(crate) use self::connection::dial_options::DialOptions;
-pub(crate) use self::connection::target::Target;
+pub(crate) use self::connection::{DialOptions, Target};
 use self::kinds::{acquire, acquire_all, counters, exclusive, fair, read_write};
 use self::pubsub::topics::Topics;
 pub(crate) use self::replicas::Replicated;
 use self::router::Nodes;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, HandOff, HandedOver,
-    HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, HandOff,
+    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Within,
 };
-use crate::backend::{Boxed, Within};
 use crate::values::{Checkup, Count, HolderId, Key, Kind, LockError, StoreKind, Ttl, clock};
 
 /// On which the victims of forced releases are named, those of all namespaces: managers with different namespaces may
@@ -208,7 +206,7 @@ impl HandOff for RedisBackend {
                 }
                 // Nobody owns the turn at a semaphore, so nobody hands it over.
                 Kind::Semaphore => Ok(HandedOver::NotHeld),
-                // Its heir is the first in the store's queue.
+                // Its successor is the first in the store's queue.
                 Kind::Fair => Ok(HandedOver::NotHeld),
             }
         })

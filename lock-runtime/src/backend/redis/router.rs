@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::cluster::{Cluster, Redirect};
 use super::kinds::release::Releasing;
 use super::{CONTROL, GaveBack, Inner};
-use crate::backend::redis::connection::link::{Link, Live};
+use crate::backend::redis::connection::{Link, Live};
 use crate::backend::redis::scripting;
 use crate::backend::{Fault, HoldRef, Reply};
 use crate::values::{Key, Kind, Moment, clock};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::statements::{Arg, Row, Statement};
+use super::{Arg, Row, Statement};
 use crate::backend::{Boxed, Fault, Listen};
 use crate::values::{Key, LockError, Moment, StoreKind};
 

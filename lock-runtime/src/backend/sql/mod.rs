@@ -34,21 +34,24 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use self::database::{Connector, Database};
+pub(super) use self::database::{Connector, Database, Failed, Opened};
+pub(super) use self::encryption::{Encryption, is_for_the_builder};
+pub(super) use self::hosts::Hosts;
 use self::kinds::renewals::Waiting;
-use self::kinds::transactions::{InTransactions, OfTransactions};
+use self::kinds::transactions::InTransactions;
+pub(super) use self::kinds::transactions::OfTransactions;
 use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
-use self::pool::{Answer, Calls, Pool, Purpose};
-use self::statements::{Arg, Row, Statement, Statements};
+pub(super) use self::pool::{Answer, Calls, Pool, Purpose, Until};
+pub(super) use self::statements::{Arg, Row, Statement, Statements, Value, malformed};
+pub(super) use self::table::Table;
 use self::topic::{own_topic, topic};
-use super::kit::server_clock::ServerClock;
-use super::kit::standing::Standing;
+use self::undo::Compensation;
+use super::kit::{server_clock::ServerClock, standing::Standing};
 use super::opening::Opening;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, Directory, Fault, HandOff,
-    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Fault, HandOff,
+    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Within,
 };
-use crate::backend::{Boxed, Within};
 use crate::values::{
     Checkup, Count, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, clock,
 };

@@ -10,11 +10,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
-use super::database::{Connector, Opened};
 use super::relogin::Relogin;
-use super::statements::{Arg, Row, Statement};
-use crate::backend::kit::outage::Outage;
-use crate::backend::kit::round_trip::RoundTrip;
+use super::{Arg, Connector, Opened, Row, Statement};
+use crate::backend::kit::{outage::Outage, round_trip::RoundTrip};
 use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
 use crate::sync::Mutex;

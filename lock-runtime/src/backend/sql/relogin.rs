@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use super::database::Connector;
-use super::pool::Pool;
+use super::{Connector, Pool};
 use crate::backend::kit::login::Tries;
 use crate::values::clock;
 

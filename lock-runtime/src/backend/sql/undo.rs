@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Inner;
-use super::statements::{Arg, malformed};
-use super::topic::topic;
+use super::{Arg, Inner, malformed, topic};
 use crate::backend::{AcquireRequest, Fault};
 use crate::values::{Backoff, Counted, HolderId, Key, Moment, clock};
 

@@ -1,7 +1,6 @@
 //! What the URLs of databases have in common.
 
-use super::encryption::Encryption;
-use super::table::Table;
+use super::{Encryption, Table};
 use crate::values::{Handshake, LockError, config};
 
 /// How many connections there are for requests, unless the URL says otherwise.

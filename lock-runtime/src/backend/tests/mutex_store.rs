@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::backend::{
-    AcquireRequest, Acquired, Backend, Event, EventSink, Granted, HoldRef, Released, Renewal,
-    Renewed, Reply, Snapshot, Victim, Within,
+    AcquireRequest, Acquired, Backend, Event, EventSink, Granted, HoldRef, Holders, Released,
+    Renewal, Renewed, Reply, Snapshot, Within,
 };
 use crate::values::{FencingToken, HolderId, Key, LockMode, StoreKind, clock};
 
@@ -124,7 +124,7 @@ impl Backend for MutexStore {
             let victim = self.reply(take).await?;
             if let Some(holder) = victim {
                 for tell in self.table.listeners.lock().unwrap().iter() {
-                    tell(Event::ForceReleased(Victim::Id(holder)));
+                    tell(Event::ForceReleased(Holders::Id(holder)));
                 }
             }
             Ok(victim.is_some())

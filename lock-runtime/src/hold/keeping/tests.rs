@@ -1,18 +1,21 @@
 //! Who has a lock that is kept, and when it is given back. Time is paused.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use tokio::time::{advance, timeout};
 
+use super::*;
 use crate::TryAcquire;
 use crate::api::guard::LockGuard;
 use crate::api::manager::LockManager;
 use crate::api::request::LockRequest;
 use crate::backend::memory::MemoryStore;
 use crate::backend::quorum::tests::flaky::{Mode, Switch, managers};
+use crate::hold::handle::HoldHandle;
+use crate::queue::Entered;
 use crate::values::error::{LockError, LostReason};
-use crate::values::options::Options;
+use crate::values::kind::Kind;
+use crate::values::options::{Options, Overrides};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -47,6 +50,21 @@ impl Scene {
         advance(10 * MS).await;
         assert_eq!(scene.store.held(), 1, "it is kept");
         scene
+    }
+
+    /// How often the store was asked for a lock.
+    fn asked(&self) -> usize {
+        self.switch.acquires.load(Ordering::Relaxed)
+    }
+
+    /// What is kept, taken out of the queue, while nothing renews it.
+    fn taken(&self) -> (Head, Kept) {
+        self.switch.set(Mode::Away);
+        let key = Arc::new(key(self));
+        match self.locks.core().queues.enter_at_once(&key) {
+            Some(Entered::Kept(head, kept)) => (head, kept),
+            _ => panic!("it is kept"),
+        }
     }
 
     fn keeper(&self) -> LockRequest {
@@ -118,9 +136,130 @@ async fn a_kept_lock_is_renewed_and_given_back_when_its_time_is_over() {
     assert_eq!(scene.locks.core().watch.count(), 0);
 }
 
-fn key(scene: &Scene) -> crate::values::key::Key {
-    let kind = crate::values::kind::Kind::Mutex;
-    scene.locks.core().key(&"k".into(), kind).unwrap()
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_falls_idle_again_is_given_back_when_its_time_is_over() {
+    let scene = Scene::kept().await;
+    drop(scene.again().await);
+    tokio::time::sleep(KEEP - SECOND).await;
+    assert_eq!(scene.store.held(), 1, "it is kept");
+    tokio::time::sleep(SECOND).await;
+    scene.is_free().await;
+}
+
+fn key(scene: &Scene) -> Key {
+    scene.locks.core().key(&"k".into(), Kind::Mutex).unwrap()
+}
+
+/// What a keeper's hold begins with.
+fn options(keep_for: Duration) -> HoldOptions {
+    let wanted = Overrides {
+        lease: Some(LEASE),
+        keep_for: Some(keep_for),
+        ..Overrides::default()
+    };
+    let options = wanted.hold_options("k", &Options::default(), "test");
+    options.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kept_lock_serves_a_caller_until_too_little_of_its_lease_is_left() {
+    let scene = Scene::kept().await;
+    let (_head, mut kept) = scene.taken();
+    let (options, now) = (options(KEEP), clock::now());
+    let least = options.ttl.least_useful();
+    let last = now + (kept.idle.deadline() - now - least);
+    assert!(kept.grant(&options, last + MS).is_none());
+    assert!(kept.grant(&options, last).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kept_lock_serves_a_caller_until_its_time_is_over_and_is_then_awake() {
+    const SHORT: Duration = Duration::from_millis(200);
+    let scene = Scene::new();
+    let guard = scene.keeper().keep_for(SHORT).acquire().await.unwrap();
+    advance(MS).await;
+    guard.release().await.unwrap();
+    let (_head, mut kept) = scene.taken();
+    let (options, idle) = (options(SHORT), kept.idle.clone());
+    let over = idle.end_at();
+    assert_eq!(over - clock::now(), SHORT, "it began just now");
+    assert!(kept.grant(&options, over).is_none());
+    assert_eq!(idle.end_at().tick(), over.tick(), "nobody has woken it");
+    assert!(kept.grant(&options, clock::now() + (SHORT - MS)).is_some());
+    let deadline = idle.deadline().tick();
+    assert_eq!(idle.end_at().tick(), deadline, "a caller has the lock");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kept_lock_that_is_lost_serves_nobody() {
+    let scene = Scene::kept().await;
+    let (_head, mut kept) = scene.taken();
+    kept.idle.lose(LostReason::Refused);
+    assert!(kept.grant(&options(KEEP), clock::now()).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fenced_lock_is_kept_on_with_further_tokens_when_those_set_aside_are_used_up() {
+    let scene = Scene::new();
+    let request = || scene.locks.fenced("f").lease(LEASE).keep_for(KEEP);
+    let mut guard = request().acquire().await.unwrap();
+    for _ in 0..350 {
+        let last = guard.fencing_token();
+        // The release asks for more tokens when there are none, so no caller has to.
+        guard.release().await.unwrap();
+        advance(MS).await;
+        scene.switch.set(Mode::Away);
+        guard = request().try_acquire().await.unwrap().expect("kept");
+        scene.switch.set(Mode::Up);
+        assert!(guard.fencing_token() > last);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_of_this_process_wait_for_the_hold_of_a_kept_lock_and_ask_nobody() {
+    let scene = Scene::kept().await;
+    let guard = scene.again().await;
+    let asked = scene.asked();
+    let next = tokio::spawn(scene.keeper().acquire());
+    tokio::time::sleep(SECOND).await;
+    assert!(!next.is_finished());
+    assert_eq!(scene.asked(), asked);
+    guard.release().await.unwrap();
+    next.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_store_is_asked_to_renew_what_is_idle_or_on_its_way_and_nothing_that_is_over() {
+    let scene = Scene::kept().await;
+    let (head, kept) = scene.taken();
+    let (core, now) = (scene.locks.core(), clock::now());
+    let handle = HoldHandle::take_kept(core, head, kept, options(KEEP), now).unwrap();
+    let left = handle.hold().clone();
+    drop(handle);
+    let (_head, kept) = scene.taken();
+    let idle = &kept.idle;
+    for hold in [idle, &left] {
+        let renewal = hold.renewal_if_watched(clock::now()).unwrap();
+        assert_eq!(renewal.ttl, Some(options(KEEP).ttl));
+        assert!(hold.renewal_if_watched(hold.end_at()).is_none());
+    }
+    idle.lose(LostReason::Refused);
+    assert!(idle.renewal_if_watched(clock::now()).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_confirms_in_time_moves_the_end_and_what_comes_too_late_does_not() {
+    let scene = Scene::kept().await;
+    let (_head, kept) = scene.taken();
+    let idle = &kept.idle;
+    let renewal = idle.renewal_if_watched(clock::now()).unwrap();
+    advance(LEASE / 2).await;
+    let sent_at = clock::now();
+    idle.is_confirmed(&renewal, sent_at);
+    assert_eq!(idle.deadline() - sent_at, options(KEEP).ttl.trusted());
+    advance(LEASE).await;
+    idle.is_confirmed(&renewal, clock::now());
+    assert!(idle.deadline().has_passed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,11 +371,13 @@ async fn requests_that_it_cannot_serve_go_through_the_store() {
     let scene = Scene::kept().await;
     let other = || scene.locks.mutex("k").lease(2 * LEASE);
     let fixed = || scene.locks.mutex("k").lease(LEASE).auto_renew(false);
-    for request in [other(), fixed(), other(), fixed()] {
+    let (longer, fixed) = ((other(), 2 * LEASE), (fixed(), LEASE));
+    for (request, lease) in [longer.clone(), fixed.clone(), longer, fixed] {
+        // Some of the lease that the store knows is over.
+        tokio::time::sleep(LEASE / 4).await;
         let guard = request.clone().try_acquire().await.unwrap();
         let guard = guard.expect("nobody uses it");
-        advance(5 * MS).await;
-        assert!(guard.remaining() > LEASE * 9 / 10);
+        assert!(guard.remaining() > lease * 9 / 10);
         guard.release().await.unwrap();
         assert_eq!(scene.store.held(), 0, "these keep nothing");
         scene

@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Event, Granted, Victim};
+use crate::backend::{Event, Granted, Holders};
 use crate::hold::state::Hold;
 use crate::renew::Watch;
 use crate::renew::forced_release::alias;
@@ -67,7 +67,7 @@ fn force(watch: &Watch, hold: &Hold) {
         Kind::Semaphore | Kind::Read => [alias, [7; 16]].into(),
         _ => [alias].into(),
     };
-    watch.hear(Event::ForceReleased(Victim::Aliases(Arc::new(aliases))));
+    watch.hear(Event::ForceReleased(Holders::Aliases(Arc::new(aliases))));
 }
 
 #[tokio::test]

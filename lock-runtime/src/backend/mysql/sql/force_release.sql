@@ -1,4 +1,4 @@
--- Takes a lock away from whoever has it, and notes whom for those who watch. No row: nobody had it.
+-- Takes a lock away from its holder, and notes the holder for those who watch. No row: nobody had it.
 --
 -- The row stays locked until both is done: nobody is noted who gave the lock back before.
 -- $1 name

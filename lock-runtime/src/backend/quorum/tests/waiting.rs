@@ -114,15 +114,15 @@ async fn a_hand_over_leaves_nothing_at_a_node_that_is_slow_silent_or_away() {
         let rig = Rig::new(3);
         let locks = rig.manager();
         let first = locks.mutex("k").acquire().await.unwrap();
-        let heir = tokio::spawn(locks.mutex("k").acquire());
+        let successor = tokio::spawn(locks.mutex("k").acquire());
         tokio::time::sleep(5 * MS).await;
         rig.switches[1].set(mode);
         first.release().await.unwrap();
-        let heir = heir.await.unwrap().unwrap();
-        assert!(heir.is_held());
+        let successor = successor.await.unwrap().unwrap();
+        assert!(successor.is_held());
         // A release overtakes what is still on its way.
         rig.switches[1].set(Mode::Up);
-        heir.release().await.unwrap();
+        successor.release().await.unwrap();
         tokio::time::sleep(1_000 * MS).await;
         rig.becomes_clean().await;
     }
@@ -133,7 +133,7 @@ async fn a_hand_over_without_a_majority_is_undone_and_the_heir_asks_for_itself()
     let rig = Rig::new(3);
     let locks = rig.manager();
     let first = locks.mutex("k").acquire().await.unwrap();
-    let heir = tokio::spawn(locks.mutex("k").wait(Duration::from_secs(20)).acquire());
+    let successor = tokio::spawn(locks.mutex("k").wait(Duration::from_secs(20)).acquire());
     tokio::time::sleep(5 * MS).await;
     rig.switches[1].set(Mode::Silent);
     rig.switches[2].set(Mode::Silent);
@@ -141,9 +141,9 @@ async fn a_hand_over_without_a_majority_is_undone_and_the_heir_asks_for_itself()
     tokio::time::sleep(4_000 * MS).await;
     rig.switches[1].set(Mode::Up);
     rig.switches[2].set(Mode::Up);
-    let heir = heir.await.unwrap().unwrap();
-    assert!(heir.is_held());
-    heir.release().await.unwrap();
+    let successor = successor.await.unwrap().unwrap();
+    assert!(successor.is_held());
+    successor.release().await.unwrap();
     rig.becomes_clean().await;
 }
 

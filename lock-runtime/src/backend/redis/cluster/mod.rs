@@ -33,22 +33,18 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
+pub(super) use self::redirect::Redirect;
+use self::redirect::RedirectKind;
+pub(super) use self::subscriptions::Subscriptions;
 use self::table::{Node, Table};
 pub(super) use self::url::{Seeds, parse};
 use super::sentinel::Address;
 use crate::backend::Fault;
-use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::kit::standing::Standing;
+use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
 use crate::backend::opening::Opening;
-pub(super) use crate::backend::redis::cluster::redirect::Redirect;
-use crate::backend::redis::cluster::redirect::RedirectKind;
-pub(super) use crate::backend::redis::cluster::subscriptions::Subscriptions;
-use crate::backend::redis::connection::check::Check;
-use crate::backend::redis::connection::dial_options::DialOptions;
-use crate::backend::redis::connection::link::{Link, Live};
-use crate::backend::redis::connection::opened::Opened;
-use crate::backend::redis::connection::supervisor::{Member, Supervisor};
-use crate::backend::redis::connection::target::Target;
+use crate::backend::redis::connection::{
+    Check, DialOptions, Link, Live, Member, Opened, Supervisor, Target,
+};
 use crate::values::{Backoff, ClusterChannels, LockError, Moment, clock, key};
 
 /// So many nodes may send a request on before there is a pause: two that name each other would keep it busy.

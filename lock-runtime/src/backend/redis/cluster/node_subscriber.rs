@@ -11,8 +11,10 @@ use super::super::sentinel::Address;
 use super::Redirect;
 use crate::backend::kit::outage::Outage;
 use crate::backend::redis::cluster::pubsub_connection::PubsubConnection;
-use crate::backend::redis::connection::dial::{self, STABLE};
-use crate::backend::redis::connection::target::Target;
+use crate::backend::redis::connection::{
+    Target,
+    dial::{self, STABLE},
+};
 use crate::backend::redis::pubsub::subscribe::{PING_EVERY, Refusals};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::{EventSink, Fault};

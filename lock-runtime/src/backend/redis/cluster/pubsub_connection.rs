@@ -15,9 +15,7 @@ use redis::{Pipeline, PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
 use super::super::CONTROL;
-use crate::backend::redis::connection::dial;
-use crate::backend::redis::connection::relogin::Relogin;
-use crate::backend::redis::connection::target::Target;
+use crate::backend::redis::connection::{Relogin, Target, dial};
 use crate::backend::redis::pubsub::subscribe::{deliver, within};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::scripting::faults;

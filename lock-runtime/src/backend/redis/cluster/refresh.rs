@@ -12,10 +12,8 @@ use super::Cluster;
 use super::slots::{self, Before, View};
 use crate::backend::Fault;
 use crate::backend::kit::closed::until_closed;
-use crate::backend::redis::connection::dial;
-use crate::backend::redis::connection::refused::refused;
-use crate::backend::redis::scripting;
-use crate::backend::redis::scripting::faults;
+use crate::backend::redis::connection::{dial, refused::refused};
+use crate::backend::redis::scripting::{self, faults};
 use crate::values::{StoreError, clock, jittered};
 
 /// While all is well, jittered.

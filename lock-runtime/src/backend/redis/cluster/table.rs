@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::super::replicas::WaitQueue;
 use super::super::sentinel::Address;
 use crate::backend::Fault;
-use crate::backend::redis::connection::link::Link;
+use crate::backend::redis::connection::Link;
 use crate::sync::Mutex;
 use crate::values::key::SLOTS;
 use crate::values::{Moment, clock};

@@ -13,8 +13,7 @@ use crate::backend::redis::cluster::{Redirect, slots};
 use crate::backend::redis::connection::uptime;
 use crate::backend::redis::kinds::exclusive::{Acquire, HandOver, HandOverReply, Release, Renew};
 use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
-use crate::backend::redis::scripting::faults;
-use crate::backend::redis::scripting::{self, Manner, Script};
+use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::{Fault, Renewed};
 use crate::values::{ClusterChannels, HolderIds, Key, Kind, LockName, SPARE_TOKENS, clock, key};
 

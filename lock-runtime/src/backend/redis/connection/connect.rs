@@ -6,10 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::check::Check;
-use super::opened::Opened;
-use super::supervisor::Supervisor;
-use super::target::Target;
+use super::{Check, Opened, Supervisor, Target};
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::opening::Opening;

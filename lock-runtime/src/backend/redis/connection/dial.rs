@@ -5,14 +5,12 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, PushInfo, Value};
 
-use super::dial_options::{self, DialOptions};
 use super::refused::Attempt;
-use super::relogin::Relogin;
-use super::target::{Place, Target};
+use super::target::Place;
+use super::{DialOptions, Relogin, Target, dial_options};
 use crate::backend::Fault;
 use crate::backend::kit::login;
-use crate::backend::redis::scripting;
-use crate::backend::redis::scripting::faults;
+use crate::backend::redis::scripting::{self, faults};
 use crate::backend::redis::sentinel::{Address, Named, Sentinels};
 use crate::values::{Backoff, StoreError, clock};
 

@@ -15,10 +15,8 @@ use super::group::{Group, UnderWay};
 use super::opened::Opened;
 use crate::backend::Fault;
 use crate::backend::kit::round_trip::RoundTrip;
-use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::kit::standing::Standing;
-use crate::backend::redis::scripting::faults;
-use crate::backend::redis::scripting::{self, Manner, Script};
+use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
+use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::redis::sentinel::Address;
 use crate::values::{ClusterChannels, Moment, NodeHealth, clock};
 
@@ -48,7 +46,7 @@ pub(crate) struct Link {
 /// A connection that answered when it was last asked. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Live {
-    wire: Wire,
+    connected: Connected,
     link: Arc<Link>,
     /// Scripts go to a node that is only just being given their slot: each is preceded by ASKING.
     pub(crate) asking: bool,
@@ -58,7 +56,7 @@ pub(crate) struct Live {
 
 /// What the supervisor says of its connection.
 #[derive(Clone)]
-pub(super) struct Wire {
+pub(super) struct Connected {
     connection: MultiplexedConnection,
     /// Requests on one generation are executed in the order in which they were queued.
     generation: u64,
@@ -69,9 +67,9 @@ pub(super) struct Wire {
     group: Arc<Group>,
 }
 
-impl Wire {
-    pub(super) fn new(opened: &Opened, generation: u64) -> Wire {
-        Wire {
+impl Connected {
+    pub(super) fn new(opened: &Opened, generation: u64) -> Connected {
+        Connected {
             connection: opened.connection.clone(),
             generation,
             master: opened.master.clone(),
@@ -83,7 +81,7 @@ impl Wire {
 
 pub(super) enum State {
     Down(Fault),
-    Live(Wire),
+    Live(Connected),
     /// The node is none of the cluster's masters any more.
     Dismissed,
     Closed,
@@ -92,15 +90,15 @@ pub(super) enum State {
 impl State {
     /// Those who wait for a permit of a connection that was given up look for another one.
     pub(super) fn replace(state: &watch::Sender<State>, by: State) {
-        if let State::Live(wire) = state.send_replace(by) {
-            wire.limit.close();
+        if let State::Live(connected) = state.send_replace(by) {
+            connected.limit.close();
         }
     }
 
     /// The connection, or why there is none.
-    fn wire(&self) -> Result<&Wire, Fault> {
+    fn connected(&self) -> Result<&Connected, Fault> {
         match self {
-            State::Live(wire) => Ok(wire),
+            State::Live(connected) => Ok(connected),
             State::Down(fault) => Err(fault.clone()),
             State::Dismissed => Err(dismissed()),
             State::Closed => Err(Fault::closed()),
@@ -128,7 +126,7 @@ impl Link {
             .wait_for(|state| !matches!(state, State::Down(Fault::NotDone(_) | Fault::Unknown(_))));
         let waited = tokio::time::timeout_at(deadline.tick(), settled).await;
         match waited {
-            Ok(Ok(state)) => state.wire().map(|wire| self.on(wire)),
+            Ok(Ok(state)) => state.connected().map(|connected| self.on(connected)),
             Ok(Err(_)) => Err(self.ended()),
             Err(_) => Err(match &*self.state.borrow() {
                 State::Down(fault) => Fault::not_done(format!("not connected: {fault}")),
@@ -137,9 +135,9 @@ impl Link {
         }
     }
 
-    fn on(self: &Arc<Link>, wire: &Wire) -> Live {
+    fn on(self: &Arc<Link>, connected: &Connected) -> Live {
         Live {
-            wire: wire.clone(),
+            connected: connected.clone(),
             link: self.clone(),
             asking: false,
             hops: 0,
@@ -162,7 +160,7 @@ impl Link {
             .calls
             .fetch_add(1, Ordering::Relaxed)
             .is_multiple_of(SAMPLED);
-        let mut connection = live.wire.connection.clone();
+        let mut connection = live.connected.connection.clone();
         let manner = Manner {
             channels: self.channels,
             asking: live.asking,
@@ -231,7 +229,7 @@ impl Link {
     /// The live connection, if there is one at this moment.
     pub(crate) fn live(self: &Arc<Link>) -> Option<Live> {
         match &*self.state.borrow() {
-            State::Live(wire) => Some(self.on(wire)),
+            State::Live(connected) => Some(self.on(connected)),
             _ => None,
         }
     }
@@ -252,7 +250,11 @@ impl Link {
 
     /// Whether the server answers. A connection that is down is not waited for: it is known not to.
     pub(crate) async fn health(self: &Arc<Link>, node: &str, deadline: Moment) -> NodeHealth {
-        let there = self.state.borrow().wire().map(|wire| self.on(wire));
+        let there = self
+            .state
+            .borrow()
+            .connected()
+            .map(|connected| self.on(connected));
         let answer = match there {
             Ok(live) => self.ping(&live, deadline).await,
             Err(fault) => Err(fault),
@@ -324,7 +326,7 @@ impl Live {
     }
 
     pub(super) fn group(&self) -> &Group {
-        &self.wire.group
+        &self.connected.group
     }
 
     pub(super) fn handle(&self) -> &Handle {
@@ -343,7 +345,7 @@ impl Live {
         now: Moment,
         deadline: Moment,
     ) -> impl Future<Output = Result<Option<(OwnedSemaphorePermit, Moment)>, Fault>> + Send {
-        self.wire.limit.get(now, deadline)
+        self.connected.limit.get(now, deadline)
     }
 
     /// Makes the supervisor look whether the connection is still good.
@@ -359,7 +361,7 @@ impl Live {
         payload: &str,
     ) -> Result<(), Fault> {
         let command = redis::cmd(verb).arg(channel).arg(payload).take();
-        match scripting::send(&mut self.wire.connection, &command).await {
+        match scripting::send(&mut self.connected.connection, &command).await {
             Ok(_) => Ok(()),
             Err(error) => Err(faults::of_call(&error)),
         }
@@ -367,12 +369,13 @@ impl Live {
 
     /// Whether requests on both are executed in the order in which they were queued.
     pub(crate) fn is_one_with(&self, other: &Live) -> bool {
-        Arc::ptr_eq(&self.link, &other.link) && self.wire.generation == other.wire.generation
+        Arc::ptr_eq(&self.link, &other.link)
+            && self.connected.generation == other.connected.generation
     }
 
     /// The node, where sentinels named it.
     pub(crate) fn master(&self) -> Option<&Address> {
-        self.wire.master.as_ref()
+        self.connected.master.as_ref()
     }
 
     /// The node of a cluster.
@@ -385,6 +388,6 @@ impl Live {
     }
 
     pub(crate) fn connection(&self) -> MultiplexedConnection {
-        self.wire.connection.clone()
+        self.connected.connection.clone()
     }
 }

@@ -14,3 +14,11 @@ pub(crate) mod supervisor;
 pub(crate) mod target;
 pub(crate) mod uptime;
 pub(crate) mod url;
+
+pub(crate) use self::check::Check;
+pub(crate) use self::dial_options::DialOptions;
+pub(crate) use self::link::{Link, Live};
+pub(crate) use self::opened::Opened;
+pub(crate) use self::relogin::Relogin;
+pub(crate) use self::supervisor::{Member, Supervisor};
+pub(crate) use self::target::Target;

@@ -8,13 +8,10 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
 
 use super::refused::refused;
-use super::relogin::Relogin;
-use super::target::Target;
-use super::{check, dial};
+use super::{Relogin, Target, check, dial};
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::redis::scripting;
-use crate::backend::redis::scripting::faults;
+use crate::backend::redis::scripting::{self, faults};
 use crate::backend::redis::sentinel::Address;
 use crate::values::{LockError, clock};
 

@@ -8,8 +8,7 @@ use tokio::task::AbortHandle;
 
 use crate::backend::Fault;
 use crate::backend::kit::login::{self, Tries};
-use crate::backend::redis::scripting;
-use crate::backend::redis::scripting::faults;
+use crate::backend::redis::scripting::{self, faults};
 use crate::values::{Credentials, Login, clock};
 
 /// The task that keeps a connection logged in. It has the connection, too: drop this with the connection, or the

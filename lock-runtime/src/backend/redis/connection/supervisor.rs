@@ -9,15 +9,11 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use super::check;
 use super::dial::{self, STABLE};
-use super::link::{Link, State, Wire};
-use super::opened::Opened;
-use super::target::Target;
-use crate::backend::kit::outage::Outage;
-use crate::backend::kit::round_trip::RoundTrip;
-use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::kit::standing::Standing;
+use super::link::{Connected, State};
+use super::{Link, Opened, Target, check};
+use crate::backend::kit::{outage::Outage, round_trip::RoundTrip};
+use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
 use crate::backend::redis::sentinel::Address;
 use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
@@ -82,7 +78,7 @@ impl Supervisor {
             handle: self.check.opening.runtime.clone(),
         });
         if let Some(first) = &first {
-            State::replace(&state, State::Live(Wire::new(first, 0)));
+            State::replace(&state, State::Live(Connected::new(first, 0)));
         }
         link.handle.spawn(self.run(state, first));
         link
@@ -139,7 +135,7 @@ impl Supervisor {
             drop(silent.take());
             outage.is_over(self.target.shown());
             let since = clock::now();
-            State::replace(state, State::Live(Wire::new(&opened, generation)));
+            State::replace(state, State::Live(Connected::new(&opened, generation)));
             self.standing.note(true);
             let up = metrics::Connection::is_up(StoreKind::Redis, generation > 0);
             let fault;

@@ -7,7 +7,7 @@ use super::release::Releasing;
 use super::replies::AcquireReply;
 use super::{exclusive, fair, permits, read_write};
 use crate::backend::kit::undo::Undo;
-use crate::backend::redis::connection::link::Live;
+use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::AcquireRoute;
 use crate::backend::redis::scripting::Script;
 use crate::backend::redis::{GaveBack, Inner};

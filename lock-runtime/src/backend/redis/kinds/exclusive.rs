@@ -8,7 +8,7 @@ use super::renewals::ttl;
 use super::replies::{
     AcquireReply, RELEASED, ReleaseReply, acquire_reply, read_renewals, release_reply,
 };
-use crate::backend::redis::connection::link::Live;
+use crate::backend::redis::connection::Live;
 use crate::backend::redis::scripting::{
     Items, Script, Source, foreign, lua, renewal, script, source,
 };

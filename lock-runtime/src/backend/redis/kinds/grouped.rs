@@ -7,8 +7,7 @@ use redis::{Cmd, Value};
 use super::replies::{AcquireReply, RELEASED, ReleaseReply};
 use crate::backend::Fault;
 use crate::backend::redis::channel;
-use crate::backend::redis::scripting::reply::expiry;
-use crate::backend::redis::scripting::{Items, Script, Source, lua, source};
+use crate::backend::redis::scripting::{Items, Script, Source, expiry, lua, source};
 use crate::values::{FencingToken, HolderId, Key, decimal};
 
 /// One acquire of those that share a script.

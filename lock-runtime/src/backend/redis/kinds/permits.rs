@@ -7,7 +7,7 @@ use super::counters::{ReadCounter, foreign_counter, too_few};
 use super::release::Releasing;
 use super::renewals::{ttl, unless_all_failed};
 use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals};
-use crate::backend::redis::connection::link::Live;
+use crate::backend::redis::connection::Live;
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
 use crate::backend::redis::{CONTROL, GaveBack, Inner, channel};
 use crate::backend::{Fault, HoldRef, Renewal, Renewed, Snapshot};

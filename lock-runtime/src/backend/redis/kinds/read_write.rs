@@ -6,7 +6,7 @@ use super::acquire::Sending;
 use super::release::Releasing;
 use super::renewals::ttl;
 use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply};
-use crate::backend::redis::connection::link::Live;
+use crate::backend::redis::connection::Live;
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
 use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{

@@ -1,7 +1,7 @@
 //! Release: what a holder has is given back on one connection.
 
 use super::{exclusive, fair, permits, read_write};
-use crate::backend::redis::connection::link::Live;
+use crate::backend::redis::connection::Live;
 use crate::backend::redis::scripting::Script;
 use crate::backend::redis::{GaveBack, Inner};
 use crate::backend::{Fault, HoldRef};

@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use super::{exclusive, permits, read_write};
 use crate::backend::redis::Inner;
-use crate::backend::redis::connection::link::Live;
+use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::Nodes;
 use crate::backend::{Fault, Renewal, Renewed, Reply, Within};
 use crate::values::{Key, Kind, Moment, clock};

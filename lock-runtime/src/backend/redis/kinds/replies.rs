@@ -5,9 +5,8 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::backend::redis::GaveBack;
-use crate::backend::redis::connection::link::Live;
-use crate::backend::redis::scripting::reply::text;
-use crate::backend::redis::scripting::{Items, faults, foreign};
+use crate::backend::redis::connection::Live;
+use crate::backend::redis::scripting::{Items, faults, foreign, text};
 use crate::backend::{Fault, Renewed};
 use crate::values::{FencingToken, decimal};
 

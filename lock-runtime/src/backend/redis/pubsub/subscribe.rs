@@ -15,15 +15,13 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
 use super::topics::Topics;
-use crate::backend::kit::closed::until_closed;
-use crate::backend::kit::outage::Outage;
+use crate::backend::kit::{closed::until_closed, outage::Outage};
 use crate::backend::redis::CONTROL;
 use crate::backend::redis::connection::dial::{self, Dialed, STABLE};
-use crate::backend::redis::connection::relogin::Relogin;
-use crate::backend::redis::connection::target::Target;
+use crate::backend::redis::connection::{Relogin, Target};
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::Address;
-use crate::backend::{Event, EventSink, Fault, Victim};
+use crate::backend::{Event, EventSink, Fault, Holders};
 use crate::values::{StoreError, clock};
 
 /// How often a quiet connection is asked for a sign of life.
@@ -184,7 +182,7 @@ pub(crate) fn event(payload: &[u8]) -> Option<Event> {
 
 /// `what` and the alias of each holder in 32 hex digits. Anything else on the control channel is not ours; it is
 /// refused by its length before a byte of it is read, for others may publish there what they like.
-fn named(payload: &[u8], what: &[u8]) -> Option<Victim> {
+fn named(payload: &[u8], what: &[u8]) -> Option<Holders> {
     const DIGITS: usize = 32;
     let length = payload.len().checked_sub(what.len())?;
     if !length.is_multiple_of(DIGITS) || !(1..=MOST_NAMED).contains(&(length / DIGITS)) {
@@ -198,7 +196,7 @@ fn named(payload: &[u8], what: &[u8]) -> Option<Victim> {
     };
     let names = payload.strip_prefix(what)?;
     let aliases: Option<HashSet<_>> = names.chunks(DIGITS).map(alias).collect();
-    Some(Victim::Aliases(Arc::new(aliases?)))
+    Some(Holders::Aliases(Arc::new(aliases?)))
 }
 
 /// Warned once of each, however many channels and connections it concerns.
@@ -349,7 +347,7 @@ mod tests {
 
     fn named(payload: &str) -> Option<Arc<HashSet<[u8; 16]>>> {
         match event(payload.as_bytes())? {
-            Event::ForceReleased(Victim::Aliases(aliases)) => Some(aliases),
+            Event::ForceReleased(Holders::Aliases(aliases)) => Some(aliases),
             other => panic!("{other:?}"),
         }
     }
@@ -358,7 +356,7 @@ mod tests {
     fn a_holder_whose_lock_is_wanted_is_named_as_those_that_were_released_by_force() {
         let one = "0f".repeat(16);
         let wanted = event(format!("wanted:{one}").as_bytes());
-        let Some(Event::Wanted(Victim::Aliases(aliases))) = wanted else {
+        let Some(Event::Wanted(Holders::Aliases(aliases))) = wanted else {
             panic!("{wanted:?}");
         };
         assert_eq!(*aliases, [[0x0f; 16]].into());

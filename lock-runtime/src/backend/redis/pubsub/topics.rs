@@ -46,11 +46,11 @@ struct Topic {
 struct Signal {
     /// Raised by every message and by every renewed subscription.
     count: u64,
-    ear: Ear,
+    state: Subscription,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ear {
+enum Subscription {
     Opening,
     Open,
     /// Not subscribed; should that change, the count is raised.
@@ -65,13 +65,13 @@ impl Topics {
         let topic = table.topics.entry(channel.clone()).or_insert_with(|| {
             table.fresh.push(channel.clone());
             self.changed.notify_one();
-            let ear = if table.unreachable {
-                Ear::Deaf
+            let state = if table.unreachable {
+                Subscription::Deaf
             } else {
-                Ear::Opening
+                Subscription::Opening
             };
             Topic {
-                signal: watch::Sender::new(Signal { count: 0, ear }),
+                signal: watch::Sender::new(Signal { count: 0, state }),
                 listeners: 0,
                 idle_since: clock::now(),
                 lingers: false,
@@ -94,7 +94,7 @@ impl Topics {
             .lock()
             .topics
             .get(channel)
-            .is_some_and(|topic| topic.signal.borrow().ear == Ear::Open)
+            .is_some_and(|topic| topic.signal.borrow().state == Subscription::Open)
     }
 
     /// A message came in.
@@ -117,7 +117,9 @@ impl Topics {
         let mut table = self.table.lock();
         table.unreachable = true;
         for topic in table.topics.values() {
-            topic.signal.send_modify(|signal| signal.ear = Ear::Deaf);
+            topic
+                .signal
+                .send_modify(|signal| signal.state = Subscription::Deaf);
         }
     }
 
@@ -134,10 +136,10 @@ impl Topics {
             .filter_map(|channel| table.topics.get(channel))
         {
             topic.signal.send_modify(|signal| {
-                if renewed || signal.ear == Ear::Deaf {
+                if renewed || signal.state == Subscription::Deaf {
                     signal.count += 1;
                 }
-                signal.ear = Ear::Open;
+                signal.state = Subscription::Open;
             });
         }
     }
@@ -152,7 +154,9 @@ impl Topics {
     /// The server refuses this channel.
     pub(crate) fn refused(&self, channel: &str) {
         if let Some(topic) = self.table.lock().topics.get(channel) {
-            topic.signal.send_modify(|signal| signal.ear = Ear::Deaf);
+            topic
+                .signal
+                .send_modify(|signal| signal.state = Subscription::Deaf);
         }
     }
 
@@ -202,7 +206,7 @@ impl Listen for Listener {
             // An error means that the topic is gone: nothing will be heard.
             let _ = self
                 .signal
-                .wait_for(|signal| signal.ear != Ear::Opening)
+                .wait_for(|signal| signal.state != Subscription::Opening)
                 .await;
         })
     }

@@ -8,11 +8,9 @@ use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::oneshot;
 
-use crate::backend::redis::connection::opened::Opened;
-use crate::backend::redis::connection::target::Target;
+use crate::backend::redis::connection::{Opened, Target};
 use crate::backend::redis::replicas::touch::{Touch, touch};
-use crate::backend::redis::scripting;
-use crate::backend::redis::scripting::faults;
+use crate::backend::redis::scripting::{self, faults};
 use crate::backend::{Fault, Renewal};
 use crate::sync::Mutex;
 use crate::values::{Moment, Replicas, clock};

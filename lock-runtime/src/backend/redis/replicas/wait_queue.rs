@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
 use crate::backend::kit::closed::until_closed;
-use crate::backend::redis::connection::target::Target;
+use crate::backend::redis::connection::Target;
 use crate::backend::redis::replicas::wait_connection::{
     Common, Request, WaitConnection, WaitSettings,
 };

@@ -16,7 +16,7 @@ pub(crate) mod reply;
 pub(crate) mod rights;
 pub(crate) mod table;
 
-pub(crate) use self::reply::{Items, foreign};
+pub(crate) use self::reply::{Items, expiry, foreign, text};
 pub(crate) use self::table::{lua, renewal, script, source};
 
 /// The text of a script and the hash that the server knows it by.

@@ -6,9 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
 use crate::backend::Fault;
-use crate::backend::redis::scripting::reply::Items;
-use crate::backend::redis::scripting::table::{lua, source};
-use crate::backend::redis::scripting::{self, Manner, Script, Source};
+use crate::backend::redis::scripting::{self, Items, Manner, Script, Source, lua, source};
 use crate::values::StoreError;
 
 /// The refusal is known already: its explanation may not take much of the caller's time.

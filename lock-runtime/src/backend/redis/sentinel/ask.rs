@@ -8,10 +8,8 @@ use redis::{PushInfo, RedisError};
 
 use super::{Address, Sentinels};
 use crate::backend::Fault;
-use crate::backend::redis::connection::dial;
-use crate::backend::redis::connection::dial_options::DialOptions;
-use crate::backend::redis::scripting;
-use crate::backend::redis::scripting::faults;
+use crate::backend::redis::connection::{DialOptions, dial};
+use crate::backend::redis::scripting::{self, faults};
 
 /// What one sentinel says.
 #[derive(Clone, Debug)]

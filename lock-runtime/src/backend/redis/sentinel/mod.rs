@@ -29,7 +29,7 @@ pub(super) use self::watch::watch;
 
 use self::answers::{Answers, KnownMaster, NEWS};
 use crate::backend::Fault;
-use crate::backend::redis::connection::dial_options::DialOptions;
+use crate::backend::redis::connection::DialOptions;
 use crate::backend::redis::connection::target::tcp_settings;
 use crate::backend::redis::connection::url::server_at;
 use crate::values::clock;

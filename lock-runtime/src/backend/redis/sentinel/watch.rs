@@ -11,8 +11,7 @@ use tokio::task::JoinSet;
 
 use super::{Sentinels, ask};
 use crate::backend::Fault;
-use crate::backend::redis::connection::dial;
-use crate::backend::redis::connection::dial_options::DialOptions;
+use crate::backend::redis::connection::{DialOptions, dial};
 use crate::backend::redis::scripting::faults;
 use crate::values::{Backoff, clock};
 

@@ -1,7 +1,7 @@
 //! The backend as the layers above see it.
 
 use super::*;
-use crate::backend::{Backend, HandedOver, Released, Renewal, Renewed, Victim};
+use crate::backend::{Backend, HandedOver, Holders, Released, Renewal, Renewed};
 use crate::backend::{HandOff, Within};
 use crate::values::holder::HolderIds;
 
@@ -87,7 +87,7 @@ async fn a_release_elsewhere_is_heard_and_a_forced_one_is_told_to_the_holder() {
     listener.heard().await;
     until("the victim is told", async || {
         let events = events.lock().unwrap();
-        let [Event::ForceReleased(Victim::Aliases(aliases))] = events.as_slice() else {
+        let [Event::ForceReleased(Holders::Aliases(aliases))] = events.as_slice() else {
             return false;
         };
         **aliases == [mine.alias(Kind::Mutex)].into()

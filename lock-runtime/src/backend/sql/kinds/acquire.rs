@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use super::seen::{Blocked, READ_WRITE, Seen};
 use crate::backend::kit::undo::Undo;
-use crate::backend::sql::Inner;
-use crate::backend::sql::statements::{Arg, Row};
-use crate::backend::sql::topic::own_topic;
-use crate::backend::sql::undo::Compensation;
+use crate::backend::sql::{Arg, Compensation, Inner, Row, own_topic};
 use crate::backend::{
     AcquireRequest, Acquired, Fault, Granted, HoldRef, QUEUE_LIFE, READERS_KEPT_OUT,
 };

@@ -4,10 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::backend::kit::undo::Undo;
-use crate::backend::sql::Inner;
-use crate::backend::sql::pool::Answer;
-use crate::backend::sql::statements::{Arg, malformed};
-use crate::backend::sql::undo::Compensation;
+use crate::backend::sql::{Answer, Arg, Compensation, Inner, malformed};
 use crate::backend::{AcquireRequest, AcquiredAll, Fault, Granted};
 use crate::values::{FencingToken, Kind, Moment, clock};
 

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::seen::Seen;
-use crate::backend::sql::statements::{Arg, Row, Statement};
-use crate::backend::sql::topic::topic;
-use crate::backend::sql::{Inner, SqlBackend};
+use crate::backend::sql::{Arg, Inner, Row, SqlBackend, Statement, topic};
 use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::values::{Key, clock};
 

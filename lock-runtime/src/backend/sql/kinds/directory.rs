@@ -2,8 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::backend::sql::SqlBackend;
-use crate::backend::sql::statements::{Arg, Row};
+use crate::backend::sql::{Arg, Row, SqlBackend};
 use crate::backend::{Directory, Fault, Introduction, KnownClient, Reply};
 use crate::values::client::{RECORD_TTL, presentable};
 use crate::values::{ClientRecord, Key};

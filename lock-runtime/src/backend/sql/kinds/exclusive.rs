@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::sql::Inner;
-use crate::backend::sql::statements::Arg;
+use crate::backend::sql::{Arg, Inner};
 use crate::backend::{AcquireRequest, Fault, Granted, HandedOver, HoldRef, Spare};
 use crate::values::{FencingToken, HolderId, Kind, TokenRange, clock};
 

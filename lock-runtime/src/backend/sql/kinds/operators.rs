@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::sql::Inner;
-use crate::backend::sql::statements::Arg;
-use crate::backend::sql::topic::topic;
+use crate::backend::sql::{Arg, Inner, topic};
 use crate::backend::{Fault, Snapshot};
 use crate::values::{Checkup, Key, LockMode, NodeHealth, clock};
 

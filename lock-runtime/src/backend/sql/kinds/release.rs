@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::sql::Inner;
-use crate::backend::sql::statements::{Arg, Statement};
-use crate::backend::sql::topic::topic;
-use crate::backend::sql::undo;
+use crate::backend::sql::{Arg, Inner, Statement, topic, undo};
 use crate::backend::{Fault, HoldRef, Released, WRITER_HAS_TO_COME};
 use crate::values::{Kind, Moment, clock};
 

@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::sql::Inner;
-use crate::backend::sql::pool::{Purpose, Until};
-use crate::backend::sql::statements::{Arg, Statement, Statements};
+use crate::backend::sql::{Arg, Inner, Purpose, Statement, Statements, Until};
 use crate::backend::{Fault, Renewal, Renewed, Within};
 use crate::values::{Kind, clock};
 

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backend::sql::Inner;
-use crate::backend::sql::statements::{Arg, Row};
+use crate::backend::sql::{Arg, Inner, Row};
 use crate::backend::{AcquireRequest, Asked, FIRST_WAITERS, Fault, Found, clash};
 use crate::values::{Key, Kind, Moment};
 

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::sql::Inner;
-use crate::backend::sql::statements::{Arg, Statement, malformed};
-use crate::backend::sql::topic::topic;
+use crate::backend::sql::{Arg, Inner, Statement, malformed, topic};
 use crate::backend::{Give, HoldRef, Reply, Transactions};
 
 /// The statements of a database whose transactions can have locks.

@@ -15,7 +15,7 @@
 --      what it takes off would make them look dead; the first to look once they are at the head brings them back to
 --      LIFE. MOST keeps scores from growing in a queue that is never empty. A uuid of version 8 tells ours from
 --      Redisson's random ones. A caller that removes a dead head while the lock is free wakes the next.
---      Whoever is next asks a holder that keeps the lock between its holds, as acquire.lua does.
+--      The first in the queue asks a holder that keeps the lock between its holds, as acquire.lua does.
 
 local lock, queue, timeouts, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])

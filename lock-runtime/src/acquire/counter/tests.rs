@@ -1,0 +1,227 @@
+//! What the caller of a counter is told by a store that fails, and what the others of its process are. Time is paused.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+
+use tokio::time::{Instant, advance, timeout};
+
+use super::*;
+use crate::LockManager;
+use crate::sync::Mutex;
+
+const SECOND: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(60);
+
+fn away() -> Fault {
+    Fault::not_done("it is away")
+}
+
+fn silent() -> Fault {
+    Fault::unknown("it is silent")
+}
+
+fn denied() -> Fault {
+    Fault::denied("it refuses")
+}
+
+/// A store that answers as it is told, the last answer again and again.
+struct Script<T> {
+    answers: Mutex<VecDeque<Result<T, Fault>>>,
+    /// How much time each question had.
+    asked: Mutex<Vec<Duration>>,
+}
+
+impl<T: Clone + Send + 'static> Script<T> {
+    fn of(answers: impl IntoIterator<Item = Result<T, Fault>>) -> Script<T> {
+        Script {
+            answers: Mutex::new(answers.into_iter().collect()),
+            asked: Mutex::default(),
+        }
+    }
+
+    fn ask(&self, timeout: Duration) -> Reply<'static, T> {
+        self.asked.lock().push(timeout);
+        let mut answers = self.answers.lock();
+        let answer = match answers.len() {
+            1 => answers.front().cloned(),
+            _ => answers.pop_front(),
+        };
+        Box::pin(std::future::ready(answer.unwrap()))
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().len()
+    }
+}
+
+async fn counter(locks: &LockManager) -> Counter<'_> {
+    let name = "k".into();
+    Counter::new(locks.core(), &name, CounterKind::Latch)
+        .await
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_done_is_asked_again_and_what_may_have_been_done_is_not() {
+    let locks = LockManager::in_memory();
+    let counter = counter(&locks).await;
+    let script = Script::of([Err(away()), Err(away()), Ok(7)]);
+    let answer = counter.once(|_, _, timeout| script.ask(timeout)).await;
+    assert_eq!((answer.unwrap(), script.asked()), (7, 3));
+    for (fault, says) in [
+        (silent(), "unknown whether it was done: it is silent"),
+        (denied(), "it refuses"),
+    ] {
+        let script = Script::of([Err(fault), Ok(7)]);
+        let refused = counter.once(|_, _, timeout| script.ask(timeout)).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains(says), "{refused}");
+        assert_eq!(script.asked(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_nothing_is_asked_for_as_long_as_a_call_may_take() {
+    let locks = LockManager::in_memory();
+    let counter = counter(&locks).await;
+    let script = Script::<u64>::of([Err(away())]);
+    let began = Instant::now();
+    let refused = counter.once(|_, _, timeout| script.ask(timeout)).await;
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, LockError::Unavailable { .. }));
+    assert!(!refused.to_string().contains("unknown"), "{refused}");
+    let longest = locks.core().options.call_timeout;
+    let took = began.elapsed();
+    assert!(took < longest && took > longest / 2, "{took:?}");
+    // The later a question is, the less time is left for its answer.
+    let asked = script.asked.lock();
+    assert_eq!(asked[0], longest);
+    assert!(asked.is_sorted_by(|before, after| before > after));
+    assert!(asked.last().is_some_and(|left| !left.is_zero()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_waits_asks_again_after_the_faults_that_it_bears() {
+    let locks = LockManager::in_memory();
+    let counter = counter(&locks).await;
+    let attempt = counter.attempt(Some(LONG)).unwrap();
+    let script = Script::of([Err(away()), Err(silent()), Ok(false), Ok(true)]);
+    let ask = |timeout| script.ask(timeout);
+    let until = counter.until(&attempt, None, ask, Fault::is_passing);
+    until.await.unwrap();
+    assert_eq!(script.asked(), 4);
+    type Bears = fn(&Fault) -> bool;
+    let bears: [(Fault, Bears, &str); 2] = [
+        (denied(), Fault::is_passing, "it refuses"),
+        (silent(), |_| false, "unknown whether it was done"),
+    ];
+    for (fault, bears, says) in bears {
+        let script = Script::of([Err(fault), Ok(true)]);
+        let ask = |timeout| script.ask(timeout);
+        let refused = counter.until(&attempt, None, ask, bears).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains(says), "{refused}");
+        assert_eq!(script.asked(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_whose_time_is_over_is_told_what_the_store_said_last() {
+    let locks = LockManager::in_memory();
+    let counter = counter(&locks).await;
+    for answers in [[Ok(false), Err(silent())], [Err(away()), Ok(false)]] {
+        let was_silent = answers[1].is_err();
+        let script = Script::of(answers);
+        let attempt = counter.attempt(Some(5 * SECOND)).unwrap();
+        let ask = |timeout| script.ask(timeout);
+        let until = counter.until(&attempt, None, ask, Fault::is_passing);
+        match until.await.unwrap_err() {
+            LockError::Unavailable { source, .. } if was_silent => {
+                assert!(source.to_string().contains("unknown"), "{source}");
+            }
+            LockError::Busy { waited, .. } if !was_silent => assert!(waited >= 5 * SECOND),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_queue_are_told_what_the_store_said_last_to_the_one_before_them() {
+    let locks = LockManager::in_memory();
+    let counter = counter(&locks).await;
+    for answers in [
+        [Ok(false), Err(away())],
+        [Ok(false), Err(silent())],
+        [Err(away()), Ok(false)],
+    ] {
+        let failed = answers[1].is_err();
+        let script = Script::of(answers);
+        let first = counter.attempt(None).unwrap();
+        let Turn::Head(head) = turn(&first).await.unwrap() else {
+            panic!("nobody else is there");
+        };
+        let ask = |timeout| script.ask(timeout);
+        let until = counter.until(&first, Some(&head), ask, Fault::is_passing);
+        let behind = counter.attempt(Some(5 * SECOND)).unwrap();
+        let told = tokio::select! {
+            done = until => panic!("{done:?}"),
+            told = turn(&behind) => told.unwrap_err(),
+        };
+        match told {
+            LockError::Unavailable { .. } => assert!(failed),
+            LockError::Busy { .. } => assert!(!failed),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_whose_turn_comes_when_its_time_is_over_asks_no_more_unless_it_never_waited() {
+    let locks = LockManager::in_memory();
+    let counter = counter(&locks).await;
+    for (wait, has_its_turn) in [(SECOND, false), (2 * SECOND, true), (Duration::ZERO, true)] {
+        let first = counter.attempt(None).unwrap();
+        let head = turn(&first).await.unwrap();
+        let attempt = counter.attempt(Some(wait)).unwrap();
+        let mut behind = pin!(turn(&attempt));
+        assert!(timeout(Duration::ZERO, &mut behind).await.is_err());
+        // It is not polled when its time ends, and has its turn by then.
+        advance(SECOND).await;
+        drop(head);
+        match behind.await {
+            Ok(Turn::Head(_)) => assert!(has_its_turn),
+            Err(LockError::Busy { .. }) => assert!(!has_its_turn),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_closes_refuses_what_begins_and_lets_others_end_what_has_begun() {
+    let locks = LockManager::in_memory();
+    let latch = locks.latch("l");
+    assert!(latch.try_set_count(2).await.unwrap());
+    let held = locks.mutex("held").acquire().await.unwrap();
+    let closing = locks.clone();
+    let shutdown = tokio::spawn(async move { closing.shutdown().await });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let refused = latch.try_set_count(1).await.unwrap_err();
+    assert!(matches!(refused, LockError::ShuttingDown { .. }));
+    assert_eq!(latch.count_down().await.unwrap(), 1);
+    held.release().await.unwrap();
+    shutdown.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_who_wait_at_a_counter_are_counted_and_refused_beyond_the_cap() {
+    let builder = LockManager::builder().max_waiters_per_key(1);
+    let locks = builder.in_memory().unwrap();
+    let latch = locks.latch("l");
+    assert!(latch.try_set_count(1).await.unwrap());
+    let first = tokio::spawn(latch.opened().wait_forever().into_future());
+    tokio::time::sleep(SECOND).await;
+    let refused = latch.opened().wait(SECOND).await.unwrap_err();
+    assert!(matches!(refused, LockError::TooManyWaiters { .. }));
+    latch.count_down().await.unwrap();
+    first.await.unwrap().unwrap();
+}

@@ -1,0 +1,312 @@
+//! What becomes of a place in the queue, and of the lock, when answers are lost and questions come late. Time is paused.
+
+use std::collections::VecDeque;
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::*;
+use crate::api::manager::LockManager;
+use crate::backend::memory::{MemoryBackend, MemoryStore};
+use crate::backend::{
+    AcquireRequest, Backend, HoldRef, Released, Renewal, Renewed, Reply, Snapshot, Within,
+};
+use crate::sync::Mutex;
+use crate::values::options::Options;
+use crate::values::store::StoreKind;
+
+const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(60);
+
+/// What becomes of a question.
+enum Fate {
+    /// It has no answer, and arrives so long after it was asked.
+    Late(Duration),
+    /// The lock was granted and given back.
+    TooFew,
+    /// Its caller is the first in the queue, and nothing is left of the lease.
+    First,
+}
+
+#[derive(Debug)]
+struct Question {
+    holder: HolderId,
+    at: Instant,
+    timeout: Duration,
+}
+
+/// A memory store behind a bad line.
+struct Line {
+    store: Arc<MemoryBackend>,
+    fates: Mutex<VecDeque<Fate>>,
+    asked: Mutex<Vec<Question>>,
+    releases: Mutex<usize>,
+    /// Until when no release comes through.
+    cut_until: Mutex<Option<Instant>>,
+}
+
+impl Backend for Line {
+    fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
+        self.asked.lock().push(Question {
+            holder: request.hold_ref.holder,
+            at: Instant::now(),
+            timeout: request.timeout,
+        });
+        let fate = self.fates.lock().pop_front();
+        Box::pin(async move {
+            match fate {
+                None => self.store.acquire(request).await,
+                Some(Fate::First) => Ok(Acquired::Queued {
+                    left: Some(Duration::ZERO),
+                    first: true,
+                    kept: false,
+                }),
+                Some(Fate::TooFew) => Err(Fault::too_few("too few replicas")),
+                Some(Fate::Late(after)) => {
+                    let (store, key) = (self.store.clone(), request.hold_ref.key.clone());
+                    let HoldRef { holder, .. } = request.hold_ref;
+                    let (ttl, fenced, waits) = (request.ttl, request.fenced, request.waits);
+                    let (asked_at, timeout) = (request.asked_at, request.timeout);
+                    tokio::spawn(async move {
+                        sleep(after).await;
+                        let request = AcquireRequest {
+                            hold_ref: HoldRef::one(&key, holder),
+                            ttl,
+                            fenced,
+                            waits,
+                            knows_left: false,
+                            asked_at,
+                            timeout,
+                        };
+                        store.acquire(request).await.unwrap();
+                    });
+                    sleep(timeout).await;
+                    Err(Fault::unknown("the line is bad"))
+                }
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released> {
+        let cut_until = *self.cut_until.lock();
+        if cut_until.is_some_and(|until| Instant::now() < until) {
+            return Box::pin(std::future::ready(Err(Fault::not_done("the line is cut"))));
+        }
+        *self.releases.lock() += 1;
+        self.store.release(hold_ref, timeout)
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
+        self.store.renew(batch, within)
+    }
+
+    fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
+        self.store.force_release(key, timeout)
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Snapshot>> {
+        self.store.inspect(key, timeout)
+    }
+
+    fn store(&self) -> StoreKind {
+        self.store.store()
+    }
+
+    fn around(&self) -> Option<&dyn Backend> {
+        Some(&*self.store)
+    }
+}
+
+struct Scene {
+    locks: LockManager,
+    line: Arc<Line>,
+    /// Its line is good.
+    other: LockManager,
+    store: MemoryStore,
+}
+
+impl Scene {
+    fn new(fates: impl IntoIterator<Item = Fate>) -> Scene {
+        let store = MemoryStore::new();
+        let mut line = None;
+        let locks = LockManager::build(Options::default(), |events| {
+            line.insert(Arc::new(Line {
+                store: Arc::new(MemoryBackend::new(store.clone(), events)),
+                fates: Mutex::new(fates.into_iter().collect()),
+                asked: Mutex::default(),
+                releases: Mutex::default(),
+                cut_until: Mutex::default(),
+            }))
+            .clone()
+        });
+        Scene {
+            locks,
+            line: line.unwrap(),
+            other: LockManager::builder()
+                .memory_store(&store)
+                .in_memory()
+                .unwrap(),
+            store,
+        }
+    }
+
+    fn request(&self) -> impl Future<Output = Result<crate::LockGuard, LockError>> + Send + use<> {
+        self.locks.fair("k").lease(LONG).wait(LONG).acquire()
+    }
+
+    /// Until when the server may take a question that was asked just now, at the latest.
+    fn latest(&self) -> Duration {
+        // The caller stops waiting for the answer; then its estimate of the server's time may be late.
+        let call = self.locks.core().options.call_timeout;
+        call + (SLACK + call)
+    }
+
+    async fn waiters(&self) -> u64 {
+        self.other.inspect("k").await.unwrap().waiters
+    }
+
+    /// When questions were asked.
+    fn asked(&self) -> Vec<Instant> {
+        self.line
+            .asked
+            .lock()
+            .iter()
+            .map(|asked| asked.at)
+            .collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_arrives_after_its_hold_has_ended_keeps_the_lock_from_nobody() {
+    let began = Instant::now();
+    let scene = Scene::new([]);
+    let latest = scene.latest();
+    scene
+        .line
+        .fates
+        .lock()
+        .push_back(Fate::Late(latest - 100 * MS));
+    let guard = scene.request().await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(scene.store.held(), 0);
+    sleep_until(began + latest - 50 * MS).await;
+    assert_eq!(scene.store.held(), 1, "nobody has it under that id");
+    // What takes it away goes on until it is answered.
+    *scene.line.cut_until.lock() = Some(began + latest + 1_000 * MS);
+    sleep_until(began + latest + 4_000 * MS).await;
+    assert_eq!(scene.store.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_arrives_during_its_hold_changes_nothing() {
+    let scene = Scene::new([Fate::Late(3_000 * MS)]);
+    let guard = scene.request().await.unwrap();
+    sleep(scene.latest() * 2).await;
+    assert!(guard.is_held());
+    assert_eq!((scene.store.held(), *scene.line.releases.lock()), (1, 0));
+    guard.release().await.unwrap();
+    assert_eq!((scene.store.held(), *scene.line.releases.lock()), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fair_lock_whose_answers_all_came_is_given_back_once() {
+    let scene = Scene::new([]);
+    scene.request().await.unwrap().release().await.unwrap();
+    sleep(scene.latest() * 2).await;
+    assert_eq!(*scene.line.releases.lock(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_arrives_after_its_caller_has_left_takes_nothing() {
+    let began = Instant::now();
+    let scene = Scene::new([]);
+    let latest = scene.latest();
+    scene
+        .line
+        .fates
+        .lock()
+        .push_back(Fate::Late(latest - 100 * MS));
+    let leaves = tokio::spawn(scene.request());
+    sleep(scene.locks.core().options.call_timeout + 5 * MS).await;
+    assert_eq!(scene.asked().len(), 1, "it has not asked again yet");
+    leaves.abort();
+    sleep_until(began + latest - 50 * MS).await;
+    assert_eq!(scene.store.held(), 1, "nobody has it under that id");
+    *scene.line.cut_until.lock() = Some(began + latest + 1_000 * MS);
+    sleep_until(began + latest + 4_000 * MS).await;
+    assert_eq!(scene.store.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_leaves_while_its_store_is_away_leaves_the_queue_later() {
+    let scene = Scene::new([]);
+    let _held = scene.other.fair("k").acquire().await.unwrap();
+    let leaves = tokio::spawn(scene.request());
+    sleep(10 * MS).await;
+    assert_eq!(scene.waiters().await, 1);
+    *scene.line.cut_until.lock() = Some(Instant::now() + 1_000 * MS);
+    leaves.abort();
+    sleep(500 * MS).await;
+    assert_eq!(scene.waiters().await, 1, "nobody could say so");
+    sleep(2_500 * MS).await;
+    assert_eq!(scene.waiters().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_asks_the_store_unless_others_of_its_process_queue() {
+    let scene = Scene::new([]);
+    let guard = scene.locks.fair("k").try_acquire().await.unwrap();
+    guard.expect("it is free").release().await.unwrap();
+    let _held = scene.other.fair("k").acquire().await.unwrap();
+    let _queues = tokio::spawn(scene.request());
+    sleep(10 * MS).await;
+    let asked = scene.asked().len();
+    let tried = scene.locks.fair("k").try_acquire().await.unwrap();
+    assert!(matches!(tried, crate::TryAcquire::Busy { .. }));
+    assert_eq!(scene.asked().len(), asked);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_behind_others_asks_often_enough_to_keep_its_place_and_no_oftener() {
+    let scene = Scene::new([]);
+    let _held = scene.other.fair("k").acquire().await.unwrap();
+    let _first = tokio::spawn(scene.other.fair("k").wait(2 * LONG).acquire());
+    sleep(MS).await;
+    let behind = tokio::spawn(scene.request());
+    sleep(40_000 * MS).await;
+    assert_eq!(scene.waiters().await, 2);
+    behind.abort();
+    // The second question follows the subscription at once.
+    let asked = scene.asked();
+    assert!(asked.len() > 20, "{} questions", asked.len());
+    for pair in asked[1..].windows(2) {
+        let pause = pair[1] - pair[0];
+        assert!((1_280 * MS..=1_601 * MS).contains(&pause), "{pause:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_in_the_queue_does_not_ask_without_a_pause_when_the_lease_seems_to_be_over() {
+    let scene = Scene::new((0..20).map(|_| Fate::First));
+    let guard = scene.request().await.unwrap();
+    let asked = scene.asked();
+    assert_eq!(asked.len(), 21);
+    for pair in asked[1..].windows(2) {
+        let pause = pair[1] - pair[0];
+        assert!((50 * MS..=52 * MS).contains(&pause), "{pause:?}");
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_asks_again_under_the_same_id_unless_that_one_is_being_undone() {
+    for (fate, same) in [(Fate::Late(MS), true), (Fate::TooFew, false)] {
+        let scene = Scene::new([fate]);
+        let guard = scene.request().await.unwrap();
+        {
+            let asked = scene.line.asked.lock();
+            assert_eq!(asked[0].holder == asked[1].holder, same, "{asked:?}");
+            assert!(asked.iter().all(|asked| asked.timeout <= LONG / 6));
+        }
+        guard.release().await.unwrap();
+    }
+}
