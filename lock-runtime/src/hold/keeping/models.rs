@@ -215,8 +215,10 @@ fn the_next_caller_has_the_lock_or_its_turn_while_the_one_before_leaves_it() {
             let handle = scene.takes()().unwrap();
             let next = thread::spawn(scene.takes());
             drop(handle);
-            match next.join().unwrap() {
-                Some(handle) => scene.is_had_by(&handle),
+            // Dropped after the look at the store: its end gives the lock back.
+            let had = next.join().unwrap();
+            match &had {
+                Some(handle) => scene.is_had_by(handle),
                 // It came too early, and does not wait.
                 None => assert!(scene.core.queues.is_kept(&scene.key)),
             }
