@@ -30,6 +30,10 @@ def proxy():
     return str(BUILDS / "rust" / "release" / "delay-proxy")
 
 
+def awake():
+    return str(BUILDS / "rust" / "release" / "awake")
+
+
 def go():
     need("go", "Go 1.26")
     program = BUILDS / "go" / "lock-bench"

@@ -6,7 +6,6 @@ import re
 import resource
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -42,19 +41,20 @@ def version(tool):
 
 
 class Awake:
-    """A spinning process for each processor, which runs only while no other program wants that processor. A processor that
-    sleeps between two messages takes longer to wake than a lock takes."""
+    """A program that spins on each processor while no other program wants that processor. A processor that sleeps between two
+    messages takes longer to wake than a lock takes."""
 
-    SPIN = "import os\nos.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
-
-    def __init__(self):
-        self.processes = [subprocess.Popen([sys.executable, "-c", self.SPIN]) for _ in range(os.cpu_count())]
-        self.pids = [process.pid for process in self.processes]
+    def __init__(self, program):
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, preexec_fn=only_when_idle)
+        self.pid = self.process.pid
 
     def end(self):
-        for process in self.processes:
-            process.kill()
-            process.wait()
+        self.process.stdin.close()
+        self.process.wait(10)
+
+
+def only_when_idle():
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 class Usage:

@@ -16,7 +16,7 @@ from .summary import of_run, of_wait
 def run_all(server, drivers, workloads, rounds, seconds):
     """The result of each run, and how long a round trip takes, by how much longer the way was made. `drivers` is a list of pairs of peer and command."""
     proxies = {trip: Proxy(build.proxy(), server.address, trip * 500) for trip in {load.trip_ms for load in workloads} if trip}
-    awake = Awake()
+    awake = Awake(build.awake())
     results = []
     try:
         trips = {"0": server.connection.round_trip_us()}
@@ -44,7 +44,7 @@ def run_one(server, proxy, awake, command, load, seconds):
     server.ask("FLUSHALL")
     address = proxy.address if proxy else server.address
     arguments = [f"redis://{address}", load.kind, str(load.tasks), str(seconds)]
-    pids = [server.pid, *awake.pids] + ([proxy.pid] if proxy else [])
+    pids = [server.pid, awake.pid] + ([proxy.pid] if proxy else [])
     with tempfile.TemporaryDirectory() as folder:
         if load.hot:
             register = os.path.join(folder, "register")
