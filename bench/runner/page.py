@@ -14,7 +14,7 @@ def write(folder, run, peers, loads):
     charts.mkdir(parents=True, exist_ok=True)
     for old in charts.glob("*.svg"):
         old.unlink()
-    sections = [section(run, peers, load, charts) for load in loads if not load.growth]
+    sections = [section(run, peers, load, charts) for load in loads if load.section]
     rates = growth(run, peers, [load for load in loads if load.growth and load.kind == "own"], of_rounds)
     waits = growth(run, peers, [load for load in loads if load.kind == "wait"], of_waits)
     others = [result["others"] + result["stolen"] for result in run["results"] if "failed" not in result]

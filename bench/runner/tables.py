@@ -70,7 +70,7 @@ def growth_of_waits(loads, rows):
 
 
 def growth(loads, rows, cell):
-    heads = ["", *(load.title for load in loads)]
+    heads = ["", *(f"{load.tasks:,}" for load in loads)]
     lines = [line(heads), line(["---"] + ["---:"] * len(loads))]
     for peer, columns in rows:
         words = ["; ".join(sorted(set(each["failed"]))) if each.get("failed") else cell(each) for each in columns]

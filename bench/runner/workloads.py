@@ -11,7 +11,8 @@ class Workload:
     tasks: int  # of each process
     processes: int = 1
     trip_ms: int = 0  # what the way to the server and back takes longer
-    growth: bool = False  # a column of a table of growth, and no section of its own
+    growth: bool = False  # a column of a table of growth
+    section: bool = True
 
     @property
     def hot(self):
@@ -19,7 +20,7 @@ class Workload:
 
 
 WORKLOADS = [
-    Workload("own-1", "Keys of one's own, one task", "own", 1),
+    Workload("own-1", "Keys of one's own, one task", "own", 1, growth=True),
     Workload("own-64", "Keys of one's own, 64 tasks", "own", 64),
     Workload("own-512", "Keys of one's own, 512 tasks", "own", 512),
     Workload("hot", "One key, 64 tasks of one process", "hot", 64),
@@ -31,6 +32,6 @@ WORKLOADS = [
     Workload("own-64-far", "Keys of one's own, 64 tasks, 10 ms away", "own", 64, trip_ms=10),
     Workload("hot-far", "One key, 64 tasks of one process, 10 ms away", "hot", 64, trip_ms=10),
     Workload("hot-processes-far", "One key, 4 processes of 16 tasks, 10 ms away", "hot", 16, 4, trip_ms=10),
-    *(Workload(f"grow-{tasks}", f"{tasks:,} tasks", "own", tasks, growth=True) for tasks in (1, 10, 100, 1000)),
-    *(Workload(f"wait-{tasks}", f"{tasks:,} waiters", "wait", tasks, growth=True) for tasks in (1, 10, 100, 1000)),
+    *(Workload(f"grow-{tasks}", f"{tasks:,} tasks", "own", tasks, growth=True, section=False) for tasks in (10, 100, 1000)),
+    *(Workload(f"wait-{tasks}", f"{tasks:,} waiters", "wait", tasks, growth=True, section=False) for tasks in (1, 10, 100, 1000)),
 ]

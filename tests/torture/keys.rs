@@ -115,7 +115,7 @@ const LONG: [Work; 6] = [
 /// So many of them stand beside other tasks.
 const FEW_LONG: usize = 2;
 
-/// Locks that processes keep. Others have to ask for them, but for the last: each client has one that nobody else uses.
+/// Locks that processes keep. Others have to ask for them. The last one is different: each client has one that nobody else uses.
 const KEPT: [Work; 4] = [
     work(How::Keep, &["keep-1"]),
     work(How::Keep, &["keep-2"]),

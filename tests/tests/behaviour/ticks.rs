@@ -7,7 +7,7 @@ use tests::Store;
 
 const TICKS: u64 = 4;
 
-// As in the guide, but for the time, which the test waits for at its end.
+// As in the guide, except for the time, which the test waits for at its end.
 #[distributed_lock(key = "invoices:{tick}", on_busy = skip, min_hold = "5s", manager = locks)]
 async fn send_invoices(
     locks: &LockManager,

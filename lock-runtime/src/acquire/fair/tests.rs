@@ -164,6 +164,14 @@ impl Scene {
         self.other.inspect("k").await.unwrap().waiters
     }
 
+    /// The next question arrives shortly before the last moment at which it still counts, which this gives.
+    fn asks_just_in_time(&self) -> Duration {
+        let latest = self.latest();
+        let fate = Fate::Late(latest - 100 * MS);
+        self.line.fates.lock().push_back(fate);
+        latest
+    }
+
     /// When questions were asked.
     fn asked(&self) -> Vec<Instant> {
         self.line
@@ -179,12 +187,7 @@ impl Scene {
 async fn a_question_that_arrives_after_its_hold_has_ended_keeps_the_lock_from_nobody() {
     let began = Instant::now();
     let scene = Scene::new([]);
-    let latest = scene.latest();
-    scene
-        .line
-        .fates
-        .lock()
-        .push_back(Fate::Late(latest - 100 * MS));
+    let latest = scene.asks_just_in_time();
     let guard = scene.request().await.unwrap();
     guard.release().await.unwrap();
     assert_eq!(scene.store.held(), 0);
@@ -219,12 +222,7 @@ async fn a_fair_lock_whose_answers_all_came_is_given_back_once() {
 async fn a_question_that_arrives_after_its_caller_has_left_takes_nothing() {
     let began = Instant::now();
     let scene = Scene::new([]);
-    let latest = scene.latest();
-    scene
-        .line
-        .fates
-        .lock()
-        .push_back(Fate::Late(latest - 100 * MS));
+    let latest = scene.asks_just_in_time();
     let leaves = tokio::spawn(scene.request());
     sleep(scene.locks.core().options.call_timeout + 5 * MS).await;
     assert_eq!(scene.asked().len(), 1, "it has not asked again yet");
