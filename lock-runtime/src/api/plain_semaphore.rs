@@ -194,14 +194,14 @@ impl PlainSemaphoreRequest {
 }
 
 /// Permits that were granted to a caller who has not seen them yet.
-struct Granted {
+struct UnseenPermits {
     core: Arc<Core>,
     key: Arc<Key>,
     permits: u32,
     seen: bool,
 }
 
-impl Drop for Granted {
+impl Drop for UnseenPermits {
     fn drop(&mut self) {
         if self.seen {
             return;
@@ -234,7 +234,7 @@ async fn take(
         };
         let taken = counters.take(&key, permits, timeout).await;
         let granted = taken.map(|taken| {
-            taken.then(|| Granted {
+            taken.then(|| UnseenPermits {
                 core: asked.clone(),
                 key: key.clone(),
                 permits,

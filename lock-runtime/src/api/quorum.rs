@@ -31,10 +31,10 @@ const LONGEST_LEASE: Duration = Duration::from_secs(60);
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct QuorumNode(Place);
+pub struct QuorumNode(NodeSource);
 
 #[derive(Clone)]
-enum Place {
+enum NodeSource {
     /// Read later: each reading of `memory://` is another store.
     Url(String),
     Known(Result<Location, LockError>),
@@ -48,7 +48,7 @@ impl From<&str> for QuorumNode {
 
 impl From<String> for QuorumNode {
     fn from(url: String) -> QuorumNode {
-        QuorumNode(Place::Url(url))
+        QuorumNode(NodeSource::Url(url))
     }
 }
 
@@ -72,13 +72,13 @@ impl From<MemoryStore> for QuorumNode {
 
 impl QuorumNode {
     pub(super) fn known(location: Result<Location, LockError>) -> QuorumNode {
-        QuorumNode(Place::Known(location))
+        QuorumNode(NodeSource::Known(location))
     }
 
     fn location(self) -> Result<Location, LockError> {
         match self.0 {
-            Place::Url(url) => Location::parse(&url),
-            Place::Known(location) => location,
+            NodeSource::Url(url) => Location::parse(&url),
+            NodeSource::Known(location) => location,
         }
     }
 }
@@ -86,9 +86,9 @@ impl QuorumNode {
 impl fmt::Debug for QuorumNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
-            Place::Url(_) => "QuorumNode(url)",
-            Place::Known(Ok(Location::Memory(_))) => "QuorumNode(memory)",
-            Place::Known(_) => "QuorumNode(server)",
+            NodeSource::Url(_) => "QuorumNode(url)",
+            NodeSource::Known(Ok(Location::Memory(_))) => "QuorumNode(memory)",
+            NodeSource::Known(_) => "QuorumNode(server)",
         })
     }
 }

@@ -17,10 +17,10 @@ const MANY: usize = 1024;
 const LONG: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
-pub(super) struct Places(HashMap<usize, Place>);
+pub(super) struct Places(HashMap<usize, PlaceRecord>);
 
 #[derive(Debug, Default)]
-struct Place {
+struct PlaceRecord {
     /// When it last answered.
     answered: Option<Moment>,
     /// How much further apart its renewals are: of [`STEPS`].

@@ -18,7 +18,7 @@ pub(super) const MOST: usize = 1024;
 
 /// A hold that the store has left out so often goes by a renewal that waits for those who write the key. Most of them are
 /// done at once, and a renewal that waits is a request of its own.
-const PATIENCE: u32 = 2;
+const LEFT_OUT_LIMIT: u32 = 2;
 
 /// For how many keys renewals wait at most. Where others have locked more than that, they have probably locked
 /// very many, for a moment: then a batch renews all of them once they are done.
@@ -68,7 +68,7 @@ impl Watched {
 
     /// Whether its renewal waits for those who write the key.
     fn waits(&self) -> bool {
-        self.left_out >= PATIENCE
+        self.left_out >= LEFT_OUT_LIMIT
     }
 }
 

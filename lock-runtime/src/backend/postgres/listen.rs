@@ -147,7 +147,7 @@ pub(super) struct Subscriber {
 }
 
 /// A connection that listens.
-struct Session {
+struct ListenConnection {
     client: Client,
     heard: mpsc::UnboundedReceiver<Notification>,
     /// When another one has to take its place.
@@ -167,16 +167,16 @@ impl Subscriber {
         let mut renewed = None;
         loop {
             let opened = match renewed.take() {
-                Some(session) => Ok(session),
+                Some(connection) => Ok(connection),
                 None => self.open().await,
             };
             let fault = match opened {
-                Ok(session) => {
+                Ok(connection) => {
                     outage.is_over(self.target.shown());
                     self.hearing.send_replace(Hearing::On);
                     self.topics.all_look();
                     let since = clock::now();
-                    let ended = self.hear(session).await;
+                    let ended = self.hear(connection).await;
                     if since.elapsed() > STABLE {
                         pauses.reset();
                     }
@@ -196,7 +196,7 @@ impl Subscriber {
         }
     }
 
-    async fn open(&self) -> Result<Session, Fault> {
+    async fn open(&self) -> Result<ListenConnection, Fault> {
         let dialed = connection::dial(&self.target, self.timeout).await?;
         let (tell, heard) = mpsc::unbounded_channel();
         tokio::spawn(drive(dialed.stream, tell));
@@ -206,7 +206,7 @@ impl Subscriber {
             Ok(listening) => listening.map_err(|error| faults::of_connecting(&error))?,
             Err(_) => return Err(silent()),
         }
-        Ok(Session {
+        Ok(ListenConnection {
             client: dialed.client,
             heard,
             renewal: dialed.renew_after.map(|after| clock::now() + after),
@@ -214,11 +214,11 @@ impl Subscriber {
     }
 
     /// Ends when the connection does, or when another one listens in its place.
-    async fn hear(&self, mut session: Session) -> Result<Session, Fault> {
-        let mut next = pin!(self.open_at(session.renewal));
+    async fn hear(&self, mut connection: ListenConnection) -> Result<ListenConnection, Fault> {
+        let mut next = pin!(self.open_at(connection.renewal));
         loop {
             tokio::select! {
-                message = session.heard.recv() => match message {
+                message = connection.heard.recv() => match message {
                     Some(message) => self.tell(&message),
                     None => {
                         let cut = StoreError::new("the connection was cut");
@@ -227,14 +227,14 @@ impl Subscriber {
                 },
                 next = &mut next => {
                     // What was notified before the other one listened arrives before this answer.
-                    let _ = session.is_alive(self.timeout).await;
-                    while let Ok(message) = session.heard.try_recv() {
+                    let _ = connection.is_alive(self.timeout).await;
+                    while let Ok(message) = connection.heard.try_recv() {
                         self.tell(&message);
                     }
                     return Ok(next);
                 }
                 () = clock::sleep(HEARTBEAT) => {
-                    if !session.is_alive(self.timeout).await {
+                    if !connection.is_alive(self.timeout).await {
                         return Err(silent());
                     }
                 }
@@ -243,7 +243,7 @@ impl Subscriber {
     }
 
     /// Another connection, once it is time for one.
-    async fn open_at(&self, renewal: Option<Moment>) -> Session {
+    async fn open_at(&self, renewal: Option<Moment>) -> ListenConnection {
         match renewal {
             Some(renewal) => clock::sleep_until(renewal).await,
             None => pending().await,
@@ -251,7 +251,7 @@ impl Subscriber {
         let mut tries = Tries::new();
         loop {
             match self.open().await {
-                Ok(session) => return session,
+                Ok(connection) => return connection,
                 Err(fault) => tries.failed(self.target.shown(), &fault).await,
             }
         }
@@ -269,7 +269,7 @@ impl Subscriber {
     }
 }
 
-impl Session {
+impl ListenConnection {
     async fn is_alive(&self, timeout: Duration) -> bool {
         let asked = tokio::time::timeout(timeout, self.client.simple_query(""));
         matches!(asked.await, Ok(Ok(_)))

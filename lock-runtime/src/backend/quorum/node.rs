@@ -8,7 +8,7 @@ use crate::sync::Mutex;
 use crate::values::{Moment, Ttl, clock};
 
 /// How long a vote is waited for that is not needed any more.
-pub(super) const PATIENCE: Duration = Duration::from_millis(50);
+pub(super) const LATE_VOTE_WAIT: Duration = Duration::from_millis(50);
 
 /// For how long at least a store has kept what it was given; `None` while that is not known because it was never
 /// reached.
@@ -55,7 +55,7 @@ impl Node {
     pub(super) fn is_silent(&self) -> bool {
         self.asked_at
             .lock()
-            .is_some_and(|at| at.elapsed() > PATIENCE)
+            .is_some_and(|at| at.elapsed() > LATE_VOTE_WAIT)
     }
 
     /// Why the node may not grant anything, if so. It restarted a short while ago: a hold that it had granted and

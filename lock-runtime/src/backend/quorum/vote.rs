@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::Inner;
-use super::node::PATIENCE;
+use super::node::LATE_VOTE_WAIT;
 use crate::backend::quorum::majority::{Verdict, Votes};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{AcquireRequest, Acquired, AcquiredAll, Fault};
@@ -166,7 +166,7 @@ impl Poll {
     async fn wait_for_the_others(&mut self, took: Duration) {
         const LEAST: Duration = Duration::from_millis(1);
         let others = async { while self.expects_more() && self.hear().await {} };
-        let _ = tokio::time::timeout(took.clamp(LEAST, PATIENCE), others).await;
+        let _ = tokio::time::timeout(took.clamp(LEAST, LATE_VOTE_WAIT), others).await;
     }
 
     fn expects_more(&self) -> bool {

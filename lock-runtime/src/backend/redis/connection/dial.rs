@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, PushInfo, Value};
 
 use super::refused::Attempt;
-use super::target::Place;
+use super::target::Topology;
 use super::{DialOptions, Relogin, Target, dial_options};
 use crate::backend::Fault;
 use crate::backend::kit::login;
@@ -41,8 +41,8 @@ pub(crate) async fn open(
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<Dialed, Fault> {
-    match target.place() {
-        Place::Fixed(info) => {
+    match target.topology() {
+        Topology::Fixed(info) => {
             let info = ConnectionInfo::clone(info);
             let opened = log_in(target, info, timeout, on_push).await;
             let (connection, relogin) = opened.map_err(|fault| fault.at(target.shown()))?;
@@ -52,10 +52,10 @@ pub(crate) async fn open(
                 relogin,
             })
         }
-        Place::Cluster(_) | Place::Nowhere => {
+        Topology::Cluster(_) | Topology::Nowhere => {
             Err(Fault::not_done("the cluster names no such node"))
         }
-        Place::Sentinel(sentinels) => {
+        Topology::Sentinel(sentinels) => {
             let named = sentinels.resolve(target.dial_options(), timeout).await?;
             let opened = async {
                 let (mut connection, relogin) =

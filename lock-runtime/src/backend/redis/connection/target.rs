@@ -30,14 +30,14 @@ fn schemes(has_sockets: bool) -> String {
 /// A server that a URL names. `Debug` and [`shown`](Target::shown) leave out user and password.
 #[derive(Clone)]
 pub(crate) struct Target {
-    place: Place,
+    topology: Topology,
     shown: String,
     dial_options: Arc<DialOptions>,
 }
 
 /// Where the server is.
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum Topology {
     Fixed(Box<ConnectionInfo>),
     /// Wherever the sentinels say, at the time of asking.
     Sentinel(Arc<Sentinels>),
@@ -185,8 +185,8 @@ impl Target {
         let info = info
             .set_redis_settings(redis)
             .set_tcp_settings(tcp_settings());
-        let place = Place::Fixed(Box::new(info));
-        Ok(Target::at(place, shown))
+        let topology = Topology::Fixed(Box::new(info));
+        Ok(Target::at(topology, shown))
     }
 
     fn behind_sentinels(rest: &str, scheme: &str, tls: bool) -> Result<Target, LockError> {
@@ -200,20 +200,20 @@ impl Target {
             sentinels.service,
             sentinels.login.db()
         );
-        let place = Place::Sentinel(Arc::new(sentinels));
-        Ok(Target::at(place, shown))
+        let topology = Topology::Sentinel(Arc::new(sentinels));
+        Ok(Target::at(topology, shown))
     }
 
     fn of_cluster(rest: &str, scheme: &str, tls: bool) -> Result<Target, LockError> {
         let seeds = cluster::parse(rest, tls)?;
         let shown = format!("{scheme}://{}", seeds.hosts.join(","));
-        let place = Place::Cluster(Arc::new(seeds));
-        Ok(Target::at(place, shown))
+        let topology = Topology::Cluster(Arc::new(seeds));
+        Ok(Target::at(topology, shown))
     }
 
-    fn at(place: Place, shown: String) -> Target {
+    fn at(topology: Topology, shown: String) -> Target {
         Target {
-            place,
+            topology,
             shown,
             dial_options: Arc::default(),
         }
@@ -228,21 +228,21 @@ impl Target {
     ) -> Target {
         let scheme = if tls { "rediss" } else { "redis" };
         Target {
-            place: info.map_or(Place::Nowhere, |info| Place::Fixed(Box::new(info))),
+            topology: info.map_or(Topology::Nowhere, |info| Topology::Fixed(Box::new(info))),
             shown: format!("{scheme}://{address}"),
             dial_options,
         }
     }
 
     pub(crate) fn seeds(&self) -> Option<&Arc<Seeds>> {
-        match &self.place {
-            Place::Cluster(seeds) => Some(seeds),
+        match &self.topology {
+            Topology::Cluster(seeds) => Some(seeds),
             _ => None,
         }
     }
 
-    pub(crate) fn place(&self) -> &Place {
-        &self.place
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.topology
     }
 
     pub(crate) fn dial_options(&self) -> &Arc<DialOptions> {
@@ -252,25 +252,25 @@ impl Target {
     fn has_login(&self) -> bool {
         let has_login =
             |login: &RedisConnectionInfo| login.username().is_some() || login.password().is_some();
-        match &self.place {
-            Place::Fixed(info) => has_login(info.redis_settings()),
-            Place::Sentinel(sentinels) => has_login(&sentinels.login),
-            Place::Cluster(seeds) => has_login(&seeds.login),
-            Place::Nowhere => false,
+        match &self.topology {
+            Topology::Fixed(info) => has_login(info.redis_settings()),
+            Topology::Sentinel(sentinels) => has_login(&sentinels.login),
+            Topology::Cluster(seeds) => has_login(&seeds.login),
+            Topology::Nowhere => false,
         }
     }
 
     /// Resolves when the sentinels name another master than this one.
     pub(crate) async fn superseded(&self, master: &Option<sentinel::Address>) {
-        match (&self.place, master) {
-            (Place::Sentinel(sentinels), Some(master)) => sentinels.superseded(master).await,
+        match (&self.topology, master) {
+            (Topology::Sentinel(sentinels), Some(master)) => sentinels.superseded(master).await,
             _ => std::future::pending().await,
         }
     }
 
     pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
-        match &self.place {
-            Place::Sentinel(sentinels) => Some(sentinels),
+        match &self.topology {
+            Topology::Sentinel(sentinels) => Some(sentinels),
             _ => None,
         }
     }
@@ -282,7 +282,7 @@ impl Target {
 
     /// One server by itself, wherever its address leads.
     pub(crate) fn is_one_server(&self) -> bool {
-        matches!(self.place, Place::Fixed(_))
+        matches!(self.topology, Topology::Fixed(_))
     }
 
     /// Two databases of one server fail together.
@@ -291,11 +291,11 @@ impl Target {
     }
 
     pub(crate) fn is_tls(&self) -> bool {
-        match &self.place {
-            Place::Fixed(info) => matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
-            Place::Sentinel(sentinels) => sentinels.tls,
-            Place::Cluster(seeds) => seeds.tls,
-            Place::Nowhere => false,
+        match &self.topology {
+            Topology::Fixed(info) => matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
+            Topology::Sentinel(sentinels) => sentinels.tls,
+            Topology::Cluster(seeds) => seeds.tls,
+            Topology::Nowhere => false,
         }
     }
 }
@@ -369,7 +369,7 @@ mod tests {
             "redis+unix:///run/redis.sock?db=0"
         );
         let target = Target::parse("redis://me:p%40ss@host/1").unwrap();
-        let Place::Fixed(info) = target.place() else {
+        let Topology::Fixed(info) = target.topology() else {
             panic!()
         };
         let settings = info.redis_settings();

@@ -73,7 +73,7 @@ impl Subscriber {
             let mut first_try = FirstTry::Over;
             let fault = match self.connect().await {
                 Ok((dialed, cut)) => {
-                    let mut session = Session {
+                    let mut subscribed = Subscribed {
                         subscriber: self,
                         connection: dialed.connection,
                         master: dialed.master,
@@ -81,12 +81,12 @@ impl Subscriber {
                         refusals: &mut refusals,
                     };
                     let asked_at = clock::now();
-                    match session.begin(renewed).await {
+                    match subscribed.begin(renewed).await {
                         Ok(()) => {
                             self.tried.send_replace(FirstTry::Over);
                             outage.is_over(self.target.shown());
                             let since = clock::now();
-                            let Err(fault) = session.serve(&cut).await;
+                            let Err(fault) = subscribed.serve(&cut).await;
                             // A server that accepts and cuts at once is not to be asked without a pause.
                             if since.elapsed() > STABLE {
                                 pauses.reset();
@@ -230,7 +230,7 @@ impl Refusals {
 }
 
 /// One connection's life.
-struct Session<'a> {
+struct Subscribed<'a> {
     subscriber: &'a Subscriber,
     connection: MultiplexedConnection,
     /// Only the master's messages are heard of in time.
@@ -239,7 +239,7 @@ struct Session<'a> {
     refusals: &'a mut Refusals,
 }
 
-impl Session<'_> {
+impl Subscribed<'_> {
     async fn begin(&mut self, renewed: bool) -> Result<(), Fault> {
         let subscriber = self.subscriber;
         let channels = subscriber.topics.reachable();

@@ -9,7 +9,7 @@ use crate::backend::redis::kinds::acquire::Compensation;
 use crate::values::clock;
 
 /// How long a caller waits for it. A server that answers at all has done so by then; else it goes on in the background.
-const PATIENCE: Duration = Duration::from_millis(250);
+const TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Gives back, when it is dropped, what was granted. In the background, where it keeps the backend from closing.
 pub(super) struct GiveBack<'a> {
@@ -33,7 +33,7 @@ impl<'a> GiveBack<'a> {
     /// Gives it back, and waits a little until it is done.
     pub(super) async fn now(mut self) {
         if let Some(task) = self.start() {
-            let _ = tokio::time::timeout(PATIENCE, task).await;
+            let _ = tokio::time::timeout(TIMEOUT, task).await;
         }
     }
 
