@@ -81,7 +81,7 @@ pub(super) fn acquire_all(
     Ok(AcquiredAll::Granted(granted.collect()))
 }
 
-/// Returns the answer about the hold that is in the way.
+/// Returns the hold of another holder, if there is one.
 fn other_hold<'a>(
     state: &'a mut State,
     hold_ref: HoldRef<'_>,
@@ -132,7 +132,7 @@ pub(super) fn hand_over(
     HandedOver::Done {
         granted,
         spare: state.spare(to, granted.token, spare, at),
-        // No listener belongs to this manager while the manager itself holds the key.
+        // This manager has no listener at a key that it holds itself, so all listeners are strangers.
         strangers: state.strangers(key),
     }
 }
