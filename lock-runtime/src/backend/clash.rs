@@ -1,9 +1,10 @@
-//! One key, two kinds: what stands there, and what was asked for. All stores say it in the same words.
+//! The error for a key that is used as two kinds: it names the kind found and the kind asked for, in the same words
+//! for every store.
 
 use super::{CounterKind, Fault};
 use crate::values::{Key, Kind};
 
-/// What stands at a key.
+/// The kind of entry that was found at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// A mutex, a fenced or a fair lock: they look the same, and serve each other.
@@ -30,7 +31,7 @@ impl Found {
         }
     }
 
-    /// Whether it is what was asked for.
+    /// Returns `true` if an entry of this kind can serve the request.
     #[cfg(feature = "redis")]
     pub(crate) fn serves(self, asked: Asked) -> bool {
         match asked {
@@ -44,12 +45,12 @@ impl Found {
     }
 }
 
-/// What was asked for.
+/// The kind that was asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asked {
     Lock(Kind),
     Counter(CounterKind),
-    /// To look at whatever there is, or to release it.
+    /// Any kind, to inspect or to release it.
     #[cfg(feature = "redis")]
     Any,
 }
@@ -77,7 +78,7 @@ pub(crate) fn clash(key: &Key, found: Found, asked: Asked) -> Fault {
     }
 }
 
-/// What else is wrong with a key, by its own reason.
+/// Returns the error text for any other problem with a key, with the given reason.
 #[cfg(feature = "redis")]
 pub(crate) fn not_as_asked(why: &str, asked: Asked) -> String {
     format!("{why}; you asked for {}", asked.name())

@@ -1,4 +1,4 @@
-//! From a URL to a store: the one place that knows which stores this build has.
+//! Opens the store that a URL names. This is the only place that knows which stores this build has.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::values::clock::{self, Moment};
 use crate::values::error::StoreError;
 use crate::values::{Handshake, LockError, config};
 
-/// Why a memory store takes neither credentials nor certificates.
+/// The reason why a memory store refuses credentials and certificates.
 pub(crate) const NO_LOGIN: &str = "nobody logs in to a memory store";
 
 /// A store, by its URL or by itself.
@@ -118,7 +118,7 @@ impl Location {
         }
     }
 
-    /// What errors call it: without user and password.
+    /// Returns the URL as errors show it, without user and password.
     pub(crate) fn shown(&self) -> &str {
         match self {
             Location::Memory(_) => "memory",
@@ -131,7 +131,7 @@ impl Location {
         }
     }
 
-    /// Refuses what cannot be a node of a quorum.
+    /// Refuses URLs of stores that cannot be nodes of a quorum.
     pub(crate) fn check_node(&self) -> Result<(), LockError> {
         #[cfg(feature = "redis")]
         if let Location::Redis(target) = self
@@ -222,7 +222,7 @@ impl Location {
 const POSTGRES: [&str; 2] = ["postgres", "postgresql"];
 const MYSQL: [&str; 2] = ["mysql", "mariadb"];
 
-/// Whether the URL has one of these schemes.
+/// Returns `true` if the URL has one of these schemes.
 fn is_of(schemes: &[&str], url: &str) -> bool {
     url.split_once("://")
         .is_some_and(|(scheme, _)| schemes.contains(&&*scheme.to_ascii_lowercase()))

@@ -1,22 +1,22 @@
-//! What a store must be able to do with counters: a semaphore's permits, a latch's count. They have no holder, so
-//! most of these requests are not idempotent: an unknown outcome is told, never tried again.
+//! The counter operations of a store, for a semaphore's permits and a latch's count. Counters have no holder, so most
+//! of these requests are not idempotent: an unknown outcome is reported, and the request is never retried.
 
 use std::time::Duration;
 
 use super::{Listen, Reply};
 use crate::values::Key;
 
-/// What a counter counts.
+/// The kind of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CounterKind {
     /// Free permits, leased or plain ones.
     Semaphore,
-    /// What a latch still waits for.
+    /// The number of events that a latch still waits for.
     Latch,
 }
 
 impl CounterKind {
-    /// What several of them are called.
+    /// Returns the plural of what the counter counts.
     pub(crate) fn plural(self) -> &'static str {
         match self {
             CounterKind::Semaphore => "semaphores",
@@ -25,7 +25,7 @@ impl CounterKind {
     }
 }
 
-/// Which counter.
+/// A reference to a counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CounterRef<'a> {
     pub(crate) key: &'a Key,
@@ -45,8 +45,8 @@ impl<'a> CounterRef<'a> {
 }
 
 pub(crate) trait Counters: Send + Sync {
-    /// Sets the counter if it is not set, and wakes waiters. False if it was set. A semaphore whose leases outlived
-    /// its counter gets what they leave.
+    /// Sets the counter if it is not set, and wakes waiters. Returns `false` if it was set. If leases outlived their
+    /// semaphore's counter, the counter is set to `value` less the leased permits.
     fn set<'a>(&'a self, counter: CounterRef<'a>, value: u64, timeout: Duration)
     -> Reply<'a, bool>;
 
@@ -70,6 +70,6 @@ pub(crate) trait Counters: Send + Sync {
     /// Deletes the counter and its leases. False if there was none.
     fn delete<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, bool>;
 
-    /// As [`Backend::listen`](super::Backend::listen).
+    /// Like [`Backend::listen`](super::Backend::listen).
     fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen>;
 }

@@ -1,4 +1,5 @@
-//! What a store must be able to do to say who its clients are. For operators: nothing depends on it.
+//! The directory: the operations with which a store tells who its clients are. Operators use it; no lock depends on
+//! it.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,21 +18,21 @@ pub(crate) trait Directory: Send + Sync {
     fn who<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<KnownClient>>;
 }
 
-/// What a client says of itself.
+/// A client's description of itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Introduction<'a> {
     pub(crate) key: &'a Key,
     pub(crate) record: &'a ClientRecord,
-    /// What others may see of its id: see [`HolderIds::short`](crate::values::holder::HolderIds::short).
+    /// The part of its id that others may see: see [`HolderIds::short`](crate::values::holder::HolderIds::short).
     pub(crate) short_id: &'a str,
-    /// Since when it has been there.
+    /// The time at which the client started.
     pub(crate) began: Moment,
 }
 
-/// What a store tells of a client.
+/// A store's record of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownClient {
     pub(crate) record: ClientRecord,
-    /// Since when it has been there, by the store's clock.
+    /// The time at which the client started, by the store's clock.
     pub(crate) since: SystemTime,
 }

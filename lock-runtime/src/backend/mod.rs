@@ -1,4 +1,5 @@
-//! What a store must be able to do. Everything above this trait is the same for every backend.
+//! The [`Backend`] trait: the operations that every store provides. Everything above this trait is the same for every
+//! backend.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -41,10 +42,12 @@ pub(crate) use self::directory::{Directory, Introduction, KnownClient};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use self::transactions::{GIVEN, Give, TOO_EARLY, Transactions};
 
-/// For how long one question of a waiting writer keeps further readers out. Longer than the pause between two of
-/// its questions, so that it does so for as long as it waits; short, because nobody takes it back when it is killed.
+/// The time for which one request of a waiting writer keeps new readers out. It is longer than the pause between two
+/// requests of the writer, so that readers are kept out for as long as the writer waits. It is short because nobody
+/// revokes it when the writer is killed.
 pub(crate) const READERS_KEPT_OUT: Duration = Duration::from_millis(1_500);
-/// For how long it does so once the last reader has left and the writer has been told: it may be gone.
+/// The time for which new readers are kept out after the last reader has left and the waiting writer has been told.
+/// The writer may be gone, so this is short.
 pub(crate) const WRITER_HAS_TO_COME: Duration = Duration::from_millis(300);
 
 /// Boxed because a manager holds its backend as `dyn`: one allocation beside a network round trip.
@@ -53,20 +56,20 @@ pub(crate) type Reply<'a, T> = Boxed<'a, Result<T, Fault>>;
 
 /// A lock store: one authority, or something that acts as one.
 ///
-/// Five methods make a store that keeps mutexes. The rest has defaults, or is asked for: a store names the
-/// [`kinds`](Backend::kinds) that it keeps, and the core refuses the others before any request.
+/// Five methods are enough for a store that keeps mutexes. The other methods have defaults. A store names the
+/// [`kinds`](Backend::kinds) that it keeps, and the core refuses other kinds before it sends any request.
 ///
-/// Every operation has the effect of once when it is sent twice, because it names its [`HolderId`], which is
-/// never reused. `timeout` bounds the whole call, waiting for a connection included.
+/// Every operation is idempotent, because it names its [`HolderId`], which is never reused. `timeout` bounds the whole
+/// call, including the wait for a connection.
 pub(crate) trait Backend: Send + Sync + 'static {
     /// Takes the lock for `holder` if nobody has it.
     ///
-    /// Cancel safety is the backend's duty: when the future is dropped or ends in [`Fault::Unknown`], the
-    /// backend undoes the acquisition in the background, should it have happened or still happen. Only of a fair
-    /// lock an unknown outcome is left to the caller, who asks again as the same holder: it has a place in a queue.
+    /// Cancel safety is the backend's duty: when the future is dropped or ends in [`Fault::Unknown`], the backend
+    /// undoes the acquisition in the background, whether it has happened or may still happen. Fair locks are the
+    /// exception for an unknown outcome: the caller has a place in a queue, and asks again as the same holder.
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired>;
 
-    /// Gives back what the holder has at the key, and wakes a waiter.
+    /// Releases what the holder has at the key, and wakes a waiter.
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released>;
 
     /// Extends each lease to its TTL, never shortening one. The answers are in the order of the items.
@@ -74,16 +77,16 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Renewals that [wait](Renewal::waits) may be sent for as long as they are useful.
     fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>>;
 
-    /// Deletes the lock, no matter who holds it, wakes a waiter and tells the holder. True if it was held.
+    /// Deletes the lock, no matter who holds it, wakes a waiter and tells the holder. Returns `true` if it was held.
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool>;
 
     /// Looks without touching.
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Snapshot>>;
 
-    /// Which store it is, for errors, logs and metrics.
+    /// The store's kind and name, for errors, logs and metrics.
     fn store(&self) -> StoreKind;
 
-    /// The backend that this one is around, if it is: it answers what this one leaves out of the methods below.
+    /// The backend that this one wraps, if any. It answers the methods below that this one does not implement.
     fn around(&self) -> Option<&dyn Backend> {
         None
     }
@@ -114,12 +117,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
         }
     }
 
-    /// How a hold goes to another holder without being free in between; `None`: it is released, and asked for again.
+    /// The operation that passes a hold to another holder without the lock being free in between. With `None`, the
+    /// caller releases the lock and the next holder acquires it.
     fn hand_off(&self) -> Option<&dyn HandOff> {
         self.around()?.hand_off()
     }
 
-    /// What read/write locks need beside the rest. A store that keeps them has it.
+    /// The operations that only read/write locks need. A store that keeps read/write locks returns them.
     fn shared(&self) -> Option<&dyn Shared> {
         self.around()?.shared()
     }
@@ -141,7 +145,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         None
     }
 
-    /// Records of who its clients are. Without them, operators see ids alone.
+    /// The records of the store's clients. Without them, operators see only ids.
     fn directory(&self) -> Option<&dyn Directory> {
         self.around()?.directory()
     }
@@ -163,7 +167,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         }
     }
 
-    /// As [`listen`](Backend::listen), for one waiter of a kind that wakes them one by one.
+    /// Like [`listen`](Backend::listen), for one waiter of a kind whose waiters are woken one by one.
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
         match self.around() {
             Some(inner) => inner.listen_alone(key, holder),
@@ -171,13 +175,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
         }
     }
 
-    /// How many keys one [`renew`](Backend::renew) call may carry.
+    /// The number of keys that one [`renew`](Backend::renew) call may carry.
     fn renew_batch(&self) -> usize {
         self.around().map_or(128, |inner| inner.renew_batch())
     }
 
-    /// Where the key is just now: keys of different places are renewed by different calls, so that a place that does
-    /// not answer keeps nobody else waiting. A hint, asked under a lock.
+    /// The current place of the key, such as its node. Keys of different places are renewed by different calls, so
+    /// that a place that does not answer does not delay the others. This is a hint. It is called under a lock.
     fn place(&self, key: &Key) -> usize {
         self.around().map_or(0, |inner| inner.place(key))
     }
@@ -201,8 +205,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
         }
     }
 
-    /// Ends connections and tasks, and tells nobody of events any more. A store with connections fails further calls with
-    /// [`Fault::Closed`]; one without may go on answering them.
+    /// Ends connections and tasks, and reports no further events. A store with connections fails further calls with
+    /// [`Fault::Closed`]; a store without connections may go on answering them.
     fn close(&self) {
         if let Some(inner) = self.around() {
             inner.close();
@@ -210,12 +214,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
 }
 
-/// What a store can do that hands a lock from one holder to the next.
+/// The operation of a store that can pass a lock from one holder to the next.
 pub(crate) trait HandOff: Send + Sync {
-    /// Makes `to` the holder if `from` is, and counts who else may be waiting. Wakes nobody.
+    /// Makes `to` the holder if `from` holds the lock, and counts the others that may be waiting. Wakes nobody.
     ///
-    /// `spare`: how many further tokens to set aside, if `to` wants a token. Those that follow the clock are never more
-    /// than as many µs ahead of it.
+    /// `spare` is the number of further tokens to set aside, if `to` wants a token. Tokens that follow the clock are
+    /// never more than that many µs ahead of it.
     fn hand_over<'a>(
         &'a self,
         from: HolderId,
@@ -224,10 +228,10 @@ pub(crate) trait HandOff: Send + Sync {
     ) -> Reply<'a, HandedOver>;
 }
 
-/// What a store can do that keeps read/write locks.
+/// The operation of a store that keeps read/write locks.
 pub(crate) trait Shared: Send + Sync {
-    /// Makes a writer a reader, and wakes who may read beside it. `hold_ref` is that of the read; nothing is held if it
-    /// is neither.
+    /// Makes a writer a reader, and wakes the waiters that may read beside it. `hold_ref` names the read hold. Reports
+    /// that nothing is held if the holder is neither writer nor reader.
     fn downgrade<'a>(
         &'a self,
         hold_ref: HoldRef<'a>,
@@ -257,17 +261,17 @@ pub(crate) trait Listen: Send + Sync {
     fn heard(&mut self) -> Boxed<'_>;
 }
 
-/// A holder, and what it has or wants at a key.
+/// A holder, and its share of a key that it has or wants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldRef<'a> {
     pub(crate) key: &'a Key,
     pub(crate) holder: HolderId,
-    /// How many permits of a semaphore; 1 of anything else.
+    /// The number of permits of a semaphore; 1 for every other kind.
     pub(crate) permits: u32,
 }
 
 impl<'a> HoldRef<'a> {
-    /// Of what is no set of permits.
+    /// Returns a reference to a hold of a lock, or to a single permit.
     pub(crate) fn one(key: &'a Key, holder: HolderId) -> HoldRef<'a> {
         let permits = 1;
         HoldRef {
@@ -285,18 +289,19 @@ pub(crate) struct AcquireRequest<'a> {
     pub(crate) ttl: Ttl,
     /// Whether a fencing token is wanted.
     pub(crate) fenced: bool,
-    /// For how long the caller goes on waiting if the lock is busy; `None` if it does not wait at all.
+    /// The time for which the caller goes on waiting if the lock is busy; `None` if it does not wait.
     pub(crate) waits: Option<Duration>,
     /// Whether the store has told this caller lately how much of the holder's lease is left. If the lock is still busy, it
     /// need not find out again.
     pub(crate) knows_left: bool,
-    /// When the call was made: a moment ago. What is sent without waiting for anything counts as sent then.
+    /// The time of the call, a moment ago. Requests that are sent without waiting for anything use it as the time of
+    /// sending.
     pub(crate) asked_at: Moment,
     pub(crate) timeout: Duration,
 }
 
 impl AcquireRequest<'_> {
-    /// Until when an answer is waited for.
+    /// Returns the time until which an answer is awaited.
     pub(crate) fn deadline(&self) -> Moment {
         self.asked_at + self.timeout
     }
@@ -305,20 +310,20 @@ impl AcquireRequest<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Acquired {
     Granted(Granted),
-    /// Somebody has it; what is left of the lease, if it has one.
+    /// Somebody else holds it. `left` is the rest of the lease, if there is one.
     Busy {
         left: Option<Duration>,
     },
-    /// As busy, and the holder, which keeps the lock between its holds, was asked to give it up.
+    /// Like `Busy`; in addition, the holder keeps the lock between its holds, and was asked to give it up.
     Kept {
         left: Option<Duration>,
     },
-    /// As busy, and the caller has a place in the store's queue, which it keeps while it goes on asking.
+    /// Like `Busy`; in addition, the caller has a place in the store's queue, which it keeps while it goes on asking.
     Queued {
         left: Option<Duration>,
         /// Nobody is before it.
         first: bool,
-        /// And the holder keeps the lock, and was asked to give it up.
+        /// The holder keeps the lock between its holds, and was asked to give it up.
         kept: bool,
     },
 }
@@ -327,16 +332,16 @@ pub(crate) enum Acquired {
 pub(crate) enum AcquiredAll {
     /// In the order of the requests.
     Granted(Vec<Granted>),
-    /// Somebody has one of them.
+    /// Somebody else holds one of them.
     Busy,
     /// They cannot be had by one request, or only a process that keeps one is in the way: ask for each by itself.
     Apart,
 }
 
-/// How many waiters of a fair lock's queue an inspection names. The script `inspect` has the same number.
+/// The number of waiters of a fair lock's queue that an inspection names. The script `inspect` has the same number.
 pub(crate) const FIRST_WAITERS: usize = 16;
 
-/// How long a waiter keeps its place in a fair lock's queue without asking.
+/// The time for which a waiter keeps its place in a fair lock's queue without asking again.
 pub(crate) const QUEUE_LIFE: Duration = Duration::from_secs(5);
 
 /// A hold that the store has just confirmed.
@@ -357,7 +362,7 @@ pub(crate) enum Released {
 pub(crate) enum HandedOver {
     Done {
         granted: Granted,
-        /// How many waiters of other managers are known; `None` if that cannot be known.
+        /// The number of waiters of other managers; `None` if that cannot be known.
         strangers: Option<u64>,
         spare: Spare,
     },
@@ -365,7 +370,7 @@ pub(crate) enum HandedOver {
     NotHeld,
 }
 
-/// What further holds of the same process may have as the same holder, while the store is not asked.
+/// The permission for further holds of the same process to run as the same holder without asking the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Spare {
     /// There are none: the store names every holder.
@@ -382,12 +387,12 @@ pub(crate) struct Renewal {
     pub(crate) permits: u32,
     /// The lease to extend to; `None` only checks that the hold is there.
     pub(crate) ttl: Option<Ttl>,
-    /// Whether it waits while others write the key, where the store would leave it out. All of its batch do then, and all
-    /// are of one key, so that nobody else's renewal waits with them.
+    /// Whether the renewal waits while others write the key; otherwise the store may skip it. All renewals of its
+    /// batch wait then, and all are of one key, so that no other renewal waits with them.
     pub(crate) waits: bool,
 }
 
-/// How long a renewal may take, from the call on.
+/// The time that a renewal may take, counted from the call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Within {
     /// It is sent by then, or has failed.
@@ -398,7 +403,7 @@ pub(crate) struct Within {
 }
 
 impl Within {
-    /// As long as any other call.
+    /// Returns the limits of any other call.
     pub(crate) fn call(timeout: Duration) -> Within {
         let useful = timeout;
         Within { timeout, useful }
@@ -420,28 +425,28 @@ pub(crate) enum Renewed {
     LeftOut,
 }
 
-/// What `inspect` saw of a held lock, or of a counter.
+/// The state of a held lock or of a counter, as `inspect` saw it.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) mode: LockMode,
     /// The holder's id as text. Redacted before it leaves the crate. A semaphore names none.
     pub(crate) holder: Option<String>,
-    /// Of a semaphore: how many permits are leased.
+    /// For a semaphore, the number of leased permits.
     pub(crate) count: u64,
-    /// Of a semaphore, until the first of its leases is over.
+    /// The rest of the lease. For a semaphore, the rest of its first lease to end.
     pub(crate) left: Option<Duration>,
     /// The permits that are free; `None` for a lock.
     pub(crate) available: Option<i64>,
-    /// How many wait for it in the store's queue, which fair locks have.
+    /// The number of waiters in the store's queue, which only fair locks have.
     pub(crate) queued: u64,
     /// The ids of the first of these, in their order, [`FIRST_WAITERS`] at most.
     pub(crate) first_waiters: Vec<String>,
-    /// How many read.
+    /// The number of readers.
     pub(crate) readers: u64,
 }
 
 impl Snapshot {
-    /// What is held once, by nobody who is known.
+    /// Returns the snapshot of a lock that has one hold, of an unknown holder.
     pub(crate) fn of(mode: LockMode) -> Snapshot {
         Snapshot {
             mode,
@@ -474,7 +479,7 @@ impl Snapshot {
 pub(crate) enum Event {
     /// These holders were released by force: the listener looks for its own among them.
     ForceReleased(Holders),
-    /// Somebody wants what these holders keep: the listener gives it up if it is one of them.
+    /// Somebody wants the lock that these holders keep. The listener gives it up if it is one of them.
     Wanted(Holders),
 }
 
@@ -482,7 +487,7 @@ pub(crate) enum Event {
 #[derive(Clone, Debug)]
 pub(crate) enum Holders {
     Id(HolderId),
-    /// One or several holders, by what [`HolderId::alias`] makes of them: others can read along.
+    /// One or several holders, by their [`HolderId::alias`], because others can read the message.
     Aliases(Arc<HashSet<Alias>>),
 }
 
@@ -496,10 +501,10 @@ impl Holders {
     }
 }
 
-/// Where a backend reports its events. Called on the backend's tasks: it must not block.
+/// The callback through which a backend reports its events. It is called on the backend's tasks, so it must not block.
 pub(crate) type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// Why an operation gave no answer of its own.
+/// The reason why an operation gave no answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// The store certainly did nothing; trying again can help.

@@ -1,4 +1,4 @@
-//! What a store is opened with.
+//! The parameters with which a store is opened.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use crate::backend::EventSink;
 use crate::backend::kit::uptime::Uptime;
 use crate::values::Options;
 
-/// What a store is opened with.
+/// The parameters with which a store is opened.
 #[derive(Clone)]
 pub(crate) struct Opening {
     pub(crate) options: Options,
-    /// Where its tasks live.
+    /// The runtime that runs the store's tasks.
     pub(crate) runtime: Handle,
     pub(crate) events: EventSink,
-    /// Where to note restarts, if somebody needs to know of them.
+    /// The record of the server's restarts, if it is needed.
     pub(crate) uptime: Option<Arc<Uptime>>,
 }

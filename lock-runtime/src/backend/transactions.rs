@@ -1,30 +1,32 @@
-//! What a store must be able to do whose locks a transaction of the caller's can have.
+//! The operations of a store whose locks can be held by a transaction of the caller.
 
 use std::time::Duration;
 
 use super::{HoldRef, Reply};
 
-/// What [`Transactions::give`] answers if the transaction has the lock.
+/// The answer of [`Transactions::give`] if the transaction has the lock.
 pub(crate) const GIVEN: &str = "given";
-/// What it answers if the transaction sees nothing that is newer than its beginning.
+/// The answer if the transaction sees nothing newer than its own beginning.
 pub(crate) const TOO_EARLY: &str = "too early";
 
-/// What a transaction runs to take over what is held.
+/// The statements that a transaction runs to take over a hold.
 pub(crate) struct Give<'a> {
-    /// It answers [`GIVEN`], [`TOO_EARLY`], or something else if nothing is held; with no row if that is so, or somebody's
-    /// statement has locked the row at this moment.
+    /// It answers [`GIVEN`] or [`TOO_EARLY`]. If nothing is held, it answers something else or no row. It also answers
+    /// no row while another statement has the row locked.
     pub(crate) take: &'a str,
-    /// What is to be run after [`GIVEN`]. It has no answer, and cannot find that somebody else was faster.
+    /// The statement to run after [`GIVEN`]. It has no answer, and cannot fail because somebody else was faster.
     pub(crate) then: Option<&'a str>,
-    /// Of each of them.
+    /// The parameters of each statement.
     pub(crate) params: Vec<String>,
 }
 
 /// Locks of transactions.
 pub(crate) trait Transactions: Send + Sync {
-    /// How a transaction takes over what is held. After a commit the lock is free. After a rollback it is held as before.
+    /// Returns the statements with which a transaction takes over a hold. After a commit the lock is free. After a
+    /// rollback it is held as before.
     fn give(&self, hold_ref: HoldRef<'_>) -> Give<'_>;
 
-    /// Gives back what a transaction was given, if it was rolled back, and wakes a waiter. True if it is still open.
+    /// Releases a hold that was given to a transaction, if the transaction was rolled back, and wakes a waiter.
+    /// Returns `true` if the transaction is still open.
     fn take_back<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, bool>;
 }

@@ -1,4 +1,4 @@
-//! How the tasks of a backend end.
+//! The signal that ends a backend's tasks.
 
 use tokio::sync::watch;
 

@@ -28,7 +28,8 @@ pub(crate) async fn ask(
     Err(Fault::NotDone(StoreError::shortened(&why)))
 }
 
-/// When a login that is valid for so long is renewed: a quarter of the time is for what may go wrong.
+/// Returns the time after which a login that is valid for `valid_for` is renewed. The last quarter is left for
+/// retries.
 pub(crate) fn before_the_end(valid_for: Duration) -> Duration {
     (valid_for / 4).saturating_mul(3).max(LEAST)
 }

@@ -1,4 +1,4 @@
-//! What every store over a network needs.
+//! Parts that every store over a network shares.
 
 #[cfg(all(
     feature = "tls-rustls",

@@ -1,4 +1,4 @@
-//! What is logged of an outage.
+//! The log messages about an outage.
 
 use crate::backend::Fault;
 use crate::values::clock;
@@ -22,7 +22,7 @@ impl Outage {
         }
     }
 
-    /// True if there was one.
+    /// Ends the outage. Returns `true` if there was one.
     pub(crate) fn is_over(&mut self, server: &str) -> bool {
         let Some(since) = self.since.take() else {
             return false;

@@ -1,4 +1,4 @@
-//! Waiting at a store that tells nobody of releases.
+//! Waiting at a store that does not publish releases.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How long a request takes.
+//! A measure of the time that a request takes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What time it is at the server, as far as its replies tell.
+//! An estimate of the server's time, from the times in its replies.
 
 use std::time::Duration;
 

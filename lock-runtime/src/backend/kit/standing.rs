@@ -1,22 +1,22 @@
-//! Since when a server has answered, or has not.
+//! The time since which a server has answered, or has failed to answer.
 
 use crate::sync::Mutex;
 use crate::values::{Moment, clock};
 
-/// Written by those who learn that a server answers or does not: the task that keeps its connection, and questions after
-/// its health.
+/// Whether the server answers, and since when. The task that keeps the server's connection writes it, and so do health
+/// checks.
 #[derive(Debug)]
 pub(crate) struct Standing(Mutex<(bool, Moment)>);
 
 impl Default for Standing {
-    /// Of a server that was not reached yet.
+    /// Starts as a server that has not been reached yet.
     fn default() -> Standing {
         Standing(Mutex::new((false, clock::now())))
     }
 }
 
 impl Standing {
-    /// Takes note of what was learned now. Since when it has been so.
+    /// Records whether the server answers now. Returns the time since which that has been so.
     pub(crate) fn note(&self, answers: bool) -> Moment {
         // A copied value: nothing can be half done.
         let mut known = self.0.lock();

@@ -1,9 +1,9 @@
-//! Why there is no TLS with a server, and what to do about it.
+//! Errors that say why TLS with a server failed, and what to do about it.
 
 use crate::backend::Fault;
 use crate::values::StoreError;
 
-/// Of what rustls said. `plain` says how to go without TLS.
+/// Returns the fault for the error text of rustls. `plain` says how to connect without TLS.
 pub(crate) fn explained(said: &str, plain: &str) -> Fault {
     if said.contains("InvalidContentType") {
         return Fault::Impossible(format!(
@@ -21,7 +21,7 @@ fn shown(said: &str) -> StoreError {
     StoreError::shortened(&format!("TLS: {said}"))
 }
 
-/// By the names that rustls gives to what is wrong.
+/// Returns advice for an error, recognised by the names that rustls uses.
 fn advice(said: &str) -> Option<&'static str> {
     let reasons: [(&[&str], &str); 6] = [
         // A new authority of the same name has another key: its signatures are bad ones of the old authority.

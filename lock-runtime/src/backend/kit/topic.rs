@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::backend::Boxed;
 use tokio::sync::Notify;
 
-/// What publishers raise and listeners compare.
+/// A counter of messages, which publishers raise and listeners compare.
 #[derive(Debug, Default)]
 pub(crate) struct Topic {
     messages: AtomicU64,
@@ -50,7 +50,7 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// Hears what is raised from now on.
+    /// Returns a subscription that hears the messages from now on.
     pub(crate) fn new(topic: Arc<Topic>) -> Subscription {
         let seen = topic.messages();
         Subscription { topic, seen }

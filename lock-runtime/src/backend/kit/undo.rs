@@ -1,7 +1,7 @@
-//! What undoes an acquire when nobody knows whether it happened.
+//! A guard that undoes an acquire when its outcome is unknown.
 
-/// Runs on drop unless it was disarmed. It is armed before a request is first polled and disarmed by a definite answer:
-/// between them, a caller who goes away leaves nothing behind.
+/// Runs a closure on drop unless it was disarmed. It is armed before a request is first polled, and disarmed by a
+/// definite answer. If the caller goes away in between, the acquire is undone.
 pub(crate) struct Undo<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> Undo<F> {

@@ -1,5 +1,5 @@
-//! Since when a server has kept what it was given: a quorum must know of restarts, because a server that restarts may
-//! have lost what it granted.
+//! The time for which a server has kept its data. A quorum must know of restarts, because a server that restarts may
+//! have lost the locks that it granted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::backend::Fault;
 use crate::sync::Mutex;
 use crate::values::Moment;
 
-/// Which node of a quorum has which server, by what servers call their runs. One server that is two nodes would vote
-/// twice: names may lead to one place from the beginning, or come to do so later.
+/// Maps each server, by the id of its run, to the quorum node that has it. One server that is two nodes would vote
+/// twice: two names may lead to one server from the beginning, or come to do so later.
 #[derive(Debug, Default)]
 pub(crate) struct RunIds(Mutex<HashMap<String, usize>>);
 
@@ -23,7 +23,7 @@ impl RunIds {
     }
 }
 
-/// What is known of the start of a node's server.
+/// The known age of a node's server.
 #[derive(Debug)]
 pub(crate) struct Uptime {
     node: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Uptime {
 #[derive(Clone, Debug)]
 struct Record {
     run_id: String,
-    /// How old the server was, at least, when it was asked.
+    /// The server's minimum age at `at`.
     age: Duration,
     at: Moment,
 }
@@ -48,7 +48,7 @@ impl Uptime {
         }
     }
 
-    /// How old the server is at least; `None` if it was never reached.
+    /// Returns the server's minimum age; `None` if it was never reached.
     pub(crate) fn age(&self) -> Option<Duration> {
         let record = self.record()?;
         Some(record.age.saturating_add(record.at.elapsed()))
@@ -59,8 +59,8 @@ impl Uptime {
         record.clone()
     }
 
-    /// Notes what the server that was asked at `at` says: what it calls its run, nothing if it does not tell, and for
-    /// how long that lasts.
+    /// Records the answer of the server that was asked at `at`: the id of its run (empty if it does not tell), and the
+    /// time for which the run has lasted.
     ///
     /// # Errors
     /// [`Fault::Impossible`] if another node has this server.
@@ -75,7 +75,7 @@ impl Uptime {
         let age = match &*record {
             // The same run: its age goes on, whatever its wall clock, of which it derives its uptime, did meanwhile.
             Some(known) if tells && known.run_id == run_id => return Ok(()),
-            // Another one has taken its place. It may be older than it: but what was granted here, it need not know.
+            // Another run has replaced the known one. It may be older, but it need not know of the locks granted here.
             Some(_) => Duration::ZERO,
             None if tells => lasts,
             None => Duration::ZERO,

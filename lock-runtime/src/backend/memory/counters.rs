@@ -1,4 +1,4 @@
-//! What is asked of counters beside leasing.
+//! The counter operations other than leasing.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who the clients are, for as long as they say so.
+//! The records of the clients, which end unless the clients renew them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::backend::{Directory, Introduction, KnownClient, Reply};
 use crate::values::client::RECORD_TTL;
 use crate::values::{Key, clock};
 
-/// What is known of a client until then.
+/// A client's record, and the time at which it ends.
 pub(super) struct Client {
     known: KnownClient,
     expires: Instant,

@@ -1,4 +1,4 @@
-//! One holder at a time: mutex and fenced lock.
+//! Kinds with one holder at a time: mutex and fenced lock.
 
 use tokio::time::Instant;
 
@@ -35,7 +35,7 @@ impl Exclusive {
     }
 }
 
-/// Who holds the key, if it is held exclusively.
+/// Returns the exclusive hold of the key, if there is one.
 pub(super) fn hold<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut Exclusive> {
     match state.live(key)? {
         Entry::Exclusive(hold) => Some(hold),
@@ -74,14 +74,14 @@ pub(super) fn acquire_all(
         }
     }
     if is_kept {
-        // Asked for one by one, its keeper is told.
+        // A request for several locks tells no keeper. The keeper is told once the locks are requested one by one.
         return Ok(AcquiredAll::Apart);
     }
     let granted = requests.iter().map(|request| grant(state, request, at));
     Ok(AcquiredAll::Granted(granted.collect()))
 }
 
-/// The hold that is in the way.
+/// Returns the hold of another holder, if there is one.
 fn other_hold<'a>(
     state: &'a mut State,
     hold_ref: HoldRef<'_>,
@@ -132,7 +132,7 @@ pub(super) fn hand_over(
     HandedOver::Done {
         granted,
         spare: state.spare(to, granted.token, spare, at),
-        // Nobody of this manager listens while it holds the key itself.
+        // This manager has no listener at a key that it holds itself, so all listeners are strangers.
         strangers: state.strangers(key),
     }
 }

@@ -18,10 +18,10 @@ pub(super) struct Waiter {
     dead_at: Instant,
 }
 
-/// Who waits for a key, in order.
+/// The waiters of a key, in order.
 pub(super) type Queue = VecDeque<Waiter>;
 
-/// What one listens to who waits for its turn.
+/// Returns the name of the topic on which a waiter hears that it is its turn.
 pub(super) fn own_topic(key: &Key, holder: HolderId) -> String {
     [key.raw(), "\0", &holder.text()].concat()
 }
@@ -80,7 +80,7 @@ pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
     if left { Released::Done } else { released }
 }
 
-/// How many wait in the store's queue.
+/// Returns the number of waiters in the store's queue.
 pub(super) fn queued(state: &State, key: &Key) -> u64 {
     state
         .queues
@@ -88,7 +88,7 @@ pub(super) fn queued(state: &State, key: &Key) -> u64 {
         .map_or(0, |queue| queue.len() as u64)
 }
 
-/// Who waits in front.
+/// Returns the ids of the first waiters in the queue.
 pub(super) fn first_waiters(state: &State, key: &Key) -> Vec<String> {
     let queue = state.queues.get(key.raw()).into_iter().flatten();
     let first = queue.take(FIRST_WAITERS);

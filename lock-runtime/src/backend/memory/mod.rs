@@ -1,7 +1,7 @@
-//! The memory store: the embedded default and the reference model of what every backend must do.
+//! The memory store: the embedded default, and the reference model for every backend.
 //!
-//! Its clock is tokio's, so leases follow a paused clock. As in Redis, expiry tells nobody: waiters learn of it
-//! by their own timers.
+//! Its clock is tokio's, so leases follow a paused clock. As in Redis, nobody is told when a lease expires: waiters
+//! learn of it by their own timers.
 
 mod counters;
 mod directory;
@@ -288,7 +288,7 @@ impl HandOff for MemoryBackend {
             let at = self.at(to.asked_at);
             Ok(match to.hold_ref.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, spare, at),
-                // Nobody owns the turn at a semaphore, so nobody hands it over.
+                // The turn at a semaphore has no owner, so it cannot be handed over.
                 Kind::Semaphore => HandedOver::NotHeld,
                 // Its successor is the first in the store's queue.
                 Kind::Fair => HandedOver::NotHeld,

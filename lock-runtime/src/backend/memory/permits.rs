@@ -70,7 +70,7 @@ impl Permits {
         }
     }
 
-    /// Gives every leased permit back; who had them.
+    /// Gives back every leased permit. Returns the holders that had them.
     pub(super) fn give_back_all(&mut self) -> Vec<HolderId> {
         self.free += self.leased();
         self.leases.drain().map(|(holder, _)| holder).collect()

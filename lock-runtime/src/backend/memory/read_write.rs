@@ -31,7 +31,7 @@ impl ReadWrite {
         self.leases().filter(move |(_, expires)| *expires > now)
     }
 
-    /// When the last lease ends.
+    /// Returns the end of the last lease.
     pub(super) fn expires(&self) -> Option<Instant> {
         self.leases().map(|(_, expires)| expires).max()
     }
@@ -66,7 +66,8 @@ fn lock<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut ReadWrite> {
     }
 }
 
-/// How long the holder has to wait for others, if at all.
+/// Returns the time for which the request is blocked by others, if it is. A blocked writer that waits also keeps new
+/// readers out.
 fn blocked(state: &mut State, request: &AcquireRequest<'_>) -> Option<Duration> {
     let HoldRef { key, holder, .. } = request.hold_ref;
     let now = clock::tick();
@@ -176,7 +177,7 @@ pub(super) fn downgrade(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
     }
 }
 
-/// From writer to writer.
+/// Hands the lock from one writer to the next.
 pub(super) fn hand_over(
     state: &mut State,
     from: HolderId,

@@ -1,4 +1,4 @@
-//! What a memory store keeps, and what every kind needs of it.
+//! The state of a memory store, and the operations that every kind shares.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -40,15 +40,15 @@ struct Table {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) locks: HashMap<Box<str>, Entry>,
-    /// Who waits for each fair lock. None is empty.
+    /// The queue of each fair lock. No queue is empty.
     pub(super) queues: HashMap<Box<str>, fair::Queue>,
     /// The last token of each fenced lock.
     pub(super) counters: HashMap<Box<str>, FencingToken>,
-    /// Who the clients are.
+    /// The records of the clients.
     pub(super) clients: HashMap<Box<str>, Client>,
-    /// Until when a waiting writer keeps further readers out.
+    /// The time until which a waiting writer keeps new readers out, by key.
     pub(super) writers_waiting: HashMap<Box<str>, Instant>,
-    /// When the map has this many entries, the expired ones are swept out.
+    /// The number of entries at which the expired ones are removed.
     pub(super) sweep_at: usize,
     /// The last token given. One counter for all keys: it increases per key all the more.
     pub(super) last_token: Option<FencingToken>,
@@ -57,7 +57,7 @@ pub(super) struct State {
     pub(super) next_attachment: u64,
 }
 
-/// What stands at a key.
+/// The entry at a key.
 pub(super) enum Entry {
     Exclusive(Exclusive),
     Permits(Permits),
@@ -65,11 +65,11 @@ pub(super) enum Entry {
 }
 
 impl Entry {
-    /// When nothing of it is left.
+    /// Returns the time at which nothing of the entry is left.
     pub(super) fn expires(&self) -> Instant {
         match self {
             Entry::Exclusive(hold) => hold.expires,
-            // As long as anything: a counter has no lease, only its permits do.
+            // Never: a counter has no lease, only its permits do.
             Entry::Permits(_) => clock::tick() + FOR_EVER,
             Entry::ReadWrite(lock) => lock.expires().unwrap_or_else(clock::tick),
         }
@@ -120,7 +120,7 @@ impl MemoryStore {
         }
     }
 
-    /// The process-wide store of that name, made on first use: what `memory://name` connects to.
+    /// Returns the process-wide store of that name, and creates it on first use. `memory://name` connects to it.
     pub fn named(name: &str) -> MemoryStore {
         static STORES: Mutex<Option<HashMap<String, MemoryStore>>> = Mutex::new(None);
         let mut stores = STORES.lock();
@@ -131,7 +131,7 @@ impl MemoryStore {
             .clone()
     }
 
-    /// How many locks are held now, and semaphores with a leased permit.
+    /// Returns the number of locks that are held now, plus the number of semaphores with a leased permit.
     pub fn held(&self) -> usize {
         self.lock()
             .locks
@@ -168,7 +168,7 @@ impl MemoryStore {
 }
 
 impl State {
-    /// What stands at a key and has not expired.
+    /// Returns the entry at a key, unless it has expired.
     pub(super) fn live(&mut self, key: &Key) -> Option<&mut Entry> {
         if self
             .locks
@@ -203,7 +203,7 @@ impl State {
         }
         let key = request.hold_ref.key;
         let token = if key.kind() == Kind::Fenced {
-            // As Redis counts: the first one is 1.
+            // As in Redis, the first token is 1.
             let before_all = FencingToken::after(None, 0);
             let last = self.counters.entry(key.raw().into()).or_insert(before_all);
             *last = FencingToken::after(Some(*last), 0);
@@ -216,7 +216,7 @@ impl State {
         Some(token)
     }
 
-    /// Sets further tokens aside behind one that was just given.
+    /// Sets aside further tokens that follow a token that was just given.
     pub(super) fn spare(
         &mut self,
         request: &AcquireRequest<'_>,
@@ -234,7 +234,7 @@ impl State {
             TokenRange::new(given, last, None)
         } else {
             let time = FencingToken::after(None, at.micros);
-            // Not while the tokens are ahead of the clock already: they would run away from it.
+            // Sets none aside while the tokens are already ahead of the clock. They would run ever further ahead.
             let last = if given > time {
                 given
             } else {
@@ -249,7 +249,7 @@ impl State {
         self.topics.get(name).and_then(Weak::upgrade)
     }
 
-    /// How many managers listen at the key.
+    /// Returns the number of managers that listen at the key.
     pub(super) fn strangers(&self, key: &Key) -> Option<u64> {
         let strangers = self
             .topic(key.raw())
@@ -279,7 +279,7 @@ impl State {
     }
 }
 
-/// How long a lease lasts that ends then.
+/// Returns the rest of a lease that ends at `expires`.
 pub(super) fn left(expires: Instant) -> Duration {
     expires.saturating_duration_since(clock::tick())
 }
@@ -298,10 +298,10 @@ pub(super) fn foreign(key: &Key, found: &Entry, asked: Asked) -> Fault {
     clash(key, found, asked)
 }
 
-/// When an operation is carried out, and when it was asked for.
+/// The time at which an operation is carried out, and the time at which it was requested.
 #[derive(Clone, Copy)]
 pub(super) struct At {
-    /// By the store's clock.
+    /// The time by the store's clock, in µs.
     pub(super) micros: u64,
     pub(super) sent_at: Moment,
 }

@@ -1,4 +1,4 @@
-//! What is asked of all nodes and answered by a majority: release, renew, force, inspect.
+//! The operations that all nodes are asked for and a majority answers: release, renew, force, inspect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -198,7 +198,7 @@ pub(super) async fn force_release(
     Ok(held > 0 && free < needed)
 }
 
-/// What a majority of the nodes sees.
+/// Returns the state of the lock as a majority of the nodes sees it.
 pub(super) async fn inspect(
     inner: &Arc<Inner>,
     key: &Key,

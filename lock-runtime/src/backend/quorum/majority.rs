@@ -40,7 +40,7 @@ pub(super) fn no_majority(nodes: usize, faults: &[(String, Fault)]) -> Fault {
 #[derive(Debug, Default)]
 pub(super) struct Votes {
     pub(super) granted: usize,
-    /// What is left of each lease that is in the way.
+    /// The rest of each lease that is in the way.
     pub(super) busy: Vec<Option<Duration>>,
     pub(super) faults: Vec<(String, Fault)>,
 }
@@ -82,7 +82,7 @@ impl Votes {
     }
 }
 
-/// What the nodes say about one hold in a renewal.
+/// The nodes' answers about one hold in a renewal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Confirmations {
     pub(super) held: usize,

@@ -62,7 +62,7 @@ pub(crate) struct QuorumBackend {
 /// Shared with the tasks that ask the nodes.
 struct Inner {
     nodes: Box<[Node]>,
-    /// What a node that restarted may have granted and forgotten lasts no longer.
+    /// No lease that a node granted, and forgot by its restart, lasts longer after the restart.
     longest: Ttl,
     handle: Handle,
     /// Acquisitions that have been decided while a node's answer was still to come. Weak: the nodes' tasks own them.
@@ -92,7 +92,7 @@ impl QuorumBackend {
 }
 
 impl Inner {
-    /// What a node is called.
+    /// Returns the node's name for errors.
     fn shown(&self, node: usize) -> String {
         let node = self.nodes.get(node);
         node.map_or_else(String::new, |node| node.shown.clone())

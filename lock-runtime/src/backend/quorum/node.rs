@@ -7,7 +7,7 @@ use crate::backend::{Backend, Fault};
 use crate::sync::Mutex;
 use crate::values::{Moment, Ttl, clock};
 
-/// How long a vote is waited for that is not needed any more.
+/// The time for which a vote is awaited that is not needed any more.
 pub(super) const LATE_VOTE_WAIT: Duration = Duration::from_millis(50);
 
 /// For how long at least a store has kept what it was given; `None` while that is not known because it was never
@@ -16,11 +16,11 @@ pub(crate) type Age = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 
 pub(crate) struct Node {
     pub(super) backend: Arc<dyn Backend>,
-    /// How errors call it.
+    /// The node's name in errors.
     pub(super) shown: String,
     /// `None` for a store that cannot restart without ending this process.
     age: Option<Age>,
-    /// Since when it has been used.
+    /// The time since which it has been used.
     pub(super) began: Moment,
     /// When it was first asked for a vote that it has not answered, nor any later one.
     asked_at: Mutex<Option<Moment>>,

@@ -12,9 +12,9 @@ pub(super) struct NodeRequest {
     pub(super) ttl: Ttl,
     pub(super) waits: Option<Duration>,
     pub(super) asked_at: Moment,
-    /// For one call to one node.
+    /// The timeout of one call to one node.
     pub(super) timeout: Duration,
-    /// When the caller expects an answer.
+    /// The time until which the caller expects an answer.
     pub(super) deadline: Moment,
 }
 
@@ -73,7 +73,7 @@ impl NodeRequest {
         }
     }
 
-    /// When the lease has ended by itself, had a node granted it at the last moment.
+    /// Returns the time at which the lease has ended by itself, even if a node granted it at the last moment.
     pub(super) fn over(&self) -> Moment {
         const SLACK: Duration = Duration::from_secs(1);
         self.asked_at + self.timeout + self.ttl.duration() + SLACK

@@ -15,7 +15,7 @@ use crate::backend::{AcquireRequest, Acquired, AcquiredAll, Fault};
 use crate::sync::Mutex;
 use crate::values::{Moment, clock};
 
-/// What came of it.
+/// The outcome of a vote.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Polled {
     /// `sent_at`: before the first of the requests that made the majority.
@@ -27,7 +27,7 @@ pub(super) enum Polled {
     },
 }
 
-/// What the tasks of one acquisition, or of one hand-over, share with the caller that started it.
+/// The state that the tasks of one acquisition, or of one hand-over, share with the caller that started it.
 pub(super) struct Grants {
     requests: Vec<NodeRequest>,
     ledger: Mutex<Ledger>,
@@ -246,7 +246,7 @@ async fn undone(errands: Vec<JoinHandle<()>>, request: &NodeRequest) {
     }
 }
 
-/// Asks one node. `None` if nobody wants to know any more.
+/// Asks one node. Returns `None` if the vote is not wanted any more.
 async fn vote(inner: &Arc<Inner>, grants: &Grants, index: usize) -> Option<Vote> {
     let node = inner.nodes.get(index)?;
     if grants.is_withdrawn() {

@@ -15,7 +15,7 @@ use crate::backend::redis::pubsub::subscribe;
 use crate::backend::redis::scripting::Script;
 use crate::backend::{Event, Holders};
 
-/// What a message on the control channel calls the holders that it names; `None` if the message is not ours.
+/// Returns the holders that a message on the control channel names; `None` if the message is not ours.
 pub fn victims(payload: &[u8]) -> Option<Vec<[u8; 16]>> {
     let (Event::ForceReleased(victim) | Event::Wanted(victim)) = subscribe::event(payload)?;
     match victim {

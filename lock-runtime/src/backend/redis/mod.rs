@@ -2,13 +2,13 @@
 //!
 //! | file or folder | concept |
 //! |---|---|
-//! | `router` | whom to ask for a key, and whose word counts |
-//! | `kinds/` | what each kind of lock sends, and its part of the script table; renewals, inspect, forced release |
-//! | `scripting/` | how a script is called, the strict reading of replies, what an error says about the outcome, `lua/` |
-//! | `connection/` | URL → server; one connection, its supervisor, what is asked of a server before it may keep locks |
-//! | `pubsub/` | who listens; the pub/sub connection and its supervisor |
-//! | `sentinel/` | who the master of a service is, and being told when it moves |
-//! | `cluster/` | which node of a cluster has a key; by which channels waiters are woken there |
+//! | `router` | the connection to ask for a key, and the check that its answer counts |
+//! | `kinds/` | each lock kind's requests and part of the script table; renewals, inspect, forced release |
+//! | `scripting/` | calling scripts, the strict parsing of replies, the outcome that an error implies, `lua/` |
+//! | `connection/` | URL → server; one connection, its supervisor, the check of a server before it may keep locks |
+//! | `pubsub/` | the listeners; the pub/sub connection and its supervisor |
+//! | `sentinel/` | finding the master of a service, and noticing when it moves |
+//! | `cluster/` | finding the node of a cluster that has a key; the channels that wake waiters there |
 //! | `replicas/` | locks that replicas know of before they are handed out: `WAIT` |
 
 mod cluster;
@@ -204,7 +204,7 @@ impl HandOff for RedisBackend {
                 Kind::Mutex | Kind::Fenced | Kind::Read | Kind::Write => {
                     exclusive::hand_over(&self.inner, from, to, spare).await
                 }
-                // Nobody owns the turn at a semaphore, so nobody hands it over.
+                // The turn at a semaphore has no owner, so it cannot be handed over.
                 Kind::Semaphore => Ok(HandedOver::NotHeld),
                 // Its successor is the first in the store's queue.
                 Kind::Fair => Ok(HandedOver::NotHeld),
@@ -224,7 +224,7 @@ impl Shared for RedisBackend {
     }
 }
 
-/// How a release went, and when.
+/// The outcome of a release, and the server's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GaveBack {
     Done,
@@ -234,7 +234,7 @@ enum GaveBack {
     },
 }
 
-/// Where releases of a key are published.
+/// Returns the channel on which releases of a key are published.
 fn channel(key: &Key) -> String {
     match key.kind() {
         Kind::Mutex | Kind::Fenced | Kind::Fair => key.prefixed("redisson_lock__channel"),

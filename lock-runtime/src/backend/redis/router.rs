@@ -22,9 +22,9 @@ pub(super) enum Nodes {
 /// A connection on which to acquire.
 pub(super) struct AcquireRoute {
     pub(super) live: Live,
-    /// When its permit was given.
+    /// The time at which the permit was given.
     pub(super) sent_at: Moment,
-    /// Of that connection. `None` once its request is over, while another is made for the same lock.
+    /// A permit of that connection. `None` once the request is over, while another request is made for the same lock.
     pub(super) permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -48,8 +48,8 @@ impl Inner {
         }
     }
 
-    /// The connection to the node that has the key, waiting for it until `deadline`, and what time it is then: `now`, if
-    /// there was one.
+    /// Returns the connection to the node that has the key, waiting for it until `deadline`, and the current time,
+    /// which is `now` if there was a connection at once.
     pub(super) async fn route(
         &self,
         key: &Key,
@@ -71,7 +71,8 @@ impl Inner {
         }
     }
 
-    /// Whom to ask instead of `from`, and what time it is then: what is sent now is another request.
+    /// Returns the connection to ask instead of `from`, and the current time: the repeated request counts as a new
+    /// one.
     pub(super) async fn follow(
         &self,
         redirect: Redirect,
@@ -93,8 +94,8 @@ impl Inner {
         }
     }
 
-    /// As [`route`](Inner::route), for a request that acquires: with a permit of that connection. The wait for it is no
-    /// part of the lease.
+    /// Like [`route`](Inner::route), for a request that acquires, with a permit of that connection. The wait for the
+    /// permit does not count as part of the lease.
     pub(super) async fn route_acquire(
         &self,
         key: &Key,
@@ -105,7 +106,7 @@ impl Inner {
         self.with_permit(routed, key, deadline).await
     }
 
-    /// As [`follow`](Inner::follow), for a request that acquires. The permit that it has goes back first.
+    /// Like [`follow`](Inner::follow), for a request that acquires. Gives back the permit that it has first.
     pub(super) async fn follow_acquire(
         &self,
         redirect: Redirect,
@@ -156,7 +157,7 @@ impl Inner {
         }
     }
 
-    /// Gives back what a holder has, and says who took it.
+    /// Gives back what a holder has. Returns the outcome, and the connection that carried it.
     pub(super) async fn give_back(
         &self,
         hold_ref: HoldRef<'_>,
@@ -180,7 +181,8 @@ impl Inner {
         }
     }
 
-    /// Publishes what a script could not. In the background, once: a message is a hint.
+    /// Publishes a message that a script could not publish. It is sent in the background and only once, because
+    /// messages are hints.
     pub(super) fn publish(&self, channel: String, payload: String) {
         let everywhere = channel == CONTROL;
         let published: Reply<'static, ()> = match &self.nodes {

@@ -10,7 +10,7 @@ use crate::backend::Fault;
 /// A statement as it is sent.
 #[derive(Debug)]
 pub(crate) struct Statement {
-    /// What metrics call it.
+    /// The statement's name in metrics.
     pub(crate) name: &'static str,
     pub(crate) text: String,
 }
@@ -156,7 +156,7 @@ impl Row {
         Ok(text.to_owned())
     }
 
-    /// How many columns it has.
+    /// Returns the number of columns.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

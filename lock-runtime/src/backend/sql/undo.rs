@@ -1,4 +1,4 @@
-//! What undoes an acquire when nobody knows whether it happened.
+//! Undoes an acquire when its outcome is unknown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ pub(super) struct Compensation {
     inner: Arc<Inner>,
     key: Key,
     holder: HolderId,
-    /// Until when the server executes the acquire, in µs of its clock.
+    /// The time until which the server executes the acquire, in µs of its clock.
     not_after: u64,
-    /// When the lease, had it been granted at the last moment, has ended by itself.
+    /// The time at which the lease has ended by itself, even if it was granted at the last moment.
     over: Moment,
     /// Keeps the backend from closing.
     _pending: Counted,

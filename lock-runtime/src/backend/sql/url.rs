@@ -1,9 +1,9 @@
-//! What the URLs of databases have in common.
+//! The parts that the URLs of databases share.
 
 use super::{Encryption, Table};
 use crate::values::{Handshake, LockError, config};
 
-/// How many connections there are for requests, unless the URL says otherwise.
+/// The number of connections for requests, unless the URL says otherwise.
 const POOL: usize = 8;
 /// Fewer would let acquires keep releases waiting.
 const POOLS: std::ops::RangeInclusive<usize> = 2..=100;
@@ -12,7 +12,7 @@ const POOLS: std::ops::RangeInclusive<usize> = 2..=100;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) table: Table,
-    /// How many connections there may be for requests.
+    /// The largest number of connections for requests.
     pub(crate) pool: usize,
 }
 

@@ -1,16 +1,16 @@
-//! A Redis Cluster: which node has a key's slot, and what to do when it is another one by now.
+//! A Redis Cluster: finding the node that has a key's slot, and following the slot when it moves.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `url` | `redis-cluster://` → the nodes to begin with, login |
-//! | `slots` | what nodes say about who has which slots; what of it counts |
+//! | `url` | `redis-cluster://` → the first nodes, login |
+//! | `slots` | the nodes' answers about the owners of slots, and the agreement between them |
 //! | `redirect` | MOVED, ASK, TRYAGAIN, CLUSTERDOWN |
 //! | `table` | slot → node, and the nodes that are known |
 //! | `refresh` | keeping the table true |
-//! | `health` | which masters answer |
+//! | `health` | checking that the masters answer |
 //! | `renew` | renewals by slot |
-//! | `wait_connections` | by which a node's replicas are asked |
-//! | `subscriptions`, `node_subscriber`, `pubsub_connection` | who listens where; the channels of one node; one pub/sub connection |
+//! | `wait_connections` | the connections for `WAIT` to each node |
+//! | `subscriptions`, `node_subscriber`, `pubsub_connection` | each channel's node; a node's channels; one connection |
 //!
 //! The client's own cluster connection sends a request up to sixteen times, on connections of its choice. Here a
 //! request is sent once, on a known connection; only after a definite "not executed" does it go elsewhere.
@@ -47,7 +47,8 @@ use crate::backend::redis::connection::{
 };
 use crate::values::{Backoff, ClusterChannels, LockError, Moment, clock, key};
 
-/// So many nodes may send a request on before there is a pause: two that name each other would keep it busy.
+/// The number of nodes that may redirect a request before there is a pause. Two nodes that name each other would keep
+/// it busy.
 const HOPS_AT_ONCE: u32 = 3;
 
 /// Nodes and slots. Shared by requests, the task that keeps it true, and the subscriptions.
@@ -57,7 +58,7 @@ pub(super) struct Cluster {
     dial_options: Arc<DialOptions>,
     opening: Opening,
     table: Table,
-    /// Since when every slot has had a node.
+    /// Whether every slot has a node, and since when.
     covered: Standing,
     /// Signalled by callers that have reason to doubt the table.
     doubt: Arc<Notify>,
@@ -83,8 +84,8 @@ impl Cluster {
         })
     }
 
-    /// Learns who has which slots, connects to each master and checks it. Those that are away at `until`, or before,
-    /// are connected to in the background, if one is there.
+    /// Learns the owners of the slots, connects to each master and checks it. If one master answers, the masters that
+    /// are away at `until`, or earlier, are connected to in the background.
     pub(super) async fn connect(self: Arc<Self>, until: Moment) -> Result<(), LockError> {
         self.refresh()
             .await
@@ -159,7 +160,7 @@ impl Cluster {
         Target::node(info, address, self.seeds.tls, self.dial_options.clone())
     }
 
-    /// Of one node, with a key of one of its slots.
+    /// Returns the check of one node, which uses a key of one of its slots.
     fn check(self: &Arc<Self>, node: &Arc<Node>) -> Check {
         let cluster = Arc::downgrade(self);
         let address = node.address.clone();
@@ -171,8 +172,8 @@ impl Cluster {
         }
     }
 
-    /// The connection to the node that has the slot, waiting for it until `deadline`, and what time it is then: `now`
-    /// if there was no need to.
+    /// Returns the connection to the node that has the slot, waiting for it until `deadline`, and the current time,
+    /// which is `now` if there was no wait.
     ///
     /// A node that is away may be replaced meanwhile.
     pub(super) async fn route(
@@ -245,8 +246,8 @@ impl Cluster {
         }
     }
 
-    /// Where to send the request instead that `from` did not execute. Waits where that may help; the error is what
-    /// `from` said if there is no time for it.
+    /// Finds the connection for a request that `from` did not execute. Waits if that may help. If there is no time for
+    /// it, the error is the one that `from` returned.
     pub(super) async fn follow(
         self: &Arc<Self>,
         redirect: Redirect,
@@ -289,7 +290,7 @@ impl Cluster {
         Ok((live, now))
     }
 
-    /// Publishes what a script could not, or what it published where nobody listens.
+    /// Publishes a message that a script could not publish, or that it published where nobody listens.
     pub(super) async fn publish(
         self: Arc<Self>,
         channel: String,
@@ -326,7 +327,7 @@ impl Cluster {
         self.doubt.notify_one();
     }
 
-    /// To the node that has the slot: the others' is nothing to its keys.
+    /// Returns the round trip to the node that has the slot. Those of the other nodes do not matter to its keys.
     pub(super) fn round_trip(&self, slot: u16) -> Duration {
         let owner = self.table.owner(slot);
         let link = owner.as_ref().and_then(|node| node.link.get());

@@ -54,7 +54,7 @@ pub(super) struct NodeSubscriber {
     pub(super) topics: Arc<Topics>,
     pub(super) events: EventSink,
     pub(super) channels: ClusterChannels,
-    /// For each request.
+    /// The timeout of each request.
     pub(super) timeout: Duration,
     pub(super) notes: mpsc::UnboundedSender<Note>,
 }
@@ -381,7 +381,7 @@ mod tests {
         assert!(commands.send(join("left")).is_ok());
         until("it is subscribed to", async || topics.is_open("left")).await;
         server.signal("STOP");
-        // In one burst: nobody runs in between.
+        // Both are sent in one burst, with no other task running in between.
         let channel = "left".into();
         assert!(commands.send(Command::Leave { channel }).is_ok());
         assert!(commands.send(join("joined")).is_ok());

@@ -1,10 +1,10 @@
-//! One pub/sub connection to a node: what the server says of channels without being asked, and answers that belong to
-//! their questions all the same.
+//! One pub/sub connection to a node. It separates the server's own messages about channels from the answers to
+//! commands.
 //!
-//! A node that loses a slot ends the sharded subscriptions there with the very word that answers SUNSUBSCRIBE, and the
-//! client takes it for the answer to whatever is under way. So each batch of commands ends with a question whose
-//! answer is its own: if that is not the last answer, another word came in between, and the batch is sent again, once
-//! all that is still on its way has arrived. Subscribing and unsubscribing twice is as good as once.
+//! A node that loses a slot ends the sharded subscriptions there with the same message that answers SUNSUBSCRIBE, and
+//! the client takes it for the answer to whatever command is under way. So each batch of commands ends with a PING
+//! whose answer is unique. If the last answer is not that one, another message came in between, and the batch is sent
+//! again once everything on its way has arrived. Subscribing or unsubscribing twice does no harm.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::backend::redis::scripting::faults;
 use crate::backend::{EventSink, Fault};
 use crate::sync::Mutex;
 
-/// How often a batch is sent before the connection is given up.
+/// The number of times that a batch is sent before the connection is given up.
 const ATTEMPTS: usize = 5;
 
 pub(super) struct PubsubConnection {
@@ -34,14 +34,15 @@ pub(super) struct PubsubConnection {
     pub(super) heard: Arc<Heard>,
 }
 
-/// What the server has said. Written by the connection's task.
+/// The server's messages. The connection's task writes them.
 #[derive(Default)]
 pub(super) struct Heard {
     pub(super) cut: Notify,
     /// The server has ended subscriptions by itself: look into [`take_dropped`](Heard::take_dropped).
     pub(super) dropped: Notify,
     ends: Mutex<Ends>,
-    /// How often the control channel was subscribed to: these words come in the order of the answers.
+    /// The number of times that the control channel was subscribed to. These messages come in the order of the
+    /// answers.
     marks: watch::Sender<u64>,
 }
 
@@ -77,7 +78,7 @@ impl Heard {
 }
 
 impl PubsubConnection {
-    /// What is published goes to the topics and the events.
+    /// Opens a connection. Published messages go to the topics and the events.
     pub(super) async fn open(
         target: &Target,
         timeout: Duration,
@@ -151,7 +152,7 @@ impl PubsubConnection {
         let sending = self.connection.send_packed_commands(&pipeline, 0, count);
         let mut replies = within(self.timeout, sending).await?;
         if ends {
-            // What a node refused that had lost the slot before: no answer will take it out.
+            // A node that had already lost the slot refuses the command, so no answer would remove these names.
             let mut heard = self.heard.ends.lock();
             for name in names.clone() {
                 heard.asked.remove(name);
@@ -172,7 +173,7 @@ impl PubsubConnection {
     async fn catch_up(&mut self) -> Result<(), Fault> {
         let mut marks = self.heard.marks.subscribe();
         if *marks.borrow_and_update() == 0 {
-            // The control channel is refused to this user: nothing else would be told apart from what came late.
+            // The control channel is refused to this user, so nothing would tell a new answer from a late one.
             return Err(foreign());
         }
         // Whatever it is that comes as the answer: only the mark counts.
@@ -186,7 +187,7 @@ impl PubsubConnection {
     }
 }
 
-/// A user who may not PING is told so.
+/// Returns `true` for the answer to the last PING. If the user may not PING, that is the refusal.
 fn is_last(reply: &Value, last: &str) -> bool {
     match reply {
         Value::BulkString(text) => text == last.as_bytes(),

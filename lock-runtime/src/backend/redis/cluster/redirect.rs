@@ -1,10 +1,11 @@
-//! What a node of a cluster answers when a request is not for it: certainly not executed, and where to go instead.
+//! The answers of a cluster's node to a request that is not for it. The request was certainly not executed, and the
+//! answer may name another node.
 
 use super::super::sentinel::Address;
 use super::url;
 use crate::backend::Fault;
 
-/// Why, and where to.
+/// The kind of redirection, and the error that it came with.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Redirect {
     pub(super) kind: RedirectKind,
@@ -15,7 +16,7 @@ pub(in super::super) struct Redirect {
 pub(super) enum RedirectKind {
     /// The slot is another node's.
     Moved { slot: u16, address: Address },
-    /// The slot is being moved there, and what was asked for is there already, or nowhere yet.
+    /// The slot is being moved to that node. The requested keys are there already, or nowhere yet.
     Ask { address: Address },
     /// The slot is being moved, and the keys are not all in one place.
     Again,
@@ -49,7 +50,7 @@ impl Redirect {
         self
     }
 
-    /// As [`splits`](Redirect::splits), or will be found to be.
+    /// Returns `true` if the keys are split, as for [`splits`](Redirect::splits), or may turn out to be.
     pub(in super::super) fn may_split(&self) -> bool {
         matches!(self.kind, RedirectKind::Again | RedirectKind::Ask { .. })
     }

@@ -18,17 +18,17 @@ use crate::values::{StoreError, clock, jittered};
 
 /// While all is well, jittered.
 const SELDOM: Duration = Duration::from_secs(10);
-/// While a master is away or a slot is nobody's, jittered: another may have it by now.
+/// The pause while a master is away or a slot has no node, jittered: another node may have it by now.
 const OFTEN: Duration = Duration::from_millis(250);
 /// The same, where nothing has changed for long.
 const RARELY: Duration = Duration::from_secs(2);
 /// Between two, however many doubt, jittered.
 const LEAST: Duration = Duration::from_millis(50);
-/// How long slower nodes are waited for once one has answered.
+/// The time for which slower nodes are awaited once one has answered.
 const GRACE: Duration = Duration::from_millis(100);
 /// Nodes that are asked at once.
 const ASKED: usize = 5;
-/// Where so many have a connection and all is well, none is opened in order to ask.
+/// If this many nodes have a connection and all is well, no connection is opened only to ask.
 const ENOUGH: usize = 3;
 
 impl Cluster {
@@ -39,7 +39,7 @@ impl Cluster {
 
     async fn keep_refreshing(self: &Arc<Self>) {
         let mut failing = false;
-        // What there was last, and since when.
+        // The last state, and the time since which it has been so.
         let (mut state, mut since) = (None, clock::now());
         loop {
             let refreshed = self.refresh().await;
@@ -73,7 +73,7 @@ impl Cluster {
         }
     }
 
-    /// Asks some nodes at once who has which slots.
+    /// Asks some nodes at once for the owners of the slots.
     pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), Fault> {
         let timeout = self.opening.options.call_timeout;
         let mut questions = JoinSet::new();
@@ -190,8 +190,9 @@ impl Pauses {
         longest: SELDOM,
     };
 
-    /// An eighth of the time for which nothing has changed: a failover is seen with little delay, and what nobody mends
-    /// costs little. Requests that have to wait for a node still doubt, and are heard a few times in a second.
+    /// Returns pauses that grow to an eighth of the time for which nothing has changed. So a failover is seen with
+    /// little delay, and a lasting failure costs little. Requests that have to wait for a node still raise doubts,
+    /// which are acted on a few times in a second.
     fn in_trouble(unchanged: Duration) -> Pauses {
         Pauses {
             least: (unchanged / 8).clamp(LEAST, OFTEN),

@@ -9,7 +9,8 @@ use crate::backend::{Fault, Renewal, Renewed};
 use crate::values::{Key, clock};
 
 impl Cluster {
-    /// What becomes of one slot says nothing about the others. The answers are in the order of the batch.
+    /// Renews each slot's part by itself, because the failure of one slot says nothing about the others. The answers
+    /// are in the order of the batch.
     pub(in super::super) async fn renew(
         self: &Arc<Self>,
         inner: &Inner,
@@ -24,7 +25,8 @@ impl Cluster {
         in_order(batch.len(), parts.iter().map(Vec::as_slice), answered)
     }
 
-    /// Of one slot. While that moves, its keys are not all in one place: then each by itself, at once, for leases go on.
+    /// Renews the holds of one slot. While the slot moves, its keys are not all in one place, so they are then renewed
+    /// one by one, at once, because leases run on.
     fn renew_part<'a>(
         self: &'a Arc<Self>,
         inner: &'a Inner,

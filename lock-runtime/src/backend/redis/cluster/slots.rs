@@ -1,4 +1,4 @@
-//! What nodes say about who has which slots, and what of it counts.
+//! The nodes' answers about the owners of slots, and the agreement between them.
 
 use std::ops::RangeInclusive;
 
@@ -66,19 +66,19 @@ fn slot(number: i64) -> Option<u16> {
     (usize::from(slot) < SLOTS).then_some(slot)
 }
 
-/// Who was known to have a slot before.
+/// The previously known owner of a slot.
 pub(super) struct Before {
     pub(super) owner: Address,
     /// It can be reached.
     pub(super) live: bool,
 }
 
-/// For each slot the master that most of the views name, each with the node that gave it; where they are even, the one
-/// that was known before.
+/// Returns for each slot the master that most of the views name, each view with the node that gave it. On a tie, the
+/// previously known master stays.
 ///
-/// A master that was cut off from the others, or frozen, still names itself: it is outvoted, and alone it is not
-/// believed against one that is there. Else it would be asked about holds that it never heard of. If it is right, the
-/// other one will say so itself.
+/// A master that was cut off from the others, or frozen, still names itself. It is outvoted; and if no other node
+/// names it, it is not believed against a known master that is live. Otherwise it would be asked about holds that it
+/// never heard of. If it is right, the other master will say so itself.
 pub(super) fn agree(
     views: &[(Address, View)],
     before: impl Fn(u16) -> Option<Before>,

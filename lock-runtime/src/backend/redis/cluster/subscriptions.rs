@@ -1,6 +1,6 @@
-//! Who listens where: each channel on the node that has its slot, wherever that is by now.
+//! Subscribes to each channel on the node that has the channel's slot, wherever the slot is by now.
 //!
-//! Classic channels, too: a message of theirs reaches every node, but only a node's own listeners are counted there.
+//! This holds for classic channels, too: their messages reach every node, but a node counts only its own listeners.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ struct Switchboard<'a> {
     /// Channels that no node wants at the moment.
     homeless: Vec<Arc<str>>,
     retry: Option<Moment>,
-    /// From the last try to the next.
+    /// The pauses between two tries.
     pauses: Backoff,
     tried_at: Moment,
 }
@@ -97,7 +97,7 @@ impl Subscriptions {
 }
 
 impl Switchboard<'_> {
-    /// To the node that has its slot. `renewed`: the listeners may have missed something.
+    /// Sends the channel to the node that has its slot. With `renewed`, the listeners may have missed something.
     fn settle(&mut self, channel: Arc<str>, renewed: bool) {
         let slot = key::slot(channel.as_bytes());
         let Some(node) = self.subscriptions.cluster.table.owner(slot) else {

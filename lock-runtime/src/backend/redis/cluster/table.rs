@@ -21,7 +21,7 @@ const LINGER: Duration = Duration::from_secs(10);
 pub(super) struct Node {
     pub(super) address: Address,
     pub(super) link: OnceLock<Arc<Link>>,
-    /// By which its replicas are asked, once somebody needed it. They end with the node.
+    /// The connections by which its replicas are asked, made when first needed. They end with the node.
     pub(super) wait_queue: OnceLock<Arc<WaitQueue>>,
     /// Its connection ends when it becomes true.
     pub(super) dismissed: watch::Sender<bool>,
@@ -36,9 +36,9 @@ pub(super) struct Table {
 
 struct KnownNodes {
     owners: Vec<Option<Arc<Node>>>,
-    /// When each was last named, by the slots or by a redirect.
+    /// The known nodes, and the time when the slots or a redirect last named each.
     nodes: HashMap<Address, (Arc<Node>, Moment)>,
-    /// Why no node tells who has which slots, if time will not help.
+    /// The reason why no node tells the owners of the slots, if time will not help.
     refusal: Option<Fault>,
 }
 
@@ -125,7 +125,7 @@ impl Table {
         }
     }
 
-    /// What the nodes agreed on. Slots that nobody named stay as they are known.
+    /// Stores the owners that the nodes agreed on. Slots without an answer keep their known owner.
     pub(super) fn replace(&self, owners: &[Option<Address>]) {
         let now = clock::now();
         let mut known = self.known.lock();
@@ -172,7 +172,7 @@ impl Table {
         masters.into_values().cloned().collect()
     }
 
-    /// How many slots no node is known to have.
+    /// Returns the number of slots without a known node.
     pub(super) fn homeless(&self) -> usize {
         let known = self.known.lock();
         known.owners.iter().filter(|owner| owner.is_none()).count()

@@ -11,7 +11,7 @@ const PORT: u16 = 6_379;
 const EXAMPLE: &str = "the URL is malformed; it should look like \
     `redis-cluster://user:password@host1:6379,host2:6379`";
 
-/// How the nodes of a cluster are reached: from where the others are learnt, and with what login.
+/// The first nodes of a cluster, from which the others are learnt, and the login.
 #[derive(Clone)]
 pub(crate) struct Seeds {
     pub(in super::super) hosts: Vec<Address>,
@@ -19,7 +19,7 @@ pub(crate) struct Seeds {
     pub(in super::super) tls: bool,
 }
 
-/// Reads what follows `redis-cluster://` or `rediss-cluster://`. The errors repeat no part that may be secret.
+/// Parses the text after `redis-cluster://` or `rediss-cluster://`. The errors repeat no part that may be secret.
 pub(in super::super) fn parse(rest: &str, tls: bool) -> Result<Seeds, LockError> {
     if rest.contains('#') {
         return Err(config(NO_FRAGMENT));
@@ -59,7 +59,7 @@ pub(in super::super) fn parse(rest: &str, tls: bool) -> Result<Seeds, LockError>
     })
 }
 
-/// As nodes are named here, whatever names them.
+/// Returns the canonical name of a node, whatever the source of its address.
 pub(super) fn address(host: &str, port: u16) -> Address {
     format!("{host}:{port}").into()
 }

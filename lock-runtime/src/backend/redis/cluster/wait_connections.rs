@@ -1,4 +1,4 @@
-//! By which connections a node's replicas are asked.
+//! The connections by which a node's replicas are asked.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Cluster {
         Some(self.wait_queue_to(&node, common))
     }
 
-    /// Those to each master.
+    /// Returns the connections to each master.
     pub(in super::super) fn all_wait_queues(&self, common: &Arc<Common>) -> Vec<Arc<WaitQueue>> {
         let masters = self.table.masters();
         let wait_queue = masters.iter().map(|node| self.wait_queue_to(node, common));

@@ -1,5 +1,5 @@
-//! How many acquires may be under way at once on one connection. More would only queue in front of renewals and
-//! releases, which need no permit.
+//! A limit on the acquires that are under way at once on one connection. More of them would only queue in front of
+//! renewals and releases, which need no permit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,16 @@ use crate::values::{Moment, clock};
 
 pub(crate) const MAX_ACQUIRES: usize = 1024;
 
-/// The permits of one connection. A new connection has all of them, whatever is still under way on the one before.
+/// The permits of one connection. A new connection has all of them, even while requests on the previous one are under
+/// way.
 ///
-/// A permit goes back when its caller is polled after the answer. Callers that nobody polls any more keep theirs: if
-/// none has come back for as long as a caller waits, the calls are over, and there is a new set.
+/// A permit goes back when its caller is polled after the answer. A caller that is no longer polled keeps its permit.
+/// So if no waiting caller was given a permit during the whole wait of another caller, the calls count as over, and a
+/// new set of permits replaces the old one.
 #[derive(Debug)]
 pub(crate) struct AcquireLimit {
     set: Mutex<Arc<Semaphore>>,
-    /// How many were given to callers that had to wait.
+    /// The number of permits given to callers that had to wait.
     given: AtomicU64,
 }
 
@@ -31,13 +33,13 @@ impl AcquireLimit {
         }
     }
 
-    /// There are no more, and nobody waits for one any more.
+    /// Closes the set of permits: no more are given, and all waits end.
     pub(crate) fn close(&self) {
         self.set.lock().close();
     }
 
-    /// One permit, and what time it is then: `now`, if one was free. `None` if the permits were closed, or are other
-    /// ones now.
+    /// Returns one permit and the current time, which is `now` if a permit was free at once. Returns `None` if the
+    /// permits were closed or replaced.
     ///
     /// # Errors
     /// [`Fault::NotDone`] if there was none until `deadline`.
@@ -47,7 +49,7 @@ impl AcquireLimit {
         deadline: Moment,
     ) -> Result<Option<(OwnedSemaphorePermit, Moment)>, Fault> {
         let set = self.set.lock().clone();
-        // Overtakes nobody: what is given back while others wait goes to them.
+        // This overtakes nobody: a permit that is given back while others wait goes to them.
         match set.clone().try_acquire_owned() {
             Ok(permit) => return Ok(Some((permit, now))),
             Err(TryAcquireError::Closed) => return Ok(None),

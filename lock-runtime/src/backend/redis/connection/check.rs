@@ -1,5 +1,5 @@
-//! What is asked of a server before it may keep locks: old enough a version is refused, a policy that evicts held
-//! locks is reported, and one whole life of a lock proves that the ACL lets every script run.
+//! The check of a server before it may keep locks. A server that is too old is refused, and an eviction policy that
+//! evicts held locks is reported. One whole life of a lock proves that the ACL lets every script run.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ const LEASE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Check {
     pub(crate) opening: Opening,
-    /// What scripts publish by.
+    /// The channels that scripts publish on.
     pub(crate) channels: ClusterChannels,
-    /// Of a node of a cluster: names a slot that it has, if it has any.
+    /// For a node of a cluster, returns a slot that the node has, if it has any.
     pub(crate) slot: Option<Box<dyn Fn() -> Option<u16> + Send + Sync>>,
 }
 
 impl Check {
-    /// For each of its requests.
+    /// The timeout of each request.
     pub(crate) fn timeout(&self) -> Duration {
         self.opening.options.call_timeout
     }
@@ -56,7 +56,7 @@ impl Check {
             None => 0,
             Some(slot) => match slot() {
                 Some(slot) => key::tag_of(slot),
-                // It is only being given some: what it allows, its first requests will tell.
+                // The node is only just being given slots. Its first requests will show what it allows.
                 None => return Ok(()),
             },
         };

@@ -1,4 +1,4 @@
-//! How a backend begins: the first connection and its check, and the tasks that keep all connections alive.
+//! Opens a backend: makes and checks the first connection, and starts the tasks that keep all connections alive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,8 +88,9 @@ impl RedisBackend {
             handle.spawn(sentinel::watch(sentinels, options, timeout, closed));
         }
         if !lazy {
-            // So that a forced release right after the first acquire is heard. A connection and SUBSCRIBE, each in its
-            // own time. Not needed to hold locks: only what would fail again and again is refused.
+            // Subscribe first, so that a forced release right after the first acquire is heard. The connection and
+            // SUBSCRIBE each have one timeout. Locks do not depend on it, so only a failure that would repeat is an
+            // error.
             let tried = first_try.wait_for(|tried| !matches!(tried, FirstTry::UnderWay));
             if let Ok(Ok(tried)) = tokio::time::timeout(timeout * 2, tried).await
                 && let FirstTry::NoPubSub(fault) = &*tried
@@ -152,7 +153,7 @@ impl RedisBackend {
     }
 }
 
-/// What a task on the manager's runtime opens, or why it could not.
+/// Waits for a task on the manager's runtime that opens a connection, within the time limit.
 async fn in_time<T>(
     opening: JoinHandle<Result<T, LockError>>,
     server: &str,

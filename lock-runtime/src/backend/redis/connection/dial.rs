@@ -17,10 +17,10 @@ use crate::values::{Backoff, StoreError, clock};
 /// A connection that lived so long is replaced at once.
 pub(crate) const STABLE: Duration = Duration::from_secs(1);
 
-/// How many commands may be queued in one connection: more than there ever are. A command that had to wait for a place
-/// could be overtaken by a later one. That must not happen to a group: the release that compensates one of its acquires
-/// has to be sent after it. The queue takes memory only for what is in it, and the limit on acquires keeps it short for
-/// renewals and releases.
+/// The capacity of one connection's command queue, larger than is ever needed. A command that had to wait for a place
+/// could be overtaken by a later one. That must not happen to a group: the release that compensates one of its
+/// acquires has to be sent after it. The queue takes memory only for its contents, and the limit on acquires keeps it
+/// short for renewals and releases.
 const QUEUE: usize = 1 << 20;
 
 /// A connection, and to whom.
@@ -28,7 +28,7 @@ pub(crate) struct Dialed {
     pub(crate) connection: MultiplexedConnection,
     /// The master that the sentinels named; `None` where the URL names the server itself.
     pub(crate) master: Option<Address>,
-    /// To be kept as long as the connection, and no longer.
+    /// The task that renews the login. Keep it exactly as long as the connection.
     pub(crate) relogin: Option<Relogin>,
 }
 
@@ -104,7 +104,7 @@ async fn log_in(
     Ok((connection, relogin))
 }
 
-/// Says which node it was, and who named it.
+/// Adds to the fault the address of the master, and the sentinel that named it.
 fn of_master(fault: Fault, sentinels: &Sentinels, named: &Named) -> Fault {
     let explained = |source: StoreError| {
         let (address, by, service) = (&named.address, &named.by, &sentinels.service);
@@ -120,7 +120,7 @@ fn of_master(fault: Fault, sentinels: &Sentinels, named: &Named) -> Fault {
     }
 }
 
-/// Whether a connection is still good: the server answers, and behind sentinels says that it is a master.
+/// Checks that a connection is still good: the server answers and, if it was found through sentinels, is a master.
 pub(crate) async fn sign_of_life(
     connection: &mut MultiplexedConnection,
     target: &Target,
@@ -147,7 +147,7 @@ async fn sign(
     }
 }
 
-/// By HELLO, which every user may send; ROLE needs a right of its own.
+/// Asks for the role with HELLO, which every user may send. ROLE needs a right of its own.
 async fn ask_role(connection: &mut MultiplexedConnection, timeout: Duration) -> Result<(), Fault> {
     let hello = sign(connection, &redis::cmd("HELLO"), timeout).await?;
     match hello.as_ref().and_then(role) {

@@ -1,4 +1,4 @@
-//! How connections to a server are dialled: with which certificates, and as whom.
+//! Options for dialling a server: the certificates and the login.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::values::{Certificates, Credentials, Handshake, LockError, Login, conf
 #[derive(Clone, Default)]
 pub(crate) struct DialOptions {
     pub(super) credentials: Option<Arc<dyn Credentials>>,
-    /// Of nowhere, with the certificates: the client has no name for these by themselves.
+    /// The client's certificates, in an address without a host, because the client has no public type for them alone.
     certified: Option<ConnectionAddr>,
 }
 
 impl DialOptions {
-    /// Checks what the builder was told.
+    /// Checks the certificates that the builder was given.
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`].

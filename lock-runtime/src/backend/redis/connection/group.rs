@@ -22,21 +22,22 @@ use crate::values::{Key, Moment, clock};
 /// task that sends it. DESIGN.md has the measurements.
 const FEW: usize = 2;
 
-/// How many keys a script has at most, so that the server does nothing else for a fifth of a millisecond at most. It takes
-/// 3 to 4 µs for each that is acquired, and half a microsecond more for every hundred bytes of the key.
+/// The largest number of keys in a script. It keeps the server from doing other work for a fifth of a millisecond at
+/// most. An acquire takes 3 to 4 µs for each key, and half a microsecond more for every hundred bytes of the key.
 const LARGEST: usize = 48;
 
 /// A script whose keys have so many bytes gets no further one.
 const MOST_BYTES: usize = 8192;
 
-/// How long the connection sends no groups after the server refused one because a right was missing: the right to load
-/// the script, or to one of its keys.
+/// The time for which the connection sends no groups after the server refused one because a right was missing: the
+/// right to load the script, or the right to one of its keys.
 const REFUSED: Duration = Duration::from_secs(1);
 
 /// The requests of one connection that may share a script.
 ///
-/// What compensates an acquire whose caller has gone is sent after it, or the acquire is never sent. So while a task is
-/// about to send what waits, nothing that might belong to it goes out by itself.
+/// The release that compensates an acquire whose caller has gone must be sent after it, or the acquire must never be
+/// sent. So while a task is about to send the waiting requests, no request that might belong to them is sent by
+/// itself.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     under_way: AtomicUsize,
@@ -49,8 +50,8 @@ pub(super) struct Group {
 pub(crate) struct Waiting {
     releases: VecDeque<Item<OneRelease>>,
     acquires: VecDeque<Item<OneAcquire>>,
-    /// Until when each request is sent by itself: a group was refused because a right was missing, and most of its
-    /// requests may have theirs.
+    /// The time until which each request is sent by itself. It is set when a group was refused because a right was
+    /// missing, since most of its requests may have the rights that they need.
     alone_until: Option<Moment>,
 }
 
@@ -117,7 +118,7 @@ impl Waiting {
 /// A request that is counted as under way until this is dropped.
 pub(crate) struct UnderWay<'a> {
     live: &'a Live,
-    /// How many there were before it.
+    /// The number of requests that were under way before it.
     others: usize,
 }
 
@@ -182,7 +183,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// The task that sends what waits. There is one at a time for each connection.
+/// The task that sends the waiting requests. Each connection has one at a time.
 struct Dispatch {
     live: Live,
     is_over: bool,
@@ -207,7 +208,7 @@ impl Dispatch {
         };
         let (live, now) = (self.live.clone(), clock::now());
         let mut asked = pin!(async {
-            // Polled in this order: what is given back may be what is to be taken.
+            // Releases are polled first: an acquire may want a lock that one of them frees.
             tokio::join!(biased; ask(&live, releases, now), ask(&live, acquires, now))
         });
         // The first poll puts both on the connection: whatever comes next comes after them.
@@ -218,7 +219,7 @@ impl Dispatch {
         }
     }
 
-    /// The next task sends what has come meanwhile.
+    /// Starts the next task if more requests have come meanwhile.
     fn pass_on(mut self) {
         self.is_over = true;
         let group = self.live.group();
@@ -233,7 +234,7 @@ impl Dispatch {
 }
 
 impl Drop for Dispatch {
-    /// The runtime has ended. Those who wait are told by the drop of their items.
+    /// Clears the queue when the runtime has ended. The waiting callers notice because their items are dropped.
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -248,8 +249,8 @@ impl Drop for Dispatch {
     }
 }
 
-/// Those among the first, as many as one script may have, that agree with the very first. The others stay where they are:
-/// the next task sends them. Those whose callers have gone are never sent.
+/// Takes from the front as many requests as one script may have, if they agree with the very first. The others stay in
+/// place, and the next task sends them. Requests whose callers have gone are never sent.
 fn taken<T: Groupable>(waiting: &mut VecDeque<Item<T>>) -> Vec<Item<T>> {
     let mut taken: Vec<Item<T>> = Vec::with_capacity(waiting.len().min(LARGEST));
     let (mut others, mut bytes) = (Vec::new(), 0);
@@ -290,7 +291,7 @@ where
     match live.call_once(&Each { terms, all }, now, deadline).await {
         Ok(replies) => {
             for (answer, reply) in answers.into_iter().zip(replies) {
-                // An error: its caller has gone, and gives back by itself what it was given.
+                // An error means that the caller has gone. It gives back by itself what it was granted.
                 _ = answer.send(reply.map(Ok));
             }
         }

@@ -1,5 +1,4 @@
-//! The command connection as callers see it: whether there is one, and what is asked on it. `supervisor.rs` keeps it
-//! alive.
+//! The command connection as callers see it: its state, and requests on it. `supervisor.rs` keeps it alive.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -31,15 +30,15 @@ pub(crate) struct Link {
     /// Written by one answered call in [`SAMPLED`].
     pub(super) round_trip: RoundTrip,
     pub(super) calls: AtomicU64,
-    /// How many of them were answered: a connection that answers is alive.
+    /// The number of answered calls: a connection that answers is alive.
     pub(super) answers: Arc<AtomicU64>,
     pub(super) clock: Arc<ServerClock>,
     pub(super) standing: Arc<Standing>,
-    /// What the scripts publish by and count.
+    /// The channels that scripts publish on and count the subscribers of.
     pub(super) channels: ClusterChannels,
     /// The node of a cluster that it leads to.
     pub(super) address: Option<Address>,
-    /// Where connections live.
+    /// The runtime on which connections live.
     pub(super) handle: Handle,
 }
 
@@ -50,11 +49,11 @@ pub(crate) struct Live {
     link: Arc<Link>,
     /// Scripts go to a node that is only just being given their slot: each is preceded by ASKING.
     pub(crate) asking: bool,
-    /// How many nodes have sent the request elsewhere.
+    /// The number of nodes that have redirected the request.
     pub(crate) hops: u32,
 }
 
-/// What the supervisor says of its connection.
+/// The supervisor's connection and its details.
 #[derive(Clone)]
 pub(super) struct Connected {
     connection: MultiplexedConnection,
@@ -88,7 +87,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// Those who wait for a permit of a connection that was given up look for another one.
+    /// Replaces the state. Callers that wait for a permit of the replaced connection look for another one.
     pub(super) fn replace(state: &watch::Sender<State>, by: State) {
         if let State::Live(connected) = state.send_replace(by) {
             connected.limit.close();
@@ -107,7 +106,8 @@ impl State {
 }
 
 impl Link {
-    /// The live connection, waiting for one until `deadline`, and what time it is then: `now`, if there was one.
+    /// Returns the live connection, waiting for one until `deadline`, and the current time, which is `now` if there
+    /// was one at once.
     pub(crate) async fn get(
         self: &Arc<Link>,
         now: Moment,
@@ -185,7 +185,7 @@ impl Link {
                 if sampled {
                     self.round_trip.took(now.elapsed());
                 }
-                // Those who share a script ask again by themselves.
+                // Requests that share a script are sent again one by one, and their errors are explained then.
                 match once {
                     true => answer,
                     false => answer.map_err(|fault| self.elsewhere(fault)),
@@ -195,8 +195,8 @@ impl Link {
         }
     }
 
-    /// What a server by itself cannot have said: it is a node of a cluster, and another one has the key, or the keys are
-    /// of several slots. A cluster's own links follow.
+    /// Explains an answer that only a node of a cluster gives: another node has the key, or the keys are of several
+    /// slots. The links of a cluster follow such answers instead.
     fn elsewhere(&self, fault: Fault) -> Fault {
         match &fault {
             Fault::NotDone(source) if self.address.is_none() => {
@@ -217,7 +217,7 @@ impl Link {
         Fault::unknown("no answer within the call timeout")
     }
 
-    /// Why there is no supervisor any more.
+    /// The reason why the supervisor has ended.
     fn ended(&self) -> Fault {
         match &*self.state.borrow() {
             State::Closed => Fault::closed(),
@@ -263,7 +263,8 @@ impl Link {
         NodeHealth::new(node, since, answer.map_err(|fault| fault.to_string()))
     }
 
-    /// How long the server takes to answer. One that is loading its data, or may not write to its disk, says so.
+    /// Measures the time that the server takes to answer. A server that is loading its data, or may not write to its
+    /// disk, answers with an error.
     async fn ping(&self, live: &Live, deadline: Moment) -> Result<Duration, Fault> {
         let (mut connection, asked_at) = (live.connection(), clock::now());
         let ping = redis::cmd("PING");
@@ -310,7 +311,7 @@ impl Live {
         self.link.call(self, script, false, now, deadline).await
     }
 
-    /// As [`call`](Live::call), for a script that is sent once at most, with the first poll.
+    /// Like [`call`](Live::call), for a script that is sent at most once, with the first poll.
     pub(super) async fn call_once<S: Script>(
         &self,
         script: &S,
@@ -333,13 +334,13 @@ impl Live {
         &self.link.handle
     }
 
-    /// What a request has come to that was not answered until its deadline.
+    /// Returns the fault of a request that was not answered before its deadline.
     pub(super) fn unanswered(&self) -> Fault {
         self.link.unanswered()
     }
 
-    /// One of the connection's permits to acquire, and what time it is then: `now`, if one was free. `None` if the
-    /// connection was given up before there was one.
+    /// Returns one of the connection's permits to acquire and the current time, which is `now` if a permit was free at
+    /// once. Returns `None` if the connection was given up before there was one.
     pub(crate) fn permit(
         &self,
         now: Moment,

@@ -1,4 +1,4 @@
-//! From a URL to a connection that may be used, and keeping it.
+//! Connections: from a URL to a connection that has passed its check, and keeping it alive.
 
 pub(crate) mod acquire_limit;
 pub(crate) mod check;

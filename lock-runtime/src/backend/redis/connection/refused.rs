@@ -1,4 +1,4 @@
-//! Why a connection could not be opened: whether that can pass, and what to do about it.
+//! Explains why a connection could not be opened: whether the reason can pass, and what to do about it.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::backend::kit::tls_refusal;
 use crate::backend::redis::scripting::faults::{io_kind, of_call};
 use crate::values::StoreError;
 
-/// What there was to connect to.
+/// The server that was connected to, and how.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt {
     database: i64,
@@ -55,7 +55,7 @@ impl Attempt {
         }
     }
 
-    /// What may pass by what the server says, and yet does not all.
+    /// Finds the lasting refusals among the errors that usually pass.
     fn passing(self, said: StoreError) -> Fault {
         let text = said.to_string();
         let database = self.database;
@@ -99,7 +99,7 @@ impl Attempt {
             Some(io::ErrorKind::InvalidInput) => {
                 Fault::Impossible(advised("check the address").to_string())
             }
-            // rustls reports what it refuses as invalid data.
+            // rustls reports the data that it refuses as invalid data.
             Some(io::ErrorKind::InvalidData) if self.way == Way::Tls => {
                 let plain = "If it is a plain port of Redis, use `redis://`";
                 tls_refusal::explained(&text, plain)
@@ -137,7 +137,7 @@ impl Attempt {
     }
 }
 
-/// What a server refuses for good while a connection is opened, with what to do about it.
+/// Adds advice to a server's lasting refusal during the opening of a connection.
 pub(crate) fn refused(fault: Fault) -> Fault {
     let Fault::Denied(said) = fault else {
         return fault;

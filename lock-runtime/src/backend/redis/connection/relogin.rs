@@ -23,7 +23,7 @@ impl Drop for Relogin {
 }
 
 impl Relogin {
-    /// For a connection that was opened with a login that is valid for so long.
+    /// Starts the renewal of the login for a connection whose login is valid for a limited time.
     pub(super) fn start(
         connection: MultiplexedConnection,
         credentials: Arc<dyn Credentials>,

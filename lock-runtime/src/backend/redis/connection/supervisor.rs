@@ -19,12 +19,12 @@ use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
 use crate::values::{StoreKind, clock};
 
-/// How long a server may take to show a sign of life after a call has timed out.
+/// The time in which a server has to show a sign of life after a call has timed out.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// For how long its answer is waited for beside attempts to open another connection.
+/// The time for which its answer is awaited while attempts to open another connection go on.
 const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
-/// What the task needs that keeps the connection alive.
+/// The task that keeps the connection alive.
 pub(crate) struct Supervisor {
     pub(crate) target: Arc<Target>,
     pub(crate) check: check::Check,
@@ -36,11 +36,11 @@ pub(crate) struct Supervisor {
     pub(crate) answers: Arc<AtomicU64>,
     pub(crate) standing: Arc<Standing>,
     pub(crate) closed: watch::Receiver<bool>,
-    /// Of a cluster.
+    /// Only for a node of a cluster.
     pub(crate) member: Option<Member>,
 }
 
-/// What a connection to a node of a cluster has to do with that.
+/// The signals between a node's connection and its cluster.
 pub(crate) struct Member {
     pub(crate) address: Address,
     /// Becomes true when the node is none of the masters any more.
@@ -96,7 +96,7 @@ impl Supervisor {
         State::replace(&state, end);
     }
 
-    /// What a cluster does about a node that is away, it has to be asked.
+    /// Records that the server does not answer. A cluster has to be alarmed, so that it reacts to the missing node.
     fn is_down(&self, state: &watch::Sender<State>, fault: Fault) {
         State::replace(state, State::Down(fault));
         self.standing.note(false);
@@ -245,7 +245,8 @@ impl Silent {
     }
 }
 
-/// Calls under way go on, and their answers count; what comes next goes to the new master.
+/// The fault for a master that has moved. Calls under way go on and their answers count; later calls go to the new
+/// master.
 fn moved() -> Fault {
     Fault::unknown("the master has moved")
 }

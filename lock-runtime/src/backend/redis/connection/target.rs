@@ -1,4 +1,4 @@
-//! URL → what to connect to. Everything wrong with a URL is found here, before any I/O.
+//! From a URL to the server to connect to. All errors in a URL are found here, before any I/O.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct Target {
     dial_options: Arc<DialOptions>,
 }
 
-/// Where the server is.
+/// The place of the server.
 #[derive(Clone)]
 pub(crate) enum Topology {
     Fixed(Box<ConnectionInfo>),
@@ -326,7 +326,7 @@ fn example(unix: bool) -> &'static str {
     }
 }
 
-/// Where a URL leads, without its database.
+/// Returns the URL's server, without the database.
 fn server_of(shown: &str) -> String {
     let address = shown
         .split_once("://")

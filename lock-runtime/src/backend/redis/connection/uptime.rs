@@ -32,7 +32,7 @@ pub(crate) async fn look(
     uptime.saw(&run_id, lasts, at)
 }
 
-/// What INFO says of the server's run.
+/// Reads the id of the server's run, and its age, from INFO.
 fn read(info: &InfoDict) -> (String, Duration) {
     let seconds: u64 = info.get("uptime_in_seconds").unwrap_or_default();
     // Both ends of an uptime are cut to whole seconds.

@@ -1,14 +1,14 @@
-//! What the URLs of all schemes have in common: a login, hosts, and passwords that were not encoded.
+//! The parts that the URLs of all schemes share: a login, hosts, and passwords that were not encoded.
 
 use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use crate::values::{LockError, config};
 
-/// Why a `#` is refused.
+/// The reason why a `#` is refused.
 pub(crate) const NO_FRAGMENT: &str =
     "a URL takes no fragment; in particular, TLS certificates are always verified";
 
-/// Where a server is, by TLS or not.
+/// Returns the address of a server, by TLS or not.
 pub(crate) fn server_at(host: String, port: u16, tls: bool) -> ConnectionAddr {
     if tls {
         ConnectionAddr::TcpTls {
@@ -36,7 +36,7 @@ pub(crate) fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
     }
 }
 
-/// What stands before the `@` and what stands for a database. The client's own parser decodes the login.
+/// Parses the text before the `@` and the database. The client's own parser decodes the login.
 pub(crate) fn login(login: Option<&str>, database: &str) -> Option<RedisConnectionInfo> {
     let login = login.map_or(String::new(), |login| format!("{login}@"));
     let url = redis::parse_redis_url(&format!("redis://{login}host/{database}"))?;
@@ -51,10 +51,10 @@ pub(crate) fn as_spoken(settings: RedisConnectionInfo) -> RedisConnectionInfo {
         .set_skip_set_lib_name()
 }
 
-/// Why a URL was refused, if it looks as if a password in it was not encoded: a character of it ended the login. Nothing
-/// else of the URL is repeated.
+/// Returns the reason why a URL was refused, if it looks as if a password in it was not encoded: a character of the
+/// password ended the login. The reason repeats nothing else of the URL.
 ///
-/// Only for a URL that was refused: in one that is well-formed, the same characters may be right.
+/// Call this only for a URL that was refused: in a well-formed URL, the same characters may be right.
 pub(crate) fn unescaped(rest: &str) -> Option<LockError> {
     let is_end = |c: char| matches!(c, '/' | '?' | '#');
     let in_login = rest

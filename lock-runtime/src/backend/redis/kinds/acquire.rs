@@ -1,4 +1,4 @@
-//! Acquire, and what undoes it when nobody knows whether it happened.
+//! Acquire, and the release that undoes it when its outcome is unknown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,13 +70,14 @@ pub(crate) async fn acquire(
     }
 }
 
-/// How the token comes.
+/// The way in which the fencing token is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fence {
     None,
-    /// By the script that takes the lock.
+    /// The script that takes the lock also makes the token.
     Together,
-    /// By another one after it: while a slot of a cluster moves, the fence's key may be at another node.
+    /// Another script makes the token afterwards: while a slot of a cluster moves, the fence's key may be at another
+    /// node.
     Apart,
 }
 
@@ -123,7 +124,7 @@ pub(crate) struct Sending<'a> {
     pub(crate) request: &'a AcquireRequest<'a>,
     /// Whether its script draws a token.
     pub(crate) fenced: bool,
-    /// Until when the server may grant it, in µs of its TIME.
+    /// The time until which the server may grant it, in µs of its TIME.
     pub(crate) not_after: u64,
     pub(crate) sent_at: Moment,
 }
@@ -153,7 +154,8 @@ impl Sending<'_> {
 /// The estimate of the server's time may be late by a round trip, and so may a lease's end.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// A release of what was or may have been acquired, repeated until it is done or cannot happen any more.
+/// A release that undoes an acquire which happened or may have happened. It is repeated until it is done, or the
+/// acquire cannot happen any more.
 pub(crate) struct Compensation {
     inner: Arc<Inner>,
     key: Key,
@@ -161,7 +163,7 @@ pub(crate) struct Compensation {
     permits: u32,
     /// The connection that carried the acquire, and its date. `None` if it was answered: no acquire is under way.
     sent: Option<(Live, u64)>,
-    /// When the lease, had it been granted at the last moment, has ended by itself.
+    /// The time at which the lease has ended by itself, even if it was granted at the last moment.
     over: Moment,
     /// Keeps the backend from closing.
     _pending: Counted,
@@ -224,10 +226,11 @@ impl Compensation {
                         deadline,
                     };
                     let answer = releasing.ask().await;
-                    // A node that sends this release elsewhere has executed the acquire before it, or has sent that
-                    // elsewhere, too, to a caller who had gone. So whatever the acquire did is done: where the slot is
-                    // being moved to, the key has arrived as a whole, for a node sends on what it does not have any
-                    // more, and a slot is given away only when it is empty. No acquire can come after this release.
+                    // A node that redirects this release has either executed the acquire before it, or has redirected
+                    // the acquire, too, to a caller that had gone. So the acquire has already had all of its effect.
+                    // Where the slot is being moved to, the key has arrived as a whole, because a node redirects only
+                    // requests for keys that it does not have any more, and a slot is given away only when it is
+                    // empty. No acquire can come after this release.
                     if let Some(redirect) = self.inner.redirect(&answer) {
                         past |= self.is_behind(&live);
                         let next_node = self.inner.follow(redirect, &live, &self.key, deadline);
@@ -242,7 +245,7 @@ impl Compensation {
             };
             match answer {
                 Err(Fault::Closed(_)) => return,
-                // What was granted for certain ends with its lease.
+                // The lock was certainly granted, so it ends with its lease.
                 Err(Fault::Denied(_)) if self.sent.is_none() => return,
                 // On the connection of the acquire, this release was executed after it. On another one it may have
                 // been before it, until the server itself is past the time after which it refuses the acquire.
@@ -254,7 +257,8 @@ impl Compensation {
                             past || self.is_behind(&live) || self.sent.as_ref().is_some_and(refused)
                         }
                     };
-                    // What a deposed master forgets, the new one may still have.
+                    // A deposed master may confirm the release while the new master still has the lock, so the answer
+                    // needs a vouch.
                     let deadline = clock::now() + self.inner.call_timeout;
                     if settled && self.inner.vouch(Some(live), deadline).await.is_ok() {
                         return;

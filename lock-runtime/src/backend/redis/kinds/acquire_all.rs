@@ -40,7 +40,7 @@ pub(crate) async fn acquire_all(
     }
 }
 
-/// Of the lock that it is about.
+/// Explains the fault for the lock whose key it names.
 async fn named(inner: &Inner, fault: Fault, requests: &[AcquireRequest<'_>]) -> Fault {
     let refused = match &fault {
         Fault::Foreign { key, .. } => requests
@@ -102,7 +102,7 @@ async fn attempt(
 }
 
 pub(crate) struct AcquireAll<'a> {
-    /// Of the server's TIME, in µs.
+    /// In µs of the server's TIME.
     not_after: u64,
     items: Vec<Item<'a>>,
 }
@@ -147,7 +147,7 @@ pub(crate) enum AcquireAllReply {
     Busy {
         time: u64,
     },
-    /// By processes that may only keep them.
+    /// The busy locks are all held by processes that may only be keeping them.
     Kept {
         time: u64,
     },

@@ -1,4 +1,5 @@
-//! A key that is something else: the script that was refused says so, and another one says what it is.
+//! Explains the refusal of a key that is something else. The refused script names the key, and another script finds
+//! its kind.
 
 use std::time::Duration;
 
@@ -12,11 +13,12 @@ use crate::values::key::FENCE_PREFIX;
 /// The refusal is known already: its explanation may not take much of the caller's time.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// What the script fragment `refusal` says of a key of another type.
+/// The text that the script fragment `refusal` uses for a key of another type.
 const WRONG_TYPE: &str = "it holds no ";
 
 impl Inner {
-    /// Names what stands at the key, and what was asked for. Any other fault stays as it is.
+    /// Adds to the fault the kind that was found at the key, and the kind that was asked for. Returns any other fault
+    /// as it is.
     pub(crate) async fn named(&self, fault: Fault, key: &Key, asked: Asked) -> Fault {
         match fault {
             Fault::Foreign { key: which, why } => {
@@ -36,14 +38,14 @@ impl Inner {
             };
             match self.call(key, &script, LONGEST).await {
                 Ok(Some(found)) if !found.serves(asked) => return clash(key, found, asked),
-                // It has gone meanwhile, or is of the right kind and nobody can use it.
+                // The key has gone meanwhile, or is of the right kind but damaged.
                 Ok(_) => why,
                 Err(_) => not_as_asked(&why, asked),
             }
         } else if why.starts_with(WRONG_TYPE) && !is_fence {
             not_as_asked(&why, asked)
         } else {
-            // It says by itself what to do.
+            // The text already says what to do.
             why
         };
         Fault::Foreign { key: which, why }

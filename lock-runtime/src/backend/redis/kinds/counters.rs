@@ -1,4 +1,4 @@
-//! What is asked of counters beside leasing: Redisson's `RSemaphore` and `RCountDownLatch`.
+//! The counter operations other than leasing: Redisson's `RSemaphore` and `RCountDownLatch`.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::backend::redis::{Inner, RedisBackend};
 use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot};
 use crate::values::{Key, clock};
 
-/// What Redisson publishes when a latch has opened.
+/// The message that Redisson publishes when a latch has opened.
 const OPEN: &str = "0";
-/// What Redisson publishes when a latch has a new count, or none any more.
+/// The message that Redisson publishes when a latch has a new count, or is deleted.
 const NEW_COUNT: &str = "1";
 
-/// Where a semaphore's free permits are published.
+/// Returns the channel on which a semaphore's free permits are published.
 pub(crate) fn channel_of_permits(key: &Key) -> String {
     key.prefixed("redisson_sc")
 }
@@ -31,7 +31,7 @@ fn channel(counter: CounterRef<'_>) -> String {
     }
 }
 
-/// What is published of a new count; nothing stands for the count itself.
+/// Returns the message to publish for a new count. The empty string stands for the count itself.
 fn payload(counter: CounterRef<'_>) -> &'static str {
     match counter.kind {
         CounterKind::Semaphore => "",
@@ -40,7 +40,7 @@ fn payload(counter: CounterRef<'_>) -> &'static str {
 }
 
 impl Inner {
-    /// Names what stands at the key if it is no such counter.
+    /// If the key is not such a counter, explains in the fault what it is.
     async fn asked<T>(
         &self,
         counter: CounterRef<'_>,
@@ -205,7 +205,7 @@ impl Counters for RedisBackend {
                 counter: counter.key.raw(),
                 leases: &leases(counter.key),
                 channel: &channel,
-                // As if it had been counted down: `1` would wake none of Redisson's waiters.
+                // Publishes the same message as after the last count: `1` would wake none of Redisson's waiters.
                 payload: match counter.kind {
                     CounterKind::Semaphore => "",
                     CounterKind::Latch => OPEN,
@@ -248,7 +248,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// What is free, with what the next acquire takes back.
+    /// Returns the number of free permits, including the ended leases that the next acquire takes back.
     pub(crate) fn free(self) -> i64 {
         self.value
             .saturating_add(i64::try_from(self.ended).unwrap_or(i64::MAX))
@@ -286,7 +286,7 @@ script! {
     }
 }
 
-/// Whether something was done, and what to publish if the script could not.
+/// Whether the counter was changed, and the message to publish if the script could not publish it.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) done: bool,
@@ -351,7 +351,7 @@ script! {
         keys { counter: &'a str, leases: &'a str }
         args {
             channel: &'a str,
-            /// Nothing tells nobody.
+            /// With an empty payload, nothing is published.
             payload: &'a str
         }
     }

@@ -1,4 +1,4 @@
-//! Who the clients are: a hash for each, with a TTL, in a slot of its own.
+//! The records of the clients: one hash for each, with a TTL, in a slot of its own.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,5 +1,5 @@
-//! One holder at a time: mutex and fenced lock, Redisson's `RLock` and `RFencedLock`; and what a writer of a read/write
-//! lock has in common with them.
+//! Kinds with one holder at a time: mutex and fenced lock, Redisson's `RLock` and `RFencedLock`; and the parts that
+//! they share with the writer of a read/write lock.
 
 use super::acquire::Sending;
 use super::grouped::{AcquireTerms, OneAcquire, OneRelease};
@@ -36,7 +36,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
             return answer;
         }
     }
-    // Boxed: who shares a script need not carry the size of a call.
+    // Boxed, so that acquires that share a script do not carry the size of a call.
     Box::pin(acquire_alone(sending)).await
 }
 
@@ -179,7 +179,7 @@ pub(crate) async fn hand_over(
             subscribers,
         } => {
             live.clock().saw(time, sent_at);
-            // This process is among those who are subscribed.
+            // The count includes this process if it is subscribed.
             let own = inner.topics.is_open(&channel);
             let strangers = subscribers.map(|count| count.saturating_sub(u64::from(own)));
             let clock = (!script.counted).then(|| (time, clock::now()));
@@ -224,7 +224,7 @@ script! {
         args {
             holder: &'a str,
             lease_ms: u64,
-            /// By the server's TIME.
+            /// In µs of the server's TIME.
             not_after_us: u64,
             /// The fence counts by one, as Redisson's does, instead of by the clock.
             counted: bool
@@ -281,7 +281,7 @@ script! {
             /// Its subscribers are counted.
             channel: &'a str,
             counted: bool,
-            /// How many tokens to set aside behind the one of the new holder.
+            /// The number of tokens to set aside after that of the new holder.
             spare: u64
         }
     }
@@ -312,7 +312,7 @@ script! {
 #[derive(Debug)]
 pub(crate) enum HandOverReply {
     Done {
-        /// That of the new holder, and the last of those set aside.
+        /// The token of the new holder, and the last token that was set aside.
         tokens: Option<(FencingToken, FencingToken)>,
         time: u64,
         subscribers: Option<u64>,

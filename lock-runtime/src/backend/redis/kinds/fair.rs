@@ -10,12 +10,12 @@ use crate::backend::redis::{GaveBack, channel};
 use crate::backend::{Fault, HoldRef};
 use crate::values::{HolderId, Key};
 
-/// Where one waiter hears that it is its turn.
+/// Returns the channel on which one waiter hears that it is its turn.
 pub(crate) fn own_channel(key: &Key, holder: HolderId) -> String {
     format!("{}:{}", channel(key), holder.text())
 }
 
-/// The keys that make the queue: who waits, in order, and when each is taken for dead.
+/// Returns the keys of the queue: the waiters in order, and the time at which each counts as dead.
 pub(crate) fn queue_keys(key: &Key) -> [String; 2] {
     ["redisson_lock_queue", "redisson_lock_timeout"].map(|prefix| key.prefixed(prefix))
 }
@@ -129,7 +129,7 @@ pub(crate) enum FairReleaseReply {
     Unpublished {
         channel: String,
     },
-    /// Neither held nor queued.
+    /// The holder neither had the lock nor was queued.
     Nothing {
         time: u64,
     },

@@ -15,18 +15,18 @@ use crate::values::{FencingToken, HolderId, Key, decimal};
 pub(crate) struct OneAcquire {
     pub(crate) key: Key,
     pub(crate) holder: HolderId,
-    /// By the server's TIME.
+    /// In µs of the server's TIME.
     pub(crate) not_after_us: u64,
 }
 
-/// What acquires have to have in common to share a script.
+/// The terms that acquires must have in common to share a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AcquireTerms {
     pub(crate) lease_ms: u64,
     /// Whether they want tokens.
     pub(crate) fenced: bool,
-    /// How many binary digits the milliseconds have that are left for an answer. The earliest of their dates is that of all,
-    /// and would be a bad one for those that have far more time.
+    /// The number of binary digits of the milliseconds that are left for an answer. The whole group gets the earliest
+    /// deadline among its requests, which would be too early for requests that have far more time.
     pub(crate) time_left: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What each kind of lock sends: keys, arguments, scripts, replies; and what is sent for all of them.
+//! The requests of each kind of lock (keys, arguments, scripts, replies), and the requests that all kinds share.
 
 pub(crate) mod acquire;
 pub(crate) mod acquire_all;

@@ -1,4 +1,4 @@
-//! What operators ask: who has a lock, to take it from them, whether the servers answer.
+//! The operators' requests: see who has a lock, take it from its holder, check that the servers answer.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ script! {
         keys { lock: &'a str, queue: &'a str }
         args {
             channel: &'a str,
-            /// That of the read/write lock of the name.
+            /// The channel of the read/write lock of the same name.
             rw_channel: &'a str
         }
         fixed { payload: RELEASED, control_channel: CONTROL }
@@ -117,7 +117,7 @@ pub(crate) struct ForceReleaseReply {
     pub(crate) released: bool,
     /// Holders that were too many to be told: they learn of it at their next renewals.
     pub(crate) untold: i64,
-    /// Channel and payload of what could not be published.
+    /// The channel and payload of each message that the script could not publish.
     pub(crate) unpublished: Vec<(String, String)>,
 }
 

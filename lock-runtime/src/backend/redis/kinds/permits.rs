@@ -1,4 +1,5 @@
-//! Leased permits: Redisson's `RPermitExpirableSemaphore`, and what inspects and forces counters.
+//! Leased permits, Redisson's `RPermitExpirableSemaphore`; and the requests that inspect counters or force their
+//! release.
 
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
     if let Some(payload) = reply.unpublished {
         releasing.inner.publish(channel, payload);
     } else if releasing.live.asking {
-        // Those who listen do so at the node that still has the slot.
+        // While the slot moves, the listeners are still at the node that had it.
         releasing
             .inner
             .publish(channel, hold_ref.permits.to_string());
@@ -105,7 +106,8 @@ pub(crate) fn entry(item: &Renewal, permits: u32, ttl: i64) -> (String, Vec<u8>,
     (leases(&item.key), ids(item.holder, permits), ttl)
 }
 
-/// Cuts a batch so that each part has one set, or sets of so many permits together.
+/// Cuts a batch into parts. Each part is one set of permits, or several sets with at most `IN_ONE_SCRIPT` permits
+/// together.
 pub(crate) fn parts<'a, 'b>(batch: &'a [&'b Renewal]) -> Vec<&'a [&'b Renewal]> {
     let mut parts = Vec::new();
     let (mut from, mut permits) = (0, 0);
@@ -157,7 +159,7 @@ pub(crate) async fn force_release(
             inner.publish(channel, payload);
         }
         released += reply.permits;
-        // What has been leased meanwhile stays: there is an end, however fast others are.
+        // Permits that were leased meanwhile are left alone, so that this ends, however fast others lease.
         most = most.min(released + reply.left);
         if reply.left == 0 || released >= most {
             return Ok(released > 0);
@@ -169,7 +171,7 @@ script! {
     "acquire_permits", ["digits", "range", "dated", "failed", "refusal", "counter", "publish"]
     struct AcquirePermits<'a> {
         local {
-            /// As the user knows the semaphore.
+            /// The semaphore's name as the user knows it.
             name: &'a str
         }
         keys { permits: &'a str, leases: &'a str }
@@ -210,7 +212,7 @@ script! {
     }
 }
 
-/// How it went, and what to publish if the script could not.
+/// The outcome of a release, and the message to publish if the script could not publish it.
 #[derive(Debug)]
 pub(crate) struct ReleasePermitsReply {
     pub(crate) released: ReleaseReply,
@@ -248,9 +250,9 @@ script! {
 #[derive(Debug)]
 pub(crate) struct ForcePermitsReply {
     pub(crate) permits: i64,
-    /// How many are still leased: ask again.
+    /// The number of permits that are still leased. If it is not zero, the script has to run again.
     pub(crate) left: i64,
-    /// Channel and payload of what could not be published.
+    /// The channel and payload of each message that the script could not publish.
     pub(crate) unpublished: Vec<(String, String)>,
 }
 

@@ -14,9 +14,9 @@ use crate::backend::{
 };
 use crate::values::{HolderId, Key, Kind, Moment, Ttl, clock};
 
-/// What a reader publishes when it leaves as the last one; a Redisson client wakes one waiter.
+/// The message that the last reader publishes when it leaves. A Redisson client wakes one waiter.
 const READER_LEFT: &str = "0";
-/// What a writer publishes before that; a Redisson client wakes all who sleep.
+/// The message that a writer publishes before that one. A Redisson client wakes all of its waiters.
 const WRITER_LEFT: &str = "1";
 
 /// The key that carries a reader's lease: of its first hold, and ours have one each.
@@ -96,7 +96,7 @@ pub(crate) async fn downgrade(
     }
 }
 
-/// What a script could not publish. One message too many does no harm.
+/// Publishes the messages that a script could not publish. One message too many does no harm.
 fn publish(inner: &Inner, channel: String) {
     inner.publish(channel.clone(), WRITER_LEFT.to_owned());
     inner.publish(channel, READER_LEFT.to_owned());
@@ -143,7 +143,7 @@ script! {
             holder: &'a str,
             lease_ms: u64,
             not_after_us: u64,
-            /// For so long, if it is busy, further readers are kept out.
+            /// The time for which new readers are kept out if the lock is busy.
             waits_ms: u64
         }
     }

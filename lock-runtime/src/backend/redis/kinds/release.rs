@@ -1,4 +1,4 @@
-//! Release: what a holder has is given back on one connection.
+//! Release: gives back on one connection what a holder has.
 
 use super::{exclusive, fair, permits, read_write};
 use crate::backend::redis::connection::Live;

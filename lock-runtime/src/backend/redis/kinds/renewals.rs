@@ -12,7 +12,7 @@ use crate::backend::redis::router::Nodes;
 use crate::backend::{Fault, Renewal, Renewed, Reply, Within};
 use crate::values::{Key, Kind, Moment, clock};
 
-/// Until when an answer usually comes, and until when it is of use.
+/// The time until which an answer usually comes, and the time until which it is of use.
 #[derive(Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) usual: Moment,
@@ -24,12 +24,12 @@ pub(crate) const LOOK: i64 = 0;
 /// In the place of a ttl: writes a hold that is there once more as it is.
 pub(crate) const MARK: i64 = -1;
 
-/// As [`MARK`], and extends the lease if the renewal does.
+/// Like [`MARK`], and also extends the lease if the renewal extends it.
 pub(crate) fn mark(item: &Renewal) -> i64 {
     MARK.min(-ttl(item))
 }
 
-/// What a renewal asks for.
+/// Returns the ttl argument of a renewal, or [`LOOK`] if it only checks the hold.
 pub(crate) fn ttl(item: &Renewal) -> i64 {
     let millis = item.ttl.map(|ttl| i64::try_from(ttl.millis()));
     millis.map_or(LOOK, |millis| millis.unwrap_or(i64::MAX))
@@ -52,7 +52,7 @@ impl Inner {
         };
         let link = match &self.nodes {
             Nodes::One(link) => link,
-            // A node that has lost a slot says so: what it answers needs nobody to vouch for it.
+            // A cluster's answers need no vouching: a node that has lost a slot says so.
             Nodes::Cluster(cluster) => {
                 return Box::pin(cluster.renew(self, batch, times)).await;
             }
@@ -170,7 +170,8 @@ pub(crate) fn by_script(batch: &[Renewal], slot: impl Fn(&Key) -> u16) -> Vec<Ve
     parts.into_values().collect()
 }
 
-/// What a script that failed was about is unknown. If nothing else is known, the renewal has failed.
+/// Returns the answers, in which the holds of a script that failed are unknown. If all are unknown, returns the
+/// failure.
 pub(super) fn unless_all_failed(
     answers: Vec<Renewed>,
     failed: Option<Fault>,

@@ -10,7 +10,7 @@ use crate::backend::redis::scripting::{Items, faults, foreign, text};
 use crate::backend::{Fault, Renewed};
 use crate::values::{FencingToken, decimal};
 
-/// What is published on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
+/// The message that a release publishes on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
 pub(crate) const RELEASED: &str = "0";
 
 /// `time`: µs of the server's TIME.
@@ -24,7 +24,7 @@ pub(crate) enum AcquireReply {
         left: Option<Duration>,
         time: u64,
     },
-    /// By a process that may only keep the lock, and was asked for it.
+    /// The holder is a process that may only be keeping the lock, and was asked to give it up.
     Kept {
         left: Option<Duration>,
         time: u64,
@@ -41,7 +41,7 @@ pub(crate) enum AcquireReply {
     },
 }
 
-/// What every acquire answers after its first `word`. A token comes if one of `keys` is a fence.
+/// Parses the reply of an acquire after its first `word`. It has a token if one of `keys` is a fence.
 pub(crate) fn acquire_reply(
     word: &str,
     mut items: Items,
@@ -91,7 +91,7 @@ pub(crate) fn acquire_reply(
 #[derive(Debug, PartialEq)]
 pub(crate) enum ReleaseReply {
     Done,
-    /// Done, but nobody was told.
+    /// The lock was released, but the message was not published.
     Unpublished,
     NotHeld {
         time: u64,
@@ -99,8 +99,8 @@ pub(crate) enum ReleaseReply {
 }
 
 impl ReleaseReply {
-    /// While a slot moves, those who listen do so at the node that still has it: they did not hear what a script
-    /// published at the other.
+    /// Returns the reply with `Done` changed to `Unpublished` while a slot moves. The listeners are then at the node
+    /// that still has the slot, so they did not hear the message that a script published at the other node.
     pub(crate) fn heard_of(self, live: &Live) -> ReleaseReply {
         match self {
             ReleaseReply::Done if live.asking => ReleaseReply::Unpublished,
@@ -108,7 +108,7 @@ impl ReleaseReply {
         }
     }
 
-    /// What the backend says of it; `publish` is called if nobody was told.
+    /// Returns the outcome for the backend. Calls `publish` if the message was not published.
     pub(crate) fn gave_back(self, publish: impl FnOnce()) -> GaveBack {
         match self {
             ReleaseReply::Done => GaveBack::Done,
@@ -121,7 +121,7 @@ impl ReleaseReply {
     }
 }
 
-/// What every release answers.
+/// Parses the reply of a release.
 pub(crate) fn release_reply(mut items: Items) -> Option<Result<ReleaseReply, Fault>> {
     let reply = match items.integer()? {
         1 => ReleaseReply::Done,

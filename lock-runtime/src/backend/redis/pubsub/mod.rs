@@ -1,4 +1,4 @@
-//! Listening: the pub/sub connection, and who hears what.
+//! Listening: the pub/sub connection, and the listeners of each channel.
 
 pub(crate) mod subscribe;
 pub(crate) mod topics;

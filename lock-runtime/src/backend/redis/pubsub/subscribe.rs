@@ -24,11 +24,11 @@ use crate::backend::redis::sentinel::Address;
 use crate::backend::{Event, EventSink, Fault, Holders};
 use crate::values::{StoreError, clock};
 
-/// How often a quiet connection is asked for a sign of life.
+/// The interval at which a quiet connection is asked for a sign of life.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(10);
-/// What a message begins with that names the holders that were released by force.
+/// The prefix of a message that names the holders that were released by force.
 const NAMES: &[u8] = b"holders:";
-/// What one begins with that names a holder whose lock somebody wants: what the script fragment `keeper` sends.
+/// The prefix of a message that names a holder whose lock somebody wants. The script fragment `keeper` sends it.
 const WANTED: &[u8] = b"wanted:";
 /// Channels in one SUBSCRIBE.
 const BATCH: usize = 512;
@@ -38,14 +38,14 @@ pub(crate) struct Subscriber {
     pub(crate) target: Arc<Target>,
     pub(crate) topics: Arc<Topics>,
     pub(crate) events: EventSink,
-    /// For each request.
+    /// The timeout of each request.
     pub(crate) timeout: Duration,
     /// Set once it is known how the first attempt went.
     pub(crate) tried: watch::Sender<FirstTry>,
     pub(crate) closed: watch::Receiver<bool>,
 }
 
-/// How the first attempt to subscribe went.
+/// The outcome of the first attempt to subscribe.
 #[derive(Clone, Debug)]
 pub(crate) enum FirstTry {
     UnderWay,
@@ -55,7 +55,8 @@ pub(crate) enum FirstTry {
     NoPubSub(Fault),
 }
 
-/// So many connections that are opened and cut when SUBSCRIBE is sent are no accident.
+/// The number of connections that have to be cut, each when SUBSCRIBE is sent on it, before this no longer counts as
+/// an accident.
 const CUTS: u32 = 3;
 
 impl Subscriber {
@@ -117,7 +118,7 @@ impl Subscriber {
         }
     }
 
-    /// What it says about the server that SUBSCRIBE failed on a connection that was just opened.
+    /// Judges a SUBSCRIBE that failed on a connection that was just opened: the server may lack pub/sub.
     fn judge(&self, fault: &Fault, waited: Duration, cuts: u32) -> FirstTry {
         let without = || {
             format!(
@@ -169,10 +170,10 @@ pub(crate) fn deliver(push: &PushInfo, topics: &Topics, events: &EventSink) {
     }
 }
 
-/// Holders in one message at most: what the script fragment `tell` puts into one.
+/// The largest number of holders in one message, as the script fragment `tell` limits it.
 const MOST_NAMED: usize = 256;
 
-/// What a message on the control channel says.
+/// Parses a message on the control channel.
 pub(crate) fn event(payload: &[u8]) -> Option<Event> {
     match payload.first()? {
         b'w' => Some(Event::Wanted(named(payload, WANTED)?)),
@@ -180,8 +181,8 @@ pub(crate) fn event(payload: &[u8]) -> Option<Event> {
     }
 }
 
-/// `what` and the alias of each holder in 32 hex digits. Anything else on the control channel is not ours; it is
-/// refused by its length before a byte of it is read, for others may publish there what they like.
+/// Parses the prefix `what`, followed by the alias of each holder in 32 hex digits. Any other message on the control
+/// channel is not ours. Its length is checked before its content, because others may publish anything there.
 fn named(payload: &[u8], what: &[u8]) -> Option<Holders> {
     const DIGITS: usize = 32;
     let length = payload.len().checked_sub(what.len())?;

@@ -1,5 +1,5 @@
-//! Who listens to which channel: shared, reference-counted topics with a counter, so that nothing is missed
-//! between two looks.
+//! The listeners of each channel: shared, reference-counted topics with a counter, so that nothing is missed between
+//! two looks.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::backend::{Boxed, Listen};
 use crate::sync::Modelled;
 use crate::values::{Moment, clock};
 
-/// How long a channel stays subscribed after its last listener went: the next waiter on a hot key is near.
+/// The time for which a channel stays subscribed after its last listener went. On a hot key, the next waiter comes
+/// soon.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// The channels that somebody listens to. Callers add and remove listeners; the subscriber's task opens and
@@ -26,7 +27,7 @@ pub(crate) struct Topics {
 #[derive(Debug, Default)]
 struct Table {
     topics: HashMap<Arc<str>, Topic>,
-    /// Not yet subscribed.
+    /// The channels that are still to be subscribed to.
     fresh: Vec<Arc<str>>,
     /// Without listeners, each once, and when to look at it.
     idle: VecDeque<(Moment, Arc<str>)>,
@@ -53,7 +54,7 @@ struct Signal {
 enum Subscription {
     Opening,
     Open,
-    /// Not subscribed; should that change, the count is raised.
+    /// The channel is not subscribed to. The count is raised once it is.
     Deaf,
 }
 
@@ -88,7 +89,7 @@ impl Topics {
         }
     }
 
-    /// True if this process hears what is published on `channel`.
+    /// Returns `true` if this process hears the messages on `channel`.
     pub(crate) fn is_open(&self, channel: &str) -> bool {
         self.table
             .lock()
@@ -104,7 +105,7 @@ impl Topics {
         }
     }
 
-    /// There is a new connection: what is to be subscribed to. Listeners that come from now on are fresh.
+    /// Notes a new connection and returns the channels to subscribe to. Later listeners are fresh.
     pub(crate) fn reachable(&self) -> Vec<Arc<str>> {
         let mut table = self.table.lock();
         table.unreachable = false;
@@ -112,7 +113,7 @@ impl Topics {
         table.topics.keys().cloned().collect()
     }
 
-    /// There is no connection: nobody is to wait for one before they look for themselves.
+    /// Notes that there is no connection, so that listeners do not wait for one before they look for themselves.
     pub(crate) fn unreachable(&self) {
         let mut table = self.table.lock();
         table.unreachable = true;
@@ -123,7 +124,7 @@ impl Topics {
         }
     }
 
-    /// What was asked for since the last call.
+    /// Takes the channels that were asked for since the last call.
     pub(crate) fn take_fresh(&self) -> Vec<Arc<str>> {
         std::mem::take(&mut self.table.lock().fresh)
     }
@@ -144,7 +145,8 @@ impl Topics {
         }
     }
 
-    /// These channels are not subscribed to at the moment: nobody is to wait for that before they look for themselves.
+    /// Notes that these channels are not subscribed to at the moment, so that listeners do not wait before they look
+    /// for themselves.
     pub(crate) fn deaf(&self, channels: &[Arc<str>]) {
         for channel in channels {
             self.refused(channel);

@@ -1,4 +1,4 @@
-//! A lock that was granted and that too few replicas know of, or that nobody waits for any more, goes back.
+//! Gives back a granted lock if too few replicas know of it, or if its caller has gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,12 @@ use crate::backend::AcquireRequest;
 use crate::backend::redis::kinds::acquire::Compensation;
 use crate::values::clock;
 
-/// How long a caller waits for it. A server that answers at all has done so by then; else it goes on in the background.
+/// The time for which a caller waits for the release. A server that answers at all has answered by then; otherwise the
+/// release goes on in the background.
 const TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Gives back, when it is dropped, what was granted. In the background, where it keeps the backend from closing.
+/// Gives the granted locks back when it is dropped. This happens in the background, and keeps the backend from closing
+/// until it is done.
 pub(super) struct GiveBack<'a> {
     inner: &'a Arc<Inner>,
     /// Empty once there is nothing to do.

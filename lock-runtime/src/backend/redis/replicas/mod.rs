@@ -1,12 +1,13 @@
-//! Locks that replicas know of before they are handed out: a Redis backend around another, which does the rest.
+//! Locks that replicas know of before they are handed out: a Redis backend that wraps another one, which does the
+//! rest.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `routes` | whose replicas are asked about a key |
-//! | `wait_queue` | a few connections of their own for `WAIT` to each server, and whose questions go together |
+//! | `routes` | finding the server whose replicas are asked about a key |
+//! | `wait_queue` | a few connections to each server for `WAIT` alone, and the requests that share one `WAIT` |
 //! | `wait_connection` | one of them: one `WAIT` at a time |
-//! | `touch` | holds that are written once more where they are |
-//! | `give_back` | what becomes of a lock that too few know of |
+//! | `touch` | writing holds once more as they are |
+//! | `give_back` | giving back a lock that too few replicas know of |
 //!
 //! `WAIT` blocks its connection, and vouches only for writes that went before it on that connection. But replication is
 //! one ordered stream: when the replicas have a write that was made *after* the acquire was answered, they have the
@@ -18,8 +19,8 @@
 //! have what was written there later, is the right one. It needs no key of its own, which would be missing in a slot
 //! that is being moved, and unlike what is published it is replicated by a node of a cluster, too.
 //!
-//! Of a renewal it proves too little: after a failover the new master has the hold, too, with the lease that it had
-//! before the old one renewed it. So the touch of a renewal extends the lease as well.
+//! For a renewal that proves too little: after a failover the new master has the hold, too, but with the lease that it
+//! had before the old master renewed it. So the touch of a renewal extends the lease as well.
 
 mod give_back;
 mod routes;
@@ -53,7 +54,7 @@ pub(crate) struct Replicated {
 }
 
 impl Replicated {
-    /// As [`RedisBackend::connect`]. Tries `WAIT`, unless the options are `lazy`.
+    /// Like [`RedisBackend::connect`]. Tries `WAIT`, unless the options are `lazy`.
     pub(crate) async fn connect(
         target: Target,
         opening: Opening,
@@ -73,7 +74,7 @@ impl Replicated {
         }))
     }
 
-    /// Until when the replicas may confirm what was just granted.
+    /// Returns the time until which the replicas may confirm a grant.
     fn deadline(&self, request: &AcquireRequest<'_>) -> Moment {
         let now = clock::now();
         let deadline = now + request.ttl.call_timeout(self.replicas.timeout());
@@ -83,8 +84,8 @@ impl Replicated {
         }
     }
 
-    /// Waits for the replicas to have what was just granted; gives it back if too few have it in time, or if the
-    /// caller leaves.
+    /// Waits until the replicas have the granted locks. Gives the locks back if too few replicas have them in time, or
+    /// if the caller leaves.
     async fn confirm(&self, requests: &[AcquireRequest<'_>]) -> Result<(), Fault> {
         let held = GiveBack::unless_kept(&self.backend.inner, requests);
         let deadlines = requests.iter().map(|request| self.deadline(request));
@@ -121,8 +122,8 @@ impl Replicated {
 
     async fn acquire(&self, request: AcquireRequest<'_>) -> Result<Acquired, Fault> {
         let acquired = self.backend.acquire(request).await?;
-        // No await in between: a caller who drops this future does so before the grant is known here, or while it is
-        // guarded.
+        // There is no await in between. So a caller that drops this future does so either before the grant is known
+        // here, or while it is guarded.
         if matches!(acquired, Acquired::Granted(_)) {
             self.confirm(&[request]).await?;
         }
@@ -195,7 +196,7 @@ impl Replicated {
     }
 }
 
-/// What a wait connection asks for.
+/// Returns the renewal that a wait connection sends for a hold.
 fn hold(hold_ref: HoldRef<'_>) -> Renewal {
     Renewal {
         key: Arc::new(hold_ref.key.clone()),
@@ -219,7 +220,7 @@ impl Backend for Replicated {
         self.backend.release(hold_ref, timeout)
     }
 
-    /// Not confirmed: a replica that knows of the write alone keeps more people out, not fewer.
+    /// Extends the leases, and has the replicas confirm the renewals only if the options ask for that.
     fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
         Box::pin(self.renew(batch, within))
     }
@@ -244,7 +245,7 @@ impl Backend for Replicated {
         Some(self)
     }
 
-    /// What a keeper gives its own holds is not confirmed.
+    /// The holds that a keeper grants by itself would not be confirmed.
     fn tells_keepers(&self) -> bool {
         false
     }

@@ -34,8 +34,8 @@ impl Routes {
         }
     }
 
-    /// Finds out what would keep replicas from being asked. Of several servers, one that can be asked is enough, if
-    /// none refuses.
+    /// Finds the errors that would prevent `WAIT`. If there are several servers, it is enough that one can be asked
+    /// and none refuses.
     pub(super) async fn try_all(&self) -> Result<(), Fault> {
         let wait_queue = match self {
             Routes::One(wait_queue) => vec![wait_queue.clone()],
@@ -60,12 +60,13 @@ impl Routes {
         }
     }
 
-    /// Asks about holds that are all for `key`'s server.
+    /// Asks about holds that are all on `key`'s server.
     ///
-    /// In a cluster that is the node that has the slot by now, as is known here, which need not be the node that granted the
-    /// lock. If it is another one, it has the hold with all of its keys, or it refuses or does not know it, and nothing
-    /// is confirmed. A node that is only being given the slot is not asked: what stands there is lost to all others if
-    /// the slot's owner fails over, however many replicas of the node have it.
+    /// In a cluster, that is the node that has the slot now, as far as this process knows. It need not be the node
+    /// that granted the lock. If it is another one, it either has the hold with all of its keys, or refuses the
+    /// request, or does not know the hold; in the last two cases nothing is confirmed. A node that is only being given
+    /// the slot is not asked: if the slot's owner fails over, the keys on that node are lost to all others, however
+    /// many of its replicas have them.
     pub(super) fn ask(
         &self,
         key: &Key,

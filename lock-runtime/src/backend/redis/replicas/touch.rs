@@ -13,7 +13,7 @@ use crate::backend::redis::scripting::{self, Manner};
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::values::Key;
 
-/// What became of one.
+/// The outcome of one touch.
 #[derive(Clone, Debug)]
 pub(super) enum Touch {
     Made,
@@ -23,9 +23,9 @@ pub(super) enum Touch {
     Refused(Fault),
 }
 
-/// Touches the holds that are at this server. The answers are in their order.
+/// Touches the holds that are at this server. The answers are in the order of the holds.
 ///
-/// `clustered`: a script has keys of one slot only, and what a node does not answer for says nothing about the rest.
+/// With `clustered`, a script has keys of one slot only, and a failure for one slot says nothing about the rest.
 pub(super) async fn touch(
     connection: &MultiplexedConnection,
     holds: &[Renewal],
@@ -68,7 +68,7 @@ pub(super) async fn touch(
     Ok(touches)
 }
 
-/// Not more permits in one script than a renewal has.
+/// Cuts the holds so that one script has no more permits than a renewal has.
 fn cut(holds: &[Renewal], part: Vec<usize>) -> Vec<Vec<usize>> {
     let items: Vec<_> = part.iter().filter_map(|&at| holds.get(at)).collect();
     if items

@@ -1,4 +1,4 @@
-//! One connection that waits for replicas, for all who asked while it was busy.
+//! One connection that waits for replicas, on behalf of all callers that asked while it was busy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,7 +20,7 @@ const LATE: Duration = Duration::from_millis(150);
 /// Requests whose time ends so soon after a `WAIT` are not worth another one.
 const SOON: Duration = Duration::from_millis(20);
 
-/// What somebody wants to be sure of.
+/// The holds that a caller wants confirmed.
 pub(super) struct Request {
     pub(super) holds: Vec<Renewal>,
     pub(super) deadline: Moment,
@@ -38,7 +38,7 @@ impl Request {
     }
 }
 
-/// What all connections of a manager have in common, to whichever server they lead.
+/// The parts that all wait connections of a manager share, whichever server they lead to.
 pub(in super::super) struct Common {
     pub(super) replicas: Replicas,
     pub(super) timeout: Duration,
@@ -71,11 +71,11 @@ impl Common {
     }
 }
 
-/// What the connections to one server have in common.
+/// The parts that the connections to one server share.
 pub(super) struct WaitSettings {
     target: Arc<Target>,
     common: Arc<Common>,
-    /// How many replicas had everything when a `WAIT` was last answered, and how many were needed.
+    /// The number of replicas that had everything when a `WAIT` was last answered, and the number that was needed.
     last: Mutex<Option<(u32, u32)>>,
 }
 
@@ -88,7 +88,7 @@ impl WaitSettings {
         }
     }
 
-    /// For somebody whose time is over before a `WAIT` is.
+    /// Returns the fault for a caller whose time is over before a `WAIT` is.
     pub(super) fn late(&self) -> Fault {
         let last = *self.last.lock();
         let when_last_asked = match last {
@@ -102,7 +102,7 @@ impl WaitSettings {
         ))
     }
 
-    /// Connects, counts the replicas, and tries what will be asked.
+    /// Connects, counts the replicas, and tries the commands that will be used.
     async fn open(&self) -> Result<Opened, Fault> {
         let timeout = self.common.timeout;
         let open = Opened::dial(&self.target, timeout).await?;
@@ -168,9 +168,9 @@ fn too_few(confirmed: u32, need: u32) -> Fault {
     ))
 }
 
-/// What one `WAIT` told.
+/// The outcome of one `WAIT`.
 struct Told {
-    /// Of each of the holds.
+    /// The outcome for each of the holds.
     touches: Vec<Touch>,
     confirmed: u32,
     need: u32,
@@ -222,7 +222,7 @@ impl WaitConnection {
             match told {
                 Ok((told, asked_until)) => {
                     requests = self.settle(requests, &told, asked_until, fresh);
-                    // A caller that left meanwhile may have given back what was not found.
+                    // A caller that left meanwhile may itself have given back the hold that was not found.
                     requests.retain(Request::is_wanted);
                     let is_missing = |touch: &Touch| matches!(touch, Touch::NotHeld);
                     if !fresh && told.touches.iter().any(is_missing) && !requests.is_empty() {

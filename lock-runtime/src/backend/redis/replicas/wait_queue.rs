@@ -1,4 +1,5 @@
-//! The connections for `WAIT`, and the queue before them: who comes while all are busy is asked about together with the others.
+//! The connections for `WAIT`, and their queue. Callers that come while all connections are busy share the next
+//! `WAIT`.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ type Queue = Arc<Mutex<mpsc::UnboundedReceiver<Request>>>;
 
 /// The queue to one server, and the connections that it is worked off by.
 pub(in super::super) struct WaitQueue {
-    // As long as the callers that wait: those are bounded where they come from.
+    // Its length is bounded by the number of waiting callers, which is limited elsewhere.
     queue: mpsc::UnboundedSender<Request>,
     settings: Arc<WaitSettings>,
     closed: watch::Receiver<bool>,
@@ -76,7 +77,7 @@ impl WaitQueue {
     }
 }
 
-/// A question under way. Dropped, it is as if nobody had asked.
+/// A request that is under way. Dropping it withdraws the request.
 pub(in super::super) struct Asked {
     wait_queue: Arc<WaitQueue>,
     answered: oneshot::Receiver<Result<(), Fault>>,
@@ -106,7 +107,7 @@ async fn run(mut connection: WaitConnection, queue: Queue) {
     }
 }
 
-/// Waits for a request, and takes with it what else is there. `None` when there will be none any more.
+/// Waits for a request, and takes all other waiting requests with it. Returns `None` when there will be no more.
 async fn next(queue: &Queue) -> Option<Vec<Request>> {
     let mut queue = queue.lock().await;
     let first = queue.recv().await?;

@@ -17,7 +17,7 @@ pub(crate) fn of_call(error: &RedisError) -> Fault {
     }
     match error.kind() {
         ErrorKind::AuthenticationFailed => Fault::Denied(StoreError::shortened(&error.to_string())),
-        // A reply that makes no sense says nothing about what the server did.
+        // A malformed reply says nothing about what the server did.
         _ => Fault::Unknown(StoreError::shortened(&error.to_string())),
     }
 }
@@ -33,10 +33,11 @@ pub(crate) fn of_question(error: &RedisError, tls: bool) -> Fault {
     }
 }
 
-/// The error of a reply, by its code and the rest of its text.
+/// Returns the fault for an error reply, given its code and the rest of its text.
 ///
-/// A server error is a definite no-op: the scripts check everything before their first write. One exception: in a slot that
-/// leaves its node, what a script has just deleted, or what has left already, is an error to look at.
+/// A server error is a definite no-op, because the scripts check everything before their first write. There is one
+/// exception: in a slot that leaves its node, looking at a key that the script has just deleted, or that has already
+/// left, is an error.
 pub(crate) fn of_reply(code: &str, detail: &str) -> Fault {
     let mut text = format!("{code} {}", without_arguments(detail));
     if let Some(command) = not_allowed(detail) {
@@ -49,7 +50,7 @@ pub(crate) fn of_reply(code: &str, detail: &str) -> Fault {
     let denied = match code {
         "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" => true,
         "ERR" => [
-            // The client reports what refuses SELECT without its code.
+            // The client drops the code of the error that refuses SELECT.
             "has no permissions to",
             // Redis 7.0, then 7.2 and later and its forks.
             "The user executing the script",
@@ -111,8 +112,8 @@ fn server_code(error: &RedisError) -> Option<&str> {
     }
 }
 
-/// What became of the connection: rustls reports a bad certificate as invalid data. The client hands the cause on as it
-/// is, or inside an `Arc`.
+/// Returns the kind of I/O error that ended the connection. rustls reports a bad certificate as invalid data. The
+/// client passes the cause on directly or inside an `Arc`.
 pub(crate) fn io_kind(error: &RedisError) -> Option<io::ErrorKind> {
     let source = error.source()?;
     let shared = source.downcast_ref::<Arc<dyn Error + Send + Sync>>();

@@ -1,4 +1,4 @@
-//! How a script is called: by its hash, and by its text where the server does not know it.
+//! Calls scripts by their hash, and by their text if the server does not know the hash.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -24,7 +24,7 @@ pub(crate) use self::table::{lua, renewal, script, source};
 pub(crate) struct Source {
     pub(crate) name: &'static str,
     pub(crate) text: &'static str,
-    /// As it is for each sort of channels.
+    /// The form of the script for each sort of channels.
     classic: OnceLock<Form>,
     sharded: OnceLock<Form>,
     both: OnceLock<Form>,
@@ -90,7 +90,7 @@ pub(crate) trait Script {
 
     fn source() -> &'static Source;
 
-    /// How many of what [`write`](Script::write) appends are keys.
+    /// Returns how many of the arguments that [`write`](Script::write) appends are keys.
     fn keys(&self) -> usize;
 
     /// Appends the keys, then the arguments.
@@ -118,19 +118,19 @@ pub(crate) fn shape_of(fields: &[(&str, &str)]) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// How scripts are sent on one connection.
+/// The manner in which scripts are sent on one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     pub(crate) channels: ClusterChannels,
     /// Each is preceded by ASKING.
     pub(crate) asking: bool,
-    /// What the server does not know is loaded, and not sent again: others may have gone out meanwhile that have to
-    /// come after it. Nor is a refusal explained.
+    /// Whether a script is sent only once. If the server does not know it, the script is loaded, but not sent again:
+    /// requests that must come after it may already have been sent. A refusal is not explained either.
     pub(crate) once: bool,
 }
 
 impl Manner {
-    /// As one server by itself takes them.
+    /// The manner for a single server.
     pub(crate) const PLAIN: Manner = Manner {
         channels: ClusterChannels::Classic,
         asking: false,
@@ -175,7 +175,8 @@ async fn call<S: Script>(
             Err(refused) if manner.once => Err(refused),
             Err(refused) if faults::is_from_server(&refused) => {
                 let whole = ask(connection, &command(script, "EVAL", text), manner).await;
-                // One of the two is enough, and the other one is what users are told to allow.
+                // One of the two rights is enough. The error names the right that the documentation tells users to
+                // allow.
                 whole.map_err(|error| {
                     if faults::is_no_right(&error) {
                         refused
@@ -223,7 +224,8 @@ async fn send_asking(
     pipeline.cmd("ASKING").add_command(command.clone());
     let mut replies = connection.send_packed_commands(&pipeline, 0, 2).await?;
     match (replies.pop(), replies.pop()) {
-        // Without ASKING, the node does not serve the slot: that is why, and not what it says of the script.
+        // Without ASKING, the node does not serve the slot. So the refusal of ASKING is the cause, not the script's
+        // error.
         (Some(Value::ServerError(_)), Some(Value::ServerError(refused))) => Err(refused.into()),
         (Some(Value::ServerError(error)), _) => Err(error.into()),
         (Some(reply), Some(_)) => Ok(reply),
@@ -251,7 +253,7 @@ pub(crate) async fn in_time<T>(
     tokio::time::timeout(timeout, asked).await.map_err(late)?
 }
 
-/// What the server says in these sections of INFO.
+/// Returns the server's answer to INFO for these sections.
 pub(crate) async fn info(
     connection: &mut MultiplexedConnection,
     sections: &[&str],

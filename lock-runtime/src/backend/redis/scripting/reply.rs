@@ -34,7 +34,7 @@ impl Items {
         text(self.rest.next()?)
     }
 
-    /// Text for people, which may quote what others have written.
+    /// Returns text for people, which may quote text that others have written.
     pub(crate) fn words(&mut self) -> Option<String> {
         let Value::BulkString(bytes) = self.rest.next()? else {
             return None;
@@ -85,7 +85,7 @@ impl Items {
         FencingToken::checked(number).map(Some)
     }
 
-    /// What PTTL answered: none without an expiry.
+    /// Parses the answer of PTTL; the inner `None` means that there is no expiry.
     #[expect(
         clippy::option_option,
         reason = "outside: well-formed; inside: there is an expiry"
@@ -94,8 +94,8 @@ impl Items {
         expiry(self.integer()?)
     }
 
-    /// Channel and payload of each message that a script could not publish: the rest of its reply. A channel that is no
-    /// text has a name that others wrote: nobody of ours listens there.
+    /// Returns the channel and payload of each message that a script could not publish, from the rest of its reply.
+    /// Skips a channel that is not valid text: others wrote its name, and none of our listeners is there.
     pub(crate) fn messages(&mut self) -> Option<Vec<(String, String)>> {
         let mut messages = Vec::new();
         while let Some(channel) = self.value() {
@@ -120,7 +120,7 @@ impl Items {
     }
 }
 
-/// What PTTL answered: none without an expiry.
+/// Parses the answer of PTTL; the inner `None` means that there is no expiry.
 #[expect(
     clippy::option_option,
     reason = "outside: well-formed; inside: there is an expiry"
@@ -143,7 +143,7 @@ pub(crate) fn text(value: Value) -> Option<String> {
     }
 }
 
-/// The rest of a `{'FOREIGN', …}` reply, with the keys by what scripts call them.
+/// Parses the rest of a `{'FOREIGN', …}` reply. `keys` maps the names that scripts use to the keys.
 pub(crate) fn foreign<T>(
     mut items: Items,
     keys: &[(&str, Option<&str>)],
@@ -158,7 +158,7 @@ pub(crate) fn foreign<T>(
     items.end(Err(Fault::Foreign { key, why }))
 }
 
-/// What to do about a fence that holds no token.
+/// Returns advice about a fence that holds no token.
 fn mend(fence: &str) -> String {
     if fence.starts_with(FENCE_PREFIX) {
         format!(

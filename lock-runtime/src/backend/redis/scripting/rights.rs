@@ -1,4 +1,5 @@
-//! Which rights a user lacks whose script was refused: a server does not name the key, Redis 7.0 not even the command.
+//! Finds the rights that a user lacks after a script was refused: a server does not name the key, and Redis 7.0 does
+//! not even name the command.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub(crate) const KEYED: [&str; 27] = [
     "SET", "ZADD", "ZCARD", "ZCOUNT", "ZRANGE", "ZREM", "ZSCORE",
 ];
 
-/// Why the server refused `refused`, with the rights that are missing, if it tells.
+/// Returns the refusal, with the missing rights if the server tells them.
 pub(super) async fn explained<S: Script>(
     connection: &mut MultiplexedConnection,
     refused: &S,

@@ -1,11 +1,11 @@
-//! How an entry of the script table is written: [`script!`](script), [`renewal!`](renewal), and [`source!`](source) for the
-//! few others whose keys are as many as the caller has.
+//! The macros for entries of the script table: [`script!`](script), [`renewal!`](renewal), and [`source!`](source) for
+//! the few others whose number of keys the caller decides.
 
 /// The [`Source`](super::Source) of `lua/NAME.lua` with the fragments of `lua/lib` that it uses before it, joined at
 /// compile time.
 ///
-/// What is usual may have a shortcut, `lua/shortcut/NAME.lua`, which ends the script before the other fragments cost
-/// anything; the fragments that it uses itself are named before it.
+/// A shortcut for the usual case may stand in `lua/shortcut/NAME.lua`. It ends the script before the other fragments
+/// cost anything. The fragments that the shortcut itself uses are named before it.
 ///
 /// The flags must be on the very first line of the whole, so they are named here, too; a test compares both with the
 /// script's header.
@@ -41,8 +41,8 @@ pub(crate) use lua;
 
 /// One operation of the script table: a struct with what it is given, and its [`Script`](super::Script).
 ///
-/// `keys` and `args` are sent in their order and have the names of the script's header, with a `?` there if they are
-/// optional. `fixed` arguments follow them. What is `local` is not sent. The block reads the reply's items.
+/// `keys` and `args` are sent in their order, and have the names of the script's header, with a `?` there if they are
+/// optional. `fixed` arguments follow them. `local` fields are not sent. The block parses the reply's items.
 macro_rules! script {
     (
         $name:literal, $($flags:literal,)?
@@ -100,8 +100,8 @@ macro_rules! script {
 }
 pub(crate) use script;
 
-/// A script that renews as many holds as the caller has: a struct with the keys of each, what names its holder there, and
-/// its ttl in ms.
+/// A script that renews as many holds as the caller has. Makes a struct with, for each hold, its keys, the name of its
+/// holder there, and its ttl in ms.
 macro_rules! renewal {
     (
         $name:literal, [$($fragment:literal),*]

@@ -23,11 +23,11 @@ pub(super) struct KnownMaster {
 pub(super) struct Chosen {
     pub(super) address: Address,
     pub(super) epoch: Option<u64>,
-    /// Who said so.
+    /// The sentinels that said so.
     pub(super) by: String,
 }
 
-/// What the sentinels of a service said so far.
+/// The answers of a service's sentinels so far.
 pub(super) struct Answers {
     asked: usize,
     named: Vec<(String, Address, Option<u64>)>,

@@ -11,12 +11,13 @@ use crate::backend::Fault;
 use crate::backend::redis::connection::{DialOptions, dial};
 use crate::backend::redis::scripting::{self, faults};
 
-/// What one sentinel says.
+/// The answer of one sentinel.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     /// `None`: it does not know the service.
     pub(super) address: Option<Address>,
-    /// Which failover made it the master; a later one has the higher number. `None` if the sentinel does not tell.
+    /// The number of the failover that made it the master; a later one has a higher number. `None` if the sentinel
+    /// does not tell.
     pub(super) epoch: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Redis behind Sentinels: who is the master of a service, and being told when it moves.
+//! Redis behind Sentinels: finding the master of a service, and noticing when it moves.
 //!
 //! | file | concept |
 //! |---|---|
@@ -7,10 +7,10 @@
 //! | `answers` | many answers → one address to try |
 //! | `watch` | `+switch-master`: one listener per sentinel |
 //!
-//! The client's own Sentinel support resolves once, when it connects. Here every attempt to connect asks all
-//! sentinels anew, the node that they name must itself say that it is a master, and a connection to a node that is not
-//! the newest master any more is replaced as soon as one sentinel says so: after a manual failover the old master
-//! goes on taking writes for seconds.
+//! The client's own Sentinel support resolves the master once, when it connects. Here every attempt to connect asks
+//! all sentinels anew, and the node that they name must itself say that it is a master. A connection to a node that is
+//! no longer the newest master is replaced as soon as one sentinel says so, because after a manual failover the old
+//! master goes on taking writes for seconds.
 
 mod answers;
 mod ask;
@@ -34,7 +34,7 @@ use crate::backend::redis::connection::target::tcp_settings;
 use crate::backend::redis::connection::url::server_at;
 use crate::values::clock;
 
-/// How long the slower sentinels are waited for once one has answered.
+/// The time for which slower sentinels are awaited once one has answered.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// `host:port` of a node.
@@ -52,11 +52,11 @@ pub(crate) struct Sentinels {
     known: channel::Sender<Option<KnownMaster>>,
 }
 
-/// What the sentinels say: whom to connect to.
+/// The master to connect to, as the sentinels named it.
 pub(super) struct Named {
     pub(super) info: ConnectionInfo,
     pub(super) address: Address,
-    /// For error messages.
+    /// The sentinels that named it, for error messages.
     pub(super) by: String,
     epoch: Option<u64>,
 }
@@ -126,9 +126,9 @@ impl Sentinels {
         self.learn(named.address.clone(), named.epoch, true);
     }
 
-    /// Notes a newer master. One that is `certain` counts also where sentinels do not tell their epoch, and where they
-    /// count from zero again: a connection that was begun before the last failover is certain of an older epoch, too,
-    /// but long before what is known is [`NEWS`] no more.
+    /// Notes a newer master. A master that is `certain` also counts if the sentinels do not tell their epoch, or count
+    /// from zero again. A connection that was begun before the last failover is certain of an older epoch, too, so an
+    /// older epoch counts only after the known master has been known for [`NEWS`].
     fn learn(&self, address: Address, epoch: Option<u64>, certain: bool) {
         self.known.send_if_modified(|known| {
             let newer = match known {
@@ -143,7 +143,7 @@ impl Sentinels {
             let same = known
                 .as_ref()
                 .is_some_and(|known| known.address == address && known.epoch == epoch);
-            // What is heard again is no news.
+            // Ignore an answer that repeats what is known.
             if !newer || same {
                 return false;
             }

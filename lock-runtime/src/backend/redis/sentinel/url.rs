@@ -13,7 +13,7 @@ const PORT: u16 = 26_379;
 const EXAMPLE: &str = "the URL is malformed; it should look like \
     `redis-sentinel://user:password@host1:26379,host2:26379/service/0`";
 
-/// Reads what follows `redis-sentinel://` or `rediss-sentinel://`. The errors repeat no part that may be secret.
+/// Parses the text after `redis-sentinel://` or `rediss-sentinel://`. The errors repeat no part that may be secret.
 pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
     let (rest, query) = match rest.split_once('?') {
         Some((rest, query)) => (rest, Some(query)),

@@ -16,7 +16,7 @@ use crate::backend::redis::scripting::faults;
 use crate::values::{Backoff, clock};
 
 const SWITCH: &str = "+switch-master";
-/// How often a quiet sentinel is asked. It is a sign of life, too.
+/// The interval at which a quiet sentinel is asked. The answer is a sign of life, too.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 
 /// Listens until `closed` becomes true or its sender is gone.
@@ -70,7 +70,7 @@ async fn listen(
     loop {
         let answer = ask::again(sentinels, &mut connection, timeout).await?;
         if let Some(address) = answer.address {
-            // Without an epoch, only the word of a switch is newer than what is known.
+            // Without an epoch, only a message about a switch is certain to be newer than what is known.
             let certain = certain && answer.epoch.is_none();
             sentinels.learn(address, answer.epoch, certain);
         }

@@ -95,7 +95,7 @@ async fn take(
     Ok(granted.collect())
 }
 
-/// Why a set was not granted.
+/// The reason why a set was not granted.
 enum WhyNot {
     /// Somebody has one of them.
     Busy,

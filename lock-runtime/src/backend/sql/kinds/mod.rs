@@ -1,4 +1,4 @@
-//! What each kind of lock sends.
+//! The statements that each kind of lock sends.
 
 pub(super) mod acquire;
 pub(super) mod acquire_all;

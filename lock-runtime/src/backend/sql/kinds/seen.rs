@@ -17,12 +17,12 @@ pub(super) struct Seen {
     pub(super) shares: u64,
     /// One of them.
     pub(super) sharer: Option<String>,
-    /// How many permits are leased.
+    /// The number of leased permits.
     pub(super) units: i64,
     pub(super) first_left: Option<Duration>,
     pub(super) last_left: Option<Duration>,
     pub(super) permits: Option<i64>,
-    /// For how long readers are kept out.
+    /// The time for which readers are kept out.
     pub(super) writer_left: Option<Duration>,
     /// Whether releases are notified for a while.
     pub(super) waited: bool,
@@ -71,7 +71,7 @@ fn read(row: &Row) -> Result<Seen, Fault> {
     })
 }
 
-/// Why a request was not granted.
+/// The reason why a request was not granted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
     /// Nothing is in its way any more.

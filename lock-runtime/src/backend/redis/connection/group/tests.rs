@@ -1,10 +1,10 @@
-//! Which of those that wait go out together.
+//! Tests of which waiting requests are sent together.
 
 use super::*;
 use crate::values::holder::HolderIds;
 use crate::values::{Key, Kind, LockName};
 
-/// Requests for so long, by number, and who waits for their answers.
+/// Returns requests with these leases, by number, and the receivers of their answers.
 fn waiting(
     leases: impl Iterator<Item = u64>,
     name: &str,

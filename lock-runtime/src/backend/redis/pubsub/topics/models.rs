@@ -10,7 +10,7 @@ use super::{LINGER, Topics};
 use crate::backend::Listen;
 use crate::values::clock;
 
-/// The subscriber: what was asked for is subscribed to.
+/// Acts as the subscriber: subscribes to the channels that were asked for.
 fn subscribes(topics: &Arc<Topics>) {
     let fresh = topics.take_fresh();
     topics.opened(&fresh, false);
@@ -53,7 +53,7 @@ fn messages_that_a_lost_connection_swallowed_are_made_up_for() {
                 let topics = topics.clone();
                 thread::spawn(move || {
                     topics.unreachable();
-                    // Whatever is published now, nobody hears.
+                    // A message that is published now is heard by nobody.
                     let again = topics.reachable();
                     topics.opened(&again, true);
                 })
