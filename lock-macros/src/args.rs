@@ -14,10 +14,10 @@ use crate::template::CALL_OUTSIDE;
 
 /// The lock types that exist, the default first.
 const MODES: [&str; 5] = ["exclusive", "fair", "read", "write", "semaphore"];
-/// What a semaphore has at most, as `lock-runtime` checks it of what is no literal.
+/// The most permits of a semaphore. `lock-runtime` checks the values that are no literals.
 const MOST_PERMITS: u64 = 1_000_000_000_000;
 
-/// What was written, checked one option at a time; `validate` checks them together.
+/// The options as they were written, checked one at a time; `validate` checks them together.
 #[derive(Default)]
 pub(crate) struct Args {
     pub(crate) key: Option<Key>,
@@ -51,7 +51,7 @@ pub(crate) enum Keys {
     Expr(Expr),
 }
 
-/// What a busy lock makes of the call.
+/// The fate of the call when the lock is busy.
 #[derive(Default)]
 pub(crate) enum OnBusy {
     #[default]
@@ -61,7 +61,7 @@ pub(crate) enum OnBusy {
     Call(Path),
 }
 
-/// What a lost lock makes of the body, other than the default, which is to drop it.
+/// The fate of the body when the lock is lost, other than the default, which is to drop it.
 #[derive(Clone, Copy)]
 pub(crate) enum OnLost {
     Finish,
@@ -71,7 +71,7 @@ pub(crate) enum OnLost {
 /// The kind of lock.
 pub(crate) enum Mode {
     Word(Ident),
-    /// How many permits there are in all.
+    /// The number of permits in all.
     Semaphore(Expr),
 }
 

@@ -1,4 +1,4 @@
-//! How arguments travel into the protected body.
+//! Moves arguments into the protected body.
 //!
 //! An `async move` block takes only what it uses, place by place: an unused argument, or the unused
 //! field of a used one, would stay outside and be dropped after the release. So every argument is

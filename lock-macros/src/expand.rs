@@ -50,7 +50,7 @@ pub(crate) fn expand(plan: &Plan, function: &Function, body: &Group) -> TokenStr
     }
 }
 
-/// What the tokens of the protected call are made from.
+/// The parts from which the tokens of the protected call are made.
 struct Parts<'a> {
     plan: &'a Plan,
     function: &'a Function,

@@ -135,7 +135,7 @@ impl Function {
         roots
     }
 
-    /// Where to complain about the return type.
+    /// The span for errors about the return type.
     pub(crate) fn returns_span(&self) -> Span {
         match &self.sig.output {
             ReturnType::Default => self.sig.ident.span(),

@@ -306,7 +306,7 @@ pub fn distributed_lock(options: TokenStream, item: TokenStream) -> TokenStream 
     attribute(options.into(), item.into()).into()
 }
 
-/// What `lock_runtime::key!` calls, with its own path in front.
+/// The macro that `lock_runtime::key!` calls, with its own path in front.
 #[doc(hidden)]
 #[proc_macro]
 pub fn key(input: TokenStream) -> TokenStream {

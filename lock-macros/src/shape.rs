@@ -1,4 +1,4 @@
-//! What kind of function it is: where its future is made, and what that resolves to.
+//! The shape of a function: where its future is made, and what that resolves to.
 
 use proc_macro2::{Delimiter, Group, TokenTree};
 use syn::punctuated::Punctuated;
@@ -8,7 +8,7 @@ use syn::{
 
 use crate::function::Function;
 
-/// How the function comes to its future.
+/// The way in which the function makes its future.
 pub(crate) enum Making {
     /// `async fn`
     AsyncFn,
@@ -23,7 +23,7 @@ pub(crate) enum Making {
 
 pub(crate) struct Shape {
     pub(crate) making: Making,
-    /// What the future resolves to.
+    /// The type that the future resolves to.
     pub(crate) output: Type,
 }
 

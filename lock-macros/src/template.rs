@@ -31,7 +31,7 @@ pub(crate) enum Piece {
 pub(crate) struct Placeholder {
     /// Byte offset of the opening brace in the template's value.
     pub(crate) offset: usize,
-    /// What stands between the braces.
+    /// The text between the braces.
     pub(crate) text: String,
     /// The value to take; `None` for `{}`.
     pub(crate) value: Option<Expr>,
@@ -243,7 +243,7 @@ fn has_comment(text: &str) -> bool {
             .is_ok_and(|tokens| written(tokens) != visible(text))
 }
 
-/// How many characters the tokens are written with.
+/// Returns the number of characters that the tokens are written with.
 fn written(tokens: TokenStream) -> usize {
     let of_token = |token| match token {
         TokenTree::Group(group) => 2 + written(group.stream()),
@@ -274,7 +274,7 @@ fn format_spec(text: &str) -> Option<&str> {
     None
 }
 
-/// Why an expression is no placeholder value, if it is none.
+/// Returns the reason why an expression cannot be a placeholder's value, if it cannot.
 fn refusal(value: &Expr) -> Option<String> {
     let not_allowed = |what: &str| {
         Some(format!(

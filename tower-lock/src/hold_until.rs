@@ -1,4 +1,4 @@
-//! How long a request's lock is held.
+//! The end of a request's lock.
 
 use http::Response;
 use lock_runtime::{LockGuard, Outcome, ProtectFuture};
@@ -34,7 +34,8 @@ pub struct UntilResponse;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UntilBodyEnd;
 
-/// How long a layer holds its locks: [`UntilResponse`] or [`UntilBodyEnd`]. It cannot be implemented otherwise.
+/// The moment until which a layer holds its locks: [`UntilResponse`] or [`UntilBodyEnd`]. It cannot be implemented
+/// otherwise.
 ///
 /// See the example of [`UntilBodyEnd`].
 pub trait HoldUntil<S: Service<Request>, Request>: Sealed<S, Request> {}
@@ -47,7 +48,7 @@ where
 }
 
 pub trait Sealed<S: Service<Request>, Request> {
-    /// What the service responds with.
+    /// The response of the service.
     type Response;
     /// Makes the call under the lock, and sees to the lock's end.
     type Holding: Future<Output = Outcome<Result<Self::Response, S::Error>>>;

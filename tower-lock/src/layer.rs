@@ -209,7 +209,7 @@ impl<K, R, U> LockLayer<K, R, U> {
         self
     }
 
-    /// What logs and metrics call these locks. Default: the word of a [`RequestKey`](crate::RequestKey), or the
+    /// The name of these locks in logs and metrics. Default: the word of a [`RequestKey`](crate::RequestKey), or the
     /// template of a `key!` name.
     #[must_use]
     pub fn label(mut self, label: &'static str) -> Self {
@@ -277,7 +277,7 @@ impl<K, R, U> LockLayer<K, R, U> {
         self
     }
 
-    /// How many requests may wait in this layer's services. Default: as many as the manager's own caps let.
+    /// The number of requests that may wait in this layer's services. Default: as many as the manager's own caps let.
     ///
     /// One that comes when `most` wait is refused with 503 at once. A request counts from its arrival to the
     /// beginning of its inner call: also while its key is looked up ([`from_async_key`](LockLayer::from_async_key)),
@@ -289,15 +289,15 @@ impl<K, R, U> LockLayer<K, R, U> {
         self
     }
 
-    /// How many requests may wait for one key in this layer's services: as [`max_waiters`](Self::max_waiters), but
-    /// a request counts from the moment its key is known.
+    /// The number of requests that may wait for one key in this layer's services: as
+    /// [`max_waiters`](Self::max_waiters), but a request counts from the moment its key is known.
     #[must_use]
     pub fn max_waiters_per_key(mut self, most: usize) -> Self {
         self.plan.caps.per_key = Some(most);
         self
     }
 
-    /// How many requests of one client may wait in this layer's services: those for which `client`, a
+    /// The number of requests of one client that may wait in this layer's services: those for which `client`, a
     /// [`LockKey`](crate::LockKey) of its own, returns the same name. One more is refused with 429 at once. Counted as
     /// in [`max_waiters`](Self::max_waiters); the name is no lock.
     ///
@@ -327,7 +327,7 @@ impl<K, R, U> LockLayer<K, R, U> {
         }
     }
 
-    /// What a refused request is answered with. Default: [`ProblemJson`].
+    /// The answer to a refused request. Default: [`ProblemJson`].
     #[must_use]
     pub fn reply<R2>(self, reply: R2) -> LockLayer<K, R2, U> {
         let Plan {

@@ -1,4 +1,4 @@
-//! What a layer asks of its locks: the options that each of its services works by.
+//! The options of a layer's locks, by which each of its services works.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use lock_runtime::{LockError, LockGuard, LockManager, LockName, LockRequest};
 use crate::key::Mode;
 use crate::waiters::{Caps, Waiters};
 
-/// What is done for each request that needs a lock.
+/// The work for each request that needs a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<R> {
     pub(crate) manager: LockManager,
@@ -19,10 +19,10 @@ pub(crate) struct Plan<R> {
     pub(crate) reply: R,
 }
 
-/// How long a request may keep its lock unless the layer says otherwise.
+/// The time for which a request may keep its lock unless the layer says otherwise.
 const LONGEST_HOLD: Duration = Duration::from_secs(60);
 
-/// What the layer asks of each lock; the manager's defaults fill the rest.
+/// The options that the layer sets for each lock; the manager's defaults fill the rest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockOptions {
     pub(crate) wait: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Why the lock kept a request from being served.
+//! The reasons for which the lock kept a request from being served.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use lock_runtime::LockError;
 /// The hints lie in here, whatever the lease: they tell a client when to ask again, not when the lock will be free.
 const RETRY_AFTER_MILLIS: std::ops::RangeInclusive<u64> = 1_000..=5_000;
 
-/// Why the lock kept a request from being served, or its response from being finished.
+/// The reason why the lock kept a request from being served, or its response from being finished.
 ///
 /// A [`Reply`](crate::Reply) makes a response or an error out of it. Its `Display` and its
 /// [`source`](std::error::Error::source) are for logs: they name the lock. Clients should be shown the
@@ -95,7 +95,7 @@ impl RefusalKind {
     }
 }
 
-/// What a lock's error means to a client: for handlers that take locks of their own, and answer as the layer does.
+/// The meaning of a lock's error to a client: for handlers that take locks of their own, and answer as the layer does.
 ///
 /// ```
 /// use lock_runtime::{LockError, LockManager};
@@ -159,7 +159,7 @@ impl Refusal {
         }
     }
 
-    /// What kind of refusal it is.
+    /// Returns the kind of the refusal.
     pub fn kind(&self) -> RefusalKind {
         self.kind
     }
@@ -174,8 +174,9 @@ impl Refusal {
         self.error.as_ref()
     }
 
-    /// When to ask again: 1 s to 5 s, drawn at random for each refusal, so that clients who were sent away together
-    /// do not come back together. It tells nothing about the holder's lease. `None` where a retry cannot help.
+    /// Returns the pause before the next try: 1 s to 5 s, drawn at random for each refusal, so that clients who were
+    /// sent away together do not come back together. It tells nothing about the holder's lease. `None` where a retry
+    /// cannot help.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

@@ -9,14 +9,14 @@ use lock_runtime::LockName;
 use crate::key::Client;
 use crate::refusal::RefusalKind;
 
-/// How many requests may wait at a time. `None`: as many as the manager lets.
+/// The number of requests that may wait at a time. `None`: as many as the manager lets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Caps {
     pub(crate) all: Option<usize>,
     pub(crate) per_key: Option<usize>,
 }
 
-/// Who waits in the services of one layer.
+/// The requests that wait in the services of one layer.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     counts: Mutex<Counts>,

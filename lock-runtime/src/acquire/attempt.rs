@@ -106,7 +106,7 @@ impl Attempt {
             .await
     }
 
-    /// What the store has granted, as a hold of this process. `head`: this process's turn at the key, if the hold owns
+    /// Returns the store's grant as a hold of this process. `head`: this process's turn at the key, if the hold owns
     /// it.
     pub(crate) fn admit(
         &self,
@@ -148,10 +148,10 @@ impl Attempt {
     }
 }
 
-/// What a contender knows when its time is over.
+/// The knowledge of a contender when its time is over.
 pub(crate) struct LastWords {
     /// The last definite answer, and what was left of the lease then.
     pub(crate) busy: Option<Option<Duration>>,
-    /// Why the last question has no answer.
+    /// The reason why the last question has no answer.
     pub(crate) fault: Option<Fault>,
 }

@@ -12,7 +12,7 @@ use crate::values::{HoldOptions, Key, LockError, Moment, clock};
 pub(crate) struct CheckedRequest {
     pub(crate) key: Arc<Key>,
     pub(crate) hold_options: HoldOptions,
-    /// How many permits a semaphore is given that has none.
+    /// The number of permits that a new semaphore is given.
     pub(crate) in_all: Option<NonZeroU64>,
     /// `None` waits for ever.
     pub(crate) wait: Option<Duration>,
@@ -20,7 +20,7 @@ pub(crate) struct CheckedRequest {
     pub(crate) reentrant: bool,
 }
 
-/// When the caller came, and when it gives up.
+/// The moments at which the caller came, and at which it gives up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     pub(crate) since: Moment,
@@ -50,7 +50,7 @@ impl Deadline {
         self.until = self.until.map(|before| before.later(until));
     }
 
-    /// How long the caller has waited; zero if it does not wait.
+    /// Returns how long the caller has waited; zero if it does not wait.
     pub(crate) fn waited(self) -> Duration {
         match self.is_over_at(self.since) {
             true => Duration::ZERO,
@@ -72,7 +72,7 @@ impl Deadline {
         clock::sleep_until(self.until.map_or(end, |until| until.earlier(end))).await;
     }
 
-    /// How long the caller goes on waiting after this attempt; `None` if it does not wait.
+    /// Returns how long the caller goes on waiting after this attempt; `None` if it does not wait.
     pub(crate) fn rest(self, wait: Option<Duration>, now: Moment) -> Option<Duration> {
         if wait == Some(Duration::ZERO) {
             return None;
@@ -80,7 +80,7 @@ impl Deadline {
         Some(self.until.map_or(Duration::MAX, |until| until - now))
     }
 
-    /// How long a call may take: its own timeout, cut to what is left of a wait.
+    /// Returns how long a call may take: its own timeout, cut to the rest of the wait.
     pub(crate) fn cut(self, timeout: Duration, now: Moment) -> Duration {
         match self.until {
             // A request that does not wait still makes its one call.

@@ -10,11 +10,11 @@ use crate::backend::{Fault, Listen};
 use crate::queue;
 use crate::values::{Backoff, LockError, Moment, clock};
 
-/// How long a contender sleeps at most before it asks again, give or take a fifth.
+/// The longest sleep of a contender before it asks again, give or take a fifth.
 const CAP: Duration = Duration::from_secs(1);
 
-/// How long a caller waits at least for a process that was asked to give up what it keeps: for its message, its release, and
-/// the request after it.
+/// The least time for which a caller waits for a process that was asked to give up what it keeps: for its message, its
+/// release, and the request after it.
 fn until_given_up(round_trip: Duration) -> Duration {
     (round_trip * 8).max(Duration::from_millis(20))
 }
@@ -31,10 +31,10 @@ pub(crate) fn nap(left: Option<Duration>) -> Duration {
     left.map_or(cap, |left| (left + Duration::from_millis(1)).min(cap))
 }
 
-/// What one question to the store gave.
+/// The outcome of one question to the store.
 pub(crate) enum Asked<T> {
     Granted(T),
-    /// What is left of the lease.
+    /// The rest of the lease.
     Busy(Option<Duration>),
     /// As busy, and a process that may only keep the lock was asked to give it up.
     Kept(Option<Duration>),
@@ -53,7 +53,7 @@ pub(crate) trait Contender {
     /// Listens for what makes it worth while to ask again.
     fn listen(&self) -> Box<dyn Listen>;
 
-    /// How long to sleep at most, given what was left of the lease.
+    /// Returns how long to sleep at most, given the rest of the lease.
     fn nap(&self, left: Option<Duration>) -> Duration {
         nap(left)
     }

@@ -217,7 +217,7 @@ impl<'a> HeadSeat<'a> {
         }
     }
 
-    /// What is left of the lease, if the store has said so lately.
+    /// Returns the rest of the lease, if the store has told it lately.
     fn known_left(&self, now: Moment) -> Option<Duration> {
         let (end, relied_on) = self.known?;
         let is_recent = now.tick() < relied_on && !now.has_reached(end);

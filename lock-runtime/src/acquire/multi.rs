@@ -20,7 +20,7 @@ pub(crate) type Member = (Arc<Core>, CheckedRequest);
 /// Before a set is tried again of which a part was lost while the rest was waited for.
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// What came of asking for the whole set.
+/// The outcome of a request for the whole set.
 enum AtOnce {
     Taken(Vec<HoldHandle>),
     /// One of them is held, in the store or by this process.

@@ -76,7 +76,7 @@ pub enum SqlDialect {
 /// [`LockRequest::in_transaction`](crate::LockRequest::in_transaction) takes a lock with it,
 /// [`raise_fence`](crate::raise_fence) shows a token to the database.
 pub trait SqlTransaction: Send {
-    /// What the driver calls an error.
+    /// The driver's error type.
     type Error: Error + Send + Sync + 'static;
 
     /// The database that the transaction is of. Default: PostgreSQL.
@@ -86,7 +86,7 @@ pub trait SqlTransaction: Send {
     /// is a text, too. On MySQL and MariaDB, there may be no row: answer with an empty text then.
     ///
     /// # Errors
-    /// What the driver says. It is passed on as [`TransactionError::Driver`].
+    /// The driver's error. It is passed on as [`TransactionError::Driver`].
     fn ask(
         &mut self,
         sql: &str,
@@ -94,7 +94,7 @@ pub trait SqlTransaction: Send {
     ) -> impl Future<Output = Result<String, Self::Error>> + Send;
 }
 
-/// Why a transaction has no lock, or may not go on. Roll the transaction back.
+/// The reason why a transaction has no lock, or may not go on. Roll the transaction back.
 ///
 /// ```
 /// use lock_runtime::TransactionError;
@@ -118,7 +118,7 @@ pub enum TransactionError<E> {
     )]
     #[non_exhaustive]
     Fenced {
-        /// What the fence is of.
+        /// The name of the lock.
         lock: String,
         /// The token that came too late.
         token: FencingToken,
@@ -221,7 +221,7 @@ struct TransactionSeat<'a, T: SqlTransaction> {
     transaction: &'a mut T,
     /// This transaction cannot have the lock, or may have locked the row of somebody who has it: nothing is asked any more.
     given_up: bool,
-    /// What the driver said when it failed.
+    /// The driver's error.
     failed: Option<T::Error>,
 }
 

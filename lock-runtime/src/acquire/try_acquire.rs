@@ -1,8 +1,8 @@
-//! What a request that does not wait came to.
+//! The outcome of a request that does not wait.
 
 use std::time::Duration;
 
-/// What `try_acquire` came to: the guard, or that somebody else has the lock.
+/// The outcome of `try_acquire`: the guard, or that somebody else has the lock.
 ///
 /// It is no `Option`, and has no method that only tells whether the lock was had: a condition such as
 /// `if locks.mutex("a").try_acquire().await?.is_some()` would drop the guard, and with it the lock, before the first
@@ -39,7 +39,7 @@ pub enum TryAcquire<G = crate::LockGuard> {
     /// Somebody else has the lock.
     #[non_exhaustive]
     Busy {
-        /// What was left of the holder's lease when the store was asked. `None` if it was not asked, because this
+        /// The rest of the holder's lease when the store was asked. `None` if it was not asked, because this
         /// process itself has the lock or asks for it, and if nobody can tell. A holder that lives renews its lease, so
         /// this is when asking again is sensible, not when the lock will be free.
         retry_after: Option<Duration>,

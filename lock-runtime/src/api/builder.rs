@@ -63,16 +63,16 @@ impl LockManager {
 }
 
 impl LockManagerBuilder {
-    /// What every key starts with, 256 bytes at most. Default `lock:`. With `""`, keys are bare names, as Redisson uses
+    /// The prefix of every key, 256 bytes at most. Default `lock:`. With `""`, keys are bare names, as Redisson uses
     /// them.
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.options.namespace = namespace.as_ref().into();
         self
     }
 
-    /// What operators see of this process: [`inspect`](LockManager::inspect) shows it of every holder and waiter
-    /// ([`HolderInfo::app`](crate::HolderInfo::app)), with the host's name. 1 to 64 bytes of printable text. Default: the
-    /// file name of the executable.
+    /// The name that operators see for this process: [`inspect`](LockManager::inspect) shows it for every holder and
+    /// waiter ([`HolderInfo::app`](crate::HolderInfo::app)), with the host's name. 1 to 64 bytes of printable text.
+    /// Default: the file name of the executable.
     pub fn app(mut self, name: impl AsRef<str>) -> Self {
         self.options.app = Some(name.as_ref().into());
         self
@@ -92,7 +92,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long requests that set nothing else wait: default 10 s; zero tries once. One year at most.
+    /// The time that requests wait unless they set their own: default 10 s; zero tries once. One year at most.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = Some(wait);
         self
@@ -104,26 +104,26 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long one call to the store may take: 10 ms to 60 s, default 2 s. Acquires also end after a sixth of
+    /// The time that one call to the store may take: 10 ms to 60 s, default 2 s. Acquires also end after a sixth of
     /// their lease. A renewal that takes longer than that is not given up: it is asked again, and a late answer counts.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.options.call_timeout = timeout;
         self
     }
 
-    /// How many callers may wait in this manager. Default 100,000; beyond it, [`LockError::TooManyWaiters`].
+    /// The number of callers that may wait in this manager. Default 100,000; beyond it, [`LockError::TooManyWaiters`].
     pub fn max_waiters(mut self, most: usize) -> Self {
         self.options.max_waiters = most;
         self
     }
 
-    /// How many callers may wait for one key in this manager. Default 20,000.
+    /// The number of callers that may wait for one key in this manager. Default 20,000.
     pub fn max_waiters_per_key(mut self, most: usize) -> Self {
         self.options.max_waiters_per_key = most;
         self
     }
 
-    /// How long [`shutdown`](LockManager::shutdown) lets holds end by themselves. Default 10 s.
+    /// The time for which [`shutdown`](LockManager::shutdown) lets holds end by themselves. Default 10 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.options.shutdown_grace = grace;
         self
@@ -159,8 +159,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How many replicas of the Redis master (in a cluster, of the one that has the lock's slot) must have a lock before
-    /// it is handed out. Default [`Replicas::off`].
+    /// The number of replicas of the Redis master (in a cluster, of the one that has the lock's slot) that must have
+    /// a lock before it is handed out. Default [`Replicas::off`].
     ///
     /// It makes the window smaller in which a failover loses a lock that was granted. By itself it does not close it:
     /// the replica that is promoted may be one that did not confirm, and a master that is cut off from the others goes

@@ -1,4 +1,4 @@
-//! Who the holders and waiters are that an inspection has seen.
+//! Names the clients of the holders and waiters that an inspection has seen.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! How a protected function reports that it did not run, or did not finish.
+//! Lets a protected function report that it did not run, or did not finish.
 
 use crate::observe;
 use crate::values::LockError;
@@ -83,10 +83,10 @@ impl<T, E: From<LockError>> FromLockError for Result<T, E> {
     note = "or implement `lock_runtime::Skipped` for a return type of your own"
 )]
 pub trait Skipped {
-    /// What the function returns when the lock was busy and its body did not run.
+    /// Returns the function's result when the lock was busy and its body did not run.
     fn skipped() -> Self;
 
-    /// What the function returns when its body did not run, or not to its end, for any other reason.
+    /// Returns the function's result when its body did not run, or not to its end, for any other reason.
     fn failed(error: LockError) -> Self;
 }
 

@@ -87,7 +87,7 @@ impl Election {
         self
     }
 
-    /// What logs and metrics call the leader's lock. Default: the template of a `key!` name.
+    /// The name of the leader's lock in logs and metrics. Default: the template of a `key!` name.
     pub fn label(mut self, label: &'static str) -> Election {
         self.request = self.request.label(label);
         self

@@ -62,7 +62,8 @@ impl LockGuard {
         members(self.handles.held())
     }
 
-    /// How many permits of a semaphore are held; 1 for a lock, and the sum for several that are held as one.
+    /// Returns the number of permits of a semaphore that are held; 1 for a lock, and the sum for several that are held
+    /// as one.
     pub fn permits(&self) -> u32 {
         let holds = self.handles.held().holds().iter();
         holds.map(|hold| hold.permits()).sum()
@@ -75,7 +76,7 @@ impl LockGuard {
         self.handles.held().is_held()
     }
 
-    /// How long the hold lasts if no further renewal is confirmed. Zero once it is lost.
+    /// Returns the time that the hold lasts if no further renewal is confirmed. Zero once it is lost.
     #[must_use = "it only tells how long the hold lasts: `renew` extends it"]
     pub fn remaining(&self) -> Duration {
         self.handles.held().remaining()

@@ -1,4 +1,4 @@
-//! How a manager shows who it is: logins that change, and certificates.
+//! Ways for a manager to identify itself: logins that change, and certificates.
 
 use std::sync::Arc;
 

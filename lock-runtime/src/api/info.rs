@@ -1,4 +1,4 @@
-//! What [`LockManager::inspect`](crate::LockManager::inspect) tells.
+//! The answer of [`LockManager::inspect`](crate::LockManager::inspect).
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -36,28 +36,28 @@ pub struct LockInfo {
     /// True if the holder's process keeps the lock between its holds ([`keep_for`](crate::LockRequest::keep_for)). Then
     /// it may be that nobody used the lock: only that process knows. A process that asks for the lock gets it once it is not used.
     pub kept: bool,
-    /// Who held it; of several readers, one. `None` for a semaphore: its leases do not say whose they are.
+    /// The holder; of several readers, one of them. `None` for a semaphore: its leases do not say whose they are.
     pub holder: Option<HolderInfo>,
-    /// How the lock was held. `None` if it was free.
+    /// The mode in which the lock was held. `None` if it was free.
     pub mode: Option<LockMode>,
-    /// How many readers held it. Zero in any mode but [`LockMode::Read`]. Redis looks at some 450 of them; those beyond
-    /// count as readers even if their leases are over.
+    /// The number of readers that held it. Zero in any mode but [`LockMode::Read`]. Redis looks at some 450 of them;
+    /// those beyond count as readers even if their leases are over.
     pub readers: u64,
-    /// How often its holder had entered. Re-entries of this library are local and count once; a Redisson holder's
-    /// count in the store. For a semaphore, how many permits are leased.
+    /// The number of times that its holder had entered. Re-entries of this library are local and count once; a Redisson
+    /// holder's count in the store. For a semaphore, how many permits are leased.
     pub count: u64,
-    /// What was left of the lease, for a semaphore of the one that ends first. `None` if the lock was free, or has no
+    /// The rest of the lease; for a semaphore, of the lease that ends first. `None` if the lock was free, or has no
     /// expiry, which this library never makes.
     pub ttl: Option<Duration>,
     /// The free permits of a semaphore, or the count of a latch; `None` for a lock. Below zero if more permits were
     /// taken away than were free.
     pub available: Option<i64>,
-    /// How many wait for it in the queue of a fair lock, those of all processes. Zero if it was free; the waiters of
+    /// The number of waiters in the queue of a fair lock, those of all processes. Zero if it was free; the waiters of
     /// other locks are not known to the store.
     pub waiters: u64,
-    /// Who of these is served first, in their order, 16 at most.
+    /// The first of these waiters, in the order in which they are served, 16 at most.
     pub first_waiters: Vec<HolderInfo>,
-    /// How many callers of this process wait for it.
+    /// The number of callers of this process that wait for it.
     pub local_waiters: usize,
 }
 
@@ -115,13 +115,14 @@ impl HolderInfo {
         }
     }
 
-    /// Which manager holds: its [`LockManager::id`](crate::LockManager::id). Of a Redisson client, the first eight
-    /// digits of its id.
+    /// The manager that holds the lock: its [`LockManager::id`](crate::LockManager::id). Of a Redisson client, the
+    /// first eight digits of its id.
     pub fn manager_id(&self) -> &str {
         self.text.split(HIDDEN).next().unwrap_or_default()
     }
 
-    /// What the holder's program calls itself: see [`LockManagerBuilder::app`](crate::LockManagerBuilder::app).
+    /// The name that the holder's program gives itself: see
+    /// [`LockManagerBuilder::app`](crate::LockManagerBuilder::app).
     pub fn app(&self) -> Option<&str> {
         Some(&self.client.as_ref()?.record.app)
     }

@@ -63,7 +63,7 @@ impl Latch {
             .await
     }
 
-    /// How many events are still to come; 0 if the latch is open.
+    /// Returns the number of events that are still to come; 0 if the latch is open.
     ///
     /// # Errors
     /// As [`try_set_count`](Latch::try_set_count).

@@ -1,4 +1,4 @@
-//! What a hold shows to those who do not own it.
+//! A view of a hold for code that does not own it.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -77,7 +77,7 @@ impl Lease {
         self.held().is_held()
     }
 
-    /// How long the hold lasts if no further renewal is confirmed. Zero once it is over.
+    /// Returns the time that the hold lasts if no further renewal is confirmed. Zero once it is over.
     #[must_use = "it only tells how long the hold lasts"]
     pub fn remaining(&self) -> Duration {
         self.held().remaining()

@@ -1,4 +1,4 @@
-//! What the attribute's expansion calls. Not public API: it changes without notice.
+//! The functions that the attribute's expansion calls. They are not public API, and change without notice.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -91,7 +91,7 @@ pub enum Mode {
     Semaphore(u64),
 }
 
-/// What an annotated function locks.
+/// The lock, or the locks, of an annotated function.
 #[derive(Clone, Debug)]
 pub enum Names {
     /// `key = ..`
@@ -281,7 +281,7 @@ pub fn call<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// What `on_busy = skip` returns instead of the body's value.
+/// The value that `on_busy = skip` returns instead of the body's.
 pub fn skip<T: Skipped>(error: LockError) -> T {
     match error {
         LockError::Busy { .. } => T::skipped(),

@@ -22,9 +22,9 @@ use crate::values::{
     ClientRecord, IntoLockName, Key, Kind, LockError, LockName, LostReason, Options, clock,
 };
 
-/// How long a shutdown waits for releases under way.
+/// The time for which a shutdown waits for releases under way.
 const DRAIN: Duration = Duration::from_secs(2);
-/// How long it waits for those who hold a guard to answer to its loss.
+/// The time for which it waits for callers that hold a guard to react to its loss.
 const REACTION: Duration = Duration::from_millis(250);
 
 /// Makes lock requests, and owns what they share: the connection, the watchdog, the local queues.
@@ -236,7 +236,7 @@ impl LockManager {
     /// It does not wait for plain permits that are out, for they have no holder: until it is done, they can be given
     /// back and latches counted down.
     ///
-    /// What could not be given back by then ends with its lease. Calling it again, or from two places, is fine.
+    /// A lock that could not be given back by then ends with its lease. Calling it again, or from two places, is fine.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -294,7 +294,7 @@ impl LockManager {
     }
 }
 
-/// Where a backend reports to. Weak: a backend's tasks do not keep the holds alive.
+/// Receives what a backend reports. It is weak: a backend's tasks do not keep the holds alive.
 pub(crate) fn events_of(watch: &Arc<Watch>) -> EventSink {
     let watch = Arc::downgrade(watch);
     Arc::new(move |event| {

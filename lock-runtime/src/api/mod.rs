@@ -1,4 +1,4 @@
-//! What a caller touches.
+//! The types that a caller touches.
 
 pub mod blocking;
 pub(crate) mod builder;

@@ -1,4 +1,4 @@
-//! Who leads, for those who do not campaign.
+//! Tells who leads to those who do not campaign.
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,9 +42,9 @@ pub struct LeaderObserver {
     locks: LockManager,
     name: LockName,
     listening: Option<Listening>,
-    /// What the caller knows; `None` if nothing, or not for certain since an error.
+    /// The leader that the caller knows of; `None` if none, or not for certain since an error.
     told: Option<Option<HolderInfo>>,
-    /// When to ask the store next, if no message comes before. `None`: now.
+    /// The time of the next question to the store, if no message comes before. `None`: now.
     next_look: Option<Moment>,
     /// While nobody leads, or the store fails.
     pauses: Backoff,
@@ -79,8 +79,8 @@ impl LeaderObserver {
         }
     }
 
-    /// Who leads now, if that differs from the last answer; else waits until it does. The first answer comes at once,
-    /// and so does the one after an error. `None`: nobody leads.
+    /// Returns who leads now if that differs from the last answer; otherwise waits until it does. The first answer
+    /// comes at once, and so does the one after an error. `None`: nobody leads.
     ///
     /// # Errors
     /// As [`LockManager::inspect`]. The observation goes on: the next call asks again, after a pause of about a second

@@ -37,7 +37,7 @@ use crate::values::{Key, LockError, LockName};
 #[derive(Clone, Debug)]
 #[must_use = "a semaphore by its name takes nothing: acquire some of its `permits(n)`"]
 pub struct PlainSemaphore {
-    /// What both kinds can do.
+    /// The operations of both kinds.
     both: Semaphore,
 }
 

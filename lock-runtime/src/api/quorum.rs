@@ -14,7 +14,7 @@ use crate::hold::current_runtime;
 use crate::renew::Watch;
 use crate::values::{LockError, Ttl, config};
 
-/// How long a node counts as down after a restart, unless the builder says otherwise.
+/// The time for which a node counts as down after a restart, unless the builder says otherwise.
 const LONGEST_LEASE: Duration = Duration::from_secs(60);
 
 /// One store of a quorum: a Redis server by its URL or as a `RedisServer`, or a memory store.

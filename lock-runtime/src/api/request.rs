@@ -177,7 +177,7 @@ impl LockRequest {
         self
     }
 
-    /// What logs and metrics call this lock. Default: the template of a `key!` name.
+    /// The name of this lock in logs and metrics. Default: the template of a `key!` name.
     pub fn label(mut self, label: &'static str) -> LockRequest {
         self.overrides.label = Some(label);
         self

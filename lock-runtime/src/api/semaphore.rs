@@ -119,8 +119,8 @@ impl Semaphore {
             .await
     }
 
-    /// How many permits are free now, those of crashed holders included whose lease is over. Below zero if more were
-    /// taken away than were free; 0 if none were ever set.
+    /// Returns the number of free permits, including those of crashed holders whose leases have ended. Below zero if
+    /// more were taken away than were free; 0 if none were ever set.
     ///
     /// # Errors
     /// As [`try_set_permits`](Semaphore::try_set_permits).

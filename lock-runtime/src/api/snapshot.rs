@@ -1,4 +1,4 @@
-//! What this process holds and waits for, without asking the store.
+//! The holds and waiters of this process, without asking the store.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::api::manager::LockManager;
 use crate::values::kind::LockKind;
 use crate::values::{FencingToken, StoreKind, clock};
 
-/// What a manager's process holds and waits for: see [`LockManager::snapshot`].
+/// The holds and waiters of a manager: see [`LockManager::snapshot`].
 ///
 /// ```
 /// use lock_runtime::{LockKind, LockManager, StoreKind};
@@ -32,13 +32,13 @@ use crate::values::{FencingToken, StoreKind, clock};
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ManagerSnapshot {
-    /// What [`inspect`](LockManager::inspect) shows of this manager's holders: see [`LockManager::id`].
+    /// The id that [`inspect`](LockManager::inspect) shows for this manager's holders: see [`LockManager::id`].
     pub id: String,
-    /// What operators see of this process: see [`LockManagerBuilder::app`](crate::LockManagerBuilder::app).
+    /// The name that operators see for this process: see [`LockManagerBuilder::app`](crate::LockManagerBuilder::app).
     pub app: String,
     /// The name of this host; empty if it is not known.
     pub host: String,
-    /// Which store it keeps its locks in.
+    /// The store that keeps its locks.
     pub store: StoreKind,
     /// In the order in which they were asked for: the first one was held longest, or nearly so.
     pub holds: Vec<HeldLock>,
@@ -55,13 +55,13 @@ pub struct ManagerSnapshot {
 pub struct HeldLock {
     /// The lock's name, without the namespace.
     pub name: String,
-    /// What logs and metrics call it: its template or its label.
+    /// Its name in logs and metrics: its template or its label.
     pub label: &'static str,
     /// What kind of lock it is.
     pub kind: LockKind,
-    /// How long it has been held.
+    /// The time for which it has been held.
     pub held_for: Duration,
-    /// How long it lasts if no further renewal is confirmed. Zero if it is lost.
+    /// The time that it lasts if no further renewal is confirmed. Zero if it is lost.
     pub left: Duration,
     /// Its fencing token, if this kind of lock has one.
     pub fencing_token: Option<FencingToken>,
@@ -78,7 +78,7 @@ pub struct WaitedLock {
     pub name: String,
     /// What kind of lock it is.
     pub kind: LockKind,
-    /// How many callers wait.
+    /// The number of callers that wait.
     pub callers: usize,
 }
 
@@ -89,7 +89,7 @@ impl LockManager {
         self.core().ids.short()
     }
 
-    /// What this process holds and waits for by this manager, for a page of an operator. No I/O: the store is not asked.
+    /// Returns what this manager holds and waits for, for an operator's page. Does no I/O: the store is not asked.
     ///
     /// The names are whole: they hold user data, if your templates do. With many holds it takes its time, a microsecond
     /// each, but keeps nobody waiting meanwhile: they are looked at in steps, so one that ends in between may be missing.

@@ -1,4 +1,5 @@
-//! Who is nested in whom. A nested request re-enters a lock only when an ancestor in its own call chain holds it.
+//! Tracks which requests are nested in which holds. A nested request re-enters a lock only when an ancestor in its own
+//! call chain holds it.
 //!
 //! Each body that runs under a guard has a [`Frame`], as each call has one on a thread's stack. A task-local names
 //! the frame of the body that is being polled. A frame belongs to the task that polls its body: if another task goes
@@ -118,7 +119,7 @@ impl Level {
     }
 }
 
-/// How much of the access under a level a nested request takes.
+/// The share of the access under a level that a nested request takes.
 fn part_of_access(kind: Kind) -> u32 {
     if kind == Kind::Read { 1 } else { WHOLE_ACCESS }
 }

@@ -1,4 +1,4 @@
-//! What a guard holds: one lock, or several as one.
+//! The holds of a guard: one lock, or several as one.
 //!
 //! Several locks that are held as one are lost when any of them is lost. Each is a hold of its own to the store, the
 //! watchdog and the local queue; only those who look at the guard see them together.
@@ -87,7 +87,7 @@ impl Held {
         remaining.min().unwrap_or_default()
     }
 
-    /// How those print it who have it.
+    /// Formats it for the types that contain it.
     pub(crate) fn show(&self, owner: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(owner)
             .field("name", &self.name())
@@ -96,7 +96,7 @@ impl Held {
             .finish_non_exhaustive()
     }
 
-    /// Why it was lost, if it was.
+    /// Returns the reason why it was lost, if it was.
     pub(crate) fn loss(&self) -> Option<LostReason> {
         match self {
             Held::One(hold) => hold.loss(),

@@ -14,7 +14,7 @@ use crate::backend::{Granted, Renewal, Spare};
 use crate::queue::Head;
 use crate::values::{FencingToken, HoldOptions, HolderId, Key, Moment, Ttl, clock};
 
-/// What goes along from hold to hold while the process keeps the lock.
+/// The state that goes from hold to hold while the process keeps the lock.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     /// The hold of nobody, which has the lock while no caller has it.
@@ -58,8 +58,8 @@ impl Kept {
         Kept { idle, keeping }
     }
 
-    /// What the next hold begins with, if it can be one with these options: the same lease, for a crash must not block
-    /// the key for longer than it asks for, and a lease that is renewed, for some of it is over.
+    /// Returns the state of the next hold, if a hold with these options is possible: the same lease, for a crash must
+    /// not block the key for longer than it asks for, and a lease that is renewed, for some of it is over.
     pub(super) fn grant(&mut self, options: &HoldOptions, now: Moment) -> Option<Granted> {
         let wants_renewal = options.renewed || options.keep_for.is_some();
         if !wants_renewal || options.ttl != self.keeping.ttl || !self.idle.wakes_up(now) {
@@ -115,7 +115,7 @@ impl Keeping {
 pub(super) struct Idle {
     /// Gives the lock back when the hold is over.
     keeper: Weak<Core>,
-    /// When it is over. `None` while a caller has the lock.
+    /// The moment at which it is over. `None` while a caller has the lock.
     until: Option<Moment>,
 }
 
@@ -128,7 +128,7 @@ impl State {
         self.idle()?.until
     }
 
-    /// Who gives the lock back when a hold of nobody is over. `None` for the hold of a caller.
+    /// Returns the core that gives the lock back when a hold of nobody is over. `None` for the hold of a caller.
     pub(super) fn keeper(&self) -> Option<Weak<Core>> {
         Some(self.idle()?.keeper.clone())
     }

@@ -18,7 +18,7 @@ const RUNTIME_GONE: u8 = 3;
 #[derive(Default)]
 pub(crate) struct Lifecycle {
     phase: AtomicU8,
-    /// When `phase` left `OPEN`.
+    /// The moment at which `phase` left `OPEN`.
     closed_at: OnceLock<Moment>,
     /// Raised after `phase` has left `OPEN`.
     closing: Notify,
@@ -61,7 +61,7 @@ impl Lifecycle {
         }
     }
 
-    /// Why callers are no longer admitted.
+    /// Returns the reason why callers are no longer admitted.
     pub(crate) fn closed(&self) -> Option<ShutdownCause> {
         match self.phase.load(Ordering::SeqCst) {
             OPEN => None,
@@ -70,7 +70,7 @@ impl Lifecycle {
         }
     }
 
-    /// Why callers are no longer admitted, and since when.
+    /// Returns the reason why callers are no longer admitted, and since when.
     pub(crate) fn closed_since(&self) -> Option<(ShutdownCause, Moment)> {
         Some((self.closed()?, *self.closed_at.get()?))
     }

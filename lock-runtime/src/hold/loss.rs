@@ -22,7 +22,8 @@ pub(super) struct News {
 }
 
 impl Hold {
-    /// Why the hold was lost, if it was. The local deadline counts from here on: it needs no timer to be true.
+    /// Returns the reason why the hold was lost, if it was. The local deadline counts from here on: it needs no timer
+    /// to be true.
     pub(crate) fn loss(&self) -> Option<LostReason> {
         match self.look() {
             Phase::Lost { reason, .. } => Some(reason),

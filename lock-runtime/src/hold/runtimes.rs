@@ -1,4 +1,4 @@
-//! Which runtime a manager's background work runs in.
+//! Chooses the runtime in which a manager's background work runs.
 
 use std::pin::Pin;
 use std::sync::{OnceLock, PoisonError, RwLock};
@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::Handle;
 
-/// How many runtimes are remembered. More than live at a time in any test suite: those that were seen longest ago go.
+/// The number of runtimes that are remembered: more than live at a time in any test suite. The oldest are forgotten.
 const REMEMBERED: usize = 16;
 
 /// The runtimes of a manager.

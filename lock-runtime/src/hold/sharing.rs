@@ -1,4 +1,4 @@
-//! Who shares a hold: guards come to it and leave it, and the last one ends it.
+//! The sharing of a hold: guards join it and leave it, and the last one ends it.
 
 use std::sync::Arc;
 use std::time::Duration;

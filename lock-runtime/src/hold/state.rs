@@ -17,10 +17,10 @@ use crate::values::{
     FencingToken, HoldOptions, HolderId, Key, Kind, Label, LostReason, Moment, Ttl, clock,
 };
 
-/// What a hold begins with.
+/// The state that a hold begins with.
 pub(crate) struct Beginning {
     pub(crate) granted: Granted,
-    /// When its caller got the lock, which may be later than what the store has confirmed.
+    /// The moment at which its caller got the lock, which may be later than what the store has confirmed.
     pub(crate) at: Moment,
     pub(crate) tenure: Option<Tenure>,
     pub(crate) keeping: Option<Box<Keeping>>,
@@ -63,10 +63,10 @@ pub(super) struct State {
     pub(super) ttl: Ttl,
     /// Until when the hold may be believed in: `sent_at + ttl − margin` of the last confirmed request.
     pub(super) deadline: Moment,
-    /// How many guards share the hold, and how many of them want it renewed.
+    /// The number of guards that share the hold, and the number of those that want it renewed.
     pub(super) sharers: usize,
     pub(super) renewers: usize,
-    /// How many of them write: when the last of these leaves the others, they go on as readers.
+    /// The number of them that write: when the last of these leaves the others, they go on as readers.
     pub(super) writers: usize,
     /// A nested request asked for a longer lease: the next renewal extends it even if nobody renews.
     pub(super) lengthen: bool,
@@ -83,11 +83,11 @@ pub(super) struct Rare {
     pub(super) keep_until: Option<Moment>,
     /// Guards that hold several locks as one: they are told, too, when the hold is over.
     pub(super) also_told: Vec<Weak<Notify>>,
-    /// What the next hold of this process may have without the store, if this one has not asked the store for more.
+    /// The tenure from which the next hold of this process can be granted without asking the store.
     pub(super) tenure: Option<Tenure>,
     /// For how long the process keeps the lock once the hold has ended.
     pub(super) keep_for: Option<Duration>,
-    /// What it takes to keep it without the store.
+    /// The state for keeping it without the store.
     pub(super) keeping: Option<Box<Keeping>>,
     /// The hold is nobody's.
     pub(super) idle: Option<Idle>,
@@ -208,7 +208,7 @@ impl Hold {
         self.holder
     }
 
-    /// What to give back to the store in the end.
+    /// Returns what to give back to the store in the end.
     pub(crate) fn hold_ref(&self) -> HoldRef<'_> {
         HoldRef {
             key: self.key(),
@@ -282,7 +282,7 @@ impl Hold {
         self.state.lock().phase == Phase::Ended
     }
 
-    /// How long the hold may still be believed in without a further renewal.
+    /// Returns how long the hold may still be relied on without a further renewal.
     pub(crate) fn remaining(&self) -> Duration {
         let state = self.state.lock();
         match state.phase {
@@ -323,14 +323,15 @@ impl Hold {
         state.phase == Phase::Held && self.overdue(state, now).is_none()
     }
 
-    /// What the watchdog asks of the store, if the hold is good: once it has ended, its holder id may be another's.
+    /// Returns the watchdog's request to the store, if the hold is good: once it has ended, its holder id may be
+    /// another's.
     pub(crate) fn renewal_if_good(&self, now: Moment) -> Option<Renewal> {
         let mut state = self.state.lock();
         self.is_good(&state, now)
             .then(|| self.renewal_in(&mut state))
     }
 
-    /// What to ask of the store at the next renewal.
+    /// Returns the request for the next renewal.
     pub(crate) fn renewal(&self) -> Renewal {
         self.renewal_in(&mut self.state.lock())
     }
@@ -369,7 +370,7 @@ impl Hold {
         self.state.lock().deadline
     }
 
-    /// When the hold is over if nothing else happens.
+    /// Returns the moment at which the hold is over if nothing else happens.
     pub(crate) fn end_at(&self) -> Moment {
         self.end_in(&self.state.lock())
     }

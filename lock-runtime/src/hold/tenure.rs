@@ -4,7 +4,7 @@ use super::state::Rare;
 use crate::backend::{Granted, Spare};
 use crate::values::{FencingToken, HoldOptions, Moment, Ttl};
 
-/// What the holds of one tenure have in common: the holder id by which the store knows them, and the lease.
+/// The state that the holds of one tenure have in common: the holder id by which the store knows them, and the lease.
 ///
 /// A tenure goes from a hold that has ended in good order to the next one, and so ends where a hold is lost, where its
 /// release is sent, and where the store is asked about it again: nobody has the lock under a holder id that may be
@@ -35,9 +35,9 @@ impl Tenure {
         })
     }
 
-    /// What a hold with these options is granted, if the tenure can serve it. Its lease is the one that the store knows:
-    /// with a longer one it would be believed in for too long, with a shorter one a crash would block the key for
-    /// longer than it asked for.
+    /// Returns the grant for a hold with these options, if the tenure can serve it. Its lease is the one that the store
+    /// knows: with a longer one it would be believed in for too long, with a shorter one a crash would block the key
+    /// for longer than it asked for.
     pub(crate) fn grant(&mut self, options: &HoldOptions, now: Moment) -> Option<Granted> {
         let left = self.sent_at + self.ttl.trusted() - now;
         // Its caller would give back what has too little left, and lose its place in the queue.

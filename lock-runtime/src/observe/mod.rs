@@ -72,7 +72,7 @@ pub(crate) fn renewal_panicked() {
     apart(|| tracing::error!("a renewal panicked; its holds are renewed by the next one"));
 }
 
-/// What events have in common that are logged once, and then counted for a second.
+/// The common part of events that are logged once, and then counted for a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     Lost(LostReason),

@@ -18,7 +18,7 @@ pub(super) const HELD: &str = "lock_held";
 pub(super) const WAITING: &str = "lock_waiting";
 pub(super) const HAND_OVERS: &str = "lock_hand_overs_total";
 
-/// What locks of one label, one kind and one store have in common.
+/// The measurements that locks of one label, one kind and one store have in common.
 pub(super) struct Series {
     label: Label,
     kind: Kind,

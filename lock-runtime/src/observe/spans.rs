@@ -39,7 +39,7 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// What became of it, and when: whether the lock was had.
+    /// The outcome and its moment: whether the lock was granted.
     pub(crate) fn came_to(mut self, outcome: Result<bool, &LockError>, at: Moment) {
         let outcome = match outcome {
             Ok(true) => "acquired",

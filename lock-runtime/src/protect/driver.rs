@@ -1,4 +1,4 @@
-//! What goes on around a body that runs under a hold, whatever the body is.
+//! Drives a body that runs under a hold, whatever the body is.
 //!
 //! Each annotated function is a type of its own, and what is generic over it is compiled again for each. So all that
 //! does not depend on the body is here, once: generic code has only the body's place and one call to make.
@@ -64,7 +64,7 @@ impl<F: Future> Body for BodyOrValue<F> {
     }
 }
 
-/// What becomes of a body whose hold is lost.
+/// The fate of a body whose hold is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLost {
     /// It is dropped.

@@ -61,7 +61,7 @@ impl<F: Future> Future for ScopeFuture<F> {
     }
 }
 
-/// What a protected body came to: its value, the loss of the lock, or both.
+/// The outcome of a protected body: its value, the loss of the lock, or both.
 ///
 /// ```
 /// use lock_runtime::{LockError, LockManager, Outcome};
@@ -86,7 +86,7 @@ impl<F: Future> Future for ScopeFuture<F> {
 pub enum Outcome<T> {
     /// The body ran to its end.
     Completed {
-        /// What it returned.
+        /// The value that it returned.
         value: T,
         /// [`LockError::Lost`], with `completed` set, if the release found that the hold had been lost: somebody
         /// else may have been admitted before the body's end.

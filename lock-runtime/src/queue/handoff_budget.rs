@@ -1,11 +1,12 @@
-//! How long one process may keep a key to itself. Handing over locally is the fastest way to serve many tasks,
-//! and unfair to other processes: a mere publish never lets them in, because the local waiter asks first.
+//! The time for which one process may keep a key to itself. Handing over locally is the fastest way to serve many
+//! tasks, and unfair to other processes: a mere publish never lets them in, because the local waiter asks first.
 
 use std::time::Duration;
 
 use crate::values::{Moment, clock};
 
-/// How long a process hands over to itself where others may be waiting. A stretch ends with the hold that outlasts it.
+/// The time for which a process hands over to itself while others may be waiting. A stretch ends with the hold that
+/// outlasts it.
 const STRETCH: Duration = Duration::from_millis(2);
 /// So many round trips at least: to change the process costs about two of them.
 const STRETCH_IN_ROUND_TRIPS: u32 = 8;
@@ -14,11 +15,11 @@ const STRETCH_IN_ROUND_TRIPS: u32 = 8;
 const TENURE: Duration = Duration::from_millis(2);
 /// So many round trips at least: each tenure costs one, in which nobody has the lock.
 const TENURE_IN_ROUND_TRIPS: u32 = 4;
-/// Where nobody else is known to wait: peers that neither subscribe nor publish still get a chance.
+/// The length of a stretch if nobody else is known to wait: peers that neither subscribe nor publish still get a chance.
 const STRETCH_ALONE: Duration = Duration::from_secs(1);
 
-/// How long a process stays away after a stretch at least: a waiter of another one hears of the release and asks within
-/// a round trip of its own.
+/// The least time for which a process stays away after a stretch: a waiter of another one hears of the release and asks
+/// within a round trip of its own.
 const PAUSE: Duration = Duration::from_millis(1);
 /// So many stretches in a row without seeing another process have the lock, and the next pause is a long one: waiters
 /// that are slower to ask than this process get their turn.
@@ -29,13 +30,13 @@ const LONGEST_WAY: Duration = Duration::from_millis(250);
 /// Which part of the time a process leaves a key alone that it keeps between its holds, at the end of each `keep_for`: some
 /// neither say that they want it nor listen, and only try now and then.
 const LEFT_ALONE: u32 = 100;
-/// How long it does so at most: callers of this process who come then wait for no holder.
+/// The longest time for which it does so: callers of this process who come then wait for no holder.
 const LEFT_ALONE_AT_MOST: Duration = Duration::from_millis(10);
 
 /// The state of one key's hand-over budget. A fresh one has its whole budget.
 #[derive(Debug, Default)]
 pub(crate) struct HandoffBudget {
-    /// When the first hand-over of this stretch happened, and when the stretch is over, as of the last one.
+    /// The moments of the first hand-over of this stretch, and of the stretch's end as of the last one.
     stretch: Option<(Moment, Moment)>,
     /// Waiters of other processes, as of the last hand-over; `None` if unknown.
     strangers: Option<u64>,
@@ -83,7 +84,7 @@ impl HandoffBudget {
         self.strangers = None;
     }
 
-    /// How long the head must stay away before it asks the store, given a recent round trip.
+    /// Returns how long the head must stay away before it asks the store, given a recent round trip.
     ///
     /// A pause that grew while a process kept winning did starve some: those with short pauses met each other and kept
     /// them, and those with long ones met nobody.

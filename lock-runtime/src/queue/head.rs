@@ -36,7 +36,7 @@ impl Head {
         &self.key
     }
 
-    /// What decides when to hand over and when to stand back.
+    /// Decides when to hand over and when to stand back.
     pub(crate) fn budget<T>(&self, read: impl FnOnce(&mut HandoffBudget) -> T) -> Option<T> {
         self.with(|queue| read(&mut queue.budget))
     }
@@ -71,7 +71,7 @@ impl Head {
         Ok(())
     }
 
-    /// How many wait behind the head.
+    /// Returns the number of callers that wait behind the head.
     pub(crate) fn waiters(&self) -> u64 {
         let waiters = self.with(|queue| queue.waiters.len());
         u64::try_from(waiters.unwrap_or(0)).unwrap_or(u64::MAX)
@@ -82,7 +82,7 @@ impl Head {
         self.with(|queue| queue.heard_from_store(fault.cloned()));
     }
 
-    /// What the store last failed with, if the head before got no answer from it.
+    /// The last failure of the store, if the previous head got no answer from it.
     pub(crate) fn fault(&self) -> Option<StoreError> {
         self.queues.fault(&self.key)
     }

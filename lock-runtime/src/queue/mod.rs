@@ -43,18 +43,19 @@ struct State {
 /// A key that somebody in this process deals with.
 #[derive(Default)]
 struct KeyQueue {
-    /// Which head is the current one. Another one was passed over, and means nothing any more.
+    /// The number of the current head. Any other head was passed over, and means nothing any more.
     head: u64,
     /// The head is a caller who waits, and is counted among those.
     head_waits: bool,
-    /// How often anything was heard of the head: a caller at the head hears from the store again and again.
+    /// The number of times that anything was heard of the head: a caller at the head hears from the store again and
+    /// again.
     signs: u64,
     /// Nobody in this process uses the key, which is kept for the next caller. Nobody waits for it.
     kept: Option<Kept>,
     /// By the waiter's number, so the order is that of arrival.
     waiters: BTreeMap<u64, InQueue>,
     budget: HandoffBudget,
-    /// What the store last failed with while a head asked it; `None` after any answer.
+    /// The last failure of the store while a head asked it; `None` after any answer.
     fault: Option<StoreError>,
     /// Whether anything at all was heard from the store since the queue opened, and who wants to know.
     heard: bool,
@@ -89,7 +90,7 @@ impl State {
 }
 
 impl KeyQueue {
-    /// How many callers wait, the one at the head included.
+    /// The number of callers that wait, including the head.
     fn waiting(&self) -> usize {
         self.waiters.len() + usize::from(self.head_waits)
     }
@@ -109,7 +110,7 @@ struct InQueue {
     hold_options: HoldOptions,
 }
 
-/// What a waiter gets when its time comes.
+/// The turn that a waiter gets when its time comes.
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// The head of the queue: ask the store.
@@ -226,7 +227,7 @@ impl LocalQueues {
         !self.state.lock().in_store_queue.contains_key(key)
     }
 
-    /// How many callers wait for each key that any wait for.
+    /// Returns the number of waiting callers for each key that has any.
     pub(crate) fn waited_for(&self) -> Vec<(Arc<Key>, usize)> {
         let state = self.state.lock();
         let here = state
@@ -243,7 +244,7 @@ impl LocalQueues {
             .collect()
     }
 
-    /// How many callers wait, for whatever key.
+    /// Returns the number of callers that wait, over all keys.
     pub(crate) fn waiting(&self) -> usize {
         self.state.lock().waiting
     }
@@ -268,7 +269,7 @@ impl LocalQueues {
         self.state.lock().queues.contains_key(key)
     }
 
-    /// How many local callers queue for the name of `key`, whatever the kind.
+    /// Returns the number of local callers that queue for the name of `key`, whatever the kind.
     pub(crate) fn waiters(&self, key: &Key) -> usize {
         let state = self.state.lock();
         let queued = |kind| {

@@ -29,7 +29,7 @@ impl Waiter {
         turn
     }
 
-    /// What the store last failed with, if the head got no answer from it.
+    /// The last failure of the store, if the head got no answer from it.
     pub(crate) fn fault(&self) -> Option<StoreError> {
         self.queues.fault(&self.key)
     }

@@ -30,7 +30,7 @@ impl Handles {
         }
     }
 
-    /// What is then to be done at the store, if anything is.
+    /// The work that then remains at the store, if any.
     fn start_downgrade(&mut self) -> Result<Option<Downgrade>, LockError> {
         let none = || config("only a guard of one read/write lock can be downgraded");
         let handle = self.only().ok_or_else(none)?;

@@ -12,7 +12,7 @@ use crate::observe::metrics;
 use crate::queue::{Head, Successor, Turn};
 use crate::values::{HoldOptions, HolderId, Key, Kind, LockError, Moment, SPARE_TOKENS, clock};
 
-/// What became of a lock that was to go on to the next waiter without the store.
+/// The outcome of handing a lock to the next waiter without the store.
 pub(super) enum Passed {
     On,
     /// No waiter is there whom the tenure can serve. Nothing watches the hold any more.
@@ -99,7 +99,7 @@ fn give(core: &Arc<Core>, successor: Successor, handle: HoldHandle) {
     }
 }
 
-/// Who has the lock next.
+/// The waiter that has the lock next.
 pub(super) enum NextHolder {
     Waiter(Successor),
     /// Nobody wants it, and this process keeps it.

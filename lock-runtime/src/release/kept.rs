@@ -12,7 +12,7 @@ use crate::values::{HoldOptions, HolderId, Kind, LostReason, Moment, SPARE_TOKEN
 /// How many numbers of a counted fence are set aside: what nobody takes is a gap that people see.
 const SPARE_COUNTS: u64 = 100;
 
-/// How many tokens to set aside for the next holds.
+/// Returns the number of tokens to set aside for the next holds.
 pub(super) fn spare_tokens(kind: Kind) -> u64 {
     match kind {
         Kind::Fenced => SPARE_COUNTS,

@@ -131,7 +131,7 @@ impl Drop for HoldHandle {
     }
 }
 
-/// What is to be done at the store when a handle has left its hold.
+/// The work at the store when a handle has left its hold.
 enum Next {
     Depart(Departure),
     Downgrade(Downgrade),
@@ -276,7 +276,7 @@ impl Departure {
         }
     }
 
-    /// Who has the lock next without asking for it.
+    /// The waiter that has the lock next without asking for it.
     fn next_holder(&self) -> Option<NextHolder> {
         self.core.backend.hand_off()?;
         let head = self.head.as_ref()?;

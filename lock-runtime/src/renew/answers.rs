@@ -12,7 +12,7 @@ use crate::hold::Hold;
 use crate::observe::{self, Cause};
 use crate::values::{Moment, clock};
 
-/// What became of one renewal call.
+/// The outcome of one renewal call.
 pub(super) struct Outcome {
     pub(super) place: usize,
     pub(super) holds: Vec<Arc<Hold>>,

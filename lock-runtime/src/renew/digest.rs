@@ -40,7 +40,7 @@ impl Digest {
         }
     }
 
-    /// When the first of the seconds ends.
+    /// The end of the first of the seconds.
     pub(super) fn next(&self) -> Option<Instant> {
         self.0.iter().map(|second| second.ends).min()
     }

@@ -11,11 +11,11 @@ use crate::backend::Holders;
 use crate::hold::Hold;
 use crate::values::{Alias, HolderId, Kind, Moment, clock};
 
-/// How long a grant may take to arrive after its forced release was told. After that, the next renewal finds out.
+/// The time within which a grant may arrive after its forced release was told. After that, the next renewal finds out.
 const LONGEST_DETOUR: Duration = Duration::from_secs(10);
 /// Most victims are other managers' holds: an operator who releases thousands must not make us remember them all.
 const MOST_MISSING: usize = 64;
-/// How many names of holds that are gone may stay among those that are here.
+/// The number of names of past holds that may stay among those of present ones.
 const MOST_GONE: usize = 1024;
 
 /// The alias of a holder. Costs a hash.

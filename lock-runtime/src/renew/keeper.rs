@@ -9,7 +9,7 @@ use crate::backend::{Holders, Renewal, Renewed};
 use crate::hold::Hold;
 use crate::values::{LostReason, Moment};
 
-/// What the watchdog knew of a hold that has ended.
+/// The watchdog's knowledge of a hold that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// It was watched to the end.

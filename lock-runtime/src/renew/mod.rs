@@ -48,7 +48,7 @@ use crate::renew::presence::Presence;
 use crate::sync::{Modelled, ModelledGuard, Mutex};
 use crate::values::{Backoff, LockError, LostReason, Moment, clock};
 
-/// How long the loop sleeps at most while there are holds: a suspended machine is noticed this late.
+/// The longest sleep of the loop while there are holds: a suspended machine is noticed this late.
 const TICK: Duration = Duration::from_secs(1);
 /// A watchdog that ran for so long before it panicked is started anew as if it had never panicked.
 const STABLE: Duration = Duration::from_secs(10);
@@ -57,10 +57,10 @@ const STABLE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Watch {
     schedule: Modelled<Schedule>,
-    /// What forced releases call the holds. Locked before the schedule and never by who acquires or releases, so that
-    /// nobody waits for a hash.
+    /// The names of the holds in forced releases. Locked before the schedule and never by who acquires or releases, so
+    /// that nobody waits for a hash.
     names: Modelled<Names>,
-    /// What is logged once a second. Nothing else is locked with it.
+    /// The events that are logged once a second. Nothing else is locked with it.
     digest: Mutex<Digest>,
     /// Raised when something is due earlier than the loop plans to wake.
     wake: Notify,
@@ -88,7 +88,7 @@ impl Watch {
         self.wake_in_time(schedule);
     }
 
-    /// How many holds there are.
+    /// Returns the number of holds.
     pub(crate) fn count(&self) -> usize {
         self.schedule.lock().holds.len()
     }
@@ -253,7 +253,7 @@ impl Watch {
         }
     }
 
-    /// When the loop must wake; notes it, so that an insertion knows whether to wake it earlier.
+    /// Returns when the loop must wake, and notes it, so that an insertion knows whether to wake it earlier.
     fn next_wake(&self, store: &'static str) -> Option<Instant> {
         let said = self.digest.lock().next();
         let mut schedule = self.schedule.lock();
@@ -311,7 +311,7 @@ impl Watch {
     }
 }
 
-/// What the tasks of a manager work on.
+/// The state that the tasks of a manager work on.
 #[derive(Clone)]
 pub(crate) struct Background {
     pub(crate) watch: Arc<Watch>,

@@ -21,9 +21,9 @@ pub(super) struct Places(HashMap<usize, PlaceRecord>);
 
 #[derive(Debug, Default)]
 struct PlaceRecord {
-    /// When it last answered.
+    /// The moment of its last answer.
     answered: Option<Moment>,
-    /// How much further apart its renewals are: of [`STEPS`].
+    /// The number of [`STEPS`] by which its renewals are further apart.
     steps: u32,
 }
 
@@ -47,7 +47,7 @@ impl Places {
         self.0.get(&place)?.answered
     }
 
-    /// How long after a confirmed request the next renewal is sent.
+    /// Returns how long after a confirmed request the next renewal is sent.
     pub(super) fn next_renewal(&self, place: usize, ttl: Ttl) -> Duration {
         let steps = self.0.get(&place).map_or(0, |place| place.steps);
         ttl.next_renewal() + ttl.cadence() * 4 / 5 * steps / STEPS

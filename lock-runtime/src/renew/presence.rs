@@ -11,13 +11,13 @@ use crate::backend::{Directory, Fault, Introduction, KnownClient};
 use crate::values::client::RECORD_BEAT;
 use crate::values::{ClientRecord, Count, Key, Moment, clock};
 
-/// What others may know of a manager.
+/// The information about a manager that others may see.
 #[derive(Debug)]
 pub(crate) struct Presence {
     pub(crate) record: ClientRecord,
     pub(crate) began: Moment,
     short_id: String,
-    /// Where the record is kept.
+    /// The key of the record.
     key: Key,
     /// There was a hold, or a place in a queue, since the record was last written. Set by who has one; taken back by
     /// the task that writes.

@@ -29,7 +29,7 @@ pub(super) struct Schedule {
     /// By number. A tree, for its few entries need no hash.
     pub(super) holds: BTreeMap<u64, Watched>,
     pub(super) queue: BTreeSet<(Instant, u64)>,
-    /// When the loop wakes by itself; `None` while it sleeps without an end.
+    /// The moment at which the loop wakes by itself; `None` while it sleeps without an end.
     pub(super) planned: Option<Instant>,
     /// A hold was inserted since the loop last planned. It then stays awake for a tick even if nothing is held:
     /// short holds in a row would wake it for each of them.
@@ -38,7 +38,7 @@ pub(super) struct Schedule {
     pub(super) missing: Missing,
     pub(super) places: Places,
     newcomers: Newcomers,
-    /// What others call the holders that keep their locks.
+    /// The names by which others know the holders that keep their locks.
     keepers: HashMap<Alias, u64>,
     /// Batches under way that wait for those who write their keys.
     waiting: Arc<Count>,
@@ -48,15 +48,15 @@ pub(super) struct Schedule {
 pub(super) struct Watched {
     pub(super) hold: Arc<Hold>,
     next: Instant,
-    /// When to ask the store next: for a renewal, or beside a question that is not answered yet.
+    /// The moment of the next question to the store: for a renewal, or beside a question that is not answered yet.
     renew_at: Moment,
-    /// When the last request was sent that the store has confirmed.
+    /// The moment at which the last confirmed request was sent.
     confirmed: Moment,
     /// Somebody else has asked for the lock, which this process keeps.
     wanted: bool,
     /// A question is under way, so that `renew_at` is the time for another one beside it.
     asked: bool,
-    /// How often the store has left it out since it was confirmed.
+    /// The number of times that the store has left it out since it was confirmed.
     left_out: u32,
 }
 
@@ -75,14 +75,14 @@ impl Watched {
 /// Holds that are renewed by one call.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// Where the store has them.
+    /// The place in the store that has them.
     pub(super) place: usize,
     /// If it waits for those who write the key, which is one then.
     pub(super) waits: Option<Counted>,
     pub(super) holds: Vec<Arc<Hold>>,
 }
 
-/// What is to be done now.
+/// The work that is due now.
 #[derive(Default)]
 pub(super) struct Due {
     /// The renewals to send.

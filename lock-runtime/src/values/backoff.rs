@@ -29,7 +29,7 @@ impl Backoff {
         self
     }
 
-    /// How long to pause before the next try.
+    /// Returns the pause before the next try.
     pub(crate) fn pause(&mut self) -> Duration {
         let pause = self.next;
         self.next = pause.saturating_mul(2).min(self.longest);

@@ -1,6 +1,6 @@
 //! By which channels waiters are woken in a cluster.
 
-/// How a release wakes waiters in a Redis Cluster.
+/// The channels by which a release wakes waiters in a Redis Cluster.
 ///
 /// A sharded message stays within the node that has the lock's slot; a classic one goes to every node of the cluster.
 /// A client that listens to the one sort does not hear the other: waiters whose holders publish by the other sort look for

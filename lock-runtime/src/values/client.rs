@@ -1,4 +1,4 @@
-//! Who a manager is to those who look at locks: the name of its program, its host, its process.
+//! The description of a manager for people who look at locks: the name of its program, its host, its process.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use crate::values::error::{LockError, config};
 /// What names an app or a host. Longer texts of others are cut.
 const MOST_BYTES: usize = 64;
 
-/// How long the store keeps a record that is not written again.
+/// The time for which the store keeps a record that is not written again.
 pub(crate) const RECORD_TTL: Duration = Duration::from_secs(90);
-/// How often the record of a manager that holds or waits is written, or a little more often.
+/// The interval at which the record of a manager that holds or waits is written, or a little less.
 pub(crate) const RECORD_BEAT: Duration = Duration::from_secs(30);
 
 /// What a store keeps about a client. Anybody with rights on the keys may have written one: it is for people, and decides

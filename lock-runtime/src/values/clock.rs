@@ -49,7 +49,7 @@ pub(crate) fn wall_micros() -> u64 {
 }
 
 impl Moment {
-    /// When it was, by the wall clock of now.
+    /// Returns the moment by the wall clock as it is now.
     pub(crate) fn wall(self) -> SystemTime {
         let now = SystemTime::now();
         now.checked_sub(self.elapsed()).unwrap_or(now)
@@ -114,7 +114,7 @@ impl Moment {
         }
     }
 
-    /// What timers are ordered by.
+    /// Returns the instant that timers are ordered by.
     pub(crate) fn tick(self) -> Instant {
         self.tokio
     }

@@ -1,11 +1,11 @@
-//! What can go wrong, and whether a retry can help.
+//! The errors of this crate, and whether a retry can help.
 
 use crate::values::refusal::{ShutdownCause, WaiterCap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why an acquire, a protected body or a release failed.
+/// The reason why an acquire, a protected body or a release failed.
 ///
 /// | variant | what happened | can a retry help? |
 /// |---|---|---|
@@ -50,9 +50,9 @@ pub enum LockError {
     Busy {
         /// The lock's name.
         name: String,
-        /// How long this call waited. Zero if it was not to wait.
+        /// The time that this call waited. Zero if it was not to wait.
         waited: Duration,
-        /// What was left of the holder's lease when the store was last asked. A holder that lives renews it,
+        /// The rest of the holder's lease when the store was last asked. A holder that lives renews it,
         /// so this is when asking again is sensible, not when the lock will be free.
         retry_after: Option<Duration>,
     },
@@ -62,9 +62,9 @@ pub enum LockError {
     Lost {
         /// The lock's name.
         name: String,
-        /// How long it had been held.
+        /// The time for which it had been held.
         held_for: Duration,
-        /// What ended it.
+        /// The cause of its end.
         reason: LostReason,
         /// True if the protected work had run to its end all the same.
         completed: bool,
@@ -75,7 +75,7 @@ pub enum LockError {
     Unavailable {
         /// The lock's name, or the server's address while connecting.
         name: String,
-        /// What the store or the connection said last.
+        /// The last message of the store or the connection.
         source: StoreError,
     },
     /// The store refuses this client for good: login, ACL or TLS.
@@ -84,7 +84,7 @@ pub enum LockError {
     Denied {
         /// The lock's name, or the server's address while connecting.
         name: String,
-        /// What the store said.
+        /// The message of the store.
         source: StoreError,
     },
     /// The name cannot be a lock's name.
@@ -93,7 +93,7 @@ pub enum LockError {
     InvalidName {
         /// The name as it was given, shortened if long.
         name: String,
-        /// What is wrong with it.
+        /// The description of its fault.
         why: String,
     },
     /// The lease is out of its bounds.
@@ -104,14 +104,14 @@ pub enum LockError {
         name: String,
         /// The lease as it was given.
         lease: Duration,
-        /// Which bound it breaks.
+        /// The bound that it breaks.
         why: &'static str,
     },
     /// An option, a URL or a combination of them makes no sense, or the server or semaphore cannot serve what is asked.
     #[error("invalid lock configuration: {}", Escaped(why))]
     #[non_exhaustive]
     InvalidConfig {
-        /// What is wrong and what would be right.
+        /// The fault, and what would be right.
         why: String,
     },
     /// The key exists and is another kind of lock or no lock, or not what such a lock needs beside it. It was left as it is.
@@ -120,8 +120,8 @@ pub enum LockError {
     ForeignKey {
         /// The key as the store knows it.
         key: String,
-        /// What was found there, and what was asked for: `it is a semaphore; you asked for a mutex`. If it keeps other
-        /// locks from being taken, too: what to do about it.
+        /// The kind that was found there, and the one that was asked for: `it is a semaphore; you asked for a mutex`.
+        /// If it keeps other locks from being taken, too: what to do about it.
         why: String,
     },
     /// A semaphore has no permits: nobody set them, or the store lost them. Say how many there are by
@@ -157,7 +157,7 @@ pub enum LockError {
         name: String,
         /// The cap that was reached.
         limit: usize,
-        /// Which cap it is.
+        /// The cap.
         cap: WaiterCap,
     },
     /// The manager is shutting down, or the runtime that built it is gone.
@@ -166,7 +166,7 @@ pub enum LockError {
     ShuttingDown {
         /// The lock's name.
         name: String,
-        /// Which of the two it is.
+        /// The reason.
         why: ShutdownCause,
     },
     /// No global manager was installed and the call names none.
@@ -225,8 +225,8 @@ impl LockError {
         }
     }
 
-    /// When asking again is sensible: what was left of the holder's lease when the store was last asked. `None` if a
-    /// retry cannot help ([`is_retryable`](LockError::is_retryable)), and if nobody can tell.
+    /// Returns the pause after which a retry is sensible: the rest of the holder's lease when the store was last asked.
+    /// `None` if a retry cannot help ([`is_retryable`](LockError::is_retryable)), and if nobody can tell.
     ///
     /// It tells something about the holder. What a client is sent should not:
     /// [`tower_lock::Refusal`](https://docs.rs/tower-lock) draws a pause at random.
@@ -251,7 +251,7 @@ fn retry_hint(retry_after: Option<Duration>) -> String {
     })
 }
 
-/// What ended a hold that was not released.
+/// The cause that ended a hold that was not released.
 ///
 /// ```
 /// use std::time::Duration;
@@ -296,7 +296,7 @@ impl fmt::Display for LostReason {
     }
 }
 
-/// What the store, or the connection to it, said. Holds no password and no holder id.
+/// A message of the store, or of the connection to it. It holds no password and no holder id.
 ///
 /// ```no_run
 /// use lock_runtime::{LockError, LockManager};

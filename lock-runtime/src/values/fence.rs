@@ -73,8 +73,8 @@ impl FencingToken {
     }
 }
 
-/// How many tokens are set aside at a time. Those that follow the clock are so many µs ahead of it: fewer than a tenure
-/// has, so that the clock has caught up when the next ones are set aside.
+/// The number of tokens that are set aside at a time. Those that follow the clock are so many µs ahead of it: fewer
+/// than a tenure has, so that the clock has caught up when the next ones are set aside.
 pub(crate) const SPARE_TOKENS: u64 = 1_900;
 
 /// Tokens that the store has set aside for holds which follow without a request.
@@ -162,7 +162,7 @@ impl TryFrom<u64> for FencingToken {
 impl TryFrom<i64> for FencingToken {
     type Error = FencingTokenError;
 
-    /// What a column held.
+    /// The value that a column held.
     ///
     /// ```
     /// use lock_runtime::FencingToken;
@@ -181,7 +181,7 @@ impl TryFrom<i64> for FencingToken {
 impl FromStr for FencingToken {
     type Err = FencingTokenError;
 
-    /// What a header carried: decimal digits alone.
+    /// Parses the value of a header: decimal digits alone.
     ///
     /// ```
     /// use lock_runtime::FencingToken;

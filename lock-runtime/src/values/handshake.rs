@@ -1,4 +1,4 @@
-//! How a connection to a server begins: whom it logs in as, and which certificates it shows and trusts.
+//! The beginning of a connection to a server: its login, and the certificates that it shows and trusts.
 
 use std::error::Error;
 use std::fmt;
@@ -45,10 +45,10 @@ impl Login {
         }
     }
 
-    /// How long the server lets a connection stay that was opened with this login, from now on. When three quarters of
-    /// it are over, the credentials are asked again, and the open connection is logged in anew by `AUTH`: no request is
-    /// held up. In databases, another connection takes its place. Never sooner than after 1 s. Default: for as long as
-    /// the connection lives.
+    /// The time for which the server lets a connection stay that was opened with this login, from now on. When three
+    /// quarters of it are over, the credentials are asked again, and the open connection is logged in anew by `AUTH`:
+    /// no request is held up. In databases, another connection takes its place. Never sooner than after 1 s. Default:
+    /// for as long as the connection lives.
     ///
     /// Amazon ElastiCache closes connections of IAM users after 12 h; with Entra ID, a connection has to log in again
     /// before its token expires.
@@ -137,7 +137,7 @@ impl Certificates {
     }
 }
 
-/// What a builder was told of handshakes.
+/// The handshakes that a builder was given.
 #[derive(Clone, Default)]
 pub(crate) struct Handshake {
     pub(crate) credentials: Option<Arc<dyn Credentials>>,

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::values::store::StoreKind;
 
-/// How many servers a [`Health`] lists at most.
+/// The number of servers that a [`Health`] lists at most.
 const MOST_NODES: usize = 32;
 
 /// Whether locks can be had: see [`LockManager::health`](crate::LockManager::health).
@@ -27,15 +27,15 @@ const MOST_NODES: usize = 32;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Health {
-    /// Which store it is.
+    /// The store.
     pub store: StoreKind,
     /// Which locks can be had.
     pub state: HealthState,
     /// Since when that is so, by this machine's clock, as far as this manager has noticed.
     pub since: SystemTime,
-    /// How long the answer took: of several servers, that of the last one that was needed. `None` if none came.
+    /// The time that the answer took; of several servers, that of the last one that was needed. `None` if none came.
     pub latency: Option<Duration>,
-    /// Why not all locks can be had. It names servers, and holds no passwords.
+    /// The reason why not all locks can be had. It names servers, and holds no passwords.
     pub error: Option<String>,
     /// The servers, those first that do not answer, 32 of them at most. Empty for a memory store.
     pub nodes: Vec<NodeHealth>,
@@ -68,9 +68,9 @@ pub struct NodeHealth {
     pub node: String,
     /// Since when it has answered, or has not.
     pub since: SystemTime,
-    /// How long its answer took. `None` if none came.
+    /// The time that its answer took. `None` if none came.
     pub latency: Option<Duration>,
-    /// Why it cannot keep locks now; `None` if it can.
+    /// The reason why it cannot keep locks now; `None` if it can.
     pub error: Option<String>,
 }
 
@@ -163,7 +163,7 @@ impl NodeHealth {
     }
 }
 
-/// What the servers of a store answer.
+/// The answers of a store's servers.
 #[derive(Debug, Default)]
 pub(crate) struct Checkup {
     /// None for a store in this process.

@@ -1,4 +1,4 @@
-//! Who holds: `<client uuid>:<number>`, Redisson's form.
+//! The id of a holder: `<client uuid>:<number>`, Redisson's form.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

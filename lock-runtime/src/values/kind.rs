@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// How a lock was held, as [`LockInfo`](crate::LockInfo) tells it.
+/// The mode in which a lock was held, as [`LockInfo`](crate::LockInfo) tells it.
 ///
 /// See the example of [`LockInfo`](crate::LockInfo).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,7 +81,7 @@ impl LockKind {
         Kind::Write,
     ];
 
-    /// What logs and metrics call it: one word.
+    /// Returns its name in logs and metrics: one word.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Mutex => "mutex",
@@ -93,7 +93,7 @@ impl LockKind {
         }
     }
 
-    /// What several of them are called.
+    /// Returns the plural of its name.
     pub(crate) fn plural(self) -> &'static str {
         match self {
             Kind::Mutex => "mutexes",

@@ -1,4 +1,4 @@
-//! What logs and metrics call a lock.
+//! The name of a lock in logs and metrics.
 
 /// Never its name, which holds user data and is unbounded.
 #[derive(Clone, Copy, Debug)]

@@ -139,8 +139,8 @@ impl From<&LockName> for LockName {
     }
 }
 
-/// What can name a lock: everything that is `Into<LockName>`, so strings, a [`LockName`], and types of your own for which
-/// you implement `From<YourType> for LockName`.
+/// A type that can name a lock: every type that is `Into<LockName>`, so strings, a [`LockName`], and types of your own
+/// for which you implement `From<YourType> for LockName`.
 ///
 /// ```
 /// use lock_runtime::{LockManager, LockName};

@@ -17,17 +17,17 @@ const MAX_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const CALL_TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
 
-/// What one script takes in a millisecond of the server's time.
+/// The most permits that one request takes: one script handles so many in a millisecond of the server's time.
 const MOST_PERMITS: u32 = 1_000;
 
-/// What a counter holds at most: a double tells it from its neighbours, and sums do not overflow.
+/// The largest value of a counter: a double tells it from its neighbours, and sums do not overflow.
 const MOST_IN_ALL: u64 = 1_000_000_000_000;
 
 /// Checked options.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) namespace: Arc<str>,
-    /// What operators see of this process; `None`: the name of its executable.
+    /// The name that operators see for this process; `None`: the name of its executable.
     pub(crate) app: Option<Arc<str>>,
     pub(crate) lease: Duration,
     /// `None`: as long as leases can be.
@@ -143,7 +143,7 @@ pub(crate) fn check_in_all(permits: u64) -> Result<NonZeroU64, LockError> {
     NonZeroU64::new(permits).ok_or_else(none)
 }
 
-/// What a request asks of its hold. Validated; times are the request's, or the manager's defaults.
+/// The options of a request's hold. They are validated; times are the request's, or the manager's defaults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldOptions {
     pub(crate) ttl: Ttl,
@@ -153,13 +153,13 @@ pub(crate) struct HoldOptions {
     pub(crate) max_hold: Option<Duration>,
     /// For how long this process keeps the lock once the hold has ended, for the next caller of its own.
     pub(crate) keep_for: Option<Duration>,
-    /// How many permits of a semaphore; 1 of anything else.
+    /// The number of permits of a semaphore; 1 for anything else.
     pub(crate) permits: u32,
-    /// What logs and metrics call this lock.
+    /// The name of this lock in logs and metrics.
     pub(crate) label: Label,
 }
 
-/// What a request sets itself; the manager's options fill the rest.
+/// The options that a request sets itself; the manager's options fill the rest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Overrides {
     pub(crate) wait: Option<Option<Duration>>,

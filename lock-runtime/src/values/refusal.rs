@@ -1,8 +1,8 @@
-//! Why a manager refuses a request without asking its store.
+//! The reasons for which a manager refuses a request without asking its store.
 
 use std::fmt;
 
-/// Which of a manager's caps on waiters was reached: see
+/// The cap on waiters of a manager that was reached: see
 /// [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters).
 ///
 /// ```
@@ -39,7 +39,7 @@ impl fmt::Display for WaiterCap {
     }
 }
 
-/// Why a manager serves nobody any more: see [`LockError::ShuttingDown`](crate::LockError::ShuttingDown).
+/// The reason why a manager serves nobody any more: see [`LockError::ShuttingDown`](crate::LockError::ShuttingDown).
 ///
 /// ```
 /// use lock_runtime::{LockError, LockManager, ShutdownCause};

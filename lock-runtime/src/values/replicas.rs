@@ -1,4 +1,4 @@
-//! How many replicas must have a lock before it is handed out.
+//! The replicas that must have a lock before it is handed out.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::values::error::{LockError, config};
 
 const WITHIN: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
 
-/// How many replicas of a Redis master must have a lock before its guard is handed out, by `WAIT`:
+/// The number of replicas of a Redis master that must have a lock before its guard is handed out, by `WAIT`:
 /// [`LockManagerBuilder::replicas`](crate::LockManagerBuilder::replicas).
 ///
 /// ```no_run
@@ -68,8 +68,8 @@ impl Replicas {
         }
     }
 
-    /// How long they may take: 10 ms to 60 s, by default 1 s. Never longer than a sixth of the lease, which has begun
-    /// by then, nor longer than the caller waits.
+    /// The time that they may take: 10 ms to 60 s, by default 1 s. Never longer than a sixth of the lease, which has
+    /// begun by then, nor longer than the caller waits.
     pub const fn within(mut self, within: Duration) -> Replicas {
         self.within = within;
         self
@@ -119,7 +119,7 @@ impl Replicas {
         self.need != Need::Nothing
     }
 
-    /// How many have to confirm, if there are so many.
+    /// The number that have to confirm, if there are so many.
     pub(crate) fn needed_of(self, connected: u32) -> u32 {
         match self.need {
             Need::Nothing => 0,

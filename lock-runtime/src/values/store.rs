@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Which store a manager keeps its locks in, as [`ManagerSnapshot`](crate::ManagerSnapshot) tells it.
+/// The store in which a manager keeps its locks, as [`ManagerSnapshot`](crate::ManagerSnapshot) tells it.
 ///
 /// See the example of [`ManagerSnapshot`](crate::ManagerSnapshot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ pub enum StoreKind {
 }
 
 impl StoreKind {
-    /// What errors, logs and metrics call it: one word.
+    /// Returns its name in errors, logs and metrics: one word.
     pub(crate) fn name(self) -> &'static str {
         match self {
             StoreKind::Redis => "redis",

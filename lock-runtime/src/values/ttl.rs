@@ -43,12 +43,12 @@ impl Ttl {
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// What is taken off for the difference of two clocks' rates: 1 %, 10 ms at least.
+    /// Returns the margin for the difference of two clocks' rates: 1 %, 10 ms at least.
     pub(crate) fn margin(self) -> Duration {
         (self.0 / 100).max(Duration::from_millis(10))
     }
 
-    /// How long after the request was sent the holder may still believe in its hold.
+    /// Returns how long after the request was sent the holder may still rely on its hold.
     pub(crate) fn trusted(self) -> Duration {
         self.0 - self.margin()
     }
@@ -58,27 +58,27 @@ impl Ttl {
         self.0 / 3
     }
 
-    /// How much early a renewal may go out so that a batch fills.
+    /// Returns how much earlier a renewal may go out so that a batch fills.
     pub(crate) fn early(self) -> Duration {
         self.cadence() / 10
     }
 
-    /// When to renew next after a confirmed request: by chance up to [`early`](Ttl::early), so that ten thousand locks
-    /// taken in one instant are not renewed in one.
+    /// Returns when to renew next after a confirmed request: by chance up to [`early`](Ttl::early), so that ten
+    /// thousand locks taken in one instant are not renewed in one.
     pub(crate) fn next_renewal(self) -> Duration {
         let early = u64::try_from(self.early().as_micros()).unwrap_or(u64::MAX);
         self.cadence() - Duration::from_micros(fastrand::u64(..=early))
     }
 
-    /// How long one call about this lease may take. Of a renewal, how long it usually takes at most: its answer counts
-    /// later as well.
+    /// Returns how long one call about this lease may take. For a renewal, how long it usually takes at most: its
+    /// answer counts later as well.
     pub(crate) fn call_timeout(self, configured: Duration) -> Duration {
         configured.min(self.0 / 6)
     }
 
-    /// How long a renewal that is `overdue` by so much waits for an answer before another is sent beside it. The pauses
-    /// double once the renewal is overdue by more than a call may take: a store that does not answer is asked a few times
-    /// in a lease, however long that is.
+    /// Returns how long a renewal that is `overdue` by so much waits for an answer before another is sent beside it.
+    /// The pauses double once the renewal is overdue by more than a call may take: a store that does not answer is
+    /// asked a few times in a lease, however long that is.
     pub(crate) fn answer_wait(self, configured: Duration, overdue: Duration) -> Duration {
         self.call_timeout(configured).max(overdue)
     }
@@ -88,20 +88,20 @@ impl Ttl {
         self.0 / 12
     }
 
-    /// How old the last confirmation may be before another question is sent whatever the store is at: an answer that
+    /// Returns how old the last confirmation may be before another question is sent in any case: an answer that
     /// was lost leaves time for one more.
     pub(crate) fn last_call(self) -> Duration {
         self.0 / 6 * 5
     }
 
-    /// How long one node of a quorum may take to answer about this lease: far less than the lease, for the others'
-    /// answers grow old meanwhile.
+    /// Returns how long one node of a quorum may take to answer about this lease: far less than the lease, for the
+    /// others' answers grow old meanwhile.
     pub(crate) fn node_timeout(self, call: Duration) -> Duration {
         call.min(self.0 / 10)
     }
 
-    /// What is left of a lease that a majority has granted, `elapsed` after the first request was sent: less the drift
-    /// of the nodes' clocks. `None` if nothing is.
+    /// Returns the rest of a lease that a majority has granted, `elapsed` after the first request was sent: less the
+    /// drift of the nodes' clocks. `None` if nothing is.
     pub(crate) fn validity(self, elapsed: Duration) -> Option<Duration> {
         self.trusted()
             .checked_sub(elapsed)
@@ -116,7 +116,7 @@ impl Ttl {
             .filter(|left| !left.is_zero())
     }
 
-    /// What a fresh acquisition must have left, or it is given back and tried again.
+    /// Returns the rest that a fresh acquisition must have, or it is given back and tried again.
     pub(crate) fn least_useful(self) -> Duration {
         self.0 / 4
     }

@@ -10,7 +10,7 @@ use lock_runtime::LockName;
 
 use crate::key::LockKey;
 
-/// What an asynchronous key returns: `Box::pin(async move { … })`.
+/// The future that an asynchronous key returns: `Box::pin(async move { … })`.
 ///
 /// See the example of [`LockLayer::from_async_key`](crate::LockLayer::from_async_key).
 pub type KeyFuture<'a> = Pin<Box<dyn Future<Output = Option<LockName>> + Send + 'a>>;
@@ -86,7 +86,7 @@ impl<Request: 'static> Found<Request> {
     }
 }
 
-/// What a request needs.
+/// The lock, or the locks, that a request needs.
 #[derive(Debug)]
 pub struct Demand {
     /// The lock, if any; or what the request lacks, in words for its client.
@@ -101,7 +101,7 @@ impl Demand {
     }
 }
 
-/// How the lock is taken.
+/// The mode in which the lock is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mode {
     #[default]

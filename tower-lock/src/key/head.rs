@@ -1,4 +1,4 @@
-//! What a key may look at.
+//! The parts of a request that a key may look at.
 
 use http::{Extensions, HeaderMap, Method, Request, Uri};
 
@@ -37,7 +37,7 @@ impl<'a> Head<'a> {
         self.headers
     }
 
-    /// What outer layers left for inner ones.
+    /// The values that outer layers left for inner ones.
     pub fn extensions(self) -> &'a Extensions {
         self.extensions
     }

@@ -1,4 +1,4 @@
-//! Which lock a request needs.
+//! Finds the lock that a request needs.
 
 #[cfg(feature = "axum")]
 mod axum;
@@ -54,7 +54,7 @@ pub trait LockKey<Request> {
     /// the client, who is answered 400. Provided: what `lock_name` returns.
     ///
     /// # Errors
-    /// What the request lacks.
+    /// The part that the request lacks.
     fn find_name(&self, request: &Request) -> Result<Option<LockName>, String> {
         Ok(self.lock_name(request))
     }

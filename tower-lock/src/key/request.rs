@@ -60,7 +60,7 @@ struct Part {
 /// Appends the value, or says why it cannot.
 type Value = dyn Fn(Head<'_>, LockName) -> Result<LockName, Flaw> + Send + Sync;
 
-/// Why a request has no proper value for a part.
+/// The reason why a request has no proper value for a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     Missing,

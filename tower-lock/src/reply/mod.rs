@@ -1,4 +1,4 @@
-//! What a refused request is answered with.
+//! The answers to refused requests.
 
 #[cfg(feature = "axum")]
 mod axum;

@@ -62,7 +62,7 @@ impl LockGuard {
         self.lease.is_held()
     }
 
-    /// How long the hold lasts if no further renewal is confirmed. Zero once it is lost.
+    /// Returns the time that the hold lasts if no further renewal is confirmed. Zero once it is lost.
     pub fn remaining(&self) -> Duration {
         self.lease.remaining()
     }

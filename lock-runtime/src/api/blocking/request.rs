@@ -30,7 +30,7 @@ pub struct Request<R> {
     request: R,
 }
 
-/// What requests of both sorts have in common. Not nameable outside.
+/// The methods that both sorts of requests have in common. The trait cannot be named outside.
 pub trait Ask: Sized {
     /// Sets how long to wait: `None` for as long as it takes.
     fn waiting(self, wait: Option<Duration>) -> Self;

@@ -1,4 +1,4 @@
-//! How settings are written: the same in the environment and in files.
+//! The syntax of settings, which is the same in the environment and in files.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::values::{ClusterChannels, Replicas, duration};
 
 /// A value that is written as a text. The errors name no value that may be secret.
 pub(super) trait Setting: Sized {
-    /// How it is written, for the documentation.
+    /// The syntax, for the documentation.
     #[cfg_attr(
         not(test),
         allow(dead_code, reason = "a test compares the page with it")
