@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 
-from .paths import BENCH, BUILDS
+from .paths import BENCH, BUILDS, RUST_PROGRAMS, RUST_TARGET
 
 
 class Missing(Exception):
@@ -21,17 +21,8 @@ def build(folder):
 
 def rust():
     need("cargo", "Rust 1.88: https://rustup.rs")
-    target = BUILDS / "rust"
-    shell(["cargo", "build", "--release", "--locked"], "rust", {"CARGO_TARGET_DIR": str(target)})
-    return [str(target / "release" / "lock-bench")]
-
-
-def proxy():
-    return str(BUILDS / "rust" / "release" / "delay-proxy")
-
-
-def awake():
-    return str(BUILDS / "rust" / "release" / "awake")
+    shell(["cargo", "build", "--release", "--locked"], "rust", {"CARGO_TARGET_DIR": str(RUST_TARGET)})
+    return [str(RUST_PROGRAMS / "lock-bench")]
 
 
 def go():

@@ -40,23 +40,6 @@ def version(tool):
     return name, number.group(0) if number else None
 
 
-class Awake:
-    """A program that spins on each processor while no other program wants that processor. A processor that sleeps between two
-    messages takes longer to wake than a lock takes."""
-
-    def __init__(self, program):
-        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, preexec_fn=only_when_idle)
-        self.pid = self.process.pid
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait(10)
-
-
-def only_when_idle():
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
 class Usage:
     """What the whole machine, and what all of ours, have used so far; in seconds."""
 

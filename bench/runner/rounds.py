@@ -6,17 +6,16 @@ import tempfile
 import time
 from dataclasses import dataclass
 
-from . import build
 from .drive import Failed, drive
-from .machine import Awake, Usage
-from .proxy import Proxy
+from .machine import Usage
+from .program import Awake, Proxy
 from .summary import of_run, of_wait
 
 
 def run_all(server, drivers, workloads, rounds, seconds):
     """The result of each run, and how long a round trip takes, by how much longer the way was made. `drivers` is a list of pairs of peer and command."""
-    proxies = {trip: Proxy(build.proxy(), server.address, trip * 500) for trip in {load.trip_ms for load in workloads} if trip}
-    awake = Awake(build.awake())
+    proxies = {trip: Proxy(server.address, trip * 500) for trip in {load.trip_ms for load in workloads} if trip}
+    awake = Awake()
     results = []
     try:
         trips = {"0": server.connection.round_trip_us()}
