@@ -51,7 +51,7 @@ pub(crate) enum Keys {
     Expr(Expr),
 }
 
-/// The fate of the call when the lock is busy.
+/// Decides what the call returns if the lock is busy.
 #[derive(Default)]
 pub(crate) enum OnBusy {
     #[default]
@@ -61,7 +61,7 @@ pub(crate) enum OnBusy {
     Call(Path),
 }
 
-/// The fate of the body when the lock is lost, other than the default, which is to drop it.
+/// Decides what happens to the body if the lock is lost. The default is to drop it.
 #[derive(Clone, Copy)]
 pub(crate) enum OnLost {
     Finish,

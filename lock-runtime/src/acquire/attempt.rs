@@ -148,7 +148,7 @@ impl Attempt {
     }
 }
 
-/// The knowledge of a contender when its time is over.
+/// The last answers that a contender got before its time was over.
 pub(crate) struct LastWords {
     /// The last definite answer, and what was left of the lease then.
     pub(crate) busy: Option<Option<Duration>>,

@@ -64,7 +64,7 @@ impl<F: Future> Body for BodyOrValue<F> {
     }
 }
 
-/// The fate of a body whose hold is lost.
+/// Decides what happens to a body whose hold is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLost {
     /// It is dropped.

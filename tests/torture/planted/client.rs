@@ -92,13 +92,13 @@ pub(super) const ALL: &[Planted] = &[
         broken: Broken::Client(&[
             edit(
                 "acquire/contend.rs",
-                "/// The outcome of one question to the store.",
-                "std::thread_local! {
+                "const CAP: Duration = Duration::from_secs(1);",
+                "const CAP: Duration = Duration::from_secs(1);
+
+                std::thread_local! {
                     /// Whether the question that is asked next follows a message. It is polled at once, on this thread.
                     pub(crate) static TOLD: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-                }
-
-                /// The outcome of one question to the store.",
+                }",
             ),
             edit(
                 "acquire/contend.rs",

@@ -35,7 +35,7 @@ pub(crate) struct Target {
     dial_options: Arc<DialOptions>,
 }
 
-/// The place of the server.
+/// The way in which the server is found.
 #[derive(Clone)]
 pub(crate) enum Topology {
     Fixed(Box<ConnectionInfo>),

@@ -103,7 +103,7 @@ impl Subscriber {
                 }
                 Err(fault) => fault,
             };
-            // The listeners have been deaf, or will have been, when the next session begins.
+            // The listeners have been deaf, or will have been, when the next connection is subscribed.
             renewed = true;
             self.topics.unreachable();
             self.tried.send_if_modified(|tried| {
@@ -230,7 +230,7 @@ impl Refusals {
     }
 }
 
-/// One connection's life.
+/// A connection whose channels are subscribed to, from its opening to its end.
 struct Subscribed<'a> {
     subscriber: &'a Subscriber,
     connection: MultiplexedConnection,
