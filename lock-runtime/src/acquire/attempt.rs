@@ -123,7 +123,8 @@ impl Attempt {
         self.request.busy(&self.deadline, left)
     }
 
-    /// What a caller is told who never asked the store: what the one at the head last heard from it.
+    /// Returns the error of a caller who never asked the store. It has the store's last answer to the caller at the
+    /// head.
     pub(crate) fn gave_up(&self, fault: Option<StoreError>) -> LockError {
         match fault {
             Some(source) => LockError::Unavailable {

@@ -79,8 +79,8 @@ pub(crate) trait Contender {
     }
 }
 
-/// What a caller who does not wait is told: the first answer, unless a process has the lock that may only keep it. That process
-/// was asked to give it up, and its answer is waited for.
+/// Answers a caller who does not wait: with the first answer, unless the process that has the lock may only keep it.
+/// That process was asked to give it up, and its answer is waited for.
 pub(crate) async fn unless_kept<C: Contender>(
     contender: &mut C,
     first: Asked<C::Granted>,

@@ -211,7 +211,8 @@ where
         self.counter.error(fault)
     }
 
-    /// What was known last: who waits for an event wants to know that the store may have missed it.
+    /// Returns the last fault, if there was one: a caller who waits for an event must learn that the store may have
+    /// missed it.
     fn gives_up(&self, last: LastWords) -> LockError {
         match last.fault {
             Some(fault) => self.error(fault),

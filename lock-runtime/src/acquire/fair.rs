@@ -17,7 +17,7 @@ const HEARTBEAT: Duration = Duration::from_millis(1_600);
 /// The first in the queue may be told that nothing is left of a lease which the store still keeps. It never asks
 /// more often than this without being woken.
 const SHORTEST_NAP: Duration = Duration::from_millis(50);
-/// How much later than we think, by its own clock and the call timeout aside, the server may still take a question.
+/// The time by which the server, by its own clock, may take a question later than we think, beyond the call timeout.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// Acquires with a place in the store's queue.
@@ -70,7 +70,7 @@ impl<'a> FairSeat<'a> {
         }
     }
 
-    /// What it takes to undo what the store may have for this holder, in the background.
+    /// Returns the parts that undo, in the background, what the store may have for this holder.
     fn undoing(&self) -> (Arc<Core>, Arc<Key>, HolderId) {
         let Attempt { core, request, .. } = self.attempt;
         (core.clone(), request.key.clone(), self.holder)

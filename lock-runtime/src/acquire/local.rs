@@ -204,7 +204,7 @@ pub(crate) struct HeadSeat<'a> {
     attempt: &'a Attempt,
     /// Gone once the lock was granted.
     head: Option<Head>,
-    /// When the lease of who has the lock ends, as the store has said, and until when it need not find that out again.
+    /// The end of the holder's lease, as the store has said, and the time until which that need not be asked again.
     known: Option<(Moment, Instant)>,
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Level {
     before: Option<Arc<Level>>,
 }
 
-/// What the access under a level is divided into.
+/// The number of units into which the access under a level is divided.
 const WHOLE_ACCESS: u32 = 1 << 20;
 
 /// A nested guard's access under an ancestor. The guards that are nested in this guard have it, too: they are on the
@@ -124,7 +124,7 @@ fn part_of_access(kind: Kind) -> u32 {
     if kind == Kind::Read { 1 } else { WHOLE_ACCESS }
 }
 
-/// What polls a future: a task, or outside of tasks a thread, since `block_on` has no task id.
+/// The task that polls a future, or outside of tasks the thread, since `block_on` has no task id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Runner {
     Task(task::Id),
@@ -182,7 +182,8 @@ impl Frame {
         }
     }
 
-    /// What a body is nested in that runs under the nearest guard, of this frame or those around it, that is not over.
+    /// Returns the call chain of a body that runs under the nearest guard, of this frame or those around it, that is
+    /// not over.
     pub(crate) fn call_chain(self: &Arc<Frame>) -> Option<CallChain> {
         let nearest = match self.is_over() {
             true => self.outer()?,
@@ -247,7 +248,8 @@ impl Caller {
     }
 }
 
-/// What runs under a guard is nested in the guard's level, and in the frame that the guard was acquired in.
+/// The place of a body that runs under a guard: nested in the guard's level, and in the frame that the guard was
+/// acquired in.
 #[derive(Clone, Debug)]
 pub(crate) struct CallChain {
     pub(crate) level: Arc<Level>,

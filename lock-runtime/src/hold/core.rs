@@ -62,7 +62,8 @@ impl Core {
         Ok(())
     }
 
-    /// What the background work needs. Not the core itself: the last manager and the last guard end it.
+    /// Returns the parts that background work needs. They do not include the core, which the last manager and the last
+    /// guard end.
     pub(crate) fn background(&self) -> Background {
         Background {
             watch: self.watch.clone(),
@@ -131,7 +132,7 @@ impl Core {
         ))
     }
 
-    /// What one call to the store asks for, with the options of a request; the call is made now.
+    /// Builds the request of one call to the store from the options of a caller's request. The call is made now.
     pub(crate) fn acquire_request<'a>(
         &self,
         key: &'a Key,

@@ -223,7 +223,7 @@ impl Handles {
         }
     }
 
-    /// What a body under the guard is nested in.
+    /// Returns the call chain of a body that runs under the guard.
     pub(crate) fn call_chain(&self) -> CallChain {
         match &self.parts {
             Parts::One(handle) => handle.call_chain(None),

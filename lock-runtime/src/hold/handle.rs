@@ -29,7 +29,7 @@ pub(crate) struct HoldHandle {
     level: OnceLock<Arc<Level>>,
     /// A nested handle's accesses under its ancestors.
     path: Option<Path>,
-    /// What keeps a shutdown waiting, and for how long. Gone once the handle has left.
+    /// Keeps a shutdown waiting until the handle has left.
     counted: Option<Counted>,
     /// From the moment at which its caller has it. Boxed, and only if somebody takes it: guards stay small.
     span: Option<Box<Span>>,
@@ -209,8 +209,8 @@ impl HoldHandle {
         &self.hold
     }
 
-    /// What a body under this handle is nested in. `before` is the level of the handle before this one, in a guard that
-    /// holds several.
+    /// Returns the call chain of a body that runs under this handle. `before` is the level of the handle before this
+    /// one, in a guard that holds several.
     pub(crate) fn call_chain(&self, before: Option<Arc<Level>>) -> CallChain {
         let path = self.path.as_deref().unwrap_or_default();
         let level = || Level::new(self.hold.clone(), self.kind, path, before);

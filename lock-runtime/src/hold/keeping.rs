@@ -194,8 +194,9 @@ impl Hold {
         drop(head);
     }
 
-    /// What the watchdog asks of the store, if it still has the hold and that is not lost. One that has ended is on its way to
-    /// the next, which wants the lease; should it be given back instead, the request finds nothing, or is soon undone.
+    /// Returns the renewal that the watchdog asks of the store, if it still has the hold and the hold is not lost. A
+    /// hold that has ended is on its way to the next, which wants the lease; should it be given back instead, the
+    /// request finds nothing, or is soon undone.
     pub(crate) fn renewal_if_watched(&self, now: Moment) -> Option<Renewal> {
         let mut state = self.state.lock();
         let is_lost = matches!(state.phase, Phase::Lost { .. });

@@ -9,7 +9,7 @@ use super::tenure::Tenure;
 use crate::queue::Head;
 use crate::values::{HoldOptions, Kind, LockError, LostReason, Moment, clock};
 
-/// What the last sharer takes along when it leaves.
+/// The parts that the last sharer takes along when it leaves.
 #[expect(
     clippy::large_enum_variant,
     reason = "moved at the end of a hold and never kept: a box would cost each release an allocation"
@@ -25,11 +25,11 @@ pub(crate) enum Left {
         left_at: Moment,
         /// Until when the key stays taken.
         keep_until: Option<Moment>,
-        /// What the next hold may have without the store.
+        /// The tenure under which the next hold may begin without the store.
         tenure: Option<Tenure>,
-        /// For how long the process keeps the lock.
+        /// The time for which the process keeps the lock.
         keep_for: Option<Duration>,
-        /// What it takes to do so without the store.
+        /// The state that it takes to keep the lock without the store.
         keeping: Option<Box<Keeping>>,
         /// It goes on in this.
         kept: Option<Kept>,

@@ -1,4 +1,4 @@
-//! What the watchdog does when clocks part, and when questions cross. Time is paused.
+//! Tests of the watchdog when clocks part, and when questions cross. Time is paused.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use crate::values::options::{HoldOptions, Options, Overrides};
 const SECOND: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// How many entries of the schedule were looked at on this thread.
+    /// Counts the entries of the schedule that were looked at on this thread.
     pub(super) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::values::error::{LockError, config};
 
-/// What names an app or a host. Longer texts of others are cut.
+/// The longest name of an app or a host. Longer names of other clients are cut.
 const MOST_BYTES: usize = 64;
 
 /// The time for which the store keeps a record that is not written again.
@@ -12,8 +12,8 @@ pub(crate) const RECORD_TTL: Duration = Duration::from_secs(90);
 /// The interval at which the record of a manager that holds or waits is written, or a little less.
 pub(crate) const RECORD_BEAT: Duration = Duration::from_secs(30);
 
-/// What a store keeps about a client. Anybody with rights on the keys may have written one: it is for people, and decides
-/// nothing.
+/// The record that a store keeps about a client. Anybody with rights on the keys may have written it: it is for people,
+/// and decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClientRecord {
     pub(crate) app: String,

@@ -97,7 +97,7 @@ impl Moment {
         tokio.saturating_sub(self.boot.saturating_sub(earlier.boot)) > NOTICEABLE
     }
 
-    /// When either has come. They may be ordered one way by one clock and the other way by the other.
+    /// Returns the moment at which either has come. The two clocks may order them differently.
     pub(crate) fn earlier(self, other: Moment) -> Moment {
         Moment {
             tokio: self.tokio.min(other.tokio),

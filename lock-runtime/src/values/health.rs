@@ -29,9 +29,9 @@ const MOST_NODES: usize = 32;
 pub struct Health {
     /// The store.
     pub store: StoreKind,
-    /// Which locks can be had.
+    /// The locks that can be acquired.
     pub state: HealthState,
-    /// Since when that is so, by this machine's clock, as far as this manager has noticed.
+    /// The time at which this manager noticed that state, by this machine's clock.
     pub since: SystemTime,
     /// The time that the answer took; of several servers, that of the last one that was needed. `None` if none came.
     pub latency: Option<Duration>,
@@ -41,7 +41,7 @@ pub struct Health {
     pub nodes: Vec<NodeHealth>,
 }
 
-/// Which locks can be had.
+/// The locks that can be acquired.
 ///
 /// See the example of [`Health`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,7 +80,7 @@ impl Health {
         self.state == HealthState::Ok
     }
 
-    /// What follows from a checkup. `began`: since when a store has been used that has no servers.
+    /// Derives the health from a checkup. `began` is the time since which a store without servers has been used.
     pub(crate) fn of(store: StoreKind, checkup: Checkup, began: SystemTime) -> Health {
         let Checkup {
             mut nodes,

@@ -19,8 +19,8 @@ fn first_bytes(text: &str) -> [u8; 16] {
     bytes
 }
 
-/// What the record of a holder's client is called, if the holder is one of this library: nobody finds the id of a client
-/// from it.
+/// Returns the name of the record of a holder's client, if the holder is one of this library. Nobody finds the id of a
+/// client from it.
 pub(crate) fn client_alias(holder: &str) -> Option<Alias> {
     let (client, _) = holder.rsplit_once(':')?;
     let is_ours = client.len() == Hyphenated::LENGTH && client.as_bytes().get(14) == Some(&b'8');
@@ -68,7 +68,7 @@ impl HolderId {
         first_bytes(&format!("{}:{index}", self.text()))
     }
 
-    /// What messages that others can read along call a holder of something of this kind.
+    /// Returns the name that a holder of this kind has in messages that others can read.
     pub(crate) fn alias(self, kind: Kind) -> Alias {
         if kind == Kind::Semaphore {
             // The store knows permits only by their ids. A set of them is released as a whole: its first one stands for it.
@@ -120,14 +120,14 @@ impl HolderIds {
         }
     }
 
-    /// What others may see of the client: too little to release its locks.
+    /// Returns the part of the client's id that others may see. It is too short to release the client's locks.
     pub(crate) fn short(&self) -> String {
         let mut text = self.client.hyphenated().to_string();
         text.truncate(8);
         text
     }
 
-    /// What the record of this client is called: see [`client_alias`].
+    /// Returns the name of this client's record: see [`client_alias`].
     pub(crate) fn client_alias(&self) -> Alias {
         first_bytes(&self.client.hyphenated().to_string())
     }

@@ -11,13 +11,13 @@ use crate::values::holder::Alias;
 use crate::values::kind::Kind;
 use crate::values::name::{LockName, MAX_BYTES, invalid};
 
-/// What every fence key starts with, whatever the namespace.
+/// The prefix of every fence key, whatever the namespace.
 pub(crate) const FENCE_PREFIX: &str = "lock:fence:{";
 
-/// What the keys start with that a waiting writer keeps, whatever the namespace.
+/// The prefix of the keys that a waiting writer keeps, whatever the namespace.
 const WRITER_WAITS: &str = "lock:rw:waiting";
 
-/// What follows the namespace in the key of a client's record. Its digits stand between braces, so that no lock has
+/// The part after the namespace in the key of a client's record. Its digits stand between braces, so that no lock has
 /// to be refused whose name only begins like this.
 const CLIENT_PREFIX: &str = "lock-manager:{";
 
@@ -90,7 +90,8 @@ impl Key {
         Err(invalid(text, why))
     }
 
-    /// Where the record of a client is. No lock's key, nor one that belongs to a lock, is the same.
+    /// Returns the key of a client's record. It differs from every lock's key, and from every key that belongs to a
+    /// lock.
     pub(crate) fn of_client(namespace: &str, client: Alias) -> Key {
         let digits = client.iter().map(|byte| format!("{byte:02x}"));
         let digits: String = digits.collect();
@@ -131,7 +132,7 @@ impl Key {
         self == other || (self.kind.is_of_one_lock_with(other.kind) && self.raw == other.raw)
     }
 
-    /// What sort of lock it is.
+    /// Returns the kind of the lock.
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
@@ -222,7 +223,7 @@ pub(crate) fn slot(key: &[u8]) -> u16 {
     crc16(tag(key).unwrap_or(key)) % SLOTS as u16
 }
 
-/// What stands between a key's first `{` and the next `}`, if there is anything.
+/// Returns the text between a key's first `{` and the next `}`, unless it is empty.
 fn tag(key: &[u8]) -> Option<&[u8]> {
     let open = key.iter().position(|&byte| byte == b'{')?;
     let rest = &key[open + 1..];

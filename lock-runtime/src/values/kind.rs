@@ -62,7 +62,7 @@ pub enum LockKind {
     Write,
 }
 
-/// What the crate itself calls it.
+/// The name that the crate itself uses.
 pub(crate) type Kind = LockKind;
 
 impl fmt::Display for LockKind {

@@ -1,4 +1,5 @@
-//! What the caller of a counter is told by a store that fails, and what the others of its process are. Time is paused.
+//! Tests of what the caller of a counter is told by a failing store, and what the others of its process are. Time is
+//! paused.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -27,7 +28,7 @@ fn denied() -> Fault {
 /// A store that answers as it is told, the last answer again and again.
 struct Script<T> {
     answers: Mutex<VecDeque<Result<T, Fault>>>,
-    /// How much time each question had.
+    /// The time that each question had.
     asked: Mutex<Vec<Duration>>,
 }
 

@@ -1,4 +1,5 @@
-//! What becomes of a place in the queue, and of the lock, when answers are lost and questions come late. Time is paused.
+//! Tests of what becomes of a place in the queue, and of the lock, when answers are lost and questions come late. Time
+//! is paused.
 
 use std::collections::VecDeque;
 
@@ -17,7 +18,7 @@ use crate::values::store::StoreKind;
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
 
-/// What becomes of a question.
+/// The fate of a question.
 enum Fate {
     /// It has no answer, and arrives so long after it was asked.
     Late(Duration),
@@ -172,7 +173,7 @@ impl Scene {
         latest
     }
 
-    /// When questions were asked.
+    /// The times at which questions were asked.
     fn asked(&self) -> Vec<Instant> {
         self.line
             .asked

@@ -1,4 +1,4 @@
-//! What a caller finds who comes a moment later than another one. Time is paused.
+//! Tests of what a caller finds that comes a moment later than another one. Time is paused.
 
 use std::time::Duration;
 

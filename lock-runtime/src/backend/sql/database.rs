@@ -1,4 +1,4 @@
-//! What a database has to be able to do for the locks in a table of it.
+//! The operations that a database provides for locks in one of its tables.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::values::{Key, LockError, Moment, StoreKind};
 
 /// A database, as the kinds of locks see it.
 pub(crate) trait Database: Send + Sync + 'static {
-    /// Which store it is.
+    /// The kind of store.
     fn store(&self) -> StoreKind;
 
-    /// What errors and logs call it: without user and password.
+    /// Returns its name for errors and logs, without user and password.
     fn shown(&self) -> &str;
 
     /// Whether releases are notified. If not, those who wait ask again and again.
@@ -46,10 +46,10 @@ pub(crate) trait Connector: Send + Sync + 'static {
     /// An open connection.
     type Connection: Send + 'static;
 
-    /// Which store it is.
+    /// The kind of store.
     const STORE: StoreKind;
 
-    /// What errors and logs call the server: without user and password.
+    /// Returns the server's name for errors and logs, without user and password.
     fn shown(&self) -> &str;
 
     /// Opens a connection, and checks its server.
@@ -82,7 +82,7 @@ pub(crate) struct Opened<T> {
     pub(crate) renew_after: Option<Duration>,
 }
 
-/// Why a statement was not answered.
+/// The reason why a statement was not answered.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) fault: Fault,

@@ -1,4 +1,4 @@
-//! What `sslmode` of a URL asks for.
+//! The values of `sslmode` in a URL.
 
 use crate::values::{LockError, config};
 

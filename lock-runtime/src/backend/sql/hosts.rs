@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::backend::Fault;
 
-/// What a client is told of each, one or more.
+/// The settings for each host that a client may connect to, one or more.
 #[derive(Clone)]
 pub(crate) struct Hosts<T> {
     each: Vec<T>,
@@ -62,7 +62,7 @@ impl<T: Clone> Hosts<T> {
     }
 }
 
-/// Why no host could be connected to. If one of them may be there later, a retry can help.
+/// Joins the reasons why no host could be connected to. A retry can help if it can for one of them.
 fn together(mut refused: Vec<(String, Fault)>) -> Fault {
     let mut hopeful = refused
         .iter()

@@ -1,6 +1,7 @@
 //! Locks in a table of a database: one row is one lock, and every operation is one statement about one row.
 //!
-//! What stores in databases have in common. What a database is asked in its own words is in a folder of its own, such as
+//! The parts that stores in databases have in common. The statements of each database are in a folder of its own, such
+//! as
 //! `backend/postgres/`.
 //!
 //! | file or folder | concept |
@@ -62,7 +63,7 @@ const RENEWALS: usize = 2;
 /// So have those that wait for rows which others write: they keep no other renewal waiting. Opened when they are needed.
 const WAITING_RENEWALS: usize = 2;
 
-/// How many connections compensations may have at a time.
+/// The number of connections that compensations may use at a time.
 const UNDOING: usize = 1;
 
 /// Locks in one table of a database.
@@ -81,7 +82,7 @@ struct Inner {
     pool: Arc<dyn Calls>,
     renewals: Arc<dyn Calls>,
     waiting_renewals: Arc<dyn Calls>,
-    /// What renewals send that wait.
+    /// The statements of renewals that wait for their rows.
     waiting: Waiting,
     /// Since when the server answers, or does not.
     standing: Standing,
@@ -91,7 +92,7 @@ struct Inner {
     undoing: Semaphore,
 }
 
-/// How a server is reached, and what is sent to it.
+/// The ways to reach a server, and the statements that it is sent.
 pub(super) struct Server<C> {
     /// Opens connections for requests.
     pub(super) requests: C,
@@ -99,7 +100,7 @@ pub(super) struct Server<C> {
     pub(super) renewals: C,
     /// Opens those that renew, and wait for rows that others write.
     pub(super) waiting_renewals: C,
-    /// How many connections there may be for requests.
+    /// The number of connections that requests may use.
     pub(super) pool: usize,
     pub(super) statements: Statements,
     pub(super) transactions: OfTransactions,

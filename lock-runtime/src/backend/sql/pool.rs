@@ -21,15 +21,15 @@ use crate::values::{Moment, clock};
 /// For how long a statement that nobody waits for any more may keep its place.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
 
-/// What a statement is for. Acquires leave some connections to the others: what is held has to be given back and kept
-/// first.
+/// The purpose of a statement. Acquires leave some connections to the others, for held locks must be renewed and
+/// released first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Acquire,
     Other,
 }
 
-/// What a statement answered, and when it was sent.
+/// The rows that answered a statement, and the time at which it was sent.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) rows: Vec<Row>,
@@ -184,12 +184,12 @@ impl<C: Connector> Pool<C> {
         Ok(())
     }
 
-    /// What errors and logs call its server.
+    /// Returns the name of its server for errors and logs.
     pub(super) fn server(&self) -> &str {
         self.connector.shown()
     }
 
-    /// Where its connections live.
+    /// Returns the runtime on which its connections live.
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
     }

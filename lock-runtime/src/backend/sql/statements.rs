@@ -167,7 +167,7 @@ pub(crate) fn malformed() -> Fault {
     Fault::unknown("the database's answer makes no sense")
 }
 
-/// What the tests of every database's statements look for.
+/// The checks that the tests of every database's statements make.
 #[cfg(test)]
 pub(crate) mod checks {
     use super::*;

@@ -51,7 +51,8 @@ impl Table {
         &self.name
     }
 
-    /// Why the table is of no use that has these columns, if it is of none. `own`: those that only this database wants.
+    /// Returns the reason why a table with these columns cannot be used, if there is one. `own` are the columns that
+    /// only this database needs.
     pub(crate) fn lacks(&self, own: &[&str], has: impl Fn(&str) -> bool) -> Option<String> {
         let mut wanted = COLUMNS.iter().chain(own);
         let missing = wanted.find(|column| !has(column))?;

@@ -1,15 +1,15 @@
-//! What those who wait are told by: a hash of a lock's name, for others can read along.
+//! The topics of notifications to waiters. A topic is a hash of the lock's name, for others can read it.
 
 use std::fmt::Write;
 
 use crate::values::{HolderId, Key};
 
-/// What the notifications about a key are called.
+/// Returns the topic of notifications about a key.
 pub(super) fn topic(key: &Key) -> String {
     short_hash(key.raw().as_bytes())
 }
 
-/// What one waiter of a fair lock is woken by.
+/// Returns the topic that wakes one waiter of a fair lock.
 pub(super) fn own_topic(key: &Key, holder: HolderId) -> String {
     short_hash([key.raw(), "\0", &holder.text()].concat().as_bytes())
 }

@@ -8,7 +8,7 @@ const POOL: usize = 8;
 /// Fewer would let acquires keep releases waiting.
 const POOLS: std::ops::RangeInclusive<usize> = 2..=100;
 
-/// What the parameters of locks in a URL say.
+/// The settings of locks that a URL's parameters contain.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) table: Table,

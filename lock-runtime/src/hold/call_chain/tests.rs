@@ -43,7 +43,7 @@ fn body(hold: &Arc<Hold>, outer: Option<&Arc<Frame>>) -> Arc<Frame> {
     Nest::new(call_chain).frame_for(Runner::now())
 }
 
-/// How many frames there are from this one outwards, over or not.
+/// Counts the frames from this one outwards, over or not.
 fn depth(frame: &Arc<Frame>) -> usize {
     successors(Some(frame.clone()), |frame| frame.outer.lock().clone()).count()
 }

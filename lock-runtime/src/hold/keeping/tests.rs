@@ -1,4 +1,4 @@
-//! Who has a lock that is kept, and when it is given back. Time is paused.
+//! Tests of who gets a kept lock, and of when it is given back. Time is paused.
 
 use std::sync::atomic::Ordering;
 
@@ -52,12 +52,12 @@ impl Scene {
         scene
     }
 
-    /// How often the store was asked for a lock.
+    /// Returns the number of times that the store was asked for a lock.
     fn asked(&self) -> usize {
         self.switch.acquires.load(Ordering::Relaxed)
     }
 
-    /// What is kept, taken out of the queue, while nothing renews it.
+    /// Takes the kept lock out of the queue, while nothing renews it.
     fn taken(&self) -> (Head, Kept) {
         self.switch.set(Mode::Away);
         let key = Arc::new(key(self));
@@ -150,7 +150,7 @@ fn key(scene: &Scene) -> Key {
     scene.locks.core().key(&"k".into(), Kind::Mutex).unwrap()
 }
 
-/// What a keeper's hold begins with.
+/// The options with which a keeper's hold begins.
 fn options(keep_for: Duration) -> HoldOptions {
     let wanted = Overrides {
         lease: Some(LEASE),

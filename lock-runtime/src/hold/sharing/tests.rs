@@ -1,4 +1,4 @@
-//! Who is counted, and what the last to leave takes along. Time is paused.
+//! Tests of who is counted, and of what the last to leave takes along. Time is paused.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who gets the lock without the store, and who does not. Time is paused.
+//! Tests of who gets the lock without the store, and of who does not. Time is paused.
 
 use crate::TryAcquire;
 use std::future::Future;

@@ -11,7 +11,7 @@ use crate::backend::{
 };
 use crate::values::{FencingToken, Kind, Moment, clock};
 
-/// How often a request is sent that finds the lock free after it was refused.
+/// The number of times that a request is sent that finds the lock free after it was refused.
 const TRIES: usize = 4;
 /// The pauses while somebody's transaction has locked the row. One of this library is soon over, one of a caller's may
 /// take any time: after the last pause, the lock is busy.

@@ -8,7 +8,7 @@ use crate::backend::sql::{Arg, Inner, Row, SqlBackend, Statement, topic};
 use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::values::{Key, clock};
 
-/// What the column `kind` says of it.
+/// Returns the counter's value in the column `kind`.
 fn kind_of(counter: CounterRef<'_>) -> &'static str {
     match counter.kind {
         CounterKind::Semaphore => "semaphore",
@@ -17,7 +17,7 @@ fn kind_of(counter: CounterRef<'_>) -> &'static str {
 }
 
 impl Inner {
-    /// What stands there, if it is a counter.
+    /// Reads the counter's row, if there is one and it is a counter.
     async fn counter(
         &self,
         counter: CounterRef<'_>,

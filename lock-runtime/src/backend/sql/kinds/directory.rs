@@ -1,4 +1,4 @@
-//! Who the managers are: a row for each, in a table of its own.
+//! The directory of managers: a row for each, in a table of its own.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! What operators ask: who holds a lock, and to take it away.
+//! The requests of operators: who holds a lock, and its forced release.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -9,10 +9,10 @@ use crate::backend::sql::{Arg, Inner, Purpose, Statement, Statements, Until};
 use crate::backend::{Fault, Renewal, Renewed, Within};
 use crate::values::{Kind, clock};
 
-/// How many call timeouts an answer may take.
+/// The number of call timeouts that an answer may take.
 pub(in crate::backend) const LATE: u32 = 4;
 
-/// Which statement an item goes by.
+/// The statement that renews an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Alone,
@@ -28,7 +28,7 @@ fn way_of(renewal: &Renewal) -> By {
     }
 }
 
-/// What leaves out rows that others have locked.
+/// The clause that leaves out rows that others have locked.
 const LEAVES_OUT: &str = " SKIP LOCKED";
 
 /// The statements of renewals that wait for their rows.

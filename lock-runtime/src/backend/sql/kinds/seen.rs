@@ -1,4 +1,4 @@
-//! What stands at a name, and whether a request has to wait for it.
+//! The state that a row shows, and whether a request has to wait for it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::values::{Key, Kind, Moment};
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) kind: String,
-    /// Who holds it alone.
+    /// The exclusive holder.
     pub(super) holder: Option<String>,
     pub(super) left: Duration,
     /// Readers or leases.
@@ -83,7 +83,7 @@ pub(super) enum Blocked {
 }
 
 impl Seen {
-    /// What is in the way of a request.
+    /// Returns what blocks a request.
     pub(super) fn blocks(&self, request: &AcquireRequest<'_>) -> Result<Blocked, Fault> {
         let key = request.hold_ref.key;
         let wants = key.kind();
@@ -146,7 +146,7 @@ impl Seen {
     }
 }
 
-/// What the column `kind` calls read/write locks.
+/// The value of the column `kind` for read/write locks.
 pub(super) const READ_WRITE: &str = "read_write";
 
 /// Permits that are not there end with no lease: a waiter asks again within the cap of its sleep.

@@ -12,7 +12,7 @@ pub(in crate::backend) struct OfTransactions {
     /// Runs in the transaction, and so does `then`, if there is more to do.
     pub(in crate::backend) give: Arc<Statement>,
     pub(in crate::backend) then: Option<Arc<Statement>>,
-    /// How these two are given the name, the holder, and what those who wait are told by.
+    /// Orders the name, the holder and the waiters' topic as the parameters of these two.
     pub(in crate::backend) params: fn([String; 3]) -> Vec<String>,
     pub(in crate::backend) take_back: Arc<Statement>,
 }
