@@ -123,8 +123,8 @@ impl Attempt {
         self.request.busy(&self.deadline, left)
     }
 
-    /// Returns the error of a caller who never asked the store. It has the store's last answer to the caller at the
-    /// head.
+    /// Returns the error of a caller who never asked the store: that the store is unavailable, if the caller
+    /// at the head met a `fault`, or else that the lock is busy.
     pub(crate) fn gave_up(&self, fault: Option<StoreError>) -> LockError {
         match fault {
             Some(source) => LockError::Unavailable {

@@ -211,8 +211,8 @@ where
         self.counter.error(fault)
     }
 
-    /// Returns the last fault, if there was one: a caller who waits for an event must learn that the store may have
-    /// missed it.
+    /// Returns the last fault, if there was one, and not that the lock is busy: a caller who waits for an event must
+    /// learn that the store may have missed it.
     fn gives_up(&self, last: LastWords) -> LockError {
         match last.fault {
             Some(fault) => self.error(fault),

@@ -17,7 +17,7 @@ const HEARTBEAT: Duration = Duration::from_millis(1_600);
 /// The first in the queue may be told that nothing is left of a lease which the store still keeps. It never asks
 /// more often than this without being woken.
 const SHORTEST_NAP: Duration = Duration::from_millis(50);
-/// The time by which the server, by its own clock, may take a question later than we think, beyond the call timeout.
+/// The server may take a question later than we think: by this much of its own clock, beyond the call timeout.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// Acquires with a place in the store's queue.

@@ -226,7 +226,7 @@ struct TransactionSeat<'a, T: SqlTransaction> {
 }
 
 impl<T: SqlTransaction> TransactionSeat<'_, T> {
-    /// Returns the answer of the transaction that takes the lease over.
+    /// Lets the transaction take the lease over, and returns its answer.
     async fn give(&mut self, mut lease: OnItsWay) -> Result<String, T::Error> {
         let Give { take, then, params } = self.transactions.give(lease.hold_ref());
         let params: Vec<&str> = params.iter().map(String::as_str).collect();

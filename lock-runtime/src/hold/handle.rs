@@ -29,7 +29,8 @@ pub(crate) struct HoldHandle {
     level: OnceLock<Arc<Level>>,
     /// A nested handle's accesses under its ancestors.
     path: Option<Path>,
-    /// Keeps a shutdown waiting until the handle has left.
+    /// Keeps a shutdown waiting; the count that it is in decides for how long. `None` once the handle has left, which
+    /// passes it on to the release.
     counted: Option<Counted>,
     /// From the moment at which its caller has it. Boxed, and only if somebody takes it: guards stay small.
     span: Option<Box<Span>>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::values::error::{LockError, config};
 
-/// The longest name of an app or a host. Longer names of other clients are cut.
+/// The length of the longest name of an app or a host. Longer names of other clients are cut.
 const MOST_BYTES: usize = 64;
 
 /// The time for which the store keeps a record that is not written again.

@@ -29,9 +29,9 @@ const MOST_NODES: usize = 32;
 pub struct Health {
     /// The store.
     pub store: StoreKind,
-    /// The locks that can be acquired.
+    /// Whether all locks can be acquired, some of them, or none.
     pub state: HealthState,
-    /// The time at which this manager noticed that state, by this machine's clock.
+    /// The time since which that has been so, by this machine's clock, as far as this manager has noticed.
     pub since: SystemTime,
     /// The time that the answer took; of several servers, that of the last one that was needed. `None` if none came.
     pub latency: Option<Duration>,
@@ -41,7 +41,7 @@ pub struct Health {
     pub nodes: Vec<NodeHealth>,
 }
 
-/// The locks that can be acquired.
+/// Whether all locks can be acquired, some of them, or none.
 ///
 /// See the example of [`Health`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,7 +66,7 @@ pub enum HealthState {
 pub struct NodeHealth {
     /// Its URL or its address, without user and password.
     pub node: String,
-    /// Since when it has answered, or has not.
+    /// The time since which it has answered, or has failed to answer.
     pub since: SystemTime,
     /// The time that its answer took. `None` if none came.
     pub latency: Option<Duration>,

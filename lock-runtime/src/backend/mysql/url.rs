@@ -19,7 +19,7 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 pub(crate) struct Target {
     pub(super) hosts: Hosts<Opts>,
     pub(super) table: Table,
-    /// How many connections there may be for requests.
+    /// The number of connections that requests may use.
     pub(super) pool: usize,
     encryption: Encryption,
     /// Whether the client shows a certificate.
@@ -118,7 +118,7 @@ impl Target {
         Ok(self)
     }
 
-    /// What errors and logs call it: without user and password.
+    /// Returns its name for errors and logs, without user and password.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }

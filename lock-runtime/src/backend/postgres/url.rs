@@ -19,7 +19,7 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 pub(crate) struct Target {
     pub(super) hosts: Hosts<Config>,
     pub(super) table: Table,
-    /// How many connections there may be for requests.
+    /// The number of connections that requests may use.
     pub(super) pool: usize,
     /// Whether releases are notified. If not, those who wait ask again and again.
     pub(super) notify: bool,
@@ -108,7 +108,7 @@ impl Target {
         Ok(self)
     }
 
-    /// What errors and logs call it: without user and password.
+    /// Returns its name for errors and logs, without user and password.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }

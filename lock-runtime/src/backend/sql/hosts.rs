@@ -62,7 +62,8 @@ impl<T: Clone> Hosts<T> {
     }
 }
 
-/// Joins the reasons why no host could be connected to. A retry can help if it can for one of them.
+/// Returns the error where no host could be connected to: the reasons of all of them if a retry can help with one,
+/// otherwise the last reason.
 fn together(mut refused: Vec<(String, Fault)>) -> Fault {
     let mut hopeful = refused
         .iter()

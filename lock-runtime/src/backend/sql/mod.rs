@@ -1,8 +1,7 @@
 //! Locks in a table of a database: one row is one lock, and every operation is one statement about one row.
 //!
 //! The parts that stores in databases have in common. The statements of each database are in a folder of its own, such
-//! as
-//! `backend/postgres/`.
+//! as `backend/postgres/`.
 //!
 //! | file or folder | concept |
 //! |---|---|
