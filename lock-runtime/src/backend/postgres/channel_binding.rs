@@ -1,11 +1,11 @@
-//! What ties a login to the connection that it was made on: the hash of the certificate that the server has shown
+//! Channel binding, which ties a login to the connection that it was made on: the hash of the server's certificate
 //! (`tls-server-end-point`, RFC 5929).
 
 use rustls::crypto::hash::HashAlgorithm;
 use rustls::crypto::ring::ALL_CIPHER_SUITES;
 
-/// `None` if the certificate is signed with a hash that TLS has no use for itself, such as SHA-512, or by a way that names
-/// none, such as Ed25519.
+/// Returns the hash of a certificate. Returns `None` if the certificate is signed with a hash that TLS itself does not
+/// use, such as SHA-512, or by an algorithm that names no hash, such as Ed25519.
 pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     let wanted = hash_of(signature_algorithm(certificate)?)?;
     let mut suites = ALL_CIPHER_SUITES.iter().filter_map(|suite| suite.tls13());
@@ -14,7 +14,7 @@ pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     Some(hash.as_ref().to_vec())
 }
 
-/// The bytes of the identifier of the algorithm by which a certificate is signed.
+/// Returns the bytes of the identifier of the algorithm by which a certificate is signed.
 fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
     const SEQUENCE: u8 = 0x30;
     const IDENTIFIER: u8 = 0x06;
@@ -25,7 +25,7 @@ fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
     Some(identifier)
 }
 
-/// The content of the first element of a DER text, and what comes after it.
+/// Returns the content of the first element of some DER data, if the element has this tag, and the bytes after it.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (&found, rest) = der.split_first()?;
     let (&first, mut rest) = rest.split_first()?;
@@ -44,14 +44,15 @@ fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
 }
 
 fn hash_of(identifier: &[u8]) -> Option<HashAlgorithm> {
-    // 1.2.840.113549.1.1, with RSA, and 1.2.840.10045.4.3, with ECDSA.
+    // Signatures with RSA are 1.2.840.113549.1.1 and one more byte; those with ECDSA are 1.2.840.10045.4.3 and one
+    // more.
     const RSA: [u8; 8] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
     const ECDSA: [u8; 7] = [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03];
     match (
         identifier.strip_prefix(&RSA),
         identifier.strip_prefix(&ECDSA),
     ) {
-        // MD5 and SHA-1 are replaced by SHA-256.
+        // RFC 5929 replaces MD5 and SHA-1 by SHA-256.
         (Some([4 | 5 | 11]), _) | (_, Some([2])) => Some(HashAlgorithm::SHA256),
         (Some([12]), _) | (_, Some([3])) => Some(HashAlgorithm::SHA384),
         _ => None,

@@ -1,4 +1,4 @@
-//! One connection: how it is opened, and what a server is asked before it may keep locks.
+//! The opening of a connection, and the checks of its server before it may keep locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use crate::values::clock;
 /// The oldest version that runs the statements as they are meant.
 const OLDEST: i64 = 120_000;
 
-/// A connection that nobody drives yet.
+/// A connection whose `stream` no task drives yet.
 pub(super) struct Dialed {
     pub(super) client: Client,
     pub(super) stream: Connection<Socket, Encrypted>,
-    /// After which time another one has to take its place, for its login expires.
+    /// The time after which another connection has to take its place, because its login expires.
     pub(super) renew_after: Option<Duration>,
 }
 
-/// Connects, with a login that the credentials give, if there are any; each of both within `timeout`.
+/// Connects, with a login from the credentials if there are any. Each of these two steps may take `timeout`.
 pub(super) async fn dial(target: &Target, timeout: Duration) -> Result<Dialed, Fault> {
     let login = match &target.credentials {
         Some(credentials) => Some(login::ask(credentials, timeout).await?),
@@ -51,7 +51,7 @@ pub(super) async fn open(
     handle: &Handle,
 ) -> Result<Opened<Client>, Fault> {
     let dialed = target.clone();
-    // Where the backend lives, and not where the caller does: its runtime may end before this connection.
+    // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
     let opening = handle.spawn(async move {
         let dialed = dial(&dialed, timeout).await?;
         tokio::spawn(dialed.stream);
@@ -106,7 +106,7 @@ impl From<tokio_postgres::Error> for Refusal {
     }
 }
 
-/// What time it is at the server, in µs, if it may keep locks.
+/// Returns the server's time in µs, if the server may keep locks.
 fn judge(row: &Row, whole: &Table) -> Result<u64, Refusal> {
     let table = whole.name();
     let unfit = |why: String| Err(Refusal::Unfit(why));

@@ -1,4 +1,4 @@
-//! Running statements on connections.
+//! The connector, which opens connections and runs statements on them.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Statement, Value};
 use crate::values::StoreKind;
 
-/// For how long a statement that nobody waits for any more may go on before it is cancelled. Most end by themselves in much
-/// less, and a new connection costs the server more than the rest of a statement.
+/// The time for which a statement that nobody waits for any more may go on before it is cancelled. Most statements end
+/// by themselves much sooner, and a new connection costs the server more than the rest of a statement.
 const GRACE: Duration = Duration::from_millis(100);
 
 pub(super) struct PostgresConnector {
     pub(super) target: Arc<Target>,
     pub(super) fitness: Arc<Statement>,
     pub(super) clock: Arc<ServerClock>,
-    /// For opening a connection.
+    /// The timeout of each step of opening a connection.
     pub(super) timeout: Duration,
     pub(super) handle: Handle,
 }
@@ -56,7 +56,8 @@ impl Connector for PostgresConnector {
         let args: Vec<_> = args.iter().map(typed).collect();
         let rows = match client.query_typed(&statement.text, &args).await {
             Ok(rows) => rows,
-            // One of a set was taken between the sight and the lock.
+            // Another holder took one of the set after the statement saw it free, and before the statement could lock
+            // it.
             Err(error) if statement.name == "acquire_all" && faults::is_taken_back(&error) => {
                 return Ok(Vec::new());
             }
@@ -75,17 +76,17 @@ impl Connector for PostgresConnector {
             })
     }
 
-    /// If the statement does not end soon, it is cancelled. After that, the connection is not used again: the cancellation
-    /// may arrive late, and would end the next statement.
+    /// Waits until the statement has ended, and cancels it if it does not end soon. After a cancellation, the
+    /// connection is not used again: the cancellation may arrive late, and would end the next statement.
     async fn retire(&self, client: Client) -> Option<Client> {
         {
-            // Answered after the statement.
+            // The server answers this after the statement.
             let mut ended = pin!(client.simple_query(""));
             match tokio::time::timeout(GRACE, &mut ended).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) => return None,
                 Err(_) => {
-                    // It may have ended meanwhile, or not have begun: both is fine.
+                    // The statement may have ended meanwhile, or may not have begun. Both are fine.
                     let tls = self.target.tls.clone();
                     let _ = client.cancel_token().cancel_query(tls).await;
                     let _ = ended.await;

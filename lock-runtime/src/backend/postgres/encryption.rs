@@ -1,4 +1,4 @@
-//! What `sslmode` of a URL means to tokio-postgres.
+//! The settings of tokio-postgres for the `sslmode` of a URL.
 
 use tokio_postgres::Config;
 use tokio_postgres::config::{ChannelBinding, Host, SslMode, SslNegotiation};
@@ -6,7 +6,7 @@ use tokio_postgres::config::{ChannelBinding, Host, SslMode, SslNegotiation};
 use crate::backend::sql::Encryption;
 use crate::values::{LockError, config};
 
-/// Leaves what is verified to `Tls`.
+/// Sets whether connections use TLS, and refuses settings that contradict it. `Tls` decides what is verified.
 pub(super) fn apply(encryption: Encryption, to: &mut Config) -> Result<(), LockError> {
     if encryption != Encryption::Off {
         to.ssl_mode(SslMode::Require);

@@ -1,4 +1,4 @@
-//! What an error of PostgreSQL says about the outcome of a statement.
+//! The outcome of a statement, as far as an error of PostgreSQL tells it.
 
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
@@ -7,19 +7,20 @@ use super::tls;
 use crate::backend::Fault;
 use crate::values::StoreError;
 
-/// Of a statement that was sent.
+/// Returns the fault of a statement that was sent.
 ///
-/// An error that the server reports has undone the statement. Without a report, it may have been committed.
+/// If the server reports an error, the statement was undone, unless the report says that the connection or the server
+/// ended. Without a report, the statement may have been committed.
 pub(super) fn of_statement(error: &Error) -> Fault {
     match error.as_db_error() {
-        // The connection or the server ended: perhaps after the commit.
+        // The connection or the server ended, perhaps after the commit.
         Some(report) if is_uncertain(report) => Fault::unknown(said(report)),
         Some(report) => of_report(report),
         None => Fault::unknown(cause(error)),
     }
 }
 
-/// Of an attempt to connect: nothing was asked for yet.
+/// Returns the fault of an attempt to connect. Nothing was asked for yet.
 pub(super) fn of_connecting(error: &Error) -> Fault {
     match error.as_db_error() {
         Some(error) => of_report(error),
@@ -28,7 +29,8 @@ pub(super) fn of_connecting(error: &Error) -> Fault {
     }
 }
 
-/// Whether the connection is of no use after it: the server ends it, or is no longer one that can be written to.
+/// Returns `true` if the connection cannot be used after the error: the server ends it, or the server can no longer be
+/// written to.
 pub(super) fn ends_the_connection(error: &Error) -> bool {
     let Some(error) = error.as_db_error() else {
         return true;
@@ -61,7 +63,7 @@ fn of_report(error: &DbError) -> Fault {
         ));
     }
     match code.code().get(..2).unwrap_or_default() {
-        // Login, and what exists for it.
+        // The login was refused, or its database does not exist.
         "28" | "3D" => Fault::Denied(match login_advice(error.message()) {
             Some(advice) => StoreError::new(format!("{said}: {advice}")),
             None => said,
@@ -74,12 +76,13 @@ fn of_report(error: &DbError) -> Fault {
     }
 }
 
-/// The client cannot do what the server wants of it: a password that nobody gave, a way to log in that it does not know.
+/// Returns `true` if the client cannot do what the server wants: send a password that nobody gave, or log in by a
+/// method that it does not know.
 fn is_of_login(error: &Error) -> bool {
     ["invalid configuration", "authentication error"].contains(&&*error.to_string())
 }
 
-/// What to do about a refused login, by the server's words.
+/// Returns advice about a refused login, chosen by the server's words.
 fn login_advice(said: &str) -> Option<&'static str> {
     if said.contains("no encryption") {
         return Some("if it wants TLS, say `sslmode=verify-full`");
@@ -88,22 +91,23 @@ fn login_advice(said: &str) -> Option<&'static str> {
         .then_some("the builder's `client_certificate` shows one")
 }
 
-/// A column that is not what it should be.
+/// Returns the fault of a column that is not what it should be.
 pub(super) fn unreadable(error: &Error) -> Fault {
     Fault::unknown(format!("the database's answer makes no sense: {error}"))
 }
 
-/// Whether a statement took back what it had done, because it could not have all of it.
+/// Returns `true` if a statement took back what it had done, because it could not have all of the set.
 pub(super) fn is_taken_back(error: &Error) -> bool {
     error.code() == Some(&SqlState::DIVISION_BY_ZERO)
 }
 
-/// Without detail and context, which repeat names of locks.
+/// Returns the text of a report without detail and context, which repeat names of locks.
 fn said(error: &DbError) -> String {
     format!("{} ({})", error.message(), error.code().code())
 }
 
-/// What a client-side error is caused by: its own text says "error communicating with the server".
+/// Returns the text of a client-side error with its cause. The error's own text says "error communicating with the
+/// server".
 fn cause(error: &Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),

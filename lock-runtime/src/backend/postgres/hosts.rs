@@ -1,4 +1,4 @@
-//! How tokio-postgres is told of the hosts of a URL.
+//! The hosts of a URL, as settings of tokio-postgres.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::backend::Fault;
 use crate::backend::sql::Hosts;
 use crate::values::Login;
 
-/// All of them, one or more.
+/// Returns the hosts, one or more.
 pub(super) fn of(mut each: Vec<Config>) -> Hosts<Config> {
     if each.len() > 1 {
-        // A standby keeps no locks: with several hosts, one is looked for that can be written to.
+        // A standby keeps no locks, so with several hosts the client looks for one that can be written to.
         let any = TargetSessionAttrs::Any;
         let undecided = each
             .iter_mut()
@@ -26,7 +26,7 @@ pub(super) fn of(mut each: Vec<Config>) -> Hosts<Config> {
     Hosts::new(each)
 }
 
-/// Connects to the first that can be written to, within `timeout`.
+/// Connects to the first host that can be written to, within `timeout`.
 pub(super) async fn connect(
     hosts: &Hosts<Config>,
     login: Option<&Login>,
@@ -51,7 +51,7 @@ pub(super) async fn connect(
     connecting.await
 }
 
-/// `host:port`, or a path; several, if they came as parameters.
+/// Returns `host:port`, or the path of a socket; several of them if the URL gave the hosts as parameters.
 pub(super) fn shown(config: &Config) -> String {
     let ports = config.get_ports();
     let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);

@@ -1,7 +1,7 @@
-//! Waking those who wait: one connection listens for all keys of this process.
+//! The wake-up of waiters: one connection listens for all keys of this process.
 //!
-//! A notification is a hint. Behind a pooler that gives every transaction another connection, none arrive, and those who
-//! wait ask again within the cap of a sleep.
+//! A notification is a hint. Behind a pooler that gives every transaction another connection, none arrive, and waiters
+//! ask again within the cap of a sleep.
 
 use std::collections::HashMap;
 use std::future::{pending, poll_fn};
@@ -21,14 +21,14 @@ use crate::backend::{Boxed, Event, EventSink, Fault, Holders, Listen};
 use crate::sync::Mutex;
 use crate::values::{Backoff, HolderId, Moment, StoreError, clock};
 
-/// How often a connection that hears nothing is asked for a sign of life.
+/// The time after which a connection that hears nothing is asked for a sign of life.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// A connection that lived so long is replaced at once.
+/// The lifetime of a connection after which the pauses between attempts to connect begin anew.
 const STABLE: Duration = Duration::from_secs(1);
-/// What the name of a released holder begins with. No topic does.
+/// The first character of a message that names the holder of a forced release. No topic begins with it.
 const VICTIM: char = '!';
 
-/// Who listens in this process.
+/// The topics that have listeners in this process, by name.
 #[derive(Debug, Default)]
 pub(super) struct Topics {
     topics: Mutex<HashMap<String, Weak<Topic>>>,
@@ -52,7 +52,7 @@ impl Topics {
         }
     }
 
-    /// Something may have been missed.
+    /// Wakes all listeners, because messages may have been missed.
     fn all_look(&self) {
         for topic in self.topics.lock().values().filter_map(Weak::upgrade) {
             topic.raise();
@@ -68,7 +68,7 @@ impl Topics {
     }
 }
 
-/// Whether notifications arrive.
+/// The state of the connection that listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hearing {
     /// The first connection is being opened.
@@ -84,7 +84,7 @@ pub(super) struct Listener {
     subscription: Subscription,
     topics: Arc<Topics>,
     hearing: watch::Receiver<Hearing>,
-    /// Where releases notify nobody.
+    /// Wakes the listener from time to time, if releases notify nobody.
     polling: Option<Polling>,
 }
 
@@ -150,12 +150,12 @@ pub(super) struct Subscriber {
 struct ListenConnection {
     client: Client,
     heard: mpsc::UnboundedReceiver<Notification>,
-    /// When another one has to take its place.
+    /// The time at which another connection has to take its place.
     renewal: Option<Moment>,
 }
 
 impl Subscriber {
-    /// Ends when `closed` becomes true, or its sender is gone.
+    /// Keeps a connection that listens, until `closed` becomes true or its sender is gone.
     pub(super) async fn run(self) {
         until_closed(&self.closed, self.keep()).await;
         self.hearing.send_replace(Hearing::Off);
@@ -213,7 +213,7 @@ impl Subscriber {
         })
     }
 
-    /// Ends when the connection does, or when another one listens in its place.
+    /// Hears a connection until it ends, or until another one listens in its place. Returns the other one.
     async fn hear(&self, mut connection: ListenConnection) -> Result<ListenConnection, Fault> {
         let mut next = pin!(self.open_at(connection.renewal));
         loop {
@@ -226,7 +226,7 @@ impl Subscriber {
                     }
                 },
                 next = &mut next => {
-                    // What was notified before the other one listened arrives before this answer.
+                    // Everything that was notified before the other one listened arrives before this answer.
                     let _ = connection.is_alive(self.timeout).await;
                     while let Ok(message) = connection.heard.try_recv() {
                         self.tell(&message);
@@ -242,7 +242,7 @@ impl Subscriber {
         }
     }
 
-    /// Another connection, once it is time for one.
+    /// Opens another connection when it is time for one.
     async fn open_at(&self, renewal: Option<Moment>) -> ListenConnection {
         match renewal {
             Some(renewal) => clock::sleep_until(renewal).await,
@@ -280,7 +280,7 @@ fn silent() -> Fault {
     Fault::unknown("the server gives no sign of life")
 }
 
-/// Reads the connection, until it ends or nobody hears any more.
+/// Reads the connection until it ends or nobody hears any more.
 async fn drive(
     mut stream: Connection<Socket, Encrypted>,
     tell: mpsc::UnboundedSender<Notification>,

@@ -1,15 +1,15 @@
-//! PostgreSQL: what a database has to be able to do (`backend/sql/`), in its words.
+//! The PostgreSQL store: the operations that `backend/sql/` needs of a database.
 //!
 //! | file or folder | concept |
 //! |---|---|
-//! | `url` | what a URL names: a server, a table, how many connections |
-//! | `tls`, `no_tls`, `channel_binding` | TLS, a build without it, and what ties a login to it |
-//! | `hosts`, `encryption` | what tokio-postgres is told of the hosts of a URL, and of `sslmode` |
-//! | `connection` | opening one, and what is asked of a server before it may keep locks |
-//! | `connector` | running statements on connections |
-//! | `listen` | the connection by which those who wait are woken |
-//! | `statements`, `sql/` | what is sent |
-//! | `faults` | what an error says about the outcome |
+//! | `url` | the target that a URL names: a server, a table, a number of connections |
+//! | `tls`, `no_tls`, `channel_binding` | TLS, a build without it, and the binding of a login to a TLS connection |
+//! | `hosts`, `encryption` | the settings of tokio-postgres for the hosts of a URL, and for `sslmode` |
+//! | `connection` | the opening of a connection, and the checks of its server |
+//! | `connector` | the connector, which opens connections and runs statements on them |
+//! | `listen` | the connection that wakes waiters |
+//! | `statements`, `sql/` | the statements |
+//! | `faults` | the outcome of a statement after an error |
 
 #[cfg(feature = "tls-rustls")]
 mod channel_binding;
@@ -38,12 +38,12 @@ use super::sql::{Database, Server, SqlBackend};
 use crate::values::name::invalid;
 use crate::values::{Key, LockError, StoreKind};
 
-/// The database of a URL, and who listens to it.
+/// The database of a URL, and its listeners.
 struct Postgres {
     target: Arc<Target>,
     topics: Arc<Topics>,
     hearing: watch::Receiver<Hearing>,
-    /// The subscriber ends when it becomes true or is gone.
+    /// The subscriber ends when this becomes true or is dropped.
     closed: watch::Sender<bool>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn connect(
 }
 
 impl Postgres {
-    /// Begins to listen.
+    /// Starts the subscriber. Unless the options are `lazy`, waits until it has tried to connect.
     async fn listening(target: &Arc<Target>, opening: &Opening) -> Postgres {
         let (closed, topics) = (watch::Sender::new(false), Arc::new(Topics::default()));
         let begins = match target.notify {
@@ -99,7 +99,7 @@ impl Postgres {
         };
         opening.runtime.spawn(subscriber.run());
         if !opening.options.lazy {
-            // A forced release of the first hold would be missed. The subscriber tells when it has tried.
+            // Without a subscription, a forced release of the first hold would be missed.
             let _ = hearing
                 .wait_for(|hearing| *hearing != Hearing::Opening)
                 .await;

@@ -7,7 +7,7 @@ use crate::backend::Fault;
 use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError};
 
-/// Is never asked to begin TLS.
+/// A stand-in that is never asked to begin TLS.
 #[derive(Clone, Default)]
 pub(super) struct Tls(());
 

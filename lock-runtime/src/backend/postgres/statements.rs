@@ -1,4 +1,4 @@
-//! The statements, with the table's name in them, and how their arguments are sent.
+//! The statements with the table's name filled in, and the types of their arguments.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::backend::sql::statements::{statement_files, without_comments};
 use crate::backend::sql::{Arg, OfTransactions, Statement, Statements, Table};
 
-/// What several statements say the same way. `c.now` is the time of the statement, by the database's clock.
+/// The fragments that several statements share. `c.now` is the time of the statement, by the database's clock.
 const FRAGMENTS: [(&str, &str); 8] = [
     // Readers or permits whose lease is not over; NULL if there are none.
     (
@@ -20,7 +20,7 @@ const FRAGMENTS: [(&str, &str); 8] = [
         "(SELECT jsonb_object_agg(s.key, s.value) FROM jsonb_each(l.shares) AS s \
          WHERE (s.value -> 0)::bigint > {micros_now})",
     ),
-    // How many permits are leased.
+    // The number of leased permits.
     (
         "{used}",
         "coalesce((SELECT sum((s.value -> 1)::bigint) FROM jsonb_each(l.shares) AS s \
@@ -31,14 +31,14 @@ const FRAGMENTS: [(&str, &str); 8] = [
         "coalesce((SELECT sum((s.value -> 1)::bigint) FROM jsonb_each(l.shares) AS s \
          WHERE (s.value -> 0)::bigint > {micros} AND s.key <> $2), 0)::bigint",
     ),
-    // Whether no other transaction has locked the row. `xmax` names the last one that did, and not whether it is over:
-    // who can lock the row knows.
+    // True if no other transaction has locked the row. `xmax` names the last transaction that did, but does not say
+    // whether it is over. An attempt to lock the row says that.
     ("{not_locked}", "(l.xmax = '0' OR {can_lock})"),
     (
         "{can_lock}",
         "EXISTS (SELECT FROM {table} AS s WHERE s.name = $1 FOR NO KEY UPDATE SKIP LOCKED)",
     ),
-    // The queue of a fair lock without the holder $2 and those who were silent for too long.
+    // The queue of a fair lock without the holder $2 and the waiters that were silent for too long.
     (
         "{queue_without}",
         "(SELECT jsonb_agg(q.e ORDER BY q.n) FROM jsonb_array_elements(l.queue) WITH ORDINALITY AS q (e, n) \
@@ -52,12 +52,12 @@ const MICROS_NOW: (&str, &str) = (
     "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 );
 
-/// All of them, for one table.
+/// Returns all statements for one table.
 pub(super) fn statements(table: &Table) -> Statements {
     Statements::of(&statement_files!(), |text| filled(text, table))
 }
 
-/// Those of locks that a transaction of the caller's has.
+/// Returns the statements of locks that a transaction of the caller has.
 pub(super) fn of_transactions(table: &Table) -> OfTransactions {
     let statement = |name, text| {
         Arc::new(Statement {
@@ -85,8 +85,8 @@ fn filled(text: &str, table: &Table) -> String {
     text.replace("{table}", table.name())
 }
 
-/// An argument with its type, which is sent with it, so that no statement has to be prepared by name: names do not
-/// survive a pooler that gives every transaction another connection.
+/// Returns an argument with its type. The type is sent with it, so that no statement has to be prepared by name: names
+/// do not survive a pooler that gives every transaction another connection.
 pub(super) fn typed(arg: &Arg) -> (&(dyn ToSql + Sync), Type) {
     match arg {
         Arg::Text(text) => (text, Type::TEXT),

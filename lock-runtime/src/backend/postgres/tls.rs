@@ -1,4 +1,4 @@
-//! TLS by rustls: a server is verified, or not connected to.
+//! TLS by rustls. A server that cannot be verified is not connected to.
 
 use std::io;
 use std::pin::Pin;
@@ -21,10 +21,10 @@ use crate::backend::kit::tls_refusal;
 use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError, config};
 
-/// What servers that speak TLS from the first byte are asked for.
+/// The ALPN protocol that servers which speak TLS from the first byte are asked for.
 const PROTOCOL: &[u8] = b"postgresql";
 
-/// Begins TLS on a connection. Without a configuration, it is never asked to.
+/// The settings by which TLS begins on a connection. Without a configuration, no connection asks for TLS.
 #[derive(Clone, Default)]
 pub(super) struct Tls(Option<Arc<ClientConfig>>);
 
@@ -40,7 +40,8 @@ impl Tls {
             Encryption::Off => return Ok(Tls::default()),
             Encryption::Verified => client(given.map_or_else(system_roots, Ok)?, certificates)?,
             Encryption::OfAuthority => {
-                // Anybody has a certificate of an authority that everybody trusts.
+                // Anybody can have a certificate of an authority that everybody trusts, so without the name it proves
+                // nothing.
                 let given = given.ok_or_else(|| {
                     config(
                         "`sslmode=verify-ca` accepts any name that the authorities vouch for, and so is for authorities \
@@ -63,7 +64,7 @@ impl Tls {
     }
 }
 
-/// What rustls refused, if it did.
+/// Returns the fault of an error that came from rustls, or that says that the server has no TLS.
 pub(super) fn refusal(error: &tokio_postgres::Error) -> Option<Fault> {
     let cause = std::error::Error::source(error)?;
     let io = cause.downcast_ref::<io::Error>();
@@ -115,7 +116,7 @@ impl TlsConnect<Socket> for Handshake {
     }
 }
 
-/// A connection by TLS.
+/// A TLS connection.
 pub(super) struct Encrypted(Box<tokio_rustls::client::TlsStream<Candid>>);
 
 impl TlsStream for Encrypted {
@@ -157,8 +158,9 @@ impl AsyncWrite for Encrypted {
     }
 }
 
-/// A socket that takes what is written after the other side has closed it, and loses it. A server that refuses a client's
-/// certificate says so and closes, while the client still writes: it shall read why, and not fail before that.
+/// A socket that accepts and discards what is written after the other side has closed it. A server that refuses a
+/// client's certificate says so and closes while the client still writes. The client should read the reason, and not
+/// fail before that.
 struct Candid(Socket);
 
 impl AsyncRead for Candid {
@@ -199,7 +201,7 @@ impl AsyncWrite for Candid {
     }
 }
 
-/// Verifies all but the name.
+/// A verifier of everything except the server's name.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 
@@ -216,7 +218,7 @@ impl ServerCertVerifier for AnyName {
             self.0
                 .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         match verified {
-            // The name is looked at last: all else was in order.
+            // The verifier checks the name last, so everything else was in order.
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),

@@ -1,4 +1,4 @@
-//! What a `postgres://` URL names: a server, and how locks are kept there.
+//! The target that a `postgres://` URL names: a server, and the settings of the locks there.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use crate::backend::sql::url::{self, Settings, one_by_one, split};
 use crate::backend::sql::{Encryption, Hosts, Table, is_for_the_builder};
 use crate::values::{Credentials, Handshake, LockError, config};
 
-/// How long a connection may be silent before it is asked for a sign of life.
+/// The time for which a connection may be silent before it is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(5);
-/// What a URL names.
+/// The target that a URL names.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(super) hosts: Hosts<Config>,
     pub(super) table: Table,
     /// The number of connections that requests may use.
     pub(super) pool: usize,
-    /// Whether releases are notified. If not, those who wait ask again and again.
+    /// True if releases notify waiters. Otherwise waiters ask again and again.
     pub(super) notify: bool,
-    /// What begins TLS on its connections, if they have it.
+    /// The TLS settings of its connections.
     pub(super) tls: Tls,
     encryption: Encryption,
-    /// Who gives the logins, in place of the URL.
+    /// The source of logins, in place of the URL.
     pub(super) credentials: Option<Arc<dyn Credentials>>,
     shown: String,
 }
@@ -67,7 +67,7 @@ impl Target {
                 return Err(self::config("the PostgreSQL URL names no host"));
             }
             encryption::apply(encryption, &mut config)?;
-            // A connection that was cut in silence is noticed, unless the URL says otherwise.
+            // Keepalives notice a connection that was cut in silence. Settings of the URL take precedence.
             let says = |name: &str| others.iter().any(|pair| pair.starts_with(name));
             if !says("keepalives") {
                 config.keepalives_idle(KEEPALIVE);
@@ -95,10 +95,10 @@ impl Target {
         })
     }
 
-    /// The same, connected to as the builder was told.
+    /// Adds the certificates and credentials that the builder was given.
     ///
     /// # Errors
-    /// [`LockError::InvalidConfig`] if that does not fit the URL.
+    /// [`LockError::InvalidConfig`] if they do not fit the URL.
     pub(crate) fn with(mut self, handshake: &Handshake) -> Result<Target, LockError> {
         let hosts = self.hosts.each();
         let has_password = hosts.iter().any(|one| one.get_password().is_some());
@@ -113,7 +113,7 @@ impl Target {
         &self.shown
     }
 
-    /// Whether both fail together, as far as their URLs tell.
+    /// Returns `true` if both fail together, as far as their URLs tell.
     pub(crate) fn is_one_with(&self, other: &Target) -> bool {
         let places = |target: &Target| -> Vec<String> {
             target.hosts.each().iter().map(hosts::shown).collect()
@@ -131,7 +131,7 @@ impl fmt::Debug for Target {
     }
 }
 
-/// What tokio-postgres reads from a URL's query.
+/// The parameters that tokio-postgres reads from a URL's query.
 const KNOWN: [&str; 19] = [
     "user",
     "password",
@@ -160,7 +160,7 @@ fn unreadable(pairs: &[&str]) -> LockError {
             .map_or(*pair, |(name, _)| name)
             .to_owned()
     };
-    // A name alone: what follows an unescaped `?` of a password has none of these letters' shape, or is not shown.
+    // Only a plain word is shown: anything else may be a part of a password with an unescaped `?`.
     let is_word = |name: &String| {
         !name.is_empty()
             && name

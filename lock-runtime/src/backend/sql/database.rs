@@ -14,10 +14,10 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// Returns its name for errors and logs, without user and password.
     fn shown(&self) -> &str;
 
-    /// Whether releases are notified. If not, those who wait ask again and again.
+    /// Returns `true` if releases notify waiters. Otherwise waiters ask again and again.
     fn notifies(&self) -> bool;
 
-    /// Its own rules for names.
+    /// Checks a name against the database's own rules.
     ///
     /// # Errors
     /// [`LockError::InvalidName`].
@@ -26,13 +26,14 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// Listens to a topic, if releases are notified.
     fn listen(&self, topic: String) -> Box<dyn Listen>;
 
-    /// Something is held until then, if it is not given back. A database that tells of forced releases need not know.
+    /// Notes that something is held until `end`, unless it is released before. A database that reports forced releases
+    /// by itself need not know.
     fn holds_until(&self, end: Moment) {
         let _ = end;
     }
 
-    /// A renewal found that something is not held any more. Before its holder learns that, a database that has not told
-    /// of forced releases yet does so.
+    /// Reports the forced releases that the database has not reported yet. It is called when a renewal finds that
+    /// something is not held any more, before the holder learns that.
     fn misses_holds(&self) -> Boxed<'_> {
         Box::pin(std::future::ready(()))
     }
@@ -55,7 +56,7 @@ pub(crate) trait Connector: Send + Sync + 'static {
     /// Opens a connection, and checks its server.
     fn open(&self) -> impl Future<Output = Result<Opened<Self::Connection>, Fault>> + Send;
 
-    /// Whether a connection that nobody had may be lent to a statement. It is asked before each.
+    /// Returns `true` if an idle connection may be lent to a statement. It is called each time before one is lent.
     fn is_fresh(&self, connection: &mut Self::Connection) -> impl Future<Output = bool> + Send;
 
     /// Runs one statement.
@@ -66,8 +67,8 @@ pub(crate) trait Connector: Send + Sync + 'static {
         args: &[Arg],
     ) -> impl Future<Output = Result<Vec<Row>, Failed>> + Send;
 
-    /// Resolves when a statement that nobody waits for any more has ended, as far as the server tells; with the
-    /// connection, if it may be lent again.
+    /// Waits until a statement that nobody waits for any more has ended, as far as the server tells. Returns the
+    /// connection if it may be lent again.
     fn retire(
         &self,
         connection: Self::Connection,
@@ -78,7 +79,7 @@ pub(crate) trait Connector: Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Opened<T> {
     pub(crate) connection: T,
-    /// After which time another one has to take its place, for its login expires.
+    /// The time after which another connection has to take its place, because its login expires.
     pub(crate) renew_after: Option<Duration>,
 }
 
@@ -86,6 +87,6 @@ pub(crate) struct Opened<T> {
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) fault: Fault,
-    /// Whether the connection is of no use after it.
+    /// True if the connection cannot be used after it.
     pub(crate) ends_the_connection: bool,
 }

@@ -2,18 +2,18 @@
 
 use crate::values::{LockError, config};
 
-/// Whether connections use TLS, and what of a server is verified.
+/// The use of TLS for connections, and what is verified of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encryption {
     Off,
-    /// Its certificate is of an authority that is trusted, and names the host.
+    /// The server's certificate is of a trusted authority, and names the host.
     Verified,
-    /// Its certificate is of an authority that is trusted.
+    /// The server's certificate is of a trusted authority.
     OfAuthority,
 }
 
 impl Encryption {
-    /// By the word of libpq, of the parameter `name`.
+    /// Parses a mode in the words of libpq. `name` is the parameter's name, for errors.
     pub(crate) fn parse(name: &str, mode: &str) -> Result<Encryption, LockError> {
         let encryption = match mode {
             "disable" => Encryption::Off,
@@ -39,7 +39,7 @@ impl Encryption {
     }
 }
 
-/// The error of a parameter that names a file of certificates.
+/// Returns the error of a parameter that names a file of certificates.
 pub(crate) fn is_for_the_builder(name: &str) -> LockError {
     config(format!(
         "`{name}` is no part of the URL here: the builder has `root_certificate` and `client_certificate`"

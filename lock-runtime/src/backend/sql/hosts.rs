@@ -10,7 +10,7 @@ use crate::backend::Fault;
 #[derive(Clone)]
 pub(crate) struct Hosts<T> {
     each: Vec<T>,
-    /// The one that served last is asked first.
+    /// The index of the host that served last. It is asked first.
     last: Arc<AtomicUsize>,
 }
 
@@ -26,8 +26,9 @@ impl<T: Clone> Hosts<T> {
         &self.each
     }
 
-    /// Connects to the first that can be written to, within `timeout`, beginning at the one that served last, or at any.
-    /// Each has its share of the time: one that is frozen must not keep the others from being asked.
+    /// Connects to the first host that can be written to, within `timeout`. Begins at the host that served last, or
+    /// with `at_any` at a random one. Each host has its share of the time, so that one that is frozen does not keep the
+    /// others from being asked.
     pub(crate) async fn connect<C, F>(
         &self,
         at_any: bool,

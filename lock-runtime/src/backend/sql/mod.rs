@@ -1,21 +1,21 @@
 //! Locks in a table of a database: one row is one lock, and every operation is one statement about one row.
 //!
-//! The parts that stores in databases have in common. The statements of each database are in a folder of its own, such
-//! as `backend/postgres/`.
+//! These are the parts that stores in databases have in common. The statements of each database are in a folder of its
+//! own, such as `backend/postgres/`.
 //!
 //! | file or folder | concept |
 //! |---|---|
-//! | `database` | what a database has to be able to do |
+//! | `database` | the operations of a database |
 //! | `statements` | the statements by name, their arguments and answers |
 //! | `pool` | connections that are lent to one statement at a time |
 //! | `table` | a table's name |
-//! | `topic` | what those who wait are told by |
-//! | `url` | what the URLs of databases have in common |
-//! | `encryption` | what `sslmode` asks for |
-//! | `hosts` | which of several servers is the primary |
+//! | `topic` | the topics of notifications to waiters |
+//! | `url` | the parts that the URLs of databases share |
+//! | `encryption` | the values of `sslmode` |
+//! | `hosts` | the hosts of a URL, of which one is the primary |
 //! | `relogin` | another connection in place of one whose login expires |
-//! | `undo` | what undoes an acquire when nobody knows whether it happened |
-//! | `kinds/` | what each kind of lock asks for |
+//! | `undo` | the undoing of an acquire whose outcome is unknown |
+//! | `kinds/` | the statements that each kind of lock sends |
 
 pub(super) mod database;
 pub(super) mod encryption;
@@ -56,10 +56,11 @@ use crate::values::{
     Checkup, Count, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, clock,
 };
 
-/// Renewals have connections of their own: nothing else may keep them waiting.
+/// The number of connections for renewals. Renewals have their own, so that nothing else keeps them waiting.
 const RENEWALS: usize = 2;
 
-/// So have those that wait for rows which others write: they keep no other renewal waiting. Opened when they are needed.
+/// The number of connections for renewals that wait for rows which others write. They have their own, so that they keep
+/// no other renewal waiting. These are opened when they are needed.
 const WAITING_RENEWALS: usize = 2;
 
 /// The number of connections that compensations may use at a time.
@@ -71,7 +72,7 @@ pub(crate) struct SqlBackend {
     in_transactions: InTransactions,
 }
 
-/// Shared with compensations.
+/// The state that the backend shares with compensations.
 struct Inner {
     database: Arc<dyn Database>,
     statements: Statements,
@@ -83,21 +84,21 @@ struct Inner {
     waiting_renewals: Arc<dyn Calls>,
     /// The statements of renewals that wait for their rows.
     waiting: Waiting,
-    /// Since when the server answers, or does not.
+    /// The time since which the server answers, or does not.
     standing: Standing,
-    /// Compensations under way.
+    /// The number of compensations under way.
     pending: Arc<Count>,
-    /// One for each compensation that may have a connection.
+    /// A permit for each compensation that may have a connection.
     undoing: Semaphore,
 }
 
 /// The ways to reach a server, and the statements that it is sent.
 pub(super) struct Server<C> {
-    /// Opens connections for requests.
+    /// The connector for requests.
     pub(super) requests: C,
-    /// Opens those that renew.
+    /// The connector for renewals.
     pub(super) renewals: C,
-    /// Opens those that renew, and wait for rows that others write.
+    /// The connector for renewals that wait for rows which others write.
     pub(super) waiting_renewals: C,
     /// The number of connections that requests may use.
     pub(super) pool: usize,
@@ -122,7 +123,8 @@ impl SqlBackend {
         if !options.lazy {
             let first = requests.open().await;
             first.map_err(|fault| fault.into_error(&shown))?;
-            // The first renewal of a short lease has less time than opening a connection may take.
+            // Renewals get a connection now: the first renewal of a short lease has less time than opening one may
+            // take.
             let first = renewals.open().await;
             first.map_err(|fault| fault.into_error(&shown))?;
         }
@@ -152,7 +154,7 @@ impl SqlBackend {
 }
 
 impl Drop for SqlBackend {
-    /// Compensations that are under way get one call's time before the connections end.
+    /// Ends the connections. Compensations that are under way get the time of one call before that.
     fn drop(&mut self) {
         if self.inner.pending.count() == 0 {
             self.inner.close();
@@ -179,7 +181,7 @@ impl Inner {
         asked.await
     }
 
-    /// Runs a statement; its first row, if there is one.
+    /// Runs a statement, and returns its first row, if there is one.
     async fn ask(
         &self,
         statement: &Arc<Statement>,
@@ -190,7 +192,7 @@ impl Inner {
         Ok(answer.rows.into_iter().next())
     }
 
-    /// Runs a statement on a connection that acquires may have. It is dated by the same `now`.
+    /// Runs a statement on a connection that acquires may have. The statement's date was computed from the same `now`.
     fn run_acquire<'a>(
         &'a self,
         statement: &'a Arc<Statement>,

@@ -18,10 +18,10 @@ use crate::observe::metrics;
 use crate::sync::Mutex;
 use crate::values::{Moment, clock};
 
-/// For how long a statement that nobody waits for any more may keep its place.
+/// The time for which a statement that nobody waits for any more may keep its place.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
 
-/// The purpose of a statement. Acquires leave some connections to the others, for held locks must be renewed and
+/// The purpose of a statement. Acquires leave some connections to the others, because held locks must be renewed and
 /// released first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -37,13 +37,13 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The only row of a statement that is about one lock, if it found it.
+    /// Returns the only row of a statement about one lock, if the statement found it.
     pub(crate) fn row(&self) -> Option<&Row> {
         self.rows.first()
     }
 }
 
-/// Until when a statement has to be sent, and answered.
+/// The times by which a statement has to be sent and answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Until {
     pub(crate) sent: Moment,
@@ -71,25 +71,25 @@ pub(crate) trait Calls: Send + Sync + 'static {
         until: Until,
     ) -> Reply<'a, Answer>;
 
-    /// The average time of a statement.
+    /// Returns the average time of a statement.
     fn round_trip(&self) -> Duration;
 
-    /// Ends all connections. Statements that are under way still have theirs.
+    /// Ends all connections, except those of statements that are under way.
     fn close(&self);
 }
 
-/// So many connections at the most.
+/// A pool with a limited number of connections.
 pub(crate) struct Pool<C: Connector> {
     connector: C,
     handle: Handle,
     /// Connections that are open and lent to nobody.
     idle: Mutex<Vec<Open<C>>>,
-    /// One for each connection that may be lent. Closed with the pool.
+    /// A permit for each connection that may be lent. Closed with the pool.
     places: Arc<Semaphore>,
-    /// One for each that may be lent to an acquire.
+    /// A permit for each connection that may be lent to an acquire.
     acquires: Arc<Semaphore>,
     outage: Mutex<Outage>,
-    /// Whether the server was reached before.
+    /// True if the server was reached before.
     reached: AtomicBool,
     round_trip: RoundTrip,
     /// The pool itself, for the tasks that it starts.
@@ -97,7 +97,8 @@ pub(crate) struct Pool<C: Connector> {
 }
 
 impl<C: Connector> Calls for Pool<C> {
-    /// In a task of its own: a caller that is not polled keeps its connection from nobody.
+    /// Runs the statement in a task of its own, so that a caller that is not polled does not keep its connection from
+    /// others.
     fn call<'a>(
         &'a self,
         purpose: Purpose,
@@ -123,7 +124,7 @@ impl<C: Connector> Calls for Pool<C> {
     fn close(&self) {
         self.places.close();
         self.acquires.close();
-        // A driver may end its connection in a task.
+        // A driver may spawn a task that ends its connection, which needs a runtime.
         let _runtime = self.handle.enter();
         self.idle.lock().clear();
     }
@@ -196,7 +197,7 @@ impl<C: Connector> Pool<C> {
 
     /// Keeps a connection for the next statement.
     fn keep(&self, open: Open<C>) {
-        // Looked at under the lock: `close` would miss what is pushed after it.
+        // This is checked under the lock: `close` would miss a connection that is pushed after it.
         let mut idle = self.idle.lock();
         if !self.places.is_closed() && !open.is_replaced() {
             idle.push(open);
@@ -235,7 +236,7 @@ impl<C: Connector> Pool<C> {
         Ok(lent)
     }
 
-    /// Lends this connection from now on, and not the one that the closure marks.
+    /// Lends this connection from now on, instead of the one that `mark` marks as replaced.
     pub(super) fn replace(&self, open: Open<C>, mark: impl FnOnce()) {
         let mut idle = self.idle.lock();
         mark();
@@ -277,8 +278,8 @@ impl<C: Connector> Pool<C> {
         }
     }
 
-    /// Keeps the connection of a statement that nobody waits for any more, if that ends soon, else ends it. Until the
-    /// statement has ended, it keeps its places.
+    /// Keeps the connection of a statement that nobody waits for any more, if the statement ends soon; otherwise ends
+    /// the connection. Until then, the statement keeps its places.
     fn retire(&self, open: Open<C>, places: Option<Places>) {
         let Some(pool) = self.own.upgrade() else {
             return;
@@ -308,10 +309,10 @@ async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fault> {
     place.map_err(|_| Fault::closed())
 }
 
-/// A connection that is counted.
+/// An open connection, which the metrics count.
 pub(super) struct Open<C: Connector> {
     connection: C::Connection,
-    /// Replaces it, if its login expires.
+    /// The task that replaces it, if its login expires.
     relogin: Option<Relogin>,
     _up: metrics::Connection,
 }
@@ -331,20 +332,20 @@ impl<T> Drop for Aborted<T> {
     }
 }
 
-/// That of an acquire, if it is one, and that of any statement.
+/// The permit of an acquire, if the statement is one, and the permit of any statement.
 type Places = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 
 /// A connection that one statement has.
 struct Lent<C: Connector> {
     pool: Arc<Pool<C>>,
-    /// `None` until there is one, and once it went back, or is to end.
+    /// `None` before there is a connection, and after it went back or was given up.
     open: Option<Open<C>>,
     since: Moment,
     places: Option<Places>,
 }
 
 impl<C: Connector> Lent<C> {
-    /// Takes one that is ready, or opens one.
+    /// Takes an idle connection that is fresh, or opens one.
     async fn connect(&mut self) -> Result<(), Fault> {
         let pool = self.pool.clone();
         loop {
@@ -366,14 +367,14 @@ impl<C: Connector> Lent<C> {
             .ok_or_else(Fault::closed)
     }
 
-    /// Its statement was answered: the next one may have the connection.
+    /// Gives the connection back to the pool. Its statement was answered, so the next one may have it.
     fn is_good(&mut self) {
         if let Some(open) = self.open.take() {
             self.pool.keep(open);
         }
     }
 
-    /// It was lost, and those that are idle probably with it.
+    /// Drops the connection, which was lost, and the idle ones, which probably were lost with it.
     fn is_bad(&mut self) {
         self.open = None;
         self.pool.idle.lock().clear();
@@ -381,7 +382,8 @@ impl<C: Connector> Lent<C> {
 }
 
 impl<C: Connector> Drop for Lent<C> {
-    /// The connection of a statement that nobody waits for any more is lent again only once that has ended.
+    /// Retires the connection if nobody waits for its statement any more. It is lent again only after the statement has
+    /// ended.
     fn drop(&mut self) {
         if let Some(open) = self.open.take() {
             let places = self.places.take();

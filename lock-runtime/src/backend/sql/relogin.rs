@@ -11,7 +11,7 @@ use super::{Connector, Pool};
 use crate::backend::kit::login::Tries;
 use crate::values::clock;
 
-/// The task that opens the other one. Belongs to the connection, and ends with it.
+/// The task that opens the other connection. It belongs to the first one, and ends with it.
 pub(super) struct Relogin {
     task: AbortHandle,
     is_over: Arc<AtomicBool>,
@@ -25,7 +25,7 @@ impl Relogin {
         Relogin { task, is_over }
     }
 
-    /// Whether the other one is there.
+    /// Returns `true` if the other connection is there.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! The statements by name, what they are called with, and what they answer.
+//! The statements by name, with their arguments and answers.
 //!
 //! A statement of one name has the same arguments on every database, and answers with the same columns.
 
@@ -17,14 +17,14 @@ pub(crate) struct Statement {
 
 macro_rules! statements {
     ($($name:ident),+ $(,)?) => {
-        /// All of them, for one table.
+        /// All statements for one table.
         #[derive(Debug)]
         pub(crate) struct Statements {
             $(pub(crate) $name: Arc<Statement>,)+
         }
 
         impl Statements {
-            /// `text` makes the statement of a file's text.
+            /// Makes the statements. `text` turns the text of a file into that of a statement.
             pub(crate) fn of(files: &Files, text: impl Fn(&str) -> String) -> Statements {
                 let statement = |name, file: &str| Arc::new(Statement { name, text: text(file) });
                 Statements {
@@ -38,12 +38,12 @@ macro_rules! statements {
             }
         }
 
-        /// The texts of their files.
+        /// The texts of the statements' files.
         pub(crate) struct Files {
             $(pub(crate) $name: &'static str,)+
         }
 
-        /// The files in the folder `sql` beside the file in which this stands.
+        /// Includes the files in the folder `sql` beside the file that calls it.
         macro_rules! statement_files {
             () => {
                 $crate::backend::sql::statements::Files {
@@ -62,7 +62,7 @@ statements! {
     delete_counter, force_release, introduce, withdraw, who,
 }
 
-/// A file's text without comments.
+/// Returns a file's text without comments.
 pub(crate) fn without_comments(text: &str) -> String {
     let lines = text
         .lines()
@@ -87,14 +87,15 @@ impl Arg {
         Arg::Text(text.to_owned())
     }
 
-    /// A moment of the database's clock, in µs since 1970.
+    /// Returns a moment of the database's clock, given in µs since 1970.
     pub(crate) fn moment(micros: u64) -> Arg {
-        // PostgreSQL's last moment is in the year 294,276: what is beyond it is never over.
+        // PostgreSQL's last moment is in the year 294,276. This one, in the year 2255, is late enough for leases that
+        // never end.
         const LAST: u64 = 9_000_000_000_000_000_000 / 1_000;
         Arg::Moment(SystemTime::UNIX_EPOCH + Duration::from_micros(micros.min(LAST)))
     }
 
-    /// A number that fits, in practice.
+    /// Returns a number, which fits in practice.
     pub(crate) fn count(number: u64) -> Arg {
         Arg::Number(i64::try_from(number).unwrap_or(i64::MAX))
     }
@@ -108,7 +109,7 @@ impl Arg {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Row(pub(crate) Vec<Value>);
 
-/// One column of a row. A truth is 1 or 0.
+/// One column of a row. A boolean is 1 or 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Null,
@@ -121,17 +122,17 @@ impl Row {
         self.0.get(column).ok_or_else(malformed)
     }
 
-    /// `None`: it has no value.
+    /// Returns the value of a column; `None` if it has none.
     pub(crate) fn signed(&self, column: usize) -> Result<Option<i64>, Fault> {
         match self.column(column)? {
             Value::Null => Ok(None),
             Value::Number(number) => Ok(Some(*number)),
-            // A protocol of texts has numbers as texts.
+            // A text protocol sends numbers as texts.
             Value::Text(text) => text.parse().map(Some).map_err(|_| malformed()),
         }
     }
 
-    /// A number: without a value, or below zero, it is zero.
+    /// Returns the number in a column. It is zero if the column has no value, or one below zero.
     pub(crate) fn number(&self, column: usize) -> Result<u64, Fault> {
         let number = self.signed(column)?.unwrap_or(0);
         Ok(u64::try_from(number).unwrap_or(0))
@@ -141,7 +142,7 @@ impl Row {
         Ok(self.number(column)? != 0)
     }
 
-    /// `None`: it has no value.
+    /// Returns the value of a column; `None` if it has none.
     pub(crate) fn text(&self, column: usize) -> Result<Option<&str>, Fault> {
         match self.column(column)? {
             Value::Null => Ok(None),
@@ -150,7 +151,7 @@ impl Row {
         }
     }
 
-    /// A text that has a value.
+    /// Returns the text in a column that must have a value.
     pub(crate) fn word(&self, column: usize) -> Result<String, Fault> {
         let text = self.text(column)?.ok_or_else(malformed)?;
         Ok(text.to_owned())
@@ -162,7 +163,7 @@ impl Row {
     }
 }
 
-/// An answer that no statement of ours has.
+/// Returns the fault of an answer that none of our statements gives.
 pub(crate) fn malformed() -> Fault {
     Fault::unknown("the database's answer makes no sense")
 }
@@ -172,7 +173,7 @@ pub(crate) fn malformed() -> Fault {
 pub(crate) mod checks {
     use super::*;
 
-    /// Every file says what it does and what its arguments are.
+    /// Checks that every file says what it does and what its arguments are.
     pub(crate) fn headers_are_complete(folder: &str) {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         for file in std::fs::read_dir(folder).unwrap() {
@@ -194,7 +195,7 @@ pub(crate) mod checks {
         }
     }
 
-    /// No statement has a comment or a placeholder left.
+    /// Checks that no statement has a comment or a placeholder left.
     pub(crate) fn nothing_is_left_open(statements: &Statements) {
         for statement in statements.all() {
             let (name, text) = (statement.name, &statement.text);

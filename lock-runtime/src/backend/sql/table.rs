@@ -8,10 +8,11 @@ pub(crate) struct Table {
     name: String,
 }
 
-/// PostgreSQL cuts names at 63 bytes, and MySQL has 64; the second table's name is longer by `_managers`.
+/// The longest name of a table, in bytes. PostgreSQL cuts names at 63 bytes, and MySQL has 64. The second table's name
+/// is longer by `_managers`.
 const LONGEST_NAME: usize = 63 - "_managers".len();
 
-/// Columns that the tables of all databases have.
+/// The columns that the tables of all databases have.
 const COLUMNS: [&str; 11] = [
     "name",
     "kind",
@@ -46,7 +47,7 @@ impl Table {
         })
     }
 
-    /// As it stands in statements.
+    /// Returns the name as it stands in statements.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -62,7 +63,7 @@ impl Table {
         ))
     }
 
-    /// The name without that of its schema.
+    /// Returns the name without that of its schema.
     pub(crate) fn own_name(&self) -> &str {
         self.name
             .rsplit_once('.')
@@ -70,7 +71,7 @@ impl Table {
     }
 }
 
-/// Whether this is a table's name, `name` or `schema.name`, that needs no quotes.
+/// Returns `true` if this is a table's name, `name` or `schema.name`, that needs no quotes.
 pub(crate) fn is_table(name: &str) -> bool {
     let is_word = |word: &str| {
         let mut letters = word.bytes();

@@ -1,4 +1,4 @@
-//! The topics of notifications to waiters. A topic is a hash of the lock's name, for others can read it.
+//! The topics of notifications to waiters. A topic is a hash of the lock's name, because others can read it.
 
 use std::fmt::Write;
 

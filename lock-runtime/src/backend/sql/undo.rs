@@ -7,7 +7,7 @@ use super::{Arg, Inner, malformed, topic};
 use crate::backend::{AcquireRequest, Fault};
 use crate::values::{Backoff, Counted, HolderId, Key, Moment, clock};
 
-/// The estimate of the server's time may be late by a round trip, and so may a lease's end.
+/// A margin: the estimate of the server's time may be late by a round trip, and so may a lease's end.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// A release of what may have been acquired, repeated until it cannot happen any more.
@@ -19,7 +19,7 @@ pub(super) struct Compensation {
     not_after: u64,
     /// The time at which the lease has ended by itself, even if it was granted at the last moment.
     over: Moment,
-    /// Keeps the backend from closing.
+    /// The count that keeps the backend from closing.
     _pending: Counted,
 }
 
@@ -47,7 +47,7 @@ impl Compensation {
         while !self.over.has_passed() {
             let early = match self.settle_once().await {
                 Ok(time) if time > self.not_after => return,
-                // Once more when the acquire is too late for certain.
+                // It is sent once more when the acquire is certainly too late.
                 Ok(time) => Duration::from_micros(self.not_after - time),
                 Err(Fault::Closed(_)) => return,
                 Err(_) => Duration::ZERO,
@@ -57,7 +57,7 @@ impl Compensation {
     }
 
     async fn settle_once(&self) -> Result<u64, Fault> {
-        // A row that somebody else has locked can have many of them wait. They leave the connections to others.
+        // A row that somebody else has locked can make many compensations wait. The limit leaves connections to others.
         let turn = self.inner.undoing.acquire().await;
         let _turn = turn.map_err(|_| Fault::closed())?;
         let deadline = (clock::now() + self.inner.call_timeout).earlier(self.over);
@@ -65,7 +65,8 @@ impl Compensation {
     }
 }
 
-/// Gives back whatever the holder has at the key or is about to have; the server's time after that, in µs.
+/// Gives back whatever the holder has at the key or is about to have. Returns a time of the server's clock in µs:
+/// acquires that are dated before it cannot happen any more.
 pub(super) async fn settle(
     inner: &Arc<Inner>,
     key: &Key,

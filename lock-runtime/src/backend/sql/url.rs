@@ -5,7 +5,7 @@ use crate::values::{Handshake, LockError, config};
 
 /// The number of connections for requests, unless the URL says otherwise.
 const POOL: usize = 8;
-/// Fewer would let acquires keep releases waiting.
+/// The numbers of connections that a URL may ask for. With fewer, acquires would keep releases waiting.
 const POOLS: std::ops::RangeInclusive<usize> = 2..=100;
 
 /// The settings of locks that a URL's parameters contain.
@@ -26,7 +26,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads one parameter, `name=value`. False if it is none of these.
+    /// Reads one parameter, `name=value`. Returns `false` if it is none of these.
     pub(crate) fn take(&mut self, pair: &str) -> Result<bool, LockError> {
         match pair.split_once('=') {
             Some(("lock_table", value)) => self.table = Table::parse(value)?,
@@ -42,7 +42,7 @@ impl Settings {
     }
 }
 
-/// A URL without its parameters, and these. A password may hold a `?` as it is.
+/// Splits a URL into the part before its parameters, and its parameters. A password may contain a `?` as it is.
 pub(crate) fn split(url: &str) -> (&str, &str) {
     let login = url.rfind('@').map_or(0, |at| at + 1);
     match url[login..].find('?').map(|mark| login + mark) {
@@ -51,7 +51,7 @@ pub(crate) fn split(url: &str) -> (&str, &str) {
     }
 }
 
-/// The same place with one host each. A URL lists its hosts before the path.
+/// Returns the place once for each of its hosts, with this host alone. A URL lists its hosts before the path.
 pub(crate) fn one_by_one(place: &str) -> Vec<String> {
     let scheme = place.find("://").map_or(0, |end| end + 3);
     let begin = place.rfind('@').map_or(scheme, |at| at + 1);
@@ -63,7 +63,7 @@ pub(crate) fn one_by_one(place: &str) -> Vec<String> {
     hosts.map(alone).collect()
 }
 
-/// Refuses what does not fit a URL.
+/// Refuses certificates and credentials that do not fit a URL.
 pub(crate) fn check(
     handshake: &Handshake,
     has_password: bool,

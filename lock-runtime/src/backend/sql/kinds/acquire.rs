@@ -1,4 +1,5 @@
-//! Acquire: one statement takes what is free. If it was not, a look tells why, and what can be done about it.
+//! Acquire: one statement takes the lock if it is free. If it is not, a look at the row tells why, and what can be done
+//! about it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use crate::backend::{
 };
 use crate::values::{FencingToken, Kind, Moment, clock};
 
-/// The number of times that a request is sent that finds the lock free after it was refused.
+/// The number of times that a request is sent, if a look finds the lock free after each refusal.
 const TRIES: usize = 4;
-/// The pauses while somebody's transaction has locked the row. One of this library is soon over, one of a caller's may
-/// take any time: after the last pause, the lock is busy.
+/// The pauses while another transaction has locked the row. A transaction of this library is soon over; one of a caller
+/// may take any time. After the last pause, the lock counts as busy.
 const WHILE_LOCKED: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
 
 pub(in crate::backend::sql) async fn acquire(
@@ -57,7 +58,8 @@ pub(in crate::backend::sql) async fn acquire(
                 thorough = true;
                 continue;
             }
-            // It was given back meanwhile, or those who left it are dead, or the request was too late.
+            // The lock was given back meanwhile, or the holders that the row names are dead, or the request was too
+            // late.
             Blocked::No if key.kind() != Kind::Fair || seen.queued == 0 => {
                 thorough = true;
                 continue;
@@ -78,20 +80,21 @@ pub(in crate::backend::sql) async fn acquire(
         return Ok(Acquired::Busy { left: Some(left) });
     }
     match thorough {
-        // It changes hands all the time.
+        // The lock changes hands all the time.
         true => Ok(Acquired::Busy { left: Some(left) }),
         false => Err(Fault::too_late()),
     }
 }
 
-/// Whether there is nothing else to do for a refused request when it is known how long the lock may be held. Readers,
-/// writers and waiters of fair locks leave word in the row, and so do all where releases are notified.
+/// Returns `true` if a refused request needs nothing else when it is known how long the lock may be held. The other
+/// kinds may have to look at the row, or to note in it that they wait. Where releases are notified, all kinds may have
+/// to.
 fn one_statement_tells(inner: &Inner, request: &AcquireRequest<'_>) -> bool {
     let is_alone = matches!(request.hold_ref.key.kind(), Kind::Mutex | Kind::Fenced);
     is_alone && !inner.database.notifies()
 }
 
-/// One request on its way.
+/// One acquire request under way.
 struct Asking<'a> {
     inner: &'a Arc<Inner>,
     request: &'a AcquireRequest<'a>,
@@ -99,14 +102,15 @@ struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    /// Gives back what the store may have granted, unless it is disarmed.
+    /// Returns a guard that gives back what the store may have granted, unless it is disarmed.
     fn undo(&self, not_after: u64) -> Undo<impl FnOnce() + use<'a>> {
         let (inner, request, deadline) = (self.inner, self.request, self.deadline);
         Undo::armed(move || Compensation::start(inner, request, not_after, deadline))
     }
 
-    /// Whether the request waits for a row that another transaction has locked. Where many write one row, in turn, those who do
-    /// not wait for theirs might starve: readers, writers beside them, permits, and the queue of a fair lock.
+    /// Returns `true` if the request waits for a row that another transaction has locked. Where many write one row in
+    /// turn, a request that does not wait for the row might starve: of a reader, of a writer beside readers, for
+    /// permits, or in the queue of a fair lock.
     fn waits_for_row(&self) -> bool {
         match self.request.hold_ref.key.kind() {
             Kind::Mutex | Kind::Fenced => false,
@@ -115,7 +119,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// Takes what is free. `thorough`: also after others who are dead.
+    /// Takes the lock if it is free. If `thorough`, it is also taken after other holders that are dead.
     async fn take(&self, now: Moment, thorough: bool) -> Result<Option<Granted>, Fault> {
         let (inner, request, deadline) = (self.inner, self.request, self.deadline);
         let not_after = inner.clock.not_after(now, deadline);
@@ -160,7 +164,7 @@ impl<'a> Asking<'a> {
         let undo = self.undo(not_after);
         let asked = inner.run_acquire(statement, args, now, deadline);
         let answer = asked.await;
-        // A fair waiter without an answer asks again as the same holder: only a drop ends that.
+        // A fair waiter without an answer asks again as the same holder: only a drop has to be undone.
         let asks_again = key.kind() == Kind::Fair;
         if asks_again || !matches!(answer, Err(Fault::Unknown(_) | Fault::Closed(_))) {
             undo.disarm();
@@ -177,7 +181,7 @@ impl<'a> Asking<'a> {
             Kind::Read | Kind::Semaphore => None,
             Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => Some(row.number(0)?),
         };
-        // Not every database tells the time beside a token.
+        // Not every database answers with its time beside the token.
         if row.len() > 1 {
             inner.clock.saw(row.number(1)?, sent_at);
         }
@@ -190,7 +194,7 @@ impl<'a> Asking<'a> {
         })
     }
 
-    /// A lock that was never used, as free: the next request takes it.
+    /// Inserts the row of a lock that was never used, as free. The next request takes it.
     async fn make_row(&self) -> Result<(), Fault> {
         let (inner, key) = (self.inner, self.request.hold_ref.key);
         let kind = match key.kind() {
@@ -207,13 +211,14 @@ impl<'a> Asking<'a> {
         made.await.map(drop)
     }
 
-    /// Makes sure that a caller who goes on waiting is told.
+    /// Makes sure that a caller that goes on waiting is told of a release, and that readers are kept out for
+    /// `keeping_out`.
     async fn wait_for(&self, seen: &Seen, keeping_out: Duration) -> Result<(), Fault> {
         let (inner, request, deadline) = (self.inner, self.request, self.deadline);
         let Some(waits) = request.waits else {
             return Ok(());
         };
-        // Its own message tells a fair waiter.
+        // A message of its own tells a fair waiter.
         let told =
             seen.waited || !inner.database.notifies() || request.hold_ref.key.kind() == Kind::Fair;
         if told && keeping_out.is_zero() {
@@ -226,14 +231,14 @@ impl<'a> Asking<'a> {
                 Arg::micros(keeping_out.min(waits)),
             ];
             match inner.run(&inner.statements.wait, args, deadline).await {
-                // A transaction has locked the row. One of a caller's notifies in any case.
+                // A transaction has locked the row. A transaction of a caller notifies in any case.
                 Ok(answer) if answer.rows.is_empty() => {
                     let Some(pause) = pauses.next() else {
                         return Ok(());
                     };
                     clock::sleep(pause.min(deadline.remaining())).await;
                 }
-                // The lock is busy all the same: a waiter who is not told asks again.
+                // The lock is busy all the same. A waiter that is not told asks again.
                 Ok(_) | Err(Fault::NotDone(_) | Fault::Unknown(_)) => return Ok(()),
                 Err(fault) => return Err(fault),
             }

@@ -28,7 +28,8 @@ pub(in crate::backend::sql) async fn acquire_all(
         }
         now = clock::now();
     }
-    // What stands there is dead, or the set changes hands all the time: one by one, it is found out.
+    // The holders that the rows name are dead, or the set changes hands all the time. The caller finds out by asking
+    // for each lock by itself.
     Ok(AcquiredAll::Apart)
 }
 
@@ -68,7 +69,7 @@ async fn take(
     let asked = inner.run_acquire(&inner.statements.acquire_all, args, now, deadline);
     let answer = asked.await;
     let is_known = match &answer {
-        // Some of them were lost before their tokens were read.
+        // With any other number of rows, some locks were lost before their tokens were read.
         Ok(answer) => [0, requests.len()].contains(&answer.rows.len()),
         Err(fault) => !matches!(fault, Fault::Unknown(_) | Fault::Closed(_)),
     };

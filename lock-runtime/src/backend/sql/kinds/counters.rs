@@ -33,7 +33,8 @@ impl Inner {
         }
     }
 
-    /// Changes a counter. There is no row where there was nothing to change, unless something else stands there.
+    /// Changes a counter. Returns no row if there was nothing to change, and fails if the name is used for something
+    /// else.
     async fn change(
         &self,
         counter: CounterRef<'_>,
@@ -48,7 +49,7 @@ impl Inner {
         Ok(row)
     }
 
-    /// Makes sure that those who may wait for it are told.
+    /// Makes sure that those who may wait for the counter are told of changes.
     async fn wait_for_counter(
         &self,
         key: &Key,
@@ -102,7 +103,7 @@ impl Counters for SqlBackend {
         Box::pin(async move {
             let inner = &self.inner;
             let seen = inner.counter(counter, timeout).await?;
-            // Those who wait for a latch only look at it.
+            // Those who wait for a latch only read it, so a read notes that they wait.
             if let (CounterKind::Latch, Some(seen)) = (counter.kind, &seen) {
                 inner.wait_for_counter(counter.key, seen, timeout).await?;
             }

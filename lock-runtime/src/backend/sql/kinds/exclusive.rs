@@ -1,4 +1,4 @@
-//! What goes from one holder to the next without being free in between.
+//! The hand-over of a lock from one holder to the next, without the lock being free in between.
 
 use std::sync::Arc;
 
@@ -61,7 +61,8 @@ pub(in crate::backend::sql) async fn hand_over(
     })
 }
 
-/// Whether neither of the two holds the lock, or the request was too late. That it is not held reads as a loss.
+/// Finds out whether neither of the two holds the lock, or the request was too late. The answer that it is not held
+/// reads as a loss.
 async fn not_handed_over(
     inner: &Arc<Inner>,
     holders: [&str; 2],

@@ -44,7 +44,7 @@ fn snapshot(seen: Seen) -> Option<Snapshot> {
         });
     }
     if seen.locked {
-        // By somebody's transaction, which has neither an id nor a lease.
+        // It is locked by a transaction, which has neither an id nor a lease.
         return Some(plain);
     }
     (seen.shares > 0).then_some(Snapshot {

@@ -1,4 +1,4 @@
-//! Release, and a write that becomes a read.
+//! Release, and the downgrade of a write to a read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ pub(in crate::backend::sql) async fn release(
             let args = vec![Arg::text(key.raw()), Arg::Text(hold_ref.holder.text())];
             let left = is_done(inner, &inner.statements.leave_queue, args, deadline).await?;
             if left == Released::NotHeld {
-                // A question of this holder may be under way, behind a row that somebody else has locked.
+                // A request of this holder may be under way, and may wait for a row that somebody else has locked.
                 undo::settle(inner, key, hold_ref.holder, deadline).await?;
             }
             Ok(left)
         }
         Kind::Semaphore => shared(inner, hold_ref, deadline).await,
-        // A write may have become a read, and the news of it may be under way.
-        // A read may still be a write; or it has become a read since the first look, and does not change any more.
+        // A write may have become a read, and the answer that says so may be under way. A read may still be a write, or
+        // it has become a read since the first statement. A read does not change any more.
         Kind::Write | Kind::Read => {
             if hold_ref.key.kind() == Kind::Read
                 && shared(inner, hold_ref, deadline).await? == Released::Done
@@ -70,7 +70,7 @@ pub(in crate::backend::sql) async fn downgrade(
     if is_done(inner, downgrade, named(hold_ref), deadline).await? == Released::Done {
         return Ok(Released::Done);
     }
-    // It may have been done already.
+    // The downgrade may have been done already.
     let args = vec![
         Arg::Texts(vec![hold_ref.key.raw().to_owned()]),
         Arg::Texts(vec![hold_ref.holder.text()]),
@@ -78,7 +78,7 @@ pub(in crate::backend::sql) async fn downgrade(
     is_done(inner, &inner.statements.check, args, deadline).await
 }
 
-/// The name, the holder, and what those who wait are told by.
+/// Returns the name, the holder and the topic of the waiters, as arguments.
 fn named(hold_ref: HoldRef<'_>) -> Vec<Arg> {
     vec![
         Arg::text(hold_ref.key.raw()),
@@ -87,7 +87,7 @@ fn named(hold_ref: HoldRef<'_>) -> Vec<Arg> {
     ]
 }
 
-/// Whether the statement found what it is about.
+/// Runs a statement. Returns [`Released::Done`] if it found the hold.
 async fn is_done(
     inner: &Arc<Inner>,
     statement: &Arc<Statement>,

@@ -1,5 +1,5 @@
-//! Renewals: one statement for all that are held alone, one for all that are shared, one for those that are only looked
-//! at. Rows that others have locked are left out, unless a renewal waits for its row.
+//! Renewals: one statement for all exclusive holds, one for all shared holds, and one for all holds that are only
+//! looked at. Rows that others have locked are left out, unless a renewal waits for its row.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -61,7 +61,8 @@ pub(in crate::backend::sql) async fn renew(
     let until = match waits {
         // The statement itself finds out whether the lease is over when it has the row.
         true => (now + useful.min(inner.call_timeout)).into(),
-        // No row is waited for, so an answer that takes longer than a few calls will not come: another connection may do.
+        // This waits for no row, so an answer that takes longer than a few calls will not come. Another connection may
+        // do.
         false => Until {
             sent: now + timeout,
             answered: now + useful.min(timeout * LATE),
@@ -74,7 +75,7 @@ pub(in crate::backend::sql) async fn renew(
         let items = all.filter(|(renewal, _)| way_of(renewal) == by).collect();
         ask(inner, by, waits, items, until, &mut seen).await?;
     }
-    // A read may be a write still, and become a read between one statement and the next.
+    // A read may still be a write in the row, and may become a read between one statement and the next.
     for by in [By::Alone, By::Share] {
         let all = batch.iter().zip(&holders);
         let is_missing = |(renewal, holder): &(&Renewal, &String)| {
@@ -102,10 +103,10 @@ pub(in crate::backend::sql) async fn renew(
         .collect())
 }
 
-/// By name and holder; false if somebody else has locked the row.
+/// The answers by name and holder: false if somebody else has locked the row.
 type Answers = HashMap<(String, String), bool>;
 
-/// Asks for these by one statement, if there are any.
+/// Asks about these items by one statement, if there are any.
 async fn ask(
     inner: &Inner,
     by: By,
@@ -153,7 +154,7 @@ fn micros(renewal: &Renewal) -> i64 {
 pub(in crate::backend) mod checks {
     use super::*;
 
-    /// A renewal that waits has no words left that leave out a row, and the others have.
+    /// Checks that renewals that wait have no clause left that leaves out rows, and that the others have it.
     pub(in crate::backend) fn some_renewals_wait(statements: &Statements) {
         let waiting = Waiting::of(statements);
         for statement in [&waiting.alone, &waiting.share] {

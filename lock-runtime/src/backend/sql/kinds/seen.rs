@@ -6,16 +6,16 @@ use crate::backend::sql::{Arg, Inner, Row};
 use crate::backend::{AcquireRequest, Asked, FIRST_WAITERS, Fault, Found, clash};
 use crate::values::{Key, Kind, Moment};
 
-/// The row of a lock as it was looked at.
+/// The row of a lock, as a look has found it.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) kind: String,
     /// The exclusive holder.
     pub(super) holder: Option<String>,
     pub(super) left: Duration,
-    /// Readers or leases.
+    /// The number of readers, or of leases of permits.
     pub(super) shares: u64,
-    /// One of them.
+    /// The holder of one of them.
     pub(super) sharer: Option<String>,
     /// The number of leased permits.
     pub(super) units: i64,
@@ -24,19 +24,19 @@ pub(super) struct Seen {
     pub(super) permits: Option<i64>,
     /// The time for which readers are kept out.
     pub(super) writer_left: Option<Duration>,
-    /// Whether releases are notified for a while.
+    /// True if releases are notified for a while.
     pub(super) waited: bool,
     pub(super) queued: u64,
-    /// The holders of the first of them.
+    /// The holders of the first places in the queue.
     pub(super) first_waiters: Vec<String>,
-    /// µs, by the server's clock.
+    /// The time of the look in µs, by the server's clock.
     pub(super) now: u64,
-    /// Nobody has it by a lease, but a transaction has locked the row.
+    /// True if nobody has the lock by a lease, but a transaction has locked the row.
     pub(super) locked: bool,
 }
 
 impl Inner {
-    /// The row of that name, if there is one.
+    /// Returns the row of that name, if there is one.
     pub(super) async fn look(&self, key: &Key, deadline: Moment) -> Result<Option<Seen>, Fault> {
         let args = vec![Arg::text(key.raw()), Arg::count(FIRST_WAITERS as u64)];
         let answer = self.run(&self.statements.look, args, deadline).await?;
@@ -76,9 +76,9 @@ fn read(row: &Row) -> Result<Seen, Fault> {
 pub(super) enum Blocked {
     /// Nothing is in its way any more.
     No,
-    /// For so long at the most.
+    /// It has to wait for so long at most.
     For(Duration),
-    /// By readers, whom a writer waits for.
+    /// It is a writer that waits for readers, for so long at most.
     ByReaders(Duration),
 }
 
@@ -104,7 +104,7 @@ impl Seen {
         if self.shares > 0 {
             let left = self.last_left.unwrap_or_default();
             return match wants {
-                // What keeps a reader out is a writer that waits.
+                // Only a writer that waits keeps a reader out.
                 Kind::Read => Ok(self.writer_left.map_or(Blocked::No, Blocked::For)),
                 Kind::Write => Ok(Blocked::ByReaders(left)),
                 _ => Err(self.is_not(key, Asked::Lock(wants))),
@@ -149,5 +149,5 @@ impl Seen {
 /// The value of the column `kind` for read/write locks.
 pub(super) const READ_WRITE: &str = "read_write";
 
-/// Permits that are not there end with no lease: a waiter asks again within the cap of its sleep.
+/// The time to wait for permits that no end of a lease will bring. A waiter asks again within the cap of its sleep.
 const FOREVER: Duration = Duration::from_secs(3_600);

@@ -9,22 +9,22 @@ use crate::backend::{Give, HoldRef, Reply, Transactions};
 /// The statements of a database whose transactions can have locks.
 #[derive(Debug)]
 pub(in crate::backend) struct OfTransactions {
-    /// Runs in the transaction, and so does `then`, if there is more to do.
+    /// The statement to run in the transaction. `then` runs there, too, if there is more to do.
     pub(in crate::backend) give: Arc<Statement>,
     pub(in crate::backend) then: Option<Arc<Statement>>,
-    /// Orders the name, the holder and the waiters' topic as the parameters of these two.
+    /// The function that makes the parameters of these two from the name, the holder and the topic of the waiters.
     pub(in crate::backend) params: fn([String; 3]) -> Vec<String>,
     pub(in crate::backend) take_back: Arc<Statement>,
 }
 
-/// These, and whom to ask.
+/// These statements, and the backend to ask.
 pub(in crate::backend::sql) struct InTransactions {
     pub(in crate::backend::sql) inner: Arc<Inner>,
     pub(in crate::backend::sql) statements: OfTransactions,
 }
 
 impl InTransactions {
-    /// The name, the holder, and what those who wait are told by, if they are.
+    /// Returns the name, the holder and the topic of the waiters. The topic is empty if releases notify nobody.
     fn params(&self, hold_ref: HoldRef<'_>) -> [String; 3] {
         let topic = match self.inner.database.notifies() {
             true => topic(hold_ref.key),
