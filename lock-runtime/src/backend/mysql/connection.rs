@@ -1,4 +1,4 @@
-//! One connection: how it is opened, and what a server is asked before it may keep locks.
+//! The opening of a connection, and the checks of its server before it may keep locks.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,33 +21,33 @@ use crate::values::{Moment, clock};
 /// The oldest versions that run the statements as they are meant: they have `JSON_TABLE` and `SKIP LOCKED`.
 const OLDEST: &str = "MySQL 8.0.21 or MariaDB 10.6";
 
-/// How long the definition of tables may take, at least: a server syncs several files for each.
+/// The time that the definition of tables may take, at least. A server syncs several files for each table.
 const DEFINITION: Duration = Duration::from_secs(10);
 
-/// What opens connections for one purpose, and runs statements on them.
+/// A connector, which opens connections for one purpose and runs statements on them.
 pub(super) struct MysqlConnector {
     pub(super) target: Arc<Target>,
     pub(super) fitness: Arc<Statement>,
     pub(super) own: Arc<Own>,
     pub(super) clock: Arc<ServerClock>,
     pub(super) strict: bool,
-    /// For opening a connection.
+    /// The timeout of each step of opening a connection.
     pub(super) timeout: Duration,
     pub(super) timeouts: Timeouts,
     pub(super) handle: Handle,
 }
 
-/// For how long a statement may take, most of all to wait for a row that somebody else has locked.
+/// The limits of the time that a statement may take, above all to wait for a row that somebody else has locked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
-    /// The databases count it in seconds.
+    /// The limit of the wait for a row. The databases count it in seconds.
     pub(super) for_a_row: u64,
-    /// MariaDB alone limits it more finely.
+    /// The limit of the whole statement. Only MariaDB has it, and counts it more finely.
     pub(super) in_all: Duration,
 }
 
 impl Timeouts {
-    /// Of a request: as long as its caller.
+    /// Returns the limits of a request, which may take as long as its caller waits.
     pub(super) fn of_requests(call_timeout: Duration) -> Timeouts {
         Timeouts {
             for_a_row: call_timeout.as_secs() + 1,
@@ -55,7 +55,7 @@ impl Timeouts {
         }
     }
 
-    /// Of a renewal: it waits for no row, and may have to do with a slow server.
+    /// Returns the limits of a renewal. It waits for no row, but the server may be slow.
     pub(super) fn of_renewals(call_timeout: Duration) -> Timeouts {
         Timeouts {
             for_a_row: 1,
@@ -66,9 +66,10 @@ impl Timeouts {
 
 /// An open connection. It ends when it is dropped.
 pub(super) struct Connection {
-    /// `None` while it is dropped.
+    /// `None` while the connection is dropped.
     conn: Option<Conn>,
-    /// MySQL cannot be told to wait for a locked row for less than a second or two: it is not to meet one.
+    /// True for MariaDB. MySQL cannot be told to wait for a locked row for less than a second or two, so statements
+    /// there should not meet one.
     pub(super) is_mariadb: bool,
     pub(super) used: Moment,
     pub(super) saw_clock: Moment,
@@ -93,7 +94,8 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// At once: by itself, a `Conn` ends in a task that reads what its last statement answers, for as long as that takes.
+    /// Disconnects at once. By itself, a `Conn` ends in a task that reads the answer of its last statement, however
+    /// long that takes.
     fn drop(&mut self) {
         if let Some(conn) = self.conn.take() {
             let mut context = Context::from_waker(Waker::noop());
@@ -102,7 +104,7 @@ impl Drop for Connection {
     }
 }
 
-/// Opens a connection on the runtime of `handle`, and checks its server.
+/// Opens a connection on the connector's runtime, and checks its server.
 pub(super) async fn open(connector: &MysqlConnector) -> Result<Opened<Connection>, Fault> {
     let (timeout, handle) = (connector.timeout, &connector.handle);
     let settings = settings(connector.timeouts);
@@ -147,13 +149,13 @@ async fn connect(
     handle: &Handle,
 ) -> Result<Opened<Connection>, Fault> {
     let target = target.clone();
-    // Where the backend lives, and not where the caller does: its runtime may end before this connection.
+    // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
     let opening = handle.spawn(async move { dial(&target, &settings, timeout).await });
     let opened = opening.await;
     opened.unwrap_or_else(|_| Err(Fault::runtime_ended()))
 }
 
-/// Connects, with a login that the credentials give, if there are any; each of both within `timeout`.
+/// Connects, with a login from the credentials if there are any. Each of these two steps may take `timeout`.
 async fn dial(
     target: &Target,
     settings: &str,
@@ -210,7 +212,7 @@ async fn within<T>(
     }
 }
 
-/// What the statements rely on, whatever the server's defaults are.
+/// Returns the settings of a session on which the statements rely, whatever the server's defaults are.
 fn settings(timeouts: Timeouts) -> String {
     let (row, all) = (timeouts.for_a_row, timeouts.in_all.as_secs_f64());
     format!(
@@ -222,7 +224,7 @@ fn settings(timeouts: Timeouts) -> String {
     )
 }
 
-/// What time it is at the server, in µs, if it may keep locks.
+/// Returns the server's time in µs, if the server may keep locks.
 fn judge(row: &Row, connector: &MysqlConnector) -> Result<u64, Fault> {
     let table = connector.target.table.name();
     let unfit = |why: String| Err(Fault::Impossible(why));
@@ -317,7 +319,7 @@ fn is_mariadb(version: &str) -> bool {
     version.contains("MariaDB")
 }
 
-/// Whether a version is one of MariaDB from 10.6 or of MySQL from 8.0.21.
+/// Returns `true` for a version of MariaDB from 10.6, or of MySQL from 8.0.21.
 fn is_new_enough(version: &str) -> bool {
     let mut numbers = version
         .split(|c: char| !c.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! Running statements on connections.
+//! The running of statements on connections.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::backend::Fault;
 use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Statement, Value};
 use crate::values::{StoreKind, clock};
 
-/// A connection that was idle for so long is looked at before it is used: nobody reads it meanwhile.
+/// The idle time after which a connection is checked before it is used. Nobody reads it while it is idle.
 const IDLE: Duration = Duration::from_secs(1);
-/// A connection that saw the server's clock so long ago looks at it again: the two clocks drift apart.
+/// The time after which a connection looks at the server's clock again, because the two clocks drift apart.
 const CLOCK: Duration = Duration::from_secs(30);
 
-/// How often a statement is sent again that a deadlock ended.
+/// The number of times that a statement is sent again after a deadlock ended it.
 const DEADLOCKS: usize = 3;
 
 impl Connector for MysqlConnector {
@@ -57,7 +57,7 @@ impl Connector for MysqlConnector {
     ) -> Result<Vec<Row>, Failed> {
         let text = self.text(connection, statement, args);
         let answer = match undisturbed(connection, text, args).await {
-            // The row of a lock that a transaction has, perhaps: a look tells.
+            // Perhaps a transaction has the lock, and so has locked the row. A look tells.
             Err(error) if statement.name == "acquire" && error.is_of_a_locked_row() => {
                 Ok(Vec::new())
             }
@@ -67,16 +67,17 @@ impl Connector for MysqlConnector {
         answer.map_err(Broken::failed)
     }
 
-    /// The connection is not used again: what is left of the statement's answer would be taken for the next one's.
+    /// Waits until the statement has ended. The connection is not used again: the rest of the statement's answer would
+    /// be taken for that of the next statement.
     async fn retire(&self, mut connection: Connection) -> Option<Connection> {
-        // Its answer is that of the statement before it.
+        // The answer of the statement before the ping is taken for that of the ping.
         let _ = connection.conn().ping().await;
         None
     }
 }
 
 impl MysqlConnector {
-    /// What is sent. A request that does not wait for a locked row has `false` as its last argument.
+    /// Returns the text to send. A request that does not wait for a locked row has `false` as its last argument.
     fn text<'a>(
         &'a self,
         connection: &Connection,
@@ -92,7 +93,7 @@ impl MysqlConnector {
     }
 }
 
-/// The statement, sent again if a deadlock ended it.
+/// Runs a statement, and sends it again if a deadlock ended it.
 async fn undisturbed(
     connection: &mut Connection,
     text: &str,
@@ -101,7 +102,7 @@ async fn undisturbed(
     let mut deadlocks = 0;
     loop {
         match answer(connection, text, args).await {
-            // It is undone, and one of those who were in each other's way is through.
+            // The statement was undone, and one of those that were in each other's way has got through.
             Err(error) if error.is_of_a_deadlock() && deadlocks < DEADLOCKS => deadlocks += 1,
             answer => return answer,
         }
@@ -112,7 +113,7 @@ async fn undisturbed(
 #[derive(Debug)]
 struct Broken {
     error: mysql_async::Error,
-    /// Whether a part of it was done before.
+    /// True if a part of it was done before.
     partly_done: bool,
 }
 
@@ -132,14 +133,14 @@ impl Broken {
         };
         Failed {
             fault,
-            // It may be in the middle of a transaction.
+            // The connection may be in the middle of a transaction.
             ends_the_connection: self.partly_done || faults::ends_the_connection(&self.error),
         }
     }
 }
 
-/// What a statement answers: the rows of the part that asks for rows. If there is none, a row with the last
-/// `LAST_INSERT_ID`, or none if the last part changed nothing.
+/// Runs a statement, and returns the rows of the part that asks for rows. If there is no such part, returns a row with
+/// the last `LAST_INSERT_ID`, or no row if the last part changed nothing.
 async fn answer(connection: &mut Connection, text: &str, args: &[Arg]) -> Result<Vec<Row>, Broken> {
     let parts = text.matches(';').count() + 1;
     // A first part that sets a variable changes nothing.

@@ -1,4 +1,4 @@
-//! What an error of MySQL or MariaDB says about the outcome of a statement.
+//! The outcome of a statement, as far as an error of MySQL or MariaDB tells it.
 
 use mysql_async::{DriverError, Error, ServerError};
 
@@ -6,9 +6,10 @@ use super::tls;
 use crate::backend::Fault;
 use crate::values::StoreError;
 
-/// Of a statement that was sent.
+/// Returns the fault of a statement that was sent.
 ///
-/// An error that the server reports has undone the statement. Without a report, it may have been committed.
+/// If the server reports an error, the statement was undone, unless the error may come after a commit. Without a
+/// report, the statement may have been committed.
 pub(super) fn of_statement(error: &Error) -> Fault {
     match error {
         Error::Server(report) if is_uncertain(report) => Fault::Unknown(said(report)),
@@ -17,14 +18,14 @@ pub(super) fn of_statement(error: &Error) -> Fault {
     }
 }
 
-/// Of an attempt to connect: nothing was asked for yet. `advice` is for a user who is refused.
+/// Returns the fault of an attempt to connect. Nothing was asked for yet. `advice` is for a user that is refused.
 pub(super) fn of_connecting(error: &Error, advice: Option<&str>) -> Fault {
     match error {
         Error::Server(report) if report.code == 1045 => match advice {
             Some(advice) => Fault::denied(format!("{}; {advice}", said(report))),
             None => Fault::Denied(said(report)),
         },
-        // Connections have to be secure.
+        // The server accepts only secure connections.
         Error::Server(report) if [3159, 4201].contains(&report.code) => {
             let advice = "say `sslmode=verify-full`";
             Fault::denied(format!("{}: {advice}", said(report)))
@@ -42,7 +43,8 @@ pub(super) fn of_connecting(error: &Error, advice: Option<&str>) -> Fault {
     }
 }
 
-/// Whether the connection is of no use after it: the server ends it, or is one that cannot be written to any more.
+/// Returns `true` if the connection cannot be used after the error: the server ends it, or the server can no longer be
+/// written to.
 pub(super) fn ends_the_connection(error: &Error) -> bool {
     match error {
         Error::Server(report) => is_uncertain(report) || is_read_only(report.code),
@@ -50,23 +52,24 @@ pub(super) fn ends_the_connection(error: &Error) -> bool {
     }
 }
 
-/// Whether the server has ended it because several statements waited for each other.
+/// Returns `true` if the server has ended the statement because several statements waited for each other.
 pub(super) fn is_of_a_deadlock(error: &Error) -> bool {
     matches!(error, Error::Server(report) if report.code == 1213)
 }
 
-/// Whether somebody else has locked a row for longer than this statement may wait.
+/// Returns `true` if somebody else has locked a row for longer than this statement may wait.
 pub(super) fn is_of_a_locked_row(error: &Error) -> bool {
-    // Lock wait timeout; MariaDB's and MySQL's limit of a statement's time.
+    // The codes are those of a lock wait timeout, and of MariaDB's and MySQL's limit of a statement's time.
     matches!(error, Error::Server(report) if [1205, 1969, 3024].contains(&report.code))
 }
 
 fn is_read_only(code: u16) -> bool {
-    // The option, a transaction, the engine, the server's mode.
+    // The reasons are an option, a transaction, the engine, and the server's mode.
     [1290, 1792, 1874, 1836].contains(&code)
 }
 
-/// Whether it may come after a commit: the commit failed, the server shuts down, the connection was killed.
+/// Returns `true` if the error may come after a commit: the commit failed, the server shuts down, the connection was
+/// killed.
 fn is_uncertain(report: &ServerError) -> bool {
     [1180, 1053, 1927, 1194, 1195].contains(&report.code)
 }
@@ -74,7 +77,7 @@ fn is_uncertain(report: &ServerError) -> bool {
 fn of_report(report: &ServerError) -> Fault {
     let said = said(report);
     match report.code {
-        // Login, and what exists for it; rights.
+        // The login or a right was refused, or the database of the login does not exist.
         1044 | 1045 | 1049 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698 | 1820 | 1862 => {
             Fault::Denied(said)
         }

@@ -1,4 +1,4 @@
-//! Forced releases: nobody is told of them, so a task looks for them while something is held.
+//! Forced releases. The databases tell nobody of them, so a task looks for them while something is held.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::backend::{Event, EventSink, Fault, Holders};
 use crate::sync::Mutex;
 use crate::values::{HolderId, Moment, clock, jittered};
 
-/// How often it looks, on average.
+/// The average pause between two looks.
 const CADENCE: Duration = Duration::from_millis(400);
-/// How far it looks back: longer than a look and a commit take, all in all.
+/// The time that a look goes back, which is longer than a look and a commit take together.
 const BACK: Duration = Duration::from_secs(20);
 
-/// Looks, and tells.
+/// The part that looks for forced releases and tells of them.
 pub(super) struct Looker {
     pub(super) own: Arc<Own>,
     pub(super) calls: Arc<dyn Calls>,
     pub(super) timeout: Duration,
     pub(super) events: EventSink,
-    /// Those who were told, as far as they are still noted.
+    /// The holders that were told, as far as the database still notes their forced releases.
     pub(super) told: Mutex<HashSet<HolderId>>,
 }
 
@@ -54,12 +54,12 @@ impl Looker {
 /// The task that looks now and then.
 pub(super) struct Watcher {
     pub(super) looker: Arc<Looker>,
-    /// Until when something may be held; `None` if nothing was.
+    /// The time until which something may be held; `None` if nothing was held yet.
     pub(super) held: watch::Receiver<Option<Moment>>,
 }
 
 impl Watcher {
-    /// Ends when the sender of `held` is gone.
+    /// Looks now and then, until the sender of `held` is gone.
     pub(super) async fn run(mut self) {
         let mut open = self.held.clone();
         tokio::select! {

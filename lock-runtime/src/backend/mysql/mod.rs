@@ -1,14 +1,14 @@
-//! MySQL and MariaDB: what a database has to be able to do (`backend/sql/`), in their words.
+//! The store on MySQL and MariaDB: the operations that `backend/sql/` needs of a database.
 //!
 //! | file or folder | concept |
 //! |---|---|
-//! | `url` | what a URL names: a server, a table, how many connections |
-//! | `tls`, `no_tls` | what the driver is told of TLS, and a build without it |
-//! | `connection` | opening one, and what is asked of a server before it may keep locks |
-//! | `connector` | running statements on connections |
-//! | `forced` | looking for forced releases |
-//! | `statements`, `sql/` | what is sent |
-//! | `faults` | what an error says about the outcome |
+//! | `url` | the target that a URL names: a server, a table, a number of connections |
+//! | `tls`, `no_tls` | the TLS settings of the driver, and a build without TLS |
+//! | `connection` | the opening of a connection, and the checks of its server |
+//! | `connector` | the running of statements on connections |
+//! | `forced` | the look for forced releases |
+//! | `statements`, `sql/` | the statements |
+//! | `faults` | the outcome of a statement after an error |
 
 mod connection;
 mod connector;
@@ -35,11 +35,11 @@ use super::{Boxed, Listen};
 use crate::sync::Mutex;
 use crate::values::{Key, LockError, Moment, StoreKind};
 
-/// The database of a URL. It tells nobody who waits.
+/// The database of a URL. It notifies no waiters.
 struct Mysql {
     target: Arc<Target>,
     looker: Arc<Looker>,
-    /// Until when something may be held. The watcher ends when it is gone.
+    /// The time until which something may be held. The watcher ends when this is dropped.
     held: Mutex<Option<watch::Sender<Option<Moment>>>>,
 }
 

@@ -1,7 +1,7 @@
-//! The statements, with the table's name in them, and how their arguments are written into them.
+//! The statements with the table's name filled in, and the writing of arguments into them.
 //!
-//! Arguments stand in the text: texts as hexadecimal literals, so no setting of a session changes what they mean, and
-//! no statement has to be prepared.
+//! Arguments stand in the text, and texts stand there as hexadecimal literals. So no setting of a session changes what
+//! they mean, and no statement has to be prepared.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use super::url::Target;
 use crate::backend::sql::statements::{statement_files, without_comments};
 use crate::backend::sql::{Arg, OfTransactions, Statement, Statements};
 
-/// What several statements say the same way. Those that come first may use those after them.
+/// The fragments that several statements share. A fragment may use those that come after it.
 const FRAGMENTS: [(&str, &str); 15] = [
     // The name $1, if nobody has locked its row.
     (
@@ -31,7 +31,7 @@ const FRAGMENTS: [(&str, &str); 15] = [
         "{the_shares}",
         "SELECT JSON_ARRAYAGG(JSON_OBJECT('h', s.h, 'e', s.e, 'u', s.u)) FROM {shared} AS s",
     ),
-    // How many permits are leased.
+    // The number of leased permits.
     (
         "{used}",
         "COALESCE((SELECT SUM(s.u) FROM {shared} AS s WHERE s.e > {micros}), 0)",
@@ -40,7 +40,7 @@ const FRAGMENTS: [(&str, &str); 15] = [
         "{used_by_others}",
         "COALESCE((SELECT SUM(s.u) FROM {shared} AS s WHERE s.e > {micros} AND s.h <> $2), 0)",
     ),
-    // The queue of a fair lock without the holder $2 and those who were silent for too long.
+    // The queue of a fair lock without the holder $2 and the waiters that were silent for too long.
     (
         "{queue_without}",
         "(SELECT JSON_ARRAYAGG(JSON_OBJECT('h', q.h, 'n', q.n, 'd', q.d)) FROM {queued} AS q \
@@ -78,18 +78,19 @@ const FRAGMENTS: [(&str, &str); 15] = [
     ),
 ];
 
-/// SYSDATE, for NOW is when the statement began: before it waited for a row. Sessions are in UTC.
+/// The server's time in µs. It is SYSDATE, because NOW is the time at which the statement began, before it waited for a
+/// row. Sessions are in UTC.
 pub(super) const MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
 
-/// All of them, for one table.
+/// Returns all statements for one table.
 pub(super) fn statements(target: &Target) -> Statements {
     Statements::of(&statement_files!(), |text| filled(text, target))
 }
 
-/// The same in a session of a caller's, at the time at which the statement began.
+/// The same in a session of a caller: the time at which the statement began.
 const UTC_MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
-/// Those of locks that a transaction of the caller's has.
+/// Returns the statements of locks that a transaction of the caller has.
 pub(super) fn of_transactions(target: &Target) -> OfTransactions {
     // The caller's session may be in another database of the server.
     let whole = match (target.table.name().contains('.'), target.database()) {
@@ -123,18 +124,19 @@ pub(super) fn of_transactions(target: &Target) -> OfTransactions {
     }
 }
 
-/// The same statement, which does not wait for a row that somebody has locked.
+/// Returns the text of the same statement that does not wait for a row that somebody has locked.
 fn unwaiting(statement: &Statement, target: &Target) -> String {
     let text = statement.text.replace("l.name = $1", "l.name = @unlocked");
     format!("SET @unlocked = {}; {text}", filled("{unlocked}", target))
 }
 
-/// What only this database is asked.
+/// The statements that only this database is sent.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) rights: String,
     pub(super) forced: Arc<Statement>,
-    /// `take_over` and `take_turn` of requests that do not wait for a locked row, and `acquire` on MySQL.
+    /// `acquire` on MySQL, and, in the next two fields, `take_over` and `take_turn` of requests that do not wait for a
+    /// locked row.
     pub(super) acquire: String,
     pub(super) take_over: String,
     pub(super) take_turn: String,
@@ -171,11 +173,11 @@ fn filled(text: &str, target: &Target) -> String {
     text.replace("{micros}", MICROS)
         .replace("{own_name}", table.own_name())
         .replace("{table}", table.name())
-        // A name of the user's comes last: nothing in it is replaced.
+        // A name that the user chose comes last, so nothing in it is replaced.
         .replace("{schema}", &schema)
 }
 
-/// The statement with its arguments.
+/// Returns the text of a statement with its arguments.
 pub(super) fn written(text: &str, args: &[Arg]) -> String {
     let lists = |text: &str| text.contains("{the_rows}") || text.contains("{count}");
     let mut filled = text.to_owned();
@@ -197,7 +199,7 @@ pub(super) fn written(text: &str, args: &[Arg]) -> String {
                 push(&mut written, arg);
                 written.push_str(&part[1..]);
             }
-            // A path in JSON begins with the sign as well.
+            // A JSON path begins with this sign as well.
             None => {
                 written.push('$');
                 written.push_str(part);
@@ -216,7 +218,7 @@ fn push(text: &mut String, arg: &Arg) {
             let micros = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
             write!(text, "{}", micros.as_micros())
         }
-        // Lists are rows.
+        // Lists are written as rows.
         Arg::Texts(_) | Arg::Numbers(_) => Ok(()),
     };
 }
@@ -229,7 +231,7 @@ fn hex(value: &str) -> String {
     digits
 }
 
-/// The lists among the arguments, side by side, as JSON; and how long they are.
+/// Returns the lists among the arguments as JSON, side by side, and their length.
 fn rows(args: &[Arg]) -> (String, usize) {
     let lengths = args.iter().filter_map(|arg| match arg {
         Arg::Texts(texts) => Some(texts.len()),
@@ -246,19 +248,20 @@ fn rows(args: &[Arg]) -> (String, usize) {
         format!("[{}]", columns.collect::<Vec<_>>().join(","))
     };
     let mut rows: Vec<String> = (0..count).map(row).collect();
-    // Statements that lock several rows do so in one order, that of the names, so none of them waits for each other.
+    // Statements that lock several rows do so in one order, that of the names, so that no two of them wait for each
+    // other.
     rows.sort();
     (format!("[{}]", rows.join(",")), count)
 }
 
-/// Names, holders and leases as JSON: for each name, in order, its holders' leases.
+/// Returns names, holders and leases as JSON: for each name, in order, the leases of its holders.
 fn groups(args: &[Arg]) -> String {
     let [Arg::Texts(names), Arg::Texts(holders), Arg::Numbers(leases)] = args else {
         return "[]".to_owned();
     };
     let mut groups: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for ((name, holder), lease) in names.iter().zip(holders).zip(leases) {
-        // The ids of holders are hexadecimal digits, `-` and `:`. Whatever else there may be never becomes a statement.
+        // The ids of holders are hexadecimal digits, `-` and `:`. Anything else never becomes a part of a statement.
         let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-:.".contains(&byte);
         if holder.bytes().all(safe) {
             let lease = format!("\"{holder}\":{lease}");

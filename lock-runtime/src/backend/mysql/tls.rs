@@ -1,4 +1,4 @@
-//! TLS by the driver's rustls: a server is verified, or not connected to.
+//! TLS by the driver's rustls. A server that cannot be verified is not connected to.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::backend::kit::tls_refusal;
 use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError, config};
 
-/// What the driver is told.
+/// Returns the TLS settings of the driver.
 ///
 /// # Errors
 /// [`LockError::InvalidConfig`] if the certificates cannot be used, or none say whom to trust.
@@ -24,7 +24,7 @@ pub(super) fn options(
     match encryption {
         Encryption::Off => return Ok(None),
         Encryption::Verified => {}
-        // Its `danger_skip_domain_validation` looks for a text that rustls no longer says.
+        // The driver's `danger_skip_domain_validation` looks for a text that rustls no longer uses.
         Encryption::OfAuthority => {
             return Err(config(
                 "`sslmode=verify-ca` is not there on MySQL: its driver cannot leave out the name of the host; say \
@@ -32,7 +32,7 @@ pub(super) fn options(
             ));
         }
     }
-    // The driver reads them when it connects: what is wrong with them is said here.
+    // The driver reads the certificates when it connects. This reports errors in them now.
     client(RootCertStore::empty(), certificates)?;
     let trusted = given.map_or_else(system_authorities, Ok)?;
     let trusted = trusted.iter().map(|authority| authority.to_vec().into());
@@ -51,7 +51,7 @@ pub(super) fn options(
     Ok(Some(options))
 }
 
-/// What rustls refused, if it did.
+/// Returns the fault of an error that came from rustls, or that says that the server has no TLS.
 pub(super) fn refusal(error: &Error) -> Option<Fault> {
     let io: Option<&io::Error> = match error {
         Error::Driver(DriverError::NoClientSslFlagFromServer) => {

@@ -1,4 +1,4 @@
-//! What a `mysql://` URL names: a server, and how locks are kept there.
+//! The target that a `mysql://` URL names: a server, and the settings of the locks there.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::backend::sql::url::{self, Settings, one_by_one, split};
 use crate::backend::sql::{Encryption, Hosts, Table, is_for_the_builder};
 use crate::values::{Credentials, Handshake, LockError, Login, config};
 
-/// How long a connection may be silent before it is asked for a sign of life.
+/// The time for which a connection may be silent before it is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
-/// What a URL names.
+/// The target that a URL names.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(super) hosts: Hosts<Opts>,
@@ -22,9 +22,9 @@ pub(crate) struct Target {
     /// The number of connections that requests may use.
     pub(super) pool: usize,
     encryption: Encryption,
-    /// Whether the client shows a certificate.
+    /// True if the client shows a certificate.
     is_certified: bool,
-    /// Who gives the logins, in place of the URL.
+    /// The source of logins, in place of the URL.
     pub(super) credentials: Option<Arc<dyn Credentials>>,
     shown: String,
 }
@@ -73,7 +73,7 @@ impl Target {
                 .socket(socket.clone())
                 // A loopback address may be that of a proxy.
                 .prefer_socket(false)
-                // Affected rows are those that were changed.
+                // Only rows that were changed count as affected.
                 .client_found_rows(false)
                 .stmt_cache_size(0)
                 .tcp_keepalive(Some(KEEPALIVE))
@@ -95,10 +95,10 @@ impl Target {
         })
     }
 
-    /// The same, connected to as the builder was told.
+    /// Adds the certificates and credentials that the builder was given.
     ///
     /// # Errors
-    /// [`LockError::InvalidConfig`] if that does not fit the URL.
+    /// [`LockError::InvalidConfig`] if they do not fit the URL.
     pub(crate) fn with(mut self, handshake: &Handshake) -> Result<Target, LockError> {
         let hosts = self.hosts.each();
         let has_password = hosts.iter().any(|one| one.pass().is_some());
@@ -107,7 +107,8 @@ impl Target {
             let by_tls = |opts: &Opts| {
                 let opts = OptsBuilder::from_opts(opts.clone())
                     .ssl_opts(options.clone())
-                    // What tokens are asked for by, such as those of Amazon RDS. The server is known by then.
+                    // Servers ask for tokens, such as those of Amazon RDS, by this plugin. The server has been verified
+                    // by then.
                     .enable_cleartext_plugin(true);
                 Opts::from(opts)
             };
@@ -123,13 +124,13 @@ impl Target {
         &self.shown
     }
 
-    /// The database that the URL names, if it does.
+    /// Returns the database that the URL names, if it names one.
     pub(super) fn database(&self) -> Option<&str> {
         let first = self.hosts.each().first();
         first?.db_name().filter(|name| !name.is_empty())
     }
 
-    /// What a user who is refused may be told.
+    /// Returns advice for a user that is refused.
     pub(super) fn login_advice(&self) -> Option<&'static str> {
         match (self.encryption, self.is_certified) {
             (Encryption::Off, _) => Some("a user with `REQUIRE SSL` needs `sslmode=verify-full`"),
@@ -140,7 +141,7 @@ impl Target {
         }
     }
 
-    /// Whether both fail together, as far as their URLs tell.
+    /// Returns `true` if both fail together, as far as their URLs tell.
     pub(crate) fn is_one_with(&self, other: &Target) -> bool {
         let places =
             |target: &Target| -> Vec<String> { target.hosts.each().iter().map(shown).collect() };
@@ -148,7 +149,7 @@ impl Target {
     }
 }
 
-/// With another login.
+/// Returns the settings with another login.
 pub(super) fn with_login(opts: Opts, login: &Login) -> Opts {
     let opts = OptsBuilder::from_opts(opts).pass(Some(login.password.clone()));
     match &login.user {
@@ -158,7 +159,7 @@ pub(super) fn with_login(opts: Opts, login: &Login) -> Opts {
     .into()
 }
 
-/// `host:port`, or a path.
+/// Returns `host:port`, or the path of a socket.
 pub(super) fn shown(opts: &Opts) -> String {
     match opts.socket() {
         Some(path) => path.to_owned(),
@@ -166,7 +167,7 @@ pub(super) fn shown(opts: &Opts) -> String {
     }
 }
 
-/// A mode of MySQL's programs in the words of libpq.
+/// Returns a mode of MySQL's programs in the words of libpq.
 fn plain(mode: &str) -> String {
     let mode = mode.to_ascii_lowercase().replace('_', "-");
     match &*mode {
