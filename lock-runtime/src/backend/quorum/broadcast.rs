@@ -12,11 +12,11 @@ use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot, Within};
 use crate::sync::Mutex;
 use crate::values::Key;
 
-/// The answers of one question to all nodes, as they come.
+/// The answers to one question to all nodes, as they come.
 pub(super) struct Round<T> {
     inner: Arc<Inner>,
     answers: mpsc::UnboundedReceiver<(usize, Result<T, Fault>)>,
-    /// Those that have not answered.
+    /// The number of nodes that have not answered.
     open: usize,
     faults: Vec<(String, Fault)>,
 }
@@ -44,7 +44,7 @@ impl<T: Send + 'static> Round<T> {
         }
     }
 
-    /// The next answer that is one; `None` when there are no more.
+    /// Returns the next answer that is not a fault; `None` when there are no more.
     pub(super) async fn next(&mut self) -> Option<T> {
         while self.open > 0 {
             self.open -= 1;
@@ -66,22 +66,24 @@ fn node(inner: &Inner, index: usize) -> Result<&Node, Fault> {
     inner.nodes.get(index).ok_or_else(Fault::runtime_ended)
 }
 
-/// Nodes that could not be told of a release, and whether the others have decided it. Until then the caller that asked for it
-/// asks all of them again.
+/// The nodes that could not be told of a release, and whether the others have decided it. Until then, the caller that
+/// asked for the release asks all nodes again.
 #[derive(Default)]
 struct Untold {
     decided: bool,
     nodes: Vec<usize>,
 }
 
-/// Free is what a majority says is not held by this holder any more. The others are told in the background.
+/// Releases a lock at all nodes. It is free when a majority says that this holder does not hold it any more. The others
+/// are told in the background.
 pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<Released, Fault> {
     let needed = majority(inner.nodes.len());
     inner.cut_off(request.holder);
     let untold: Arc<Mutex<Untold>> = Arc::default();
     let mut round = Round::ask(inner, |inner, index| {
         let (request, untold) = (request.clone(), untold.clone());
-        // Counted until this node has answered, too: a shutdown closes the connections after what is pending.
+        // This counts until this node has answered, too: a shutdown closes the connections after everything that is
+        // pending.
         let pending = inner.pending.enter();
         async move {
             let _pending = pending;
@@ -126,7 +128,7 @@ pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<
     })
 }
 
-/// Never re-creates: a node extends what it has.
+/// Renews holds at all nodes. Never creates a hold again: a node only extends what it has.
 pub(super) async fn renew(
     inner: &Arc<Inner>,
     batch: &[Renewal],
@@ -168,7 +170,7 @@ pub(super) async fn renew(
     Ok(items.iter().map(|item| item.verdict(nodes)).collect())
 }
 
-/// True if a majority had it, or may have had it.
+/// Releases a lock by force at all nodes. Returns `true` if a majority had it, or may have had it.
 pub(super) async fn force_release(
     inner: &Arc<Inner>,
     key: &Key,
@@ -212,7 +214,7 @@ pub(super) async fn inspect(
     let mut seen: Vec<Option<Snapshot>> = Vec::with_capacity(nodes);
     loop {
         let free = seen.iter().filter(|seen| seen.is_none()).count();
-        // What holds against every node that is silent holds whatever it will say.
+        // An answer that stands even if every silent node contradicts it stands whatever they will say.
         if free >= majority(nodes) {
             return Ok(None);
         }

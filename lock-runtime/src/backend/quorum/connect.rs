@@ -1,4 +1,4 @@
-//! Which stores may be the nodes of a quorum, and connecting to a majority of them.
+//! The rules for the nodes of a quorum, and the connections to a majority of them.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub(crate) fn check(nodes: &[Location]) -> Result<(), LockError> {
 /// Connects to all nodes at once. Those that are away are connected to in the background, if a majority is there.
 ///
 /// # Errors
-/// The first [`LockError::Unavailable`] if a majority is away; what any node refuses for good.
+/// The first [`LockError::Unavailable`] if a majority is away; the error of any node that refuses for good.
 pub(crate) async fn connect(
     nodes: Vec<Location>,
     opening: &Opening,

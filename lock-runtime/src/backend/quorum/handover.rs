@@ -19,7 +19,7 @@ pub(super) async fn hand_over(
     let needed = majority(inner.nodes.len());
     inner.cut_off(from);
     let grants = Grants::new(vec![to.clone()]);
-    // A release of the new holder, however soon it comes, must find the nodes that are behind.
+    // A release by the new holder, however soon it comes, must find the nodes that have not answered yet.
     inner.goes_on(to.holder, &grants);
     let mut round = Round::ask(inner, |inner, node| {
         let (grants, from, to) = (grants.clone(), to.by(from), to.clone());
@@ -63,7 +63,7 @@ pub(super) async fn hand_over(
                     sent_at,
                 },
                 strangers,
-                // Confirmed by a majority, each time.
+                // Every further hold has to be confirmed by a majority.
                 spare: Spare::Nothing,
             })
         }
@@ -101,10 +101,10 @@ async fn at_one_node(
             }
         }
         Ok(HandedOver::NotHeld) => {}
-        // The old one may still stand there, and nobody else will ask.
+        // The node may still name the old holder, and nobody else will release it there.
         Err(_) => {
             inner.errand(index, from);
-            // The request may still arrive, and the new holder's release have been there before it.
+            // The request may still arrive, and the new holder's release may have been there before it.
             if grants.is_withdrawn() {
                 inner.errand(index, to);
             }

@@ -1,4 +1,4 @@
-//! Which nodes of a quorum answer, and count.
+//! A check of which nodes of a quorum answer, and count.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(super) async fn ask(inner: &Arc<Inner>, timeout: Duration) -> Checkup {
         let shared = inner.clone();
         let asked = async move {
             let node = shared.nodes.get(index)?;
-            // It is one server, or a store of this process.
+            // The node is one server, or a store of this process.
             let server = node.backend.health(timeout).await.nodes.pop();
             let mut seen = server
                 .unwrap_or_else(|| NodeHealth::new("", node.began.wall(), Ok(Duration::ZERO)));

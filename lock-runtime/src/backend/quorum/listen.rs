@@ -1,9 +1,9 @@
-//! Waking by whichever node tells.
+//! The wake-up of waiters by the messages of the nodes.
 //!
-//! A release reaches a majority of the nodes, and a majority of messages wakes at once. Fewer may be what is left of a
-//! release when nodes or messages are lost, but also an attempt of somebody who got a minority of the votes and gave
-//! them back: if each of those woke everybody at once, waiters would keep each other busy for as long as a hold lasts.
-//! So they wake after a pause, which grows while nothing else comes.
+//! A release reaches a majority of the nodes, and messages from a majority wake a waiter at once. Fewer messages may be
+//! the rest of a release, when nodes or messages are lost. They may also come from an attempt that got a minority of
+//! the votes and gave them back. If each of those woke everybody at once, waiters would keep each other busy for as
+//! long as a hold lasts. So fewer messages wake a waiter after a pause, which grows while nothing else comes.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -18,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct QuorumListener {
     listeners: Vec<Member>,
-    /// When to wake, though fewer than a majority have told since the caller last woke.
+    /// The time to wake although fewer than a majority have told since the caller last woke.
     wake: Option<Moment>,
     pauses: Backoff,
 }
@@ -65,7 +65,7 @@ fn heard(listener: &mut dyn Listen) -> Boxed<'_> {
     listener.heard()
 }
 
-/// Marks the first of the listeners that have something to say.
+/// Waits for the first of the listeners that has something to say, and marks it.
 async fn any(
     listeners: &mut [Member],
     is_open: fn(&Member) -> bool,
@@ -123,7 +123,7 @@ impl Listen for QuorumListener {
                 );
                 let Some(wake) = self.wake else {
                     told.await;
-                    // By chance: no two waiters that were told by one message ask at one time.
+                    // The pause is random, so that waiters that were told by one message do not ask at the same time.
                     self.wake = Some(clock::now() + self.pauses.pause());
                     continue;
                 };

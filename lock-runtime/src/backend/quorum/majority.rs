@@ -1,16 +1,16 @@
-//! Counting the answers of the nodes. Pure.
+//! The counting of the nodes' answers. Pure.
 
 use std::time::Duration;
 
 use crate::backend::{Fault, Renewed, Snapshot};
 use crate::values::StoreError;
 
-/// How many of so many nodes are more than half.
+/// Returns the smallest number of nodes that is more than half of them.
 pub(super) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// The fault of a round that too many nodes gave no answer in.
+/// Returns the fault of a round in which too many nodes gave no answer.
 pub(super) fn no_majority(nodes: usize, faults: &[(String, Fault)]) -> Fault {
     let permanent = || faults.iter().filter(|(_, fault)| !fault.is_passing());
     if permanent().count() >= majority(nodes)
@@ -66,13 +66,14 @@ impl Votes {
         }
     }
 
-    /// What a lost vote means: enough leases are in the way, or too many nodes are away.
+    /// Returns what a lost vote means: enough leases are in the way, or too many nodes are away.
     pub(super) fn conclusion(mut self, nodes: usize) -> Result<Option<Duration>, Fault> {
         let needed = majority(nodes);
         if self.faults.len() > nodes - needed {
             return Err(no_majority(nodes, &self.faults));
         }
-        // When so many of the leases are over as would have made a majority; one without an end is over last.
+        // The time until so many of the leases are over that a majority is possible. A lease without an end is over
+        // last.
         self.busy.sort_by_key(|left| left.unwrap_or(Duration::MAX));
         let missing = needed.saturating_sub(self.granted);
         Ok(missing
@@ -100,7 +101,7 @@ impl Confirmations {
         }
     }
 
-    /// A majority decides either way; fewer of both say nothing.
+    /// Returns the verdict. A majority decides either way; fewer of both say nothing.
     pub(super) fn verdict(self, nodes: usize) -> Renewed {
         let needed = majority(nodes);
         if self.held >= needed {
@@ -115,11 +116,12 @@ impl Confirmations {
     }
 }
 
-/// The holder of a lock by what the nodes saw: the one that a majority names, or would name if the `silent` ones did, too.
+/// Returns the holder of a lock by what the nodes saw: the one that a majority names, or would name if the `silent`
+/// nodes named it, too.
 pub(super) fn holder(nodes: usize, silent: usize, seen: &[Option<Snapshot>]) -> Option<Snapshot> {
     let needed = majority(nodes);
     let mut seen: Vec<&Snapshot> = seen.iter().flatten().collect();
-    // The longest lease first: the last one that a majority needs says when there is none any more.
+    // The longest lease comes first: the last one that a majority needs says when there is no majority any more.
     seen.sort_by_key(|seen| std::cmp::Reverse(seen.left.unwrap_or(Duration::MAX)));
     seen.iter().find_map(|first| {
         let same = || seen.iter().filter(|other| other.holder == first.holder);

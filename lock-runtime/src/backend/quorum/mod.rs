@@ -3,13 +3,13 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | `majority` | counting answers: what a majority says. Pure |
+//! | `majority` | the counting of answers. Pure |
 //! | `node` | one store; when it counts as down, and as silent |
-//! | `request`, `vote` | what is asked of every node; an acquisition: majority, or undone at all nodes |
+//! | `request`, `vote` | a request to every node; an acquisition, which a majority grants or which is undone at all nodes |
 //! | `handover` | a hold that changes hands at every node |
 //! | `broadcast` | release, renew, inspect, force: asked of all, answered by a majority |
-//! | `health` | which nodes answer, and count |
-//! | `listen` | waking by whichever node tells |
+//! | `health` | a check of which nodes answer, and count |
+//! | `listen` | the wake-up of waiters by the messages of the nodes |
 //!
 //! Every node is asked in a task of its own, so that a slow one delays nobody and finishes what it began when the
 //! majority has answered. There are no fencing tokens: nodes count by themselves, and a majority of their counters is
@@ -48,7 +48,8 @@ use crate::backend::quorum::vote::{Grants, Polled};
 use crate::sync::Mutex;
 use crate::values::{Backoff, Checkup, Count, HolderId, Key, StoreKind, Ttl, clock};
 
-/// Releases that are repeated in the background at once. Beyond it, leases end what is left at nodes that are away.
+/// The largest number of releases that are repeated in the background at once. Beyond it, holds that are left at nodes
+/// that are away end with their leases.
 const MOST_ERRANDS: usize = 1024;
 /// The pauses between two tries of a release at one node.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -59,13 +60,14 @@ pub(crate) struct QuorumBackend {
     inner: Arc<Inner>,
 }
 
-/// Shared with the tasks that ask the nodes.
+/// The state that is shared with the tasks that ask the nodes.
 struct Inner {
     nodes: Box<[Node]>,
-    /// No lease that a node granted, and forgot by its restart, lasts longer after the restart.
+    /// The longest lease: no lease that a node granted, and forgot by its restart, lasts longer after the restart.
     longest: Ttl,
     handle: Handle,
-    /// Acquisitions that have been decided while a node's answer was still to come. Weak: the nodes' tasks own them.
+    /// Acquisitions that have been decided while a node's answer was still to come. The references are weak, because
+    /// the nodes' tasks own the grants.
     trailing: Mutex<HashMap<HolderId, Weak<Grants>>>,
     /// Acquisitions in a row that got some votes and no majority.
     splits: AtomicU32,
@@ -75,7 +77,8 @@ struct Inner {
 }
 
 impl QuorumBackend {
-    /// `nodes`: an odd number of stores that share nothing. Tasks run on the runtime of `handle`.
+    /// Returns a quorum of `nodes`, an odd number of stores that share nothing. Its tasks run on the runtime of
+    /// `handle`.
     pub(crate) fn new(nodes: Vec<Node>, longest: Ttl, handle: Handle) -> QuorumBackend {
         QuorumBackend {
             inner: Arc::new(Inner {
@@ -107,8 +110,8 @@ impl Inner {
         trailing.insert(holder, Arc::downgrade(grants));
     }
 
-    /// What nodes may still grant to this holder is not wanted any more. Before anything else is sent for it: a late
-    /// grant must not stay behind.
+    /// Withdraws what nodes may still grant to this holder. This comes before anything else is sent for the holder,
+    /// because a late grant must not stay behind.
     fn cut_off(&self, holder: HolderId) {
         let trailing = self.trailing.lock().remove(&holder);
         if let Some(grants) = trailing.and_then(|grants| grants.upgrade()) {
@@ -150,8 +153,8 @@ impl Inner {
         }
     }
 
-    /// The pause after an attempt that took votes and had to give them back. Clients that split the votes all try
-    /// again: at random times, so that one of them finds the nodes free. Longer with every split in a row.
+    /// Returns the pause after an attempt that took votes and had to give them back. Clients that split the votes all
+    /// try again at random times, so that one of them finds the nodes free. The pause grows with every split in a row.
     fn split_pause(&self, key: &Key) -> Duration {
         const SHORTEST: Duration = Duration::from_millis(5);
         const LONGEST: Duration = Duration::from_millis(100);
@@ -162,7 +165,7 @@ impl Inner {
             .pause()
     }
 
-    /// That of the slowest node that a majority needs.
+    /// Returns the round trip of the slowest node that a majority needs.
     fn round_trip(&self, key: &Key) -> Duration {
         let mut trips: Vec<_> = self
             .nodes
@@ -184,7 +187,8 @@ impl Inner {
         vote::acquire(self, requests).await
     }
 
-    /// A lease that outlives a node's time out would not be safe from its restart.
+    /// Refuses a lease that is longer than the quorum's longest lease. It could outlive the time for which a restarted
+    /// node counts as down, and would not be safe.
     fn check_term(&self, ttl: Ttl) -> Result<(), Fault> {
         if ttl > self.longest {
             return Err(Fault::Impossible(format!(

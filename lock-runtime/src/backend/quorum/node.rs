@@ -10,8 +10,8 @@ use crate::values::{Moment, Ttl, clock};
 /// The time for which a vote is awaited that is not needed any more.
 pub(super) const LATE_VOTE_WAIT: Duration = Duration::from_millis(50);
 
-/// For how long at least a store has kept what it was given; `None` while that is not known because it was never
-/// reached.
+/// A function that returns the time for which a store has kept what it was given, at least. It returns `None` while
+/// that is not known, because the store was never reached.
 pub(crate) type Age = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 
 pub(crate) struct Node {
@@ -22,7 +22,7 @@ pub(crate) struct Node {
     age: Option<Age>,
     /// The time since which it has been used.
     pub(super) began: Moment,
-    /// When it was first asked for a vote that it has not answered, nor any later one.
+    /// The time of the first request for a vote since its last answer; `None` if there was none.
     asked_at: Mutex<Option<Moment>>,
 }
 
@@ -41,26 +41,26 @@ impl Node {
         }
     }
 
-    /// It is asked for a vote.
+    /// Notes that the node is asked for a vote.
     pub(super) fn is_asked(&self) {
         self.asked_at.lock().get_or_insert_with(clock::now);
     }
 
-    /// It has answered, whatever that was.
+    /// Notes that the node has answered, whatever the answer was.
     pub(super) fn has_answered(&self) {
         *self.asked_at.lock() = None;
     }
 
-    /// Whether it owes votes for so long that the next one is not worth waiting for.
+    /// Returns `true` if the node has owed a vote for so long that the next one is not worth waiting for.
     pub(super) fn is_silent(&self) -> bool {
         self.asked_at
             .lock()
             .is_some_and(|at| at.elapsed() > LATE_VOTE_WAIT)
     }
 
-    /// Why the node may not grant anything, if so. It restarted a short while ago: a hold that it had granted and
-    /// forgotten may still be believed in, and with its vote a second one would have a majority, too. After the
-    /// longest lease nothing of that can be left.
+    /// Returns the reason why the node may not grant anything, if there is one: it restarted a short while ago.
+    /// Somebody may still believe in a hold that the node had granted and has forgotten, and with its vote a second
+    /// hold would have a majority, too. After the longest lease, no such hold can be left.
     pub(super) fn is_down(&self, longest: Ttl) -> Option<Fault> {
         let age = self.age.as_ref()?()?;
         let left = longest.distrusted(age)?;

@@ -1,4 +1,4 @@
-//! What is asked of every node: an acquire request that its tasks can own.
+//! A request to every node: an acquire request that the nodes' tasks can own.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl NodeRequest {
         }
     }
 
-    /// A hold that is given back. How long its lease is, is not known: the longest at most.
+    /// Returns the request to release a hold. The length of its lease is not known; it is the longest at most.
     pub(super) fn to_release(
         hold_ref: HoldRef<'_>,
         timeout: Duration,
@@ -49,7 +49,7 @@ impl NodeRequest {
         }
     }
 
-    /// The same, of another holder.
+    /// Returns the same request of another holder.
     pub(super) fn by(&self, holder: HolderId) -> NodeRequest {
         NodeRequest {
             holder,

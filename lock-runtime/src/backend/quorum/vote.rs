@@ -18,7 +18,7 @@ use crate::values::{Moment, clock};
 /// The outcome of a vote.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Polled {
-    /// `sent_at`: before the first of the requests that made the majority.
+    /// `sent_at` is before the first of the requests that made the majority.
     Won {
         sent_at: Moment,
     },
@@ -49,7 +49,7 @@ impl Grants {
         })
     }
 
-    /// Enters a node's grant. False if it is not wanted any more: then the task that got it gives it back.
+    /// Enters a node's grant. Returns `false` if it is not wanted any more. Then the task that got it gives it back.
     pub(super) fn keep(&self, node: usize) -> bool {
         let mut ledger = self.ledger.lock();
         if !ledger.withdrawn {
@@ -62,7 +62,7 @@ impl Grants {
         self.ledger.lock().withdrawn
     }
 
-    /// From here on no grant is entered. Returns the nodes whose grants were.
+    /// Withdraws the requests: from now on no grant is entered. Returns the nodes whose grants were entered.
     pub(super) fn withdraw(&self) -> Vec<usize> {
         let granted = {
             let mut ledger = self.ledger.lock();
@@ -74,7 +74,7 @@ impl Grants {
     }
 
     async fn until_withdrawn(&self) {
-        // The sender is in `self`: no error.
+        // The sender is in `self`, so there is no error.
         let mut withdrawn = self.withdrawn.subscribe();
         let _ = withdrawn.wait_for(|withdrawn| *withdrawn).await;
     }
@@ -82,7 +82,7 @@ impl Grants {
 
 type Vote = Result<Polled, Fault>;
 
-/// An acquisition under way: withdrawn when it is dropped.
+/// An acquisition under way. It is withdrawn when it is dropped.
 struct Poll {
     inner: Arc<Inner>,
     grants: Arc<Grants>,
@@ -100,8 +100,8 @@ impl Poll {
         let (told, answers) = mpsc::unbounded_channel();
         for node in 0..inner.nodes.len() {
             let (inner, grants, told) = (inner.clone(), grants.clone(), told.clone());
-            // Counted from here on: a vote that is withdrawn while it is asked for is given back only by its task, and a
-            // shutdown must not close the connections before.
+            // This counts from now on: a vote that is withdrawn while it is asked for is given back only by its task,
+            // and a shutdown must not close the connections before that.
             let pending = inner.pending.enter();
             inner.handle.clone().spawn(async move {
                 let vote = vote(&inner, &grants, node).await;
@@ -122,7 +122,7 @@ impl Poll {
         }
     }
 
-    /// Takes in one answer. False if none will come any more.
+    /// Counts one answer. Returns `false` if no answer will come any more.
     async fn hear(&mut self) -> bool {
         let Some((node, vote)) = self.answers.recv().await else {
             return false;
@@ -161,8 +161,8 @@ impl Poll {
         }
     }
 
-    /// Gives the nodes that are only a little behind the time to be counted, so that a hold has as many votes as it
-    /// can. The others go on by themselves: one that has stopped answering does not delay every acquisition.
+    /// Waits for the nodes that are only a little slower, so that a hold has as many votes as it can. The others go on
+    /// by themselves, so that one that has stopped answering does not delay every acquisition.
     async fn wait_for_the_others(&mut self, took: Duration) {
         const LEAST: Duration = Duration::from_millis(1);
         let others = async { while self.expects_more() && self.hear().await {} };
@@ -200,7 +200,7 @@ pub(super) async fn acquire(
     requests: Vec<NodeRequest>,
 ) -> Result<Polled, Fault> {
     let nodes = inner.nodes.len();
-    // Several have one lease together: the shortest.
+    // Several requests have one lease together, the shortest.
     let Some(shortest) = requests.iter().min_by_key(|request| request.ttl).cloned() else {
         return Err(Fault::not_done("nothing was asked for"));
     };

@@ -1,4 +1,4 @@
-//! Nodes that fail, and what an acquisition leaves behind: nothing.
+//! Nodes that fail, and acquisitions that must leave nothing behind.
 
 use crate::TryAcquire;
 use std::future::poll_fn;
@@ -147,7 +147,7 @@ async fn an_acquire_that_is_dropped_at_any_poll_leaves_nothing() {
                 if polled > polls {
                     return Poll::Ready(None);
                 }
-                // However seldom it is woken, time goes on.
+                // Time goes on, however seldom the future is woken.
                 let waker = cx.waker().clone();
                 tokio::spawn(async move {
                     tokio::time::sleep(MS / 2).await;

@@ -30,24 +30,24 @@ pub(crate) enum Mode {
     Silent,
     /// Up, but the way there and the way back take so long each.
     Slow(Duration),
-    /// As slow, but by chance, up to so long each.
+    /// Up, but the way there and the way back take a random time each, up to this one.
     Jittery(Duration),
     /// Up, but it renews one hold after the other, and takes so long for each.
     Busy(Duration),
-    /// Up, but every manager has another node nearest: so long for each step away.
+    /// Up, but another node is the nearest for each manager, and each step away takes so long.
     Crossed(Duration),
     /// Up, but others write the keys whose names begin with `hot`: their renewals are left out, or wait for so long.
     Hot(Duration),
 }
 
-/// What it panics in, once.
+/// The call in which the store panics, once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Bug {
     /// A renewal.
     InCall,
-    /// What the watchdog asks it between renewals.
+    /// A call of the watchdog between renewals.
     InLoop,
-    /// The same, and not once but until it is mended.
+    /// The same, not once but until it is mended.
     Always,
 }
 
@@ -59,10 +59,10 @@ pub(crate) struct Switch {
     born: Mutex<Option<Instant>>,
     pub(crate) acquires: AtomicUsize,
     pub(crate) renewals: AtomicUsize,
-    /// Those of them that waited for a key.
+    /// The number of renewals that waited for a key.
     pub(crate) waited: AtomicUsize,
     pub(crate) bug: Mutex<Option<Bug>>,
-    /// How often a bug has bitten.
+    /// The number of times that a bug has bitten.
     pub(crate) bites: AtomicUsize,
 }
 
@@ -89,7 +89,7 @@ impl Switch {
         *self.born.lock().unwrap() = Some(Instant::now());
     }
 
-    /// Unless it restarted, it has been there for ever.
+    /// Returns the time since its restart. If there was none, it has been there forever.
     pub(crate) fn age(&self) -> Duration {
         let born = *self.born.lock().unwrap();
         born.map_or(Duration::MAX, |born| born.elapsed())
@@ -113,7 +113,7 @@ pub(crate) struct Flaky {
 }
 
 impl Flaky {
-    /// `steps`: how far the node is from its manager.
+    /// Returns a store behind a switch. `steps` is the distance of the node from its manager.
     pub(crate) fn new(
         store: &MemoryStore,
         switch: &Arc<Switch>,
@@ -186,7 +186,7 @@ impl Flaky {
     }
 }
 
-/// The contract of an acquire: undone when it is dropped or unknown.
+/// The contract of an acquire, which is undone when it is dropped or its outcome is unknown.
 struct Undo<'a> {
     store: Arc<MemoryBackend>,
     hold_ref: HoldRef<'a>,

@@ -1,4 +1,4 @@
-//! Who holds, and for how long: a majority decides.
+//! The majority decides who holds a lock, and for how long.
 
 use crate::TryAcquire;
 use std::time::Duration;
@@ -109,7 +109,7 @@ async fn a_node_that_restarted_empty_has_no_vote_for_the_longest_lease() {
     rig.switches[2].set(Mode::Away);
     let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
     assert_eq!(rig.held(), [1, 1, 0]);
-    // With the vote that it has forgotten and that of the node that missed it, a second holder had a majority.
+    // With the vote that it has forgotten and that of the node that missed it, a second holder would have a majority.
     rig.restarts_empty(1);
     rig.switches[2].set(Mode::Up);
     let refused = other.mutex("k").try_acquire().await.unwrap();

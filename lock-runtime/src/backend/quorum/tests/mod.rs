@@ -22,7 +22,7 @@ use crate::values::ttl::Ttl;
 const MS: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Stores and what is wrong with each. Every manager has connections of its own to all of them.
+/// The stores, and a switch in front of each. Every manager has connections of its own to all of them.
 struct Rig {
     stores: Vec<MemoryStore>,
     switches: Vec<Arc<Switch>>,
@@ -58,7 +58,7 @@ impl Rig {
         LockManager::assemble(options, Arc::new(backend), watch)
     }
 
-    /// How many locks each store holds.
+    /// Returns the number of locks that each store holds.
     fn held(&self) -> Vec<usize> {
         self.stores.iter().map(MemoryStore::held).collect()
     }
@@ -78,7 +78,7 @@ impl Rig {
         assert!(clean.is_ok(), "left behind: {:?}", self.held());
     }
 
-    /// A restart without data: the node forgets, and is young again.
+    /// Restarts a node without its data: it forgets everything, and is young again.
     fn restarts_empty(&self, node: usize) {
         self.stores[node].clear();
         self.switches[node].restarted();

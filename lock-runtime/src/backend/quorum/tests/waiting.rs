@@ -1,4 +1,4 @@
-//! Several who want a lock: votes that are split, wake-ups, hand-overs.
+//! Several contenders for a lock: split votes, wake-ups, hand-overs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use super::flaky::Mode;
 use super::{MS, Rig};
 use crate::api::manager::LockManager;
 
-/// Every manager takes the lock so often; nobody is inside with another.
+/// Has every task of every manager take the lock `rounds` times. Nobody is inside with another.
 async fn contend(rig: &Rig, managers: usize, tasks: usize, rounds: usize) {
     let inside = Arc::new(AtomicUsize::new(0));
     let mut contenders = tokio::task::JoinSet::new();
@@ -39,7 +39,7 @@ async fn contend(rig: &Rig, managers: usize, tasks: usize, rounds: usize) {
 
 #[tokio::test(start_paused = true)]
 async fn split_votes_resolve() {
-    // Each of those who ask at one time gets the vote of the node that is nearest to it, and no other.
+    // Each of the contenders that ask at the same time gets the vote of the node that is nearest to it, and no other.
     let rig = Rig::new(3);
     for switch in &rig.switches {
         switch.set(Mode::Crossed(2 * MS));
@@ -49,7 +49,7 @@ async fn split_votes_resolve() {
     let each = since.elapsed() / (3 * 20);
     assert!(each < 100 * MS, "crossed: {each:?} for each");
 
-    // Every attempt takes a few milliseconds to reach each node, so most of those who start together collide.
+    // Every attempt takes a few milliseconds to reach each node, so most attempts that start together collide.
     for nodes in [3, 5] {
         let rig = Rig::new(nodes);
         for switch in &rig.switches {
