@@ -17,7 +17,7 @@ impl Cluster {
                 let is_new = node.link.get().is_none();
                 let link = cluster.link(&node);
                 if is_new {
-                    // Nobody has needed it yet: that says nothing about the node.
+                    // Nobody has needed the connection yet, which says nothing about the node.
                     let _ = link.get(clock::now(), deadline).await;
                 }
                 link.health(&node.address, deadline).await

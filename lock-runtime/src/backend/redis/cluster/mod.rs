@@ -51,14 +51,15 @@ use crate::values::{Backoff, ClusterChannels, LockError, Moment, clock, key};
 /// it busy.
 const HOPS_AT_ONCE: u32 = 3;
 
-/// Nodes and slots. Shared by requests, the task that keeps it true, and the subscriptions.
+/// The nodes and slots of a cluster. They are shared by requests, the task that keeps the table true, and the
+/// subscriptions.
 pub(super) struct Cluster {
     seeds: Arc<Seeds>,
     shown: String,
     dial_options: Arc<DialOptions>,
     opening: Opening,
     table: Table,
-    /// Whether every slot has a node, and since when.
+    /// The time since which every slot has had a node, or not every slot has.
     covered: Standing,
     /// Signalled by callers that have reason to doubt the table.
     doubt: Arc<Notify>,
@@ -85,7 +86,7 @@ impl Cluster {
     }
 
     /// Learns the owners of the slots, connects to each master and checks it. If one master answers, the masters that
-    /// are away at `until`, or earlier, are connected to in the background.
+    /// are away, or have not answered by `until`, are connected to when they are needed.
     pub(super) async fn connect(self: Arc<Self>, until: Moment) -> Result<(), LockError> {
         self.refresh()
             .await
@@ -125,7 +126,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The connection to that node, which is being opened if there was none.
+    /// Returns the connection to that node. If there was none, starts to open one.
     fn link<'a>(self: &Arc<Self>, node: &'a Arc<Node>) -> &'a Arc<Link> {
         node.link
             .get_or_init(|| self.start(node, Arc::default(), None))
@@ -203,7 +204,7 @@ impl Cluster {
             if let Some(live) = link.live() {
                 return Ok((live, now));
             }
-            // Another may have its slots by now.
+            // Another node may have its slots by now.
             self.doubt();
             let connected = tokio::select! {
                 biased;
@@ -225,13 +226,13 @@ impl Cluster {
         }
     }
 
-    /// The same number for slots of the same node.
+    /// Returns a number that is the same for all slots of a node.
     pub(super) fn place(&self, slot: u16) -> usize {
         let owner = self.table.owner(slot);
         owner.map_or(0, |node| Arc::as_ptr(&node).addr())
     }
 
-    /// Waits until another thing is known about slots.
+    /// Waits until something new is known about the slots. Fails at `deadline`, or when the backend is closed.
     async fn change(&self, changed: &mut watch::Receiver<u64>, deadline: Moment) -> Result<(), ()> {
         let mut closed = self.closed.clone();
         let changed = async {
@@ -339,7 +340,8 @@ impl Cluster {
     }
 }
 
-/// A node that does not know its own name leaves the host out: it is the one that was asked.
+/// Returns the whole address of a node that `from` named. A node that does not know its own name leaves the host out:
+/// the host is that of the node that was asked.
 fn named(address: Address, from: &Live) -> Address {
     let asked = from.address().and_then(|asked| url::split(asked));
     match (url::split(&address), asked) {
@@ -349,7 +351,7 @@ fn named(address: Address, from: &Live) -> Address {
     }
 }
 
-/// Before a request is sent on once more.
+/// Returns the pause before a request is sent on once more.
 fn pause(hops: u32) -> Duration {
     let pauses = Backoff::new(Duration::from_millis(1), Duration::from_millis(50));
     pauses.after(hops).pause()

@@ -1,4 +1,4 @@
-//! The channels of one node: on one pub/sub connection after the other.
+//! The channels of one node, on one pub/sub connection after the other.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -20,13 +20,13 @@ use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::{EventSink, Fault};
 use crate::values::{ClusterChannels, clock};
 
-/// Channels in one message to the connection's task.
+/// The most channels in one message to the connection's task.
 const BATCH: usize = 512;
 
 pub(super) enum Command {
     Join {
         channel: Arc<str>,
-        /// The listeners may have missed something.
+        /// True if the listeners may have missed something.
         renewed: bool,
     },
     Leave {
@@ -63,7 +63,7 @@ pub(super) struct NodeSubscriber {
 type Mine = HashMap<Arc<str>, bool>;
 type Commands = mpsc::UnboundedReceiver<Command>;
 
-/// Nobody will send orders any more.
+/// The error that nobody will send commands any more.
 struct Ended;
 
 impl NodeSubscriber {
@@ -126,7 +126,7 @@ impl NodeSubscriber {
         let _ = self.notes.send(note);
     }
 
-    /// The channel needs another home.
+    /// Reports that the channel needs another home.
     fn refuse(&self, channel: &Arc<str>) {
         self.note(Note::Refused {
             address: self.address.clone(),
@@ -134,7 +134,8 @@ impl NodeSubscriber {
         });
     }
 
-    /// Takes orders while it connects. Nobody is to wait for a node that is away before they look for themselves.
+    /// Connects, and takes commands meanwhile. Listeners do not have to wait for a node that is away before they look
+    /// for themselves.
     async fn connect(
         &self,
         commands: &mut Commands,
@@ -221,7 +222,7 @@ impl Talk<'_> {
         }
     }
 
-    /// This order and those after it, in their order.
+    /// Carries out this command and those after it, in their order.
     async fn obey(
         &mut self,
         first: Command,
@@ -233,7 +234,7 @@ impl Talk<'_> {
         while let Some(command) = next {
             match command {
                 Command::Join { channel, renewed } => {
-                    // First, for this order is not given again should the connection end now.
+                    // This comes first, because the command is not sent again if the connection ends now.
                     mine.insert(channel.clone(), renewed);
                     if !leaving.is_empty() {
                         self.leave(std::mem::take(&mut leaving)).await?;
@@ -297,7 +298,7 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// A slot has left the node, and with it its channels.
+    /// Gives up the channels whose slots have left the node.
     async fn let_go(&mut self, mine: &mut Mine) -> Result<(), Fault> {
         let dropped = self.pubsub.heard.take_dropped();
         let names = dropped.iter().filter_map(|name| str::from_utf8(name).ok());
@@ -310,7 +311,8 @@ impl Talk<'_> {
         self.end_classic(&gone).await
     }
 
-    /// Classic channels stay where they are when a slot leaves.
+    /// Ends the classic subscriptions to channels that are gone. Classic channels stay where they are when a slot
+    /// leaves.
     async fn end_classic(&mut self, gone: &[Arc<str>]) -> Result<(), Fault> {
         if self.subscriber.channels.are_classic() {
             for batch in gone.chunks(BATCH) {
@@ -325,7 +327,8 @@ impl Talk<'_> {
             for verb in self.verbs("SUNSUBSCRIBE", "UNSUBSCRIBE") {
                 for answer in self.pubsub.send(verb, batch).await? {
                     // A node that has lost the slot refuses as well, and has ended the subscription by itself. Without
-                    // the right, only the end of the connection ends it: or subscriptions would add up.
+                    // the right to unsubscribe, only the end of the connection ends it. Otherwise subscriptions would
+                    // add up.
                     if let Err(fault @ Fault::Denied(_)) = answer {
                         return Err(fault);
                     }

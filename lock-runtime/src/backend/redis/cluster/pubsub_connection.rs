@@ -29,7 +29,7 @@ pub(super) struct PubsubConnection {
     pub(super) connection: MultiplexedConnection,
     _relogin: Option<Relogin>,
     timeout: Duration,
-    /// Numbers the batches.
+    /// The number of the last batch.
     batches: u64,
     pub(super) heard: Arc<Heard>,
 }
@@ -38,7 +38,7 @@ pub(super) struct PubsubConnection {
 #[derive(Default)]
 pub(super) struct Heard {
     pub(super) cut: Notify,
-    /// The server has ended subscriptions by itself: look into [`take_dropped`](Heard::take_dropped).
+    /// Signalled when the server has ended subscriptions by itself. [`take_dropped`](Heard::take_dropped) tells which.
     pub(super) dropped: Notify,
     ends: Mutex<Ends>,
     /// The number of times that the control channel was subscribed to. These messages come in the order of the
@@ -54,7 +54,7 @@ struct Ends {
 }
 
 impl Heard {
-    /// The channels whose subscriptions the server has ended by itself since the last call.
+    /// Takes the channels whose subscriptions the server has ended by itself since the last call.
     pub(super) fn take_dropped(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.ends.lock().dropped)
     }
@@ -106,7 +106,7 @@ impl PubsubConnection {
         within(self.timeout, self.connection.subscribe(CONTROL)).await
     }
 
-    /// One command for each channel, for those of one command have to be in one slot.
+    /// Sends one command for each channel, because the channels of one command have to be in one slot.
     pub(super) async fn send(
         &mut self,
         verb: &str,
@@ -126,7 +126,7 @@ impl PubsubConnection {
         Err(foreign())
     }
 
-    /// `None` if another word came between the answers.
+    /// Sends the commands once. Returns `None` if another message came between the answers.
     async fn try_send(
         &mut self,
         verb: &str,
@@ -169,14 +169,14 @@ impl PubsubConnection {
         answers.collect::<Result<_, _>>().map(Some)
     }
 
-    /// Waits until everything has arrived that is on its way: then no answer is outstanding.
+    /// Waits until everything that is on its way has arrived. Then no answer is outstanding.
     async fn catch_up(&mut self) -> Result<(), Fault> {
         let mut marks = self.heard.marks.subscribe();
         if *marks.borrow_and_update() == 0 {
             // The control channel is refused to this user, so nothing would tell a new answer from a late one.
             return Err(foreign());
         }
-        // Whatever it is that comes as the answer: only the mark counts.
+        // It does not matter what comes as the answer. Only the mark counts.
         if let Err(fault @ Fault::Unknown(_)) = self.hear_control().await {
             return Err(fault);
         }

@@ -14,13 +14,13 @@ pub(in super::super) struct Redirect {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RedirectKind {
-    /// The slot is another node's.
+    /// Another node has the slot.
     Moved { slot: u16, address: Address },
     /// The slot is being moved to that node. The requested keys are there already, or nowhere yet.
     Ask { address: Address },
     /// The slot is being moved, and the keys are not all in one place.
     Again,
-    /// The cluster is not in order: a failover, perhaps.
+    /// The cluster is not in order, perhaps because of a failover.
     Down,
 }
 
@@ -36,13 +36,13 @@ impl Redirect {
         })
     }
 
-    /// The keys of the request cannot be had together now, each by itself perhaps.
+    /// Returns `true` if the keys of the request cannot be had together now, but perhaps each by itself.
     pub(in super::super) fn splits(&self) -> bool {
         self.kind == RedirectKind::Again
     }
 
-    /// Waits for the slot's move instead of asking in the middle of it: for scripts that look at keys which they could not
-    /// name, and which may not be where the others are.
+    /// Makes the request wait for the slot's move instead of asking in the middle of it. This is for scripts that look
+    /// at keys which they could not name, and which may not be where the others are.
     pub(in super::super) fn without_asking(mut self) -> Redirect {
         if matches!(self.kind, RedirectKind::Ask { .. }) {
             self.kind = RedirectKind::Again;
@@ -61,7 +61,7 @@ fn read(text: &str) -> Option<RedirectKind> {
     let place = |words: &mut std::str::SplitWhitespace<'_>| {
         let slot: u16 = words.next()?.parse().ok()?;
         let address = words.next()?;
-        // Told to be named by a name, and has none.
+        // The node is set up to be named by a host name, and has none.
         let address = match address.strip_prefix('?') {
             Some(port) if port.starts_with(':') => port,
             _ => address,

@@ -1,4 +1,4 @@
-//! Keeping the table true: asking several nodes, every so often and whenever there is doubt.
+//! The task that keeps the table true. It asks several nodes, every so often and whenever there is doubt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,23 +16,23 @@ use crate::backend::redis::connection::{dial, refused::refused};
 use crate::backend::redis::scripting::{self, faults};
 use crate::values::{StoreError, clock, jittered};
 
-/// While all is well, jittered.
+/// The pause while all is well, jittered.
 const SELDOM: Duration = Duration::from_secs(10);
 /// The pause while a master is away or a slot has no node, jittered: another node may have it by now.
 const OFTEN: Duration = Duration::from_millis(250);
-/// The same, where nothing has changed for long.
+/// The same, when nothing has changed for long.
 const RARELY: Duration = Duration::from_secs(2);
-/// Between two, however many doubt, jittered.
+/// The least pause between two refreshes, however many callers doubt the table, jittered.
 const LEAST: Duration = Duration::from_millis(50);
 /// The time for which slower nodes are awaited once one has answered.
 const GRACE: Duration = Duration::from_millis(100);
-/// Nodes that are asked at once.
+/// The number of nodes that are asked at once.
 const ASKED: usize = 5;
 /// If this many nodes have a connection and all is well, no connection is opened only to ask.
 const ENOUGH: usize = 3;
 
 impl Cluster {
-    /// Until the backend is closed.
+    /// Keeps the table true until the backend is closed.
     pub(in super::super) async fn keep_table(self: Arc<Self>) {
         until_closed(&self.closed, self.keep_refreshing()).await;
     }
@@ -122,7 +122,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Those first that are there; then the others, for a new master may be none that is known.
+    /// Returns the nodes to ask: first those that are connected, then seeds and nodes that are away, because a new
+    /// master may be none of those that are known.
     fn to_ask(self: &Arc<Self>) -> Vec<(Address, Option<MultiplexedConnection>)> {
         let mut nodes = self.table.masters();
         fastrand::shuffle(&mut nodes);
@@ -140,7 +141,7 @@ impl Cluster {
             asked.truncate(ASKED);
             return asked;
         }
-        // With many that are there, one place is for a seed all the same: all others may have left the cluster.
+        // Even if many nodes are connected, one place is for a seed, because all the others may have left the cluster.
         asked.truncate(ASKED - 1);
         for address in seeds.into_iter().chain(others) {
             if asked.len() < ASKED && asked.iter().all(|(known, _)| *known != address) {
@@ -175,12 +176,12 @@ impl Cluster {
     }
 }
 
-/// Before the table is looked after again. Both are jittered.
+/// The pauses before the next refresh. Both are jittered.
 #[derive(Debug, PartialEq)]
 struct Pauses {
-    /// Callers that doubt the table.
+    /// The pause that comes first, even if callers doubt the table.
     least: Duration,
-    /// Whether or not anybody doubts.
+    /// The pause after that, which a doubt ends.
     longest: Duration,
 }
 
@@ -206,7 +207,7 @@ fn read(reply: &Value, address: &str) -> Result<View, Fault> {
         .ok_or_else(|| Fault::not_done("it tells of no slots: it may be in no cluster yet"))
 }
 
-/// A server that is in no cluster will not be in one by waiting.
+/// Returns the fault of a refused question. A server that is in no cluster will not be in one if we wait.
 fn of_refusal(address: &str, fault: Fault) -> Fault {
     match fault {
         Fault::NotDone(source) if source.to_string().contains("cluster support disabled") => {

@@ -1,4 +1,5 @@
-//! Renewals in a cluster: a script has keys of one slot only, so one for each slot, all at once.
+//! Renewals in a cluster. A script has keys of one slot only, so each slot has scripts of its own. All are sent at
+//! once.
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use crate::values::key::SLOTS;
 pub(in super::super) struct View(Vec<(RangeInclusive<u16>, Address)>);
 
 impl View {
-    /// Whether one master has all slots that anybody has.
+    /// Returns `true` if one master has all slots that any master has.
     pub(in super::super) fn is_of_one_master(&self) -> bool {
         let mut masters = self.0.iter().map(|(_, master)| master);
         let first = masters.next();
@@ -23,7 +23,8 @@ impl View {
 
 /// Reads an answer to CLUSTER SLOTS. `from` stands in for a node that does not know its own name.
 ///
-/// `None` if it is malformed, or names no master at all: a node that was just started or reset.
+/// Returns `None` if the answer is malformed, or names no master at all, such as that of a node that was just started
+/// or reset.
 pub(in super::super) fn read(reply: &Value, from: &str) -> Option<View> {
     let Value::Array(ranges) = reply else {
         return None;
@@ -50,7 +51,7 @@ pub(in super::super) fn read(reply: &Value, from: &str) -> Option<View> {
         let host = match host {
             Value::Nil => own_host,
             Value::BulkString(host) if host.is_empty() => own_host,
-            // Told to be named, and has no name.
+            // The node is set up to be named by a host name, and has none.
             Value::BulkString(host) if host == b"?" => continue,
             Value::BulkString(host) => std::str::from_utf8(host).ok()?,
             _ => return None,
@@ -69,7 +70,7 @@ fn slot(number: i64) -> Option<u16> {
 /// The previously known owner of a slot.
 pub(super) struct Before {
     pub(super) owner: Address,
-    /// It can be reached.
+    /// True if it can be reached.
     pub(super) live: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Subscribes to each channel on the node that has the channel's slot, wherever the slot is by now.
+//! The task that subscribes to each channel on the node that has the channel's slot, wherever the slot is by now.
 //!
 //! This holds for classic channels, too: their messages reach every node, but a node counts only its own listeners.
 
@@ -16,18 +16,19 @@ use crate::backend::redis::cluster::node_subscriber::{Command, NodeSubscriber, N
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::values::{Backoff, Moment, clock, key};
 
-/// Before a channel is tried again that its node does not want: the table is being brought up to date.
+/// The pause before a channel that its node does not want is tried again. Meanwhile the table is brought up to date.
 const RETRY: Duration = Duration::from_millis(100);
-/// The same, doubled each time, where that brings nothing new.
+/// The longest such pause. The pause is doubled each time, if that brings nothing new.
 const LATEST_RETRY: Duration = Duration::from_secs(2);
 
 /// The task that sends channels to the sessions of nodes.
 pub(in super::super) struct Subscriptions {
     pub(in super::super) cluster: Arc<Cluster>,
     pub(in super::super) topics: Arc<Topics>,
-    /// The channel on which victims of a forced release are named: a classic one, heard on every connection.
+    /// The callback for events. The control channel, which names the victims of forced releases, is a classic one and
+    /// is heard on every connection.
     pub(in super::super) events: EventSink,
-    /// Set true once the first connection has begun, or could not.
+    /// Set to true after the first connection has begun, or could not.
     pub(in super::super) tried: watch::Sender<bool>,
     pub(in super::super) closed: watch::Receiver<bool>,
 }
@@ -148,7 +149,7 @@ impl Switchboard<'_> {
         }
     }
 
-    /// Slots have moved, and with them their channels.
+    /// Moves the channels whose slots have moved, and tries those again that have no home.
     fn move_house(&mut self) {
         let table = &self.subscriptions.cluster.table;
         let mut moved = std::mem::take(&mut self.homeless);
@@ -168,7 +169,7 @@ impl Switchboard<'_> {
         }
         let masters = table.masters();
         let homes = &self.homes;
-        // Without orders to come, a subscriber ends.
+        // A subscriber ends when nobody can send it commands any more.
         self.sessions.retain(|address, _| {
             masters.iter().any(|node| node.address == *address)
                 || homes.values().any(|home| home == address)
@@ -180,7 +181,7 @@ impl Switchboard<'_> {
             Note::Up { address } => self.is_up(&address, true),
             Note::Down { address } => self.is_up(&address, false),
             Note::Refused { address, channel } => {
-                // It may have another home by now.
+                // The channel may have another home by now.
                 if self.homes.get(&channel) == Some(&address) {
                     self.homes.remove(&channel);
                     self.is_homeless(channel);
@@ -199,7 +200,7 @@ impl Switchboard<'_> {
         }
     }
 
-    /// At least one subscriber hears the control channel, if any node is there.
+    /// Makes sure that at least one subscriber hears the control channel, if any node is there.
     fn hear_control(&mut self) {
         let is_heard = |subscriber: &KnownChannel| subscriber.up != Some(false);
         if self.sessions.values().any(is_heard) {

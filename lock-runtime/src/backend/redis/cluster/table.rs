@@ -14,20 +14,21 @@ use crate::sync::Mutex;
 use crate::values::key::SLOTS;
 use crate::values::{Moment, clock};
 
-/// A node without slots is forgotten after this: it may be one that is only being given some.
+/// The time after which a node without slots is forgotten. It may be a node that is only being given some.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// A node, and the connection to it once somebody needed it.
+/// A node, and the connection to it, if somebody has needed it.
 pub(super) struct Node {
     pub(super) address: Address,
     pub(super) link: OnceLock<Arc<Link>>,
     /// The connections by which its replicas are asked, made when first needed. They end with the node.
     pub(super) wait_queue: OnceLock<Arc<WaitQueue>>,
-    /// Its connection ends when it becomes true.
+    /// Its connection ends when this becomes true.
     pub(super) dismissed: watch::Sender<bool>,
 }
 
-/// Written by all that were told something by a node: the task that keeps it, and requests that were sent elsewhere.
+/// The slots and their nodes. The table is written by the task that keeps it true, and by requests that a node has
+/// redirected.
 pub(super) struct Table {
     known: Mutex<KnownNodes>,
     /// Raised by each change.
@@ -78,7 +79,7 @@ impl Table {
         self.known.lock().owners.get(usize::from(slot))?.clone()
     }
 
-    /// Told to requests for slots that no node is known to have.
+    /// Sets the reason that is told to requests for slots that no node is known to have.
     pub(super) fn is_refused(&self, refusal: Option<Fault>) {
         let mut known = self.known.lock();
         let told = refusal.is_some();
@@ -93,7 +94,7 @@ impl Table {
         self.known.lock().refusal.clone()
     }
 
-    /// A slot that the node has.
+    /// Returns a slot that the node has.
     pub(super) fn slot_of(&self, address: &str) -> Option<u16> {
         let known = self.known.lock();
         let mut owners = (0..).zip(&known.owners);
@@ -105,12 +106,12 @@ impl Table {
         Some(slot)
     }
 
-    /// The node of that address, whether or not it has slots.
+    /// Returns the node of that address, whether or not it has slots.
     pub(super) fn node(&self, address: &Address) -> Arc<Node> {
         self.known.lock().node(address, clock::now())
     }
 
-    /// A node says that this one has the slot.
+    /// Notes that another node has named this one as the owner of the slot.
     pub(super) fn assign(&self, slot: u16, address: &Address) {
         let mut known = self.known.lock();
         let node = known.node(address, clock::now());
@@ -163,7 +164,7 @@ impl Table {
         }
     }
 
-    /// The nodes that have slots.
+    /// Returns the nodes that have slots.
     pub(super) fn masters(&self) -> Vec<Arc<Node>> {
         let known = self.known.lock();
         let owners = ranges(&known.owners).flatten();
@@ -178,7 +179,8 @@ impl Table {
         known.owners.iter().filter(|owner| owner.is_none()).count()
     }
 
-    /// Reasons to ask again soon: slots without a node, nodes that do not answer.
+    /// Returns the number of reasons to ask again soon: ranges of slots without a node, or with a node that does not
+    /// answer.
     pub(super) fn troubles(&self) -> usize {
         let known = self.known.lock();
         let is_trouble = |owner: &Option<&Arc<Node>>| match owner {
@@ -192,13 +194,13 @@ impl Table {
         self.troubles() > 0
     }
 
-    /// Raised by each change.
+    /// Returns a number that each change raises.
     pub(super) fn version(&self) -> u64 {
         *self.version.borrow()
     }
 }
 
-/// The owner of each range of slots: few, where slots are many.
+/// Returns the owner of each range of slots. The ranges are few, although the slots are many.
 fn ranges(owners: &[Option<Arc<Node>>]) -> impl Iterator<Item = Option<&Arc<Node>>> {
     let same = |one: &Option<Arc<Node>>, other: &Option<Arc<Node>>| match (one, other) {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other),

@@ -64,7 +64,7 @@ pub(super) fn address(host: &str, port: u16) -> Address {
     format!("{host}:{port}").into()
 }
 
-/// Host and port. A port of the cluster's own connections may follow.
+/// Splits an address into host and port. A port of the cluster's own connections may follow.
 pub(super) fn split(address: &str) -> Option<(&str, u16)> {
     let address = address.split('@').next()?;
     let (host, port) = address.rsplit_once(':')?;
@@ -72,7 +72,7 @@ pub(super) fn split(address: &str) -> Option<(&str, u16)> {
 }
 
 impl Seeds {
-    /// `None` if the address makes no sense.
+    /// Returns the settings of a connection to the address, or `None` if the address makes no sense.
     pub(super) fn info(&self, address: &str) -> Option<ConnectionInfo> {
         let (host, port) = split(address)?;
         if host.is_empty() {

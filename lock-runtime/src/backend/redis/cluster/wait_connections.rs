@@ -7,7 +7,7 @@ use super::Cluster;
 use super::table::Node;
 
 impl Cluster {
-    /// Those to the node that has the slot, as far as is known.
+    /// Returns the connections to the node that has the slot, as far as is known.
     pub(in super::super) fn wait_queue(
         &self,
         slot: u16,

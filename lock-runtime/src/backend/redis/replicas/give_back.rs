@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_millis(250);
 /// until it is done.
 pub(super) struct GiveBack<'a> {
     inner: &'a Arc<Inner>,
-    /// Empty once there is nothing to do.
+    /// The granted requests. Empty once there is nothing to do.
     requests: &'a [AcquireRequest<'a>],
 }
 
@@ -32,7 +32,7 @@ impl<'a> GiveBack<'a> {
         self.requests = &[];
     }
 
-    /// Gives it back, and waits a little until it is done.
+    /// Gives the locks back, and waits a little until that is done.
     pub(super) async fn now(mut self) {
         if let Some(task) = self.start() {
             let _ = tokio::time::timeout(TIMEOUT, task).await;

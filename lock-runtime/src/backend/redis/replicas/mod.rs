@@ -43,10 +43,10 @@ use crate::backend::{
 };
 use crate::values::{HolderId, Key, LockError, Moment, Replicas, StoreKind, clock};
 
-/// A wait that is nearly over leaves the replicas this much all the same.
+/// The least time that the replicas have, even if the caller's wait is nearly over.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// Locks in a Redis master or several, and known to replicas of it.
+/// Locks in one or several Redis masters, which replicas know of, too.
 pub(crate) struct Replicated {
     backend: Arc<RedisBackend>,
     routes: Routes,
@@ -94,7 +94,7 @@ impl Replicated {
             held.keep();
             return Ok(());
         };
-        // Several that were granted together are of one server.
+        // Locks that were granted together are at one server.
         let holds = requests
             .iter()
             .map(|request| hold(request.hold_ref))
@@ -112,7 +112,7 @@ impl Replicated {
                 tracing::debug!(reason = %fault, "a lock that was granted is given back");
                 held.now().await;
                 Err(match fault {
-                    // Whatever kept the answer away: this was granted, and is no more.
+                    // Whatever prevented the answer, the lock was granted and has been given back.
                     Fault::NotDone(source) | Fault::Unknown(source) => Fault::TooFew(source),
                     fault => fault,
                 })
@@ -146,12 +146,13 @@ impl Replicated {
     ) -> Result<HandedOver, Fault> {
         let handed_over = self.backend.hand_over(from, to, spare).await?;
         if matches!(handed_over, HandedOver::Done { .. }) {
-            // The old holder waits for this: it is told in time that it has released, whatever the replicas do.
+            // The old holder waits for this. With this limit, it is told in time that it has released, whatever the
+            // replicas do.
             let half = to.timeout / 2;
             let waits = Some(to.waits.map_or(half, |rest| rest.min(half)));
             let confirmed = self.confirm(&[AcquireRequest { waits, ..to }]).await;
             confirmed.map_err(|fault| match fault {
-                // Done and undone: the old holder has released, and the new one has nothing.
+                // The hand-over was done and undone: the old holder has released, and the new one has nothing.
                 Fault::TooFew(_) => fault,
                 fault => Fault::unknown(fault.to_string()),
             })?;
@@ -166,7 +167,8 @@ impl Replicated {
         }
         // The watchdog cut the timeout to the shortest lease.
         let deadline = clock::now() + self.replicas.timeout().min(within.timeout);
-        // Each by itself, all at once: one that is held no more says nothing about the others.
+        // Each hold is asked about by itself, and all at once: one that is no longer held says nothing about the
+        // others.
         let asked = batch.iter().zip(&answers).map(|(renewal, answer)| {
             let is_held = *answer == Renewed::Held;
             let ask = || {
@@ -245,7 +247,7 @@ impl Backend for Replicated {
         Some(self)
     }
 
-    /// The holds that a keeper grants by itself would not be confirmed.
+    /// Returns `false`, because the holds that a keeper grants by itself would not be confirmed.
     fn tells_keepers(&self) -> bool {
         false
     }

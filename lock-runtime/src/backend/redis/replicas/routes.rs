@@ -1,4 +1,5 @@
-//! Whose replicas are asked about a key: those of the one server, or of the node of a cluster that has it.
+//! The choice of the server whose replicas are asked about a key: the one server, or the node of a cluster that has the
+//! key.
 
 use std::sync::Arc;
 

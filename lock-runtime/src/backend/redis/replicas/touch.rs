@@ -1,4 +1,4 @@
-//! Touches: each hold is written once more as it is, by the scripts that renew, where it still is. Those with a TTL are
+//! Touches: the scripts that renew write each hold that is still there once more as it is. Holds with a TTL are
 //! extended to it as well.
 
 use redis::aio::MultiplexedConnection;
@@ -84,7 +84,7 @@ fn cut(holds: &[Renewal], part: Vec<usize>) -> Vec<Vec<usize>> {
         .collect()
 }
 
-/// Those of one script.
+/// Touches the holds of one script.
 async fn mark_part(
     mut connection: MultiplexedConnection,
     holds: &[Renewal],
@@ -108,7 +108,7 @@ async fn mark_part(
             let script = ReadRenew { items: &items };
             scripting::run(&mut connection, &script, Manner::PLAIN).await
         }
-        // They are taken and given back together: one stands for all, unless they are extended.
+        // Permits are taken and given back together, so one stands for all, unless they are extended.
         Some(RenewalKind::Permits) => {
             let items = items.map(|item| {
                 let permits = item.ttl.map_or(1, |_| item.permits);

@@ -15,9 +15,9 @@ use crate::backend::{Fault, Renewal};
 use crate::sync::Mutex;
 use crate::values::{Moment, Replicas, clock};
 
-/// A server ends a `WAIT` late by the period of its housekeeping: so much earlier it is to end.
+/// The time by which a `WAIT` is to end early, because a server ends it late by the period of its housekeeping.
 const LATE: Duration = Duration::from_millis(150);
-/// Requests whose time ends so soon after a `WAIT` are not worth another one.
+/// The rest of a request's time after a `WAIT` that is not worth another one.
 const SOON: Duration = Duration::from_millis(20);
 
 /// The holds that a caller wants confirmed.
@@ -28,7 +28,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// False if the caller is gone.
+    /// Returns `false` if the caller is gone.
     pub(super) fn is_wanted(&self) -> bool {
         !self.answer.is_closed()
     }
@@ -42,10 +42,10 @@ impl Request {
 pub(in super::super) struct Common {
     pub(super) replicas: Replicas,
     pub(super) timeout: Duration,
-    /// Whether the servers are nodes of a cluster.
+    /// True if the servers are nodes of a cluster.
     pub(super) clustered: bool,
-    /// The most replicas that a server had when a connection to it was opened. Of all nodes of a cluster together: a replica
-    /// that was just promoted has few of its own, and needs as many as the master before it.
+    /// The most replicas that a server had when a connection to it was opened. All nodes of a cluster share this
+    /// number: a replica that was just promoted has few replicas of its own, and needs as many as the master before it.
     connected: AtomicU32,
     warned: AtomicBool,
 }
@@ -151,7 +151,7 @@ impl WaitSettings {
     }
 }
 
-/// Waits until `need` replicas have everything that was written on this connection. How many have.
+/// Waits until `need` replicas have everything that was written on this connection. Returns how many have it.
 async fn wait(connection: &MultiplexedConnection, need: u32, millis: u64) -> Result<u32, Fault> {
     let wait = redis::cmd("WAIT").arg(need).arg(millis).take();
     let reply = scripting::send(&mut connection.clone(), &wait).await;
@@ -189,7 +189,7 @@ impl WaitConnection {
         }
     }
 
-    /// Until the connection is of no use any more; for ever if there is none.
+    /// Waits until the connection is of no use any more, or forever if there is none.
     pub(super) async fn closed(&mut self) {
         match &self.open {
             Some(open) => {
@@ -205,7 +205,7 @@ impl WaitConnection {
 
     /// Answers the requests, after one `WAIT` for all of them or several.
     pub(super) async fn serve(&mut self, mut requests: Vec<Request>) {
-        // A connection that was open before may lead to a server that is the master no more.
+        // A connection that was open before may lead to a server that is no longer the master.
         let mut fresh = false;
         loop {
             requests.retain(Request::is_wanted);
@@ -240,7 +240,7 @@ impl WaitConnection {
         }
     }
 
-    /// Answers whom it can. The others are to be asked about again.
+    /// Answers the requests that it can answer. Returns the others, which have to be asked about again.
     fn settle(
         &self,
         requests: Vec<Request>,
@@ -272,7 +272,7 @@ impl WaitConnection {
             } else if confirmed >= need || of_it.is_empty() {
                 Ok(())
             } else if request.deadline - asked_until > SOON {
-                // Somebody else's shorter time ended this one.
+                // The shorter time of another request ended this `WAIT`.
                 left.push(request);
                 continue;
             } else {
@@ -283,7 +283,7 @@ impl WaitConnection {
         left
     }
 
-    /// Once, about all of them; also, until when the first of them wanted to know.
+    /// Asks once, about all requests. Also returns the earliest of their deadlines.
     async fn ask(&mut self, requests: &[Request]) -> Result<(Told, Moment), Fault> {
         let open = match self.open.take() {
             Some(open) => open,
@@ -295,18 +295,19 @@ impl WaitConnection {
         let until = deadlines.reduce(Moment::earlier).unwrap_or(now);
         let time = until - now;
         let time = time - LATE.min(time / 2);
-        // Zero would be for ever.
+        // Zero would mean forever.
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
         let holds: Vec<Renewal> = requests
             .iter()
             .flat_map(|request| request.holds.iter().cloned())
             .collect();
         let common = &self.settings.common;
-        // Once for all: another connection may count more replicas meanwhile.
+        // This is read once for all requests, because another connection may count more replicas meanwhile.
         let need = common.need();
         let asked = async {
             let touches = touch(&open.connection, &holds, common.clustered).await?;
-            // Only now: a script that had to be loaded first would come after a `WAIT` that did not wait for it.
+            // The touches must be answered before: a script that had to be loaded first would come after the `WAIT`,
+            // which would not wait for it.
             let made = touches.iter().any(|touch| matches!(touch, Touch::Made));
             let confirmed = match made {
                 true => Some(wait(&open.connection, need, millis).await?),

@@ -14,14 +14,15 @@ use crate::backend::redis::replicas::wait_connection::{
 use crate::backend::{Fault, Renewal};
 use crate::values::{Moment, ShutdownCause};
 
-/// One is on its way while another fills; more would only wait for the same replicas.
+/// The number of connections. One `WAIT` is under way while the requests for another gather; more would only wait for
+/// the same replicas.
 const CONNECTIONS: usize = 2;
-/// Holds that one `WAIT` is for: a few µs of the server's time each.
+/// The number of holds from which a `WAIT` takes no further requests. Each hold costs a few µs of the server's time.
 const TOGETHER: usize = 128;
 
 type Queue = Arc<Mutex<mpsc::UnboundedReceiver<Request>>>;
 
-/// The queue to one server, and the connections that it is worked off by.
+/// The queue of requests to one server, and the connections that serve it.
 pub(in super::super) struct WaitQueue {
     // Its length is bounded by the number of waiting callers, which is limited elsewhere.
     queue: mpsc::UnboundedSender<Request>,
@@ -30,7 +31,7 @@ pub(in super::super) struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// The connections end when `closed` becomes true or is gone, and when this is dropped.
+    /// Starts the connections. They end when `closed` becomes true or is gone, and when this is dropped.
     pub(in super::super) fn start(
         target: Arc<Target>,
         common: &Arc<Common>,
@@ -52,7 +53,7 @@ impl WaitQueue {
         })
     }
 
-    /// Whether enough replicas have all of the holds. About no holds, it is whether replicas can be asked at all.
+    /// Asks whether enough replicas have all of the holds. Without holds, asks whether replicas can be asked at all.
     pub(in super::super) fn ask(self: &Arc<Self>, holds: Vec<Renewal>, deadline: Moment) -> Asked {
         let (answer, answered) = oneshot::channel();
         // Without connections, the answer's other end is dropped with the request.

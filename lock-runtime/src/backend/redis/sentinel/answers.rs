@@ -7,8 +7,9 @@ use super::ask::Answer;
 use crate::backend::Fault;
 use crate::values::Moment;
 
-/// Sentinels tell each other of a failover within two seconds. For so long, one that was heard of outranks a majority
-/// that has not heard of it; after it, the sentinels may have been set up anew and count from zero.
+/// The time for which a failover that was heard of outranks a majority that has not heard of it. Sentinels tell each
+/// other of a failover within two seconds. After this time, the sentinels may have been set up anew and count from
+/// zero.
 pub(super) const NEWS: Duration = Duration::from_secs(30);
 
 /// The newest master that was heard of.
@@ -57,7 +58,7 @@ impl Answers {
         }
     }
 
-    /// The address of the latest failover; of several, the one that most sentinels name.
+    /// Returns the address of the latest failover; of several, the one that most sentinels name.
     pub(super) fn choose(
         self,
         service: &str,

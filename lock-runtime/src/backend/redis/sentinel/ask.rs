@@ -14,7 +14,7 @@ use crate::backend::redis::scripting::{self, faults};
 /// The answer of one sentinel.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
-    /// `None`: it does not know the service.
+    /// `None` if the sentinel does not know the service.
     pub(super) address: Option<Address>,
     /// The number of the failover that made it the master; a later one has a higher number. `None` if the sentinel
     /// does not tell.
@@ -51,7 +51,7 @@ pub(super) async fn again(
     timeout: Duration,
 ) -> Result<Answer, Fault> {
     let question = async {
-        // First the epoch, then the address: a failover in between makes the epoch too low, never too high.
+        // The epoch comes first, then the address: a failover in between makes the epoch too low, never too high.
         let mut details = redis::cmd("SENTINEL");
         details.arg("MASTER").arg(&sentinels.service);
         let epoch = match scripting::send(connection, &details).await {
@@ -75,7 +75,7 @@ pub(super) async fn again(
     scripting::in_time("SENTINEL", timeout, asked).await
 }
 
-/// A server that is no Sentinel will not become one by waiting.
+/// Returns the fault of a refused question. A server that is no Sentinel will not become one if we wait.
 fn of_refusal(fault: Fault) -> Fault {
     match fault {
         Fault::Denied(source) if source.to_string().contains("unknown command") => {

@@ -42,7 +42,7 @@ pub(super) type Address = Arc<str>;
 
 /// The sentinels of one service.
 pub(crate) struct Sentinels {
-    /// With the login that sentinels want, if any.
+    /// The addresses of the sentinels, with the login that they want, if any.
     pub(super) hosts: Vec<ConnectionInfo>,
     pub(super) service: String,
     /// The login of the master and its database.
@@ -77,7 +77,7 @@ impl Sentinels {
         }
     }
 
-    /// Asks all sentinels at once. Those that are slow are not waited for when others have answered.
+    /// Asks all sentinels at once for the master. When one has answered, slower ones are waited for only a little.
     pub(super) async fn resolve(
         self: &Arc<Self>,
         options: &Arc<DialOptions>,
@@ -121,7 +121,7 @@ impl Sentinels {
         })
     }
 
-    /// The node said that it is a master: it is the one to use, for all connections.
+    /// Notes that the node itself said that it is a master. All connections have to use it.
     pub(super) fn confirmed(&self, named: &Named) {
         self.learn(named.address.clone(), named.epoch, true);
     }
@@ -171,7 +171,7 @@ impl Sentinels {
         }
     }
 
-    /// Sleeps, or less if the master moves meanwhile.
+    /// Sleeps for this long, or less if the master moves meanwhile.
     pub(super) async fn pause(&self, pause: Duration) {
         let mut known = self.known.subscribe();
         tokio::select! {
@@ -180,7 +180,7 @@ impl Sentinels {
         }
     }
 
-    /// Without logins.
+    /// Returns the address of a sentinel, without logins.
     pub(super) fn host(&self, index: usize) -> String {
         self.hosts
             .get(index)

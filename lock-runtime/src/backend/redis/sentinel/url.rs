@@ -33,7 +33,7 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
             "the URL names no service; it should end like `/service` or `/service/0`",
         ));
     }
-    // The names that a sentinel's configuration can hold.
+    // These are the names that a sentinel's configuration can hold.
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
     if !service.chars().all(plain) || rest.contains('#') {
         return Err(config(

@@ -1,6 +1,7 @@
-//! Being told of a failover: one listener per sentinel, on `+switch-master`.
+//! The listeners that are told of a failover: one per sentinel, on `+switch-master`.
 //!
-//! A hint that makes things faster: without it, an old master is noticed when it goes away or refuses a write.
+//! Their messages are hints that make things faster. Without them, an old master is noticed when it goes away or
+//! refuses a write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +62,7 @@ async fn listen(
     let mut connection = ask::connect(sentinels, index, options, timeout, on_push).await?;
     match tokio::time::timeout(timeout, connection.subscribe(SWITCH)).await {
         Ok(Ok(())) => {}
-        // It may still be asked now and then.
+        // The sentinel may still be asked now and then.
         Ok(Err(error)) if faults::is_from_server(&error) => {}
         Ok(Err(error)) => return Err(faults::of_question(&error, sentinels.tls)),
         Err(_) => return Err(Fault::not_done("no answer to SUBSCRIBE")),
@@ -85,7 +86,8 @@ async fn listen(
     }
 }
 
-/// `service old-host old-port new-host new-port`. The new address is asked for, with its epoch.
+/// Returns `true` for the message `service old-host old-port new-host new-port` of this service. The sentinel is then
+/// asked for the new address, with its epoch.
 fn is_switch(push: &PushInfo, service: &str) -> bool {
     let [Value::BulkString(channel), Value::BulkString(payload)] = push.data.as_slice() else {
         return false;
