@@ -1,4 +1,4 @@
-//! The backend as the layers above see it.
+//! Tests of the backend as the layers above see it.
 
 use super::*;
 use crate::backend::{Backend, HandedOver, Holders, Released, Renewal, Renewed};

@@ -1,4 +1,4 @@
-//! What metrics tell of connections and scripts.
+//! Tests of the metrics of connections and scripts.
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ const TASKS: usize = 200;
 
 type Asked = (Arc<Key>, HolderId, Result<Acquired, Fault>);
 
-/// Acquires so many locks at once and returns who was given which, by index.
+/// Acquires a lock for each name, all at once, and returns the answers in the order of the names.
 async fn acquire_many(backend: &Arc<RedisBackend>, names: &[String]) -> Vec<Asked> {
     let ids = HolderIds::new();
     let asked = names.iter().map(|name| {
@@ -43,7 +43,7 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|i| format!("k{i}")).collect()
 }
 
-/// How many scripts the server was sent.
+/// Returns the number of scripts that the server was sent.
 async fn scripts(server: &Server) -> u64 {
     let stats = server.text("INFO commandstats").await;
     let calls = stats.lines().find_map(|line| {
@@ -53,7 +53,8 @@ async fn scripts(server: &Server) -> u64 {
     calls.unwrap_or(0)
 }
 
-/// glibc keeps blocks of up to so many bytes ready for each thread; larger ones it looks for, and joins when they are freed.
+/// The size up to which glibc keeps blocks ready for each thread. It looks for larger blocks, and joins them when they
+/// are freed.
 const SERVED_AT_ONCE: usize = 1032;
 
 #[tokio::test]
@@ -75,7 +76,7 @@ async fn the_futures_of_requests_that_share_a_script_are_small_enough_for_the_al
 async fn requests_that_are_made_at_once_share_scripts_and_each_has_its_own_answer() {
     let server = Server::start().await;
     let backend = connect(&server).await;
-    // The scripts of many are loaded when they are first asked for, and everybody asks alone until then.
+    // The shared scripts are loaded when they are first asked for. Until then, each request is sent alone.
     let first = acquire_many(&backend, &names(TASKS)).await;
     release_many(&backend, first).await;
     let before = scripts(&server).await;
@@ -109,7 +110,7 @@ async fn requests_that_are_made_at_once_share_scripts_and_each_has_its_own_answe
 async fn requests_that_differ_in_lease_token_or_time_have_what_each_asked_for() {
     let server = Server::start().await;
     let backend = connect(&server).await;
-    // The scripts of many are loaded when they are first asked for, and everybody asks alone until then.
+    // The shared scripts are loaded when they are first asked for. Until then, each request is sent alone.
     let first = acquire_many(&backend, &names(TASKS)).await;
     release_many(&backend, first).await;
     let before = scripts(&server).await;
@@ -218,7 +219,7 @@ async fn a_server_that_is_out_of_memory_takes_releases_of_many() {
         assert!(matches!(refused, Err(Fault::NotDone(_))), "{refused:?}");
         assert_eq!(released.unwrap(), Released::Done);
     }
-    // Each acquire was refused in its group, and by itself; the releases are as few as ever.
+    // Each acquire was refused in its group, and then by itself. The releases are as few as ever.
     let sent = scripts(&server).await - before;
     assert!(sent < 160, "{sent}");
     server.run("CONFIG SET maxmemory 0").await;
@@ -236,7 +237,7 @@ async fn callers_who_leave_at_any_moment_leave_no_locks() {
             server.run("SCRIPT FLUSH").await;
         }
         if round % 6 == 0 {
-            // So that a release is known to the server, and the acquire before it is not.
+            // With this, a release is known to the server, and the acquire before it is not.
             let mut load = redis::cmd("SCRIPT");
             load.arg("LOAD").arg(ReleaseEach::source().text);
             server::run(&mut server.connection().await, load)
@@ -247,7 +248,7 @@ async fn callers_who_leave_at_any_moment_leave_no_locks() {
             let (backend, key, holder) = (backend.clone(), key(&format!("k{i}")), ids.fresh());
             tokio::spawn(async move {
                 let mut acquire = backend.acquire(request(&key, holder, 60_000));
-                // Then it is dropped: waiting, on its way, or granted.
+                // After this time it is dropped: waiting, on its way, or granted.
                 let leaves = Instant::now() + Duration::from_micros((i % 40) * 40);
                 while Instant::now() < leaves {
                     let polled = std::future::poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx)));
@@ -289,7 +290,7 @@ fn those_who_share_a_script_are_told_when_the_managers_runtime_is_gone() {
         let backend = connect(&server).await;
         (server, backend)
     });
-    // Calls on a connection that is gone end at once: without these, each request would be alone.
+    // Calls on a connection that is gone end at once. Without these calls under way, each request would be alone.
     let live = backend.inner.link().live().unwrap();
     let _under_way = [(); 16].map(|()| live.enter());
     manager.shutdown_timeout(Duration::from_secs(5));
@@ -307,7 +308,7 @@ async fn without_the_right_to_load_scripts_nobody_goes_on_trying_to_share_one() 
     server
         .run("ACL SETUSER app on >secret ~* &* +@all -script|load")
         .await;
-    // One more attempt in a second, for rights may be given: what takes longer says nothing.
+    // One more attempt is made in a second, because rights may be given. A round that takes longer says nothing.
     for _ in 0..20 {
         let options = Options {
             lazy: true,

@@ -1,6 +1,6 @@
-//! Our scripts, alone and in batches, between those of an older version and Redisson's published steps, with second and
-//! late copies of each of ours, in random order, against a model: after every step the server must be in exactly the state
-//! that the model says.
+//! Tests of our scripts in random order against a model. They run alone and in batches, between those of an older
+//! version and Redisson's published steps, with second and late copies of each of ours. After every step, the server
+//! must be in exactly the state that the model says.
 
 mod forms;
 mod redisson;
@@ -19,12 +19,12 @@ use crate::backend::redis::kinds::replies::*;
 
 const SEEDS: u64 = 10;
 const STEPS: usize = 300;
-/// In ms, far longer than a run; the second is what copies and Redisson use.
+/// The leases in ms, far longer than a run. Redisson uses the second.
 const LEASES: [u64; 2] = [600_000, 300_000];
-/// Ours, whichever of its versions.
+/// The id of our client, in any version.
 const CLIENT: &str = "6f1c1a9e-0000-8000-8000-000000000002";
 
-/// One request of ours, as it was sent: a copy is the same again.
+/// One request of ours, as it was sent. A copy is the same request again.
 #[derive(Clone, Debug)]
 enum Request {
     Acquire {
@@ -47,13 +47,13 @@ enum Request {
     ForceRelease,
 }
 
-/// Who holds the lock how often.
+/// The holder of the lock, and how often it holds the lock.
 type State = Option<(String, u64)>;
 
 struct Run {
     connection: MultiplexedConnection,
     random: Rng,
-    /// What the model says.
+    /// The state by the model.
     state: State,
     sent: Vec<Request>,
     holders: u64,
@@ -96,7 +96,8 @@ impl Run {
                 self.send(request).await?
             }
             40..70 if !self.sent.is_empty() => {
-                // Late copies may be of anything that was ever sent; most are of something recent.
+                // Late copies may be of anything that was ever sent. In half of the cases, only something recent is
+                // copied.
                 let window = if self.random.bool() {
                     4
                 } else {
@@ -116,7 +117,7 @@ impl Run {
         if actual.is_some() && left <= 0 {
             return Err(format!("a holder without an expiry: {left}"));
         }
-        // Two looks at a running clock, hence the slack.
+        // The slack is for the time between the two looks.
         if keeps_lease && before == actual && left + 10_000 < left_before {
             return Err(format!(
                 "the lease was shortened from {left_before} to {left}"
@@ -125,7 +126,7 @@ impl Run {
         Ok(())
     }
 
-    /// A request that nobody has sent before.
+    /// Returns a request that nobody has sent before.
     async fn fresh(&mut self) -> Request {
         let current = self.state.as_ref().map(|(holder, _)| holder.clone());
         let lease = LEASES[self.random.usize(..2)];
@@ -163,7 +164,7 @@ impl Run {
         }
     }
 
-    /// Mostly the holder if it is ours; never somebody else's holder, whose id we do not know.
+    /// Returns mostly the holder, if it is ours. Never returns a holder of somebody else, whose id we do not know.
     fn somebody(&mut self, current: Option<String>) -> String {
         match current {
             Some(holder) if holder.starts_with(CLIENT) && self.random.u8(..4) > 0 => holder,
@@ -171,9 +172,9 @@ impl Run {
         }
     }
 
-    /// Sends one copy, judges the reply and moves the model. True if the lease may not have become shorter.
+    /// Sends one copy, judges the reply and moves the model. Returns `true` if the lease must not have become shorter.
     async fn send(&mut self, request: Request) -> Result<bool, String> {
-        // A copy may come in another form than the first: who was left alone by a batch asks alone.
+        // A copy may come in another form than the first: a request that was left alone by a batch is sent by itself.
         let form = Form::ALL[self.random.usize(..Form::ALL.len())];
         self.trace.push(format!("{form:?} {request:?}"));
         let held_by =

@@ -1,4 +1,4 @@
-//! The backend against real servers. `REDIS_SERVER_BIN` names the binary; the default is `redis-server`.
+//! Tests of the backend against real servers. `REDIS_SERVER_BIN` names the binary; the default is `redis-server`.
 
 mod backend;
 #[cfg(feature = "metrics")]
@@ -33,7 +33,7 @@ use crate::values::ttl::Ttl;
 
 const CALL: Duration = Duration::from_secs(2);
 
-/// As on a single server.
+/// Runs a script as on a single server.
 async fn run<S: Script>(
     connection: &mut MultiplexedConnection,
     script: &S,
@@ -97,7 +97,7 @@ fn granted(acquired: Acquired) -> Granted {
     }
 }
 
-/// Waits for a condition; fails the test if it does not come.
+/// Waits for a condition. Fails the test if it does not come true.
 pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let waited = tokio::time::timeout(Duration::from_secs(20), async {
         while !condition().await {

@@ -1,4 +1,4 @@
-//! Dropped futures, cut connections, servers that are frozen, killed and restarted.
+//! Tests of dropped futures, cut connections, and servers that are frozen, killed and restarted.
 
 use std::time::Instant;
 
@@ -37,7 +37,7 @@ async fn an_acquire_that_is_dropped_at_any_moment_leaves_no_lock() {
     for round in 0..300 {
         let holder = ids.fresh();
         let mut acquire = backend.acquire(request(&key, holder, 60_000));
-        // Polled now and again at ever later moments of the request's way, then dropped.
+        // The request is polled now and again, and dropped at ever later moments of its way.
         let pause = Duration::from_micros(round * 3);
         let started = Instant::now();
         let answer = loop {
@@ -81,7 +81,7 @@ async fn what_a_frozen_server_was_asked_is_undone_when_it_wakes() {
     let frozen = ids.fresh();
     let answer = backend.acquire(short(&key, frozen)).await;
     assert!(matches!(answer, Err(Fault::Unknown(_))), "{answer:?}");
-    // The server shows no sign of life for a second: the connection is given up.
+    // The server shows no sign of life for a second, so the connection is given up.
     until("the connection is given up", async || {
         matches!(
             backend.acquire(short(&key, ids.fresh())).await,
@@ -117,7 +117,7 @@ async fn a_late_acquire_on_a_lost_connection_is_undone_from_another_one() {
     let (ids, key) = (HolderIds::new(), key("k"));
     let holder = ids.fresh();
     let not_after = server.time().await + 400_000;
-    // It was sent on a connection that there is no more.
+    // The request was sent on a connection that is gone.
     let live = backend.inner.link().live().unwrap();
     server.run("CLIENT KILL TYPE normal").await;
     let sent = Some((live, not_after));
@@ -195,7 +195,7 @@ async fn an_outage_is_over_as_soon_as_the_server_is_back_and_listeners_look_agai
     deaf.ready().await;
 
     server.restart().await;
-    // Nobody calls: the supervisors come back by themselves.
+    // Nobody calls, so the supervisors connect again by themselves.
     listener.heard().await;
     deaf.heard().await;
     until("the connection is back", async || {
@@ -313,7 +313,7 @@ async fn closing_ends_connections_tasks_and_calls() {
     let (backend, dropped) = (connect(&server).await, connect(&server).await);
     let key = key("k");
     let mut listener = backend.listen(&key);
-    // This connection, and two of each backend.
+    // There are this connection, and two of each backend.
     let mut own = server.connection().await;
     let mut clients = async || {
         let list: String = redis::cmd("CLIENT")
@@ -363,7 +363,7 @@ fn a_backend_whose_runtime_is_gone_says_so() {
     drop(server);
 }
 
-/// It would wait for as long as the server is frozen, past a shutdown.
+/// Without an end, it would wait for as long as the server is frozen, past a shutdown.
 #[tokio::test]
 async fn what_is_published_to_a_frozen_server_has_an_end() {
     let server = Server::start().await;

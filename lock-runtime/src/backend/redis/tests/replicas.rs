@@ -1,4 +1,4 @@
-//! A wait connection by itself: whose replicas it believes.
+//! Tests of a wait connection by itself, and of whose replicas it believes.
 
 use super::super::replicas::{Common, WaitQueue};
 use super::*;

@@ -1,11 +1,11 @@
-//! What a server may refuse, and how that is told.
+//! Tests of rights that a server refuses, and of the errors and warnings about them.
 
 use super::*;
 use crate::backend::HandOff;
 use crate::backend::{Backend, Fault};
 use crate::values::holder::HolderIds;
 
-/// The least that a user needs under the default namespace: what the documentation says.
+/// The least rights that a user needs under the default namespace, as the documentation says.
 const LEAST: &str = "-@all ~lock:* ~{lock:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~redisson_lock_token:* \
      &lock:control:* &redisson_lock__channel:* &redisson_sc:* &redisson_rwlock:* \
      &redisson_countdownlatch__channel__* \
@@ -104,7 +104,7 @@ async fn a_right_that_is_missing_is_named_at_connect() {
         assert!(error.to_string().contains(script), "{missing}: {error}");
         assert!(!error.is_retryable());
     }
-    // What only makes it slower or harder to watch is warned of.
+    // Missing rights that only make locks slower or harder to watch cause a warning.
     for missing in [
         "-info",
         "-publish",
@@ -133,7 +133,7 @@ async fn a_release_that_could_not_publish_in_its_script_publishes_by_itself() {
     let holder = ids.fresh();
     granted(backend.acquire(request(&key, holder, 5_000)).await.unwrap());
     backend.release(hold_ref(&key, holder), CALL).await.unwrap();
-    // It is refused as well, and the server writes down from where it came.
+    // This is refused as well, and the server logs where it came from.
     until("the client tried by itself", async || {
         let log = format!("{:?}", server.run("ACL LOG").await);
         log.contains("toplevel") && log.contains("publish")

@@ -1,4 +1,4 @@
-//! A server of one test's own.
+//! A server that one test has for itself.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -22,7 +22,7 @@ impl Server {
 
     pub(in super::super) async fn start_with(arguments: &[&str]) -> Server {
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-        // Between finding a free port and using it, somebody else may take it: then the next one.
+        // Between finding a free port and using it, somebody else may take it. Then this tries the next one.
         loop {
             let port = TcpListener::bind("127.0.0.1:0")
                 .unwrap()
@@ -41,8 +41,8 @@ impl Server {
         }
     }
 
-    /// False if the process ended before it answered. One that lost the race for its port lives for a moment yet, while the
-    /// winner, another test's server, answers there.
+    /// Waits until the server answers. Returns `false` if the process ended before that. A process that lost the race
+    /// for its port lives for another moment, while the winner, another test's server, answers there.
     async fn answers(&mut self) -> bool {
         let own = format!("process_id:{}\r\n", self.process.id());
         while self.process.try_wait().unwrap().is_none() {
@@ -111,12 +111,12 @@ impl Server {
         }
     }
 
-    /// The server's TIME in µs.
+    /// Returns the server's TIME in µs.
     pub(in super::super) async fn time(&self) -> u64 {
         crate::backend::redis::connection::check::micros(&self.run("TIME").await).unwrap()
     }
 
-    /// What is published on `channels` from now on: channel and payload.
+    /// Receives what is published on `channels` from now on: channel and payload.
     pub(in super::super) async fn listen(
         &self,
         channels: &[&str],
@@ -125,7 +125,7 @@ impl Server {
         let connection = Arc::new(OnceLock::new());
         let kept = connection.clone();
         let config = redis::AsyncConnectionConfig::new().set_push_sender(move |push: PushInfo| {
-            // The callback keeps its own connection open, for as long as somebody receives.
+            // The callback keeps its own connection open.
             let _kept = &kept;
             if push.kind == PushKind::Message {
                 let mut texts = push
@@ -165,7 +165,7 @@ impl Server {
         let _ = self.process.wait();
     }
 
-    /// After [`kill`](Server::kill), on the same port.
+    /// Starts the server again on the same port, after [`kill`](Server::kill).
     pub(in super::super) async fn restart(&mut self) {
         self.process = spawn(self.port, &self.arguments);
         assert!(self.answers().await);
@@ -179,8 +179,8 @@ impl Drop for Server {
     }
 }
 
-/// The file into which a replica copies its master before it reads it. A server reads what stands there when it starts, so
-/// no two have the same one.
+/// The file into which a replica copies its master before it reads it. A server reads this file when it starts, so no
+/// two servers have the same one.
 fn database(port: u16) -> String {
     format!("lock-runtime-test-{port}.rdb")
 }

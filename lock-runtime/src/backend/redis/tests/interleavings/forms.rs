@@ -37,7 +37,7 @@ impl Run {
         reply.map_err(|fault| fault.to_string())
     }
 
-    /// What a batch leaves alone must be as it was.
+    /// Checks that a lock that a batch left alone is as it was.
     async fn is_untouched(&mut self) -> Result<(), String> {
         match self.actual().await? {
             actual if actual == self.state => Ok(()),
@@ -105,7 +105,7 @@ impl Run {
                 None => self.is_untouched().await?,
             }
         }
-        // An older version's is the same script.
+        // An older version has the same script.
         let release = Release {
             lock: LOCK,
             holder,
@@ -114,7 +114,8 @@ impl Run {
         self.run(&release).await
     }
 
-    /// The tokens of the new holder: its own, and the last of those set aside. `None` if the old one did not have the lock.
+    /// Returns the tokens of the new holder: its own, and the last of those set aside. Returns `None` if the old holder
+    /// did not have the lock.
     pub(super) async fn hand_over(
         &mut self,
         form: Form,
@@ -148,7 +149,7 @@ impl Run {
     }
 }
 
-/// As it was sent before processes set tokens aside, without its comments. It asks nobody who keeps a lock.
+/// The acquire as it was sent before processes set tokens aside, without its comments. It asks no keeper for a lock.
 struct OlderAcquire<'a>(Acquire<'a>);
 
 impl Script for OlderAcquire<'_> {
@@ -176,7 +177,7 @@ impl Script for OlderAcquire<'_> {
     }
 }
 
-/// As [`OlderAcquire`]: it knows no tokens that are set aside.
+/// The hand-over of the same version as [`OlderAcquire`]. It knows no tokens that are set aside.
 struct OlderHandOver<'a>(HandOver<'a>);
 
 impl Script for OlderHandOver<'_> {

@@ -1,4 +1,4 @@
-//! What Redisson's clients do to the lock.
+//! The steps by which Redisson's clients change the lock.
 
 use redis::Value;
 
@@ -17,7 +17,7 @@ enum Foreign {
     Vanish,
 }
 
-/// Redisson's steps, from its published logic; key, channel, holder, lease.
+/// Redisson's steps, from its published logic. Keys: lock. Arguments: channel, holder, lease.
 const LOCK_STEP: &str = "if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then \
      redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[3]); return nil; end; \
      return redis.call('pttl', KEYS[1])";
@@ -34,7 +34,7 @@ const JAVA: [&str; 2] = [
 ];
 
 impl Run {
-    /// Does one of them, at random, and moves the model. False, for Redisson sets its lease anew.
+    /// Does one of these steps, at random, and moves the model. Returns `false`, because Redisson sets its lease anew.
     pub(super) async fn foreign(&mut self) -> Result<bool, String> {
         let who = JAVA[self.random.usize(..JAVA.len())];
         let step = match self.random.u8(..10) {
@@ -93,7 +93,7 @@ impl Run {
         let reply = reply.map_err(|error| error.to_string())?;
         match expected {
             Some(expected) if expected != reply => Err(format!("{reply:?} for {expected:?}")),
-            // Busy: what is left of our lease.
+            // If the lock is busy, the reply is the rest of our lease.
             None if !matches!(reply, Value::Int(1..)) => Err(format!("{reply:?} for a busy lock")),
             // Redisson sets its lease anew.
             _ => Ok(false),

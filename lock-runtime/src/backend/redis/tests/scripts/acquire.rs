@@ -1,4 +1,4 @@
-//! Who is granted, who is busy, what is too late or foreign; tokens.
+//! Tests of acquires that are granted, busy, too late or at a foreign key, and of their tokens.
 
 use super::*;
 
@@ -99,7 +99,7 @@ async fn a_lease_that_redis_would_refuse_is_refused_before_the_first_write() {
             ),
             (Renew::source(), &[LOCK], vec!["a", lease]),
         ] {
-            // Those look and mark.
+            // These values look and mark.
             if source.name == "renew" && ["0", "-1"].contains(&lease) {
                 continue;
             }
@@ -207,7 +207,7 @@ async fn a_fence_that_is_no_number_is_named_before_any_write() {
 #[tokio::test]
 async fn tokens_of_sixteen_digits_are_exact_and_never_repeat() {
     let bench = Bench::new().await;
-    // Far ahead of the clock: as after a failover to a server whose clock lags.
+    // The fence is far ahead of the clock, as after a failover to a server whose clock lags.
     bench.run(&format!("SET {FENCE} 9007199254740985")).await;
     for (step, expected) in (9_007_199_254_740_986_u64..=9_007_199_254_740_989).enumerate() {
         assert_eq!(bench.token(&format!("a{step}")).await, expected);

@@ -1,4 +1,4 @@
-//! Several locks by one script.
+//! Tests of acquiring several locks by one script.
 
 use super::*;
 use crate::backend::redis::kinds::acquire_all::{AcquireAll, AcquireAllReply};

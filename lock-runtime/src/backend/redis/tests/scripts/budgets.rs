@@ -1,6 +1,6 @@
-//! Hashes, queues and leases that others made too long: no script works on them for longer than a few milliseconds, and
-//! none takes a lock for free because it did not look at all of it. Counted in commands: a clock would fail where the
-//! machine is busy. A thousand commands of these are about a millisecond.
+//! Tests of hashes, queues and leases that others made too long. No script works on them for longer than a few
+//! milliseconds, and none takes a lock for free because it did not look at all of it. The time is counted in commands,
+//! because a clock would fail where the machine is busy. A thousand of these commands take about a millisecond.
 
 use super::fair::{TIMEOUTS, fair_acquire, fair_release};
 use super::read_write::Names;
@@ -12,7 +12,7 @@ use crate::values::kind::LockMode;
 const MOST: i64 = 1_100;
 
 impl Bench {
-    /// How many commands the scripts ran meanwhile.
+    /// Returns the result of `what`, and the number of commands that the scripts ran meanwhile.
     async fn commands<T>(&self, what: impl Future<Output = T>) -> (T, i64) {
         self.run("CONFIG RESETSTAT").await;
         let done = what.await;
@@ -26,7 +26,7 @@ impl Bench {
         (done, calls.sum())
     }
 
-    /// So many readers, each with that count; `alive` has a lease.
+    /// Makes so many readers, each with that count. Only the reader `alive`, if any, has a lease.
     async fn readers(&self, many: usize, count: u64, alive: Option<usize>) {
         self.run("FLUSHALL").await;
         self.run("HSET lock:k mode read").await;
@@ -142,7 +142,7 @@ async fn a_forced_release_tells_so_many_readers_and_says_how_many_it_does_not() 
     assert_eq!(bench.server.integer("HLEN lock:k").await, 10_001);
 }
 
-/// Such a hash keeps its places when its fields go: a scan looks at empty ones then.
+/// A hash that was long keeps its places when its fields go, so a scan looks at empty places.
 #[tokio::test]
 async fn a_hash_that_was_long_once_costs_no_more_pages_than_one_script_may_read() {
     let bench = Bench::new().await;
@@ -159,7 +159,7 @@ async fn a_hash_that_was_long_once_costs_no_more_pages_than_one_script_may_read(
 }
 
 impl Bench {
-    /// A fair lock that somebody has, and a queue of so many.
+    /// Makes a fair lock that somebody has, with a queue of so many waiters.
     async fn queue_of(&self, many: usize, name: impl Fn(usize) -> String, dead_at: i64) {
         self.run("FLUSHALL").await;
         self.acquire("holder").await;
@@ -177,7 +177,7 @@ impl Bench {
     }
 }
 
-/// As a waiter of this library, or one of Redisson.
+/// Returns the id of a waiter of this library, or of one of Redisson.
 fn waiter(version: char, number: usize) -> String {
     format!("00000000-0000-{version}000-8000-{number:012}:1")
 }
@@ -235,10 +235,10 @@ async fn a_waiter_that_leaves_a_very_long_queue_is_dead_at_once_and_goes_at_its_
     let first = waiter('8', 0);
     bench.call(fair_release(&first)).await.unwrap();
     bench.call(release("holder")).await.unwrap();
-    // The second does not keep the third waiting.
+    // The second waiter does not keep the third one waiting.
     let third = bench.call(fair_acquire(&waiter('8', 2))).await.unwrap();
     assert!(matches!(third, AcquireReply::Granted { .. }), "{third:?}");
-    // Now it is short enough to be looked through.
+    // Now the queue is short enough to be looked through.
     bench.call(fair_release(&last)).await.unwrap();
     assert_eq!(bench.server.integer(&format!("LLEN {QUEUE}")).await, 9_997);
 }

@@ -1,4 +1,5 @@
-//! Counts that are none, holders that are no text, fences that hold no token: every operation says the same.
+//! Tests of counts that are none, holders that are no text, and fences that hold no token: every operation says the
+//! same.
 
 use super::fair::fair_acquire;
 use super::read_write::Names;
@@ -126,7 +127,7 @@ async fn a_holder_that_is_no_text_is_foreign_to_those_who_want_to_see_it() {
     }
 }
 
-/// Nobody can hear what could not be published to a channel whose name is no text.
+/// A message that could not be published to a channel whose name is no text is left out, because nobody can hear it.
 #[tokio::test]
 async fn a_waiter_that_is_no_text_does_not_spoil_the_answer_to_a_forced_release() {
     let bench = Bench::new().await;
@@ -173,7 +174,7 @@ async fn a_fence_that_holds_no_token_is_shown_with_what_mends_it() {
             assert!(why.contains(shown) && why.contains(mend), "{why}");
         }
     }
-    // What the error says does help.
+    // The remedy that the error names does help.
     bench.run("DEL lock:fence:{1}").await;
     let first = bench.token("a").await;
     bench.run(&format!("SET {own} 41")).await;

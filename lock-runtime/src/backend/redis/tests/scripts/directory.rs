@@ -1,4 +1,4 @@
-//! Records of clients.
+//! Tests of the records of clients.
 
 use super::*;
 use crate::backend::redis::kinds::directory::{Introduce, Who, Withdraw};

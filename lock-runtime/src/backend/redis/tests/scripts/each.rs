@@ -1,4 +1,4 @@
-//! The scripts of many: each key is answered by itself, and what is not as usual is left alone.
+//! Tests of the shared scripts: each key is answered by itself, and a key that is not as usual is left alone.
 
 use super::*;
 use crate::values::holder::HolderIds;
@@ -117,7 +117,7 @@ async fn a_lock_that_two_of_a_script_want_is_given_to_one_of_them() {
         .await;
     assert_eq!((held, bench.server.integer("HLEN lock:k").await), (1, 1));
     assert!(bench.server.integer("PTTL lock:k").await > 0);
-    // The same request twice.
+    // Here the same request comes twice.
     bench.run("FLUSHALL").await;
     each = acquires(&["k", "k"]);
     each.all[1].holder = each.all[0].holder;
@@ -157,7 +157,7 @@ async fn who_may_not_use_exists_takes_free_locks_all_the_same() {
 #[tokio::test]
 async fn a_batch_that_comes_too_late_asks_for_no_right() {
     let bench = Bench::new().await;
-    // Counts how often the script asks for a right.
+    // This counts how often the script asks for a right.
     const COUNTS: &str = "local redis = setmetatable({acl_check_cmd = function() return redis.call('INCR', 'asked') end}, \
          {__index = redis})";
     let (flags, script) = AcquireEach::source().text.split_once('\n').unwrap();
@@ -201,7 +201,8 @@ async fn many_acquires_with_one_fence_have_rising_tokens() {
         bench.run(last).await;
         let names: Vec<_> = (0..20).map(|i| format!("{{tag}}{i}")).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        // What is no usual fence is left to the script of one, and every token after it is larger than before.
+        // A fence that is not as usual is left to the script for one key, and every token after it is larger than
+        // before.
         let answers = bench.call(acquires(&names)).await.unwrap();
         let tokens: Vec<_> = answers
             .iter()
@@ -235,7 +236,7 @@ async fn a_fence_that_holds_no_token_is_left_as_it_was() {
     ] {
         bench.run("FLUSHALL").await;
         bench.run(&format!("SET {fence} {junk}")).await;
-        // A token that was found to be one says nothing about the next.
+        // A fence that holds a token says nothing about the next fence.
         let other = key("other").fence();
         bench.run(&format!("SET {other} 1500000000000000")).await;
         let answers = bench.call(acquires(&["other", "k"])).await.unwrap();

@@ -1,4 +1,4 @@
-//! The fair lock's queue, beside Redisson's own steps.
+//! Tests of the fair lock's queue, beside Redisson's own steps.
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -17,7 +17,7 @@ const JAVA: [&str; 2] = [
     "6f1c1a9e-0000-4000-8000-000000000001:72",
 ];
 
-/// What Redisson does when it waits, step by step. Keys: lock, queue, timeouts. Arguments: lease, holder, wait, now.
+/// The steps that Redisson takes when it waits. Keys: lock, queue, timeouts. Arguments: lease, holder, wait, now.
 const JAVA_ACQUIRE: &str = r"
 local lock, queue, scores = KEYS[1], KEYS[2], KEYS[3]
 local lease, me, wait, now = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -118,7 +118,7 @@ impl Bench {
         }
     }
 
-    /// How long a waiter is taken for alive, in ms from now.
+    /// Returns the time for which a waiter is taken for alive, in ms from now.
     async fn life(&self, holder: &str) -> i64 {
         let score = self.text(&format!("ZSCORE {TIMEOUTS} {holder}")).await;
         let score: f64 = score.unwrap().parse().unwrap();
@@ -131,7 +131,7 @@ impl Bench {
             .await;
     }
 
-    /// True if it got the lock.
+    /// Takes Redisson's steps. Returns `true` if they got the lock.
     async fn java(&self, holder: &str, wait: u64) -> bool {
         let now = self.server.time().await / 1_000;
         let mut command = redis::cmd("EVAL");
@@ -345,7 +345,7 @@ async fn java_and_our_waiters_keep_the_order_in_which_they_came() {
         assert_eq!(bench.line().await, mixed);
         let mut last = OURS[0];
         for (served, holder) in mixed.into_iter().enumerate() {
-            // Java's end of a hold: the lock is deleted, and the head, if it is not dead, is told.
+            // A Java hold ends like this: the lock is deleted, and the head, if it is not dead, is told.
             if is_java(last) {
                 bench.run(&format!("DEL {LOCK}")).await;
             } else {
@@ -388,7 +388,7 @@ async fn ours_behind_a_java_waiter_survive_what_it_takes_off_and_no_longer() {
     for holder in [b, c] {
         assert!(bench.life(holder).await > 0, "{holder}");
     }
-    // b is dead, and at the head now: the next to ask gives it a life like any other.
+    // b is dead, and is the head now. The next waiter that asks gives it a life like any other.
     bench.ask(c).await;
     assert!(bench.life(b).await <= 5_000);
     assert!(bench.life(c).await <= 5_000, "no Java waiter is before it");

@@ -1,4 +1,4 @@
-//! What holders do: release, hand over, renew; and what is done to them.
+//! Tests of what holders do (release, hand over, renew), and of what is done to them.
 
 use super::*;
 use crate::values::fence::SPARE_TOKENS;
@@ -39,7 +39,7 @@ async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
     ));
     let first = bench.token("a").await;
     let mut tokens = vec![first];
-    // The second is a copy of the first.
+    // The second request is a copy of the first.
     for _ in 0..2 {
         let answer = bench
             .call(HandOver {
@@ -145,7 +145,7 @@ async fn a_mark_is_a_write_that_changes_nothing_and_a_look_is_none() {
         bench.server.integer("PTTL lock:k").await > 80_000,
         "extended"
     );
-    // Where the lease is longer already, it is a write all the same.
+    // If the lease is longer already, this is a write all the same.
     let before = stands().await;
     let changes = bench.changes().await;
     let items = renewals(&[(LOCK, "a", -1_000)]);

@@ -1,4 +1,4 @@
-//! Each script alone: what it answers, and what it leaves behind.
+//! Tests of each script alone: its answers, and what it leaves behind.
 
 mod acquire;
 mod acquire_all;
@@ -36,7 +36,7 @@ use crate::backend::redis::scripting::reply;
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::{FIRST_WAITERS, Fault, Renewed};
 
-/// What the tests lock.
+/// The key that the tests lock.
 pub(super) const LOCK: &str = "lock:k";
 pub(super) const FENCE: &str = "lock:fence:{1}";
 pub(super) const CHANNEL: &str = "redisson_lock__channel:{lock:k}";
@@ -45,7 +45,7 @@ const RW_CHANNEL: &str = "redisson_rwlock:{lock:k}";
 const LEASE: u64 = 30_000;
 const FAR: u64 = 1 << 52;
 
-/// A connection and short words for what is done on it.
+/// A server and a connection, with short methods for what is done on it.
 struct Bench {
     server: Server,
     connection: MultiplexedConnection,
@@ -81,7 +81,7 @@ impl Bench {
         reply::text(self.run(words).await)
     }
 
-    /// Commands that changed something, as replicas are told of them.
+    /// Returns the number of commands that changed something, and of which replicas are told.
     async fn changes(&self) -> u64 {
         let info = self.text("INFO persistence").await.unwrap();
         let changes = |line: &str| {
@@ -92,7 +92,7 @@ impl Bench {
         info.lines().find_map(changes).unwrap()
     }
 
-    /// A script with arguments that the typed call would not let through.
+    /// Runs a script with arguments that the typed call would not let through.
     async fn raw(
         &self,
         source: &Source,
@@ -108,7 +108,7 @@ impl Bench {
         server::run(&mut self.connection.clone(), command).await
     }
 
-    /// A user who may run scripts, and whatever `rules` add or take away.
+    /// Returns a connection of a user that has all rights, as changed by `rules`.
     async fn user(&self, rules: &str) -> MultiplexedConnection {
         self.run(&format!(
             "ACL SETUSER limited on >secret ~* &* +@all {rules}"
@@ -174,7 +174,7 @@ fn renewals(items: &[(&'static str, &str, i64)]) -> Vec<(&'static str, String, i
         .collect()
 }
 
-/// The message that names these holders.
+/// Returns the message that names these holders.
 fn names(holders: &[&str]) -> String {
     let alias = |holder: &&str| sha1_smol::Sha1::from(holder).digest().to_string()[..32].to_owned();
     holders

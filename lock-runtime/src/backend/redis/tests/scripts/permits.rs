@@ -1,4 +1,5 @@
-//! The scripts of semaphores: never more permits than there are, none lost, copies that change nothing.
+//! Tests of the scripts of semaphores: they never lease more permits than there are, lose none, and copies change
+//! nothing.
 
 use super::*;
 use crate::backend::redis::kinds::counters::*;
@@ -8,12 +9,12 @@ pub(super) const COUNT: &str = "lock:s";
 pub(super) const LEASES: &str = "{lock:s}:timeout";
 const TOLD: &str = "redisson_sc:{lock:s}";
 
-/// Ids of so many permits of one holder.
+/// Returns the ids of so many permits of one holder.
 pub(super) fn ids(holder: u8, permits: usize) -> Vec<u8> {
     (0..permits)
         .flat_map(|index| {
             let mut id = [holder; 16];
-            // Bytes that text could not hold.
+            // Text could not hold these bytes.
             id[0] = 0xff;
             id[15] = u8::try_from(index % 256).unwrap();
             id[14] = u8::try_from(index / 256).unwrap();
@@ -118,7 +119,7 @@ impl Bench {
         }
     }
 
-    /// Free permits and leases.
+    /// Returns the free permits and the number of leases.
     async fn stands(&self) -> (String, i64) {
         let free = self.text("GET lock:s").await.unwrap_or_default();
         (free, self.server.integer("ZCARD {lock:s}:timeout").await)
@@ -138,7 +139,7 @@ impl Bench {
         reply::text(score).map(|score| score.parse().unwrap())
     }
 
-    /// Makes every lease one that ended so long ago.
+    /// Makes every lease one that has just ended.
     async fn expire(&self) {
         let now = self.server.time().await / 1_000;
         let script = "for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do \
@@ -156,7 +157,7 @@ async fn permits_are_leased_once_until_the_servers_own_date() {
     let bench = Bench::with_permits(3).await;
     let before = bench.server.time().await / 1_000;
     let two = ids(1, 2);
-    // The second is a copy of the first.
+    // The second request is a copy of the first.
     for _ in 0..2 {
         assert!(bench.leases(&two).await);
         assert_eq!(bench.stands().await, ("1".to_owned(), 2));
@@ -219,7 +220,7 @@ async fn a_lease_that_comes_too_late_or_asks_for_nonsense_changes_nothing() {
         let tried = bench
             .raw(RenewPermits::source(), &[LEASES], &[text, lease_ms])
             .await;
-        // Those look and mark.
+        // These values look and mark.
         let known = ["0", "-1"].contains(&lease_ms);
         assert!(tried.is_err() || known, "{lease_ms}");
     }
@@ -303,7 +304,7 @@ async fn permits_are_marked_by_a_lease_that_lasts_a_millisecond_longer() {
     assert!(bench.changes().await > changes);
     assert_eq!(bench.score(&two[..16]).await, Some(ends + 1));
     assert_eq!(bench.score(&two[16..]).await, Some(ends));
-    // Extended as well, all of them.
+    // With a TTL, all of them are extended as well.
     let items = [(LEASES.to_owned(), two.clone(), -90_000)];
     bench.call(RenewPermits { items: &items }).await.unwrap();
     for id in [&two[..16], &two[16..]] {
@@ -382,7 +383,8 @@ async fn what_waiting_cannot_help_is_said() {
     bench.call(set(3)).await.unwrap();
     assert!(bench.leases(&ids(1, 2)).await);
     assert!(impossible(4).await.contains("3 permits"));
-    // A semaphore that lost its count does not come back by a release, but by being set: to what the leases leave.
+    // A semaphore that lost its count does not come back by a release. It comes back by being set: to what the leases
+    // leave.
     bench.run("DEL lock:s").await;
     bench.call(give(&ids(1, 1))).await.unwrap();
     assert_eq!(bench.stands().await, (String::new(), 1));
@@ -421,7 +423,7 @@ async fn a_forced_release_gives_back_all_that_is_leased_and_names_it() {
 }
 
 impl Bench {
-    /// So many leases, which end then, without permits being taken for them.
+    /// Adds so many leases that end at `ends`, without taking permits for them.
     async fn leased(&self, many: usize, ends: i64) {
         let leases: Vec<_> = (0..many)
             .map(|number| format!("{ends} {number:016}"))

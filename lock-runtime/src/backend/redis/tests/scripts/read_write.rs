@@ -1,4 +1,4 @@
-//! Read/write locks: Redisson's shapes exactly, dead readers, second copies, and what is left alone.
+//! Tests of read/write locks: Redisson's exact shapes, dead readers, second copies, and what is left alone.
 
 use super::*;
 use crate::values::kind::LockMode;
@@ -86,7 +86,7 @@ impl Bench {
         self.call(Names::of(holder).write()).await.unwrap()
     }
 
-    /// The hash, as `field=value` in order.
+    /// Returns the hash as `field=value`, in order.
     async fn hash(&self) -> String {
         let Value::Array(items) = self.run("HGETALL lock:k").await else {
             panic!("no hash")
@@ -288,7 +288,7 @@ async fn the_last_reader_publishes_and_others_bound_the_lease_by_theirs() {
     assert!(messages.try_recv().is_err(), "a still reads");
     bench.call(a.release()).await.unwrap();
     assert_eq!(messages.recv().await.unwrap().1, "0");
-    // Only a dead one is left: then the last that lives ends it.
+    // If only dead readers are left besides it, the last reader that lives ends the lock.
     bench.call(a.read()).await.unwrap();
     bench.call(b.read()).await.unwrap();
     bench.run("DEL {lock:k}:a:rwlock_timeout:1").await;

@@ -1,4 +1,4 @@
-//! What a server refuses in the middle of a script, or altogether.
+//! Tests of what a server refuses in the middle of a script, or altogether.
 
 use super::*;
 

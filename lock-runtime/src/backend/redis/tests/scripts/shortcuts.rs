@@ -1,9 +1,9 @@
-//! What a shortcut does is what the careful way does.
+//! Tests that a shortcut does what the careful way does.
 
 use super::table::without_shortcut;
 use super::*;
 
-/// What stands at the keys before, one command a line.
+/// The states of the keys before a script, one command a line.
 const BEFORE: [&str; 16] = [
     "",
     "HSET lock:k a 1\nPEXPIRE lock:k 5000",
@@ -23,13 +23,14 @@ const BEFORE: [&str; 16] = [
     "LPUSH lock:fence:{1} x",
 ];
 
-/// A number that is about now.
+/// Returns the number in a text, if it is a time of about now.
 fn about_now(text: &str) -> Option<i64> {
     let is_now = text.len() == 16 && text.starts_with("17");
     text.parse().ok().filter(|_| is_now)
 }
 
-/// A text that does not depend on when the script ran: numbers that are about now become distances from that time.
+/// Makes a text that does not depend on when the script ran: numbers that are about now become distances from that
+/// time.
 fn alike(text: &str, time: Option<i64>) -> String {
     if let (Some(number), Some(time)) = (about_now(text), time) {
         return format!("now+{}", number - time);
@@ -39,7 +40,7 @@ fn alike(text: &str, time: Option<i64>) -> String {
     text[..end].to_owned()
 }
 
-/// What is left of a lease, to some seconds, of which none of the leases here is a multiple.
+/// Returns the rest of a lease, rounded to some seconds of which none of the leases here is a multiple.
 fn about(left: i64) -> String {
     if left < 1_000 { left } else { left / 7_777 }.to_string()
 }
@@ -53,7 +54,7 @@ fn shown(reply: Result<Value, RedisError>) -> Vec<String> {
     }
 }
 
-/// A reply in the careful way's form.
+/// Returns a reply in the form of the careful way.
 fn in_full(reply: Vec<String>, fence: bool) -> Vec<String> {
     match &*reply {
         [time] if about_now(time).is_some() => {
@@ -65,7 +66,7 @@ fn in_full(reply: Vec<String>, fence: bool) -> Vec<String> {
 }
 
 impl Bench {
-    /// What the keys have come to.
+    /// Returns the state of the keys.
     async fn state(&self, time: Option<i64>) -> Vec<String> {
         let mut state = Vec::new();
         for command in ["TYPE lock:k", "TYPE lock:fence:{1}"] {

@@ -1,4 +1,4 @@
-//! The script table against the script files, and against replies that make no sense.
+//! Tests of the script table against the script files, and against replies that make no sense.
 
 use super::directory::{introduce, who, withdraw};
 use super::fair::{fair_acquire, fair_release};
@@ -9,7 +9,7 @@ use crate::backend::redis::kinds::counters::TakePermitsReply;
 use crate::backend::redis::kinds::permits::RenewPermits;
 use crate::backend::redis::scripting::rights::{KEYED, Rights};
 
-/// The careful way alone.
+/// Returns the text of a script without its shortcut.
 pub(super) fn without_shortcut(text: &str) -> String {
     let Some(from) = text.find("-- Shortcut of ") else {
         return text.to_owned();
@@ -18,7 +18,7 @@ pub(super) fn without_shortcut(text: &str) -> String {
     [&text[..from], &text[from + rest..]].concat()
 }
 
-/// `before`: the fragments, each with its own header.
+/// Checks the fragments of a script. `before` has the fragments, each with its own header.
 fn check_fragments(script: &str, before: &str, own: &str, uses: &str) {
     let label = |text: &'static str| move |line: &&str| line.starts_with(text);
     let names: Vec<_> = before.lines().filter(label("-- Fragment ")).collect();
@@ -115,7 +115,7 @@ fn every_header_names_what_its_caller_sends() {
             "{}: keys and arguments",
             source.name
         );
-        // What the header names is what the script reads.
+        // The script reads exactly what its header names.
         let reads = |what: &str| {
             let mut indices = (1..10).filter(|i| source.text.contains(&format!("{what}[{i}]")));
             indices.next_back().unwrap_or(0)
@@ -177,7 +177,7 @@ fn every_header_names_what_its_caller_sends() {
     check(&ReadRenew { items: &items }, 2);
 }
 
-/// What a refused script may have lacked is asked for by these names.
+/// The rights that a refused script may have lacked are looked up by these names.
 #[test]
 fn every_command_of_the_scripts_is_one_whose_rights_are_looked_up() {
     let folder = concat!(
@@ -226,7 +226,7 @@ fn sharded_channels_change_what_scripts_publish_by_and_count_and_nothing_else() 
         assert_eq!(classic, source.text, "{}", source.name);
         let calls = |text: &str, what: &str| text.matches(what).count();
         for (old, new) in [("'PUBLISH'", "'SPUBLISH'"), ("'NUMSUB'", "'SHARDNUMSUB'")] {
-            // Victims of a forced release and keepers that are asked are named to the whole cluster.
+            // The victims of a forced release, and the keepers that are asked, are named to the whole cluster.
             let to_all = matches!(source.name, "force_release" | "acquire");
             let kept = usize::from(to_all && old == "'PUBLISH'");
             let found = calls(classic, old);
@@ -306,7 +306,7 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
     )];
     for reply in replies {
         let said = format!("{reply:.200?}");
-        // Whatever it is, nobody is told that they hold the lock.
+        // Whatever the reply is, nobody is told that they hold the lock.
         let granted = acquire("a").read(reply.clone());
         assert!(
             !matches!(granted, Some(Ok(AcquireReply::Granted { .. }))),
@@ -391,7 +391,7 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
         assert!(!matches!(downgraded, Some(Ok(_))), "{said}");
         let counted = permits::count_down().read(reply.clone());
         assert!(!matches!(counted, Some(Ok(_))), "{said}");
-        // Any five texts are a record: it is for people, and decides nothing.
+        // Any five texts are a record, because a record is for people and decides nothing.
         let _ = who().read(reply.clone());
         let introduced = introduce("a").read(reply.clone());
         assert!(!matches!(introduced, Some(Ok(()))), "{said}");
