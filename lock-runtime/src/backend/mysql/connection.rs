@@ -66,7 +66,7 @@ impl Timeouts {
 
 /// An open connection. It ends when it is dropped.
 pub(super) struct Connection {
-    /// `None` while the connection is dropped.
+    /// `None` while the connection is being dropped.
     conn: Option<Conn>,
     /// True for MariaDB. MySQL cannot be told to wait for a locked row for less than a second or two, so statements
     /// there should not meet one.
@@ -212,7 +212,7 @@ async fn within<T>(
     }
 }
 
-/// Returns the settings of a session on which the statements rely, whatever the server's defaults are.
+/// Returns the statements that give a session the settings on which ours rely, whatever the server's defaults are.
 fn settings(timeouts: Timeouts) -> String {
     let (row, all) = (timeouts.for_a_row, timeouts.in_all.as_secs_f64());
     format!(

@@ -1,4 +1,4 @@
-//! The running of statements on connections.
+//! The implementation of the connector, which runs statements on connections.
 
 use std::time::Duration;
 

@@ -5,8 +5,8 @@
 //! | `url` | the target that a URL names: a server, a table, a number of connections |
 //! | `tls`, `no_tls` | the TLS settings of the driver, and a build without TLS |
 //! | `connection` | the opening of a connection, and the checks of its server |
-//! | `connector` | the running of statements on connections |
-//! | `forced` | the look for forced releases |
+//! | `connector` | the implementation of the connector, which runs statements on connections |
+//! | `forced` | the task that looks for forced releases |
 //! | `statements`, `sql/` | the statements |
 //! | `faults` | the outcome of a statement after an error |
 

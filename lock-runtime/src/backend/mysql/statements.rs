@@ -124,7 +124,7 @@ pub(super) fn of_transactions(target: &Target) -> OfTransactions {
     }
 }
 
-/// Returns the text of the same statement that does not wait for a row that somebody has locked.
+/// Returns the text of a statement, changed so that it does not wait for a row that somebody has locked.
 fn unwaiting(statement: &Statement, target: &Target) -> String {
     let text = statement.text.replace("l.name = $1", "l.name = @unlocked");
     format!("SET @unlocked = {}; {text}", filled("{unlocked}", target))

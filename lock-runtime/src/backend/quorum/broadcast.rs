@@ -74,8 +74,8 @@ struct Untold {
     nodes: Vec<usize>,
 }
 
-/// Releases a lock at all nodes. It is free when a majority says that this holder does not hold it any more. The others
-/// are told in the background.
+/// Releases a lock at all nodes. The lock is free when a majority says that this holder does not hold it any more. The
+/// others are told in the background.
 pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<Released, Fault> {
     let needed = majority(inner.nodes.len());
     inner.cut_off(request.holder);
@@ -214,7 +214,7 @@ pub(super) async fn inspect(
     let mut seen: Vec<Option<Snapshot>> = Vec::with_capacity(nodes);
     loop {
         let free = seen.iter().filter(|seen| seen.is_none()).count();
-        // An answer that stands even if every silent node contradicts it stands whatever they will say.
+        // An answer that would stand against all silent nodes stands, whatever they will say.
         if free >= majority(nodes) {
             return Ok(None);
         }

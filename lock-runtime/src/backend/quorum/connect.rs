@@ -1,4 +1,4 @@
-//! The rules for the nodes of a quorum, and the connections to a majority of them.
+//! The check of the nodes of a quorum, and the connections to a majority of them.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::backend::{Fault, Renewed, Snapshot};
 use crate::values::StoreError;
 
-/// Returns the smallest number of nodes that is more than half of them.
+/// Returns the smallest number that is more than half of `nodes`.
 pub(super) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
@@ -72,8 +72,8 @@ impl Votes {
         if self.faults.len() > nodes - needed {
             return Err(no_majority(nodes, &self.faults));
         }
-        // The time until so many of the leases are over that a majority is possible. A lease without an end is over
-        // last.
+        // The result is the time until so many of the leases are over that a majority is possible. A lease without an
+        // end is over last.
         self.busy.sort_by_key(|left| left.unwrap_or(Duration::MAX));
         let missing = needed.saturating_sub(self.granted);
         Ok(missing
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(say(2, 3, 0), Renewed::NotHeld);
         assert_eq!(say(2, 2, 0), Renewed::Unknown);
         assert_eq!(say(0, 0, 0), Renewed::Unknown);
-        // With those that have left it out, it would be one.
+        // Together with the nodes that have left it out, there would be a majority.
         assert_eq!(say(1, 1, 2), Renewed::LeftOut);
         assert_eq!(say(1, 2, 1), Renewed::Unknown);
     }

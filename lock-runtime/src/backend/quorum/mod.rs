@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `majority` | the counting of answers. Pure |
 //! | `node` | one store; when it counts as down, and as silent |
-//! | `request`, `vote` | a request to every node; an acquisition, which a majority grants or which is undone at all nodes |
+//! | `request`, `vote` | a request to every node; an acquisition, granted by a majority or undone at all nodes |
 //! | `handover` | a hold that changes hands at every node |
 //! | `broadcast` | release, renew, inspect, force: asked of all, answered by a majority |
 //! | `health` | a check of which nodes answer, and count |

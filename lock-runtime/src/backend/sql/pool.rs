@@ -84,7 +84,7 @@ pub(crate) struct Pool<C: Connector> {
     handle: Handle,
     /// Connections that are open and lent to nobody.
     idle: Mutex<Vec<Open<C>>>,
-    /// A permit for each connection that may be lent. Closed with the pool.
+    /// A permit for each connection that may be lent. The semaphore is closed with the pool.
     places: Arc<Semaphore>,
     /// A permit for each connection that may be lent to an acquire.
     acquires: Arc<Semaphore>,

@@ -59,7 +59,7 @@ pub(super) struct Cluster {
     dial_options: Arc<DialOptions>,
     opening: Opening,
     table: Table,
-    /// The time since which every slot has had a node, or not every slot has.
+    /// The time since which every slot has a node, or since which some slot has none.
     covered: Standing,
     /// Signalled by callers that have reason to doubt the table.
     doubt: Arc<Notify>,

@@ -14,7 +14,7 @@ use crate::sync::Mutex;
 use crate::values::key::SLOTS;
 use crate::values::{Moment, clock};
 
-/// The time after which a node without slots is forgotten. It may be a node that is only being given some.
+/// The time after which a node without slots is forgotten. Until then, it may be a node that is only being given some.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// A node, and the connection to it, if somebody has needed it.

@@ -112,7 +112,7 @@ impl Replicated {
                 tracing::debug!(reason = %fault, "a lock that was granted is given back");
                 held.now().await;
                 Err(match fault {
-                    // Whatever prevented the answer, the lock was granted and has been given back.
+                    // Whatever prevented the answer, the lock was granted and is given back.
                     Fault::NotDone(source) | Fault::Unknown(source) => Fault::TooFew(source),
                     fault => fault,
                 })

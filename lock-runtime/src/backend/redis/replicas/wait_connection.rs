@@ -17,7 +17,7 @@ use crate::values::{Moment, Replicas, clock};
 
 /// The time by which a `WAIT` is to end early, because a server ends it late by the period of its housekeeping.
 const LATE: Duration = Duration::from_millis(150);
-/// The rest of a request's time after a `WAIT` that is not worth another one.
+/// The rest of a request's time that is too short for another `WAIT`.
 const SOON: Duration = Duration::from_millis(20);
 
 /// The holds that a caller wants confirmed.
