@@ -1,4 +1,4 @@
-//! What the lock of a call is called: templates, patterns and expressions.
+//! Tests of the name of a call's lock: templates, patterns and expressions.
 
 use std::fmt::{self, Display};
 use std::sync::atomic::{AtomicU32, Ordering};
