@@ -92,7 +92,7 @@ fn a_guard_dropped_in_another_runtime_is_released() {
 
 #[test]
 fn guards_and_managers_outlive_their_runtime_without_blocking_or_panicking() {
-    // A memory manager goes on: see `tests/runtimes.rs` of lock-runtime.
+    // A memory manager goes on: see `tests/api/runtimes.rs` of lock-runtime.
     let (server, table) = (RedisServer::start(), PostgresTable::new());
     for url in [server.url(), table.url()] {
         outlive_their_runtime(&url);
