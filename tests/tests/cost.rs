@@ -20,7 +20,7 @@ const MOST_COMMANDS_SHARED: u64 = 6;
 /// its request. Most requests beside many others do without it.
 const MOST_BLOCKS: u64 = 28;
 /// The most allocations of a cycle of a lock that goes from task to task: what a kept lock needs, a channel, its part
-/// of the queue, and what one request to the store in 2 ms needs. There are between five and six, and more where tasks
+/// of the queue, and what one request to the store in 2 ms needs. They are between five and six, and more where tasks
 /// are slow and so have fewer holds in that time.
 const MOST_BLOCKS_IN_A_TENURE: u64 = 9;
 
@@ -175,7 +175,7 @@ async fn a_lock_that_its_process_keeps_costs_no_request_and_few_allocations() {
     );
 }
 
-/// Runs as a body of a known size.
+/// Keeps 25 numbers across an `.await`, as a body of a known size.
 async fn body(id: u64) -> Result<u64, LockError> {
     let ballast = [id; 25];
     tokio::task::yield_now().await;

@@ -83,8 +83,6 @@ async fn self_is_dropped_whole_before_the_release() {
     assert_eq!(seen.load(Ordering::SeqCst), HELD);
 }
 
-/// A value that says something else each time it is asked.
-
 #[distributed_lock(key = "depth", manager = locks, wait = "0s", guard = lease)]
 async fn nested(locks: &LockManager, depth: u32) -> Result<Vec<String>, LockError> {
     let mut tokens = vec![format!("{:?}", lease.fencing_token())];

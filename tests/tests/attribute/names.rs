@@ -7,6 +7,7 @@ use lock_runtime::{LockError, LockManager, LockName, distributed_lock, key};
 
 use crate::witness::is_held;
 
+/// A value that says something else each time it is asked.
 struct Counting(AtomicU32);
 
 impl Display for Counting {

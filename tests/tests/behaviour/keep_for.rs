@@ -18,7 +18,7 @@ fn keeper(locks: &LockManager) -> LockRequest {
     locks.mutex("k").keep_for(KEEP)
 }
 
-/// Holds the lock and releases it until it is kept. A process that has just waited for it counts as one that waits for
+/// Acquires and releases the lock until it is kept. A process that has just waited for it counts as one that waits for
 /// two more seconds: until then it is given back at once.
 async fn keep(locks: &LockManager) {
     eventually("it is kept", async || {

@@ -125,7 +125,7 @@ tests::suite! {
         let released = Instant::now();
         guard.release().await.unwrap();
         let guard = pending.await.unwrap().unwrap();
-        // Far below the cap of a sleep, 1 s: a push woke it.
+        // This is far below the cap of a sleep, 1 s: a push woke it.
         assert!(released.elapsed() < store.wakes_within(400 * MS), "{:?}", released.elapsed());
         guard.release().await.unwrap();
     }

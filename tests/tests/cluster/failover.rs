@@ -29,9 +29,9 @@ fn slot_of(cluster: &RedisCluster, tag: &str) -> u16 {
 #[derive(Default)]
 struct Storm {
     history: History,
-    /// Whether data may be lost: acquires may fail, and a caller that has lost a lock has to be told.
+    /// True if data may be lost: acquires may fail, and a caller that has lost a lock has to be told.
     lossy: bool,
-    /// Whether a failover that loses data is about to come.
+    /// True while a failover that loses data is about to come.
     dire: AtomicBool,
     /// The holds whose holders were told that they are lost, or that their release is not confirmed.
     told: Mutex<BTreeSet<String>>,

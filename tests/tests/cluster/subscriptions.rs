@@ -27,7 +27,8 @@ struct Contended {
     waiting: JoinHandle<LockGuard>,
 }
 
-/// Returns `count` contended locks, each in a slot of its own of that node, once the waiters listen.
+/// Acquires `count` locks, each in a slot of its own of that node, and starts a waiter for each. Returns once the
+/// waiters listen.
 async fn contended(
     cluster: &RedisCluster,
     node: usize,

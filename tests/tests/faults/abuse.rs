@@ -1,4 +1,4 @@
-//! Tests of what others may write beside our locks, or publish to us: it costs little, and is told.
+//! Tests of what others may write beside our locks, or publish to us: it costs little, and is reported.
 
 use std::time::Duration;
 

@@ -25,7 +25,7 @@ struct Walk<'a> {
     prefix: &'a str,
     said: Vec<String>,
     events: Events,
-    /// Whether the walk ends only after a warning that a channel could not be given up.
+    /// True if the walk ends only after a warning that a channel could not be given up.
     lingers: bool,
 }
 
@@ -84,7 +84,7 @@ impl Walk<'_> {
         self.server.assert_deserted().await;
     }
 
-    /// Waits until somebody listens for the name, or until it is clear that this is not allowed.
+    /// Waits until somebody listens for the name, for half a second at most: that may not be allowed.
     async fn heard_of<T>(&self, name: &str, waiting: &tokio::task::JoinHandle<T>) {
         eventually_or(5, async || {
             let channels = self.server.channels();

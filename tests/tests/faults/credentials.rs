@@ -134,7 +134,7 @@ async fn an_open_connection_logs_in_again_before_its_login_expires_and_stays() {
     assert!(guard.is_held());
     guard.release().await.unwrap();
     drop(locks);
-    // The part that logs in again has the connection, too, and lets go of it.
+    // The code that logs in again has the connection, too, and lets go of it.
     server.assert_deserted().await;
 }
 

@@ -11,8 +11,8 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 const QUEUE: &str = "redisson_lock_queue:{lock:hot}";
-/// The time after which a deserted place is gone: it lives for 5 s without questions, and somebody else looks every 1.6
-/// s. The rest is slack for a slow machine.
+/// The time after which a deserted place is gone: it lives for 5 s without questions, and others look every 1.6 s. The
+/// rest is slack for a slow machine.
 const DESERTED: Duration = Duration::from_millis(5_000 + 1_600 + 1_000);
 
 fn list(server: &RedisServer, key: &str) -> Vec<String> {

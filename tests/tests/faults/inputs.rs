@@ -30,7 +30,7 @@ fn assert_refused(error: &LockError, expected: Kind, says: &str) {
     assert!(!error.is_retryable(), "{error}");
 }
 
-/// Runs the scenario on the memory store and on Redis, where it may send not one command.
+/// Runs the scenario on the memory store and on Redis, where it must not send a single command.
 async fn nothing_is_sent(scenario: impl AsyncFn(&LockManager)) {
     let store = Store::memory();
     scenario(&store.manager().await).await;
@@ -70,7 +70,7 @@ async fn bad_names_are_refused() {
             ];
             for error in refused.map(Result::unwrap_err) {
                 assert_refused(&error, Kind::Name, says);
-                // A text of kilobytes that a user typed does not fill the log.
+                // A long text that a user typed does not fill the log.
                 assert!(error.to_string().len() < 500, "{error}");
             }
         }

@@ -18,7 +18,7 @@ fn trusting(files: &TlsFiles) -> LockManagerBuilder {
         .root_certificate(read(&files.authority))
 }
 
-/// Returns a URL of the server, with `user@host` as `place`, and with that query.
+/// Returns a URL of the server with this `place`, which is `user@host`, and with this query.
 fn url(server: &MariadbServer, place: &str, query: &str) -> String {
     format!("mysql://{place}:{}/locks?{query}", server.port())
 }

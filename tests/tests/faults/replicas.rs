@@ -106,7 +106,7 @@ async fn with_the_replica_frozen_the_wait_ends_in_an_error_that_says_so_and_noth
     assert_eq!(servers[0].stray_keys(), Vec::<String>::new());
     let refused = locks.mutex("k").try_acquire().await;
     assert_too_few(&refused.unwrap_err());
-    // The wait ends alike for all kinds.
+    // The wait ends in the same way for all kinds of lock.
     let set = locks.multi([locks.mutex("a"), locks.mutex("b")]);
     let fair = locks.fair("f").wait(500 * MS).acquire();
     assert_not_busy(&fair.await.unwrap_err());

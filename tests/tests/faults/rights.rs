@@ -1,4 +1,4 @@
-//! Tests of what a server refuses for good: it is told at once, by name, without the password.
+//! Tests of what a server refuses for good: it is reported at once, by name, without the password.
 
 use std::time::Duration;
 

@@ -20,7 +20,7 @@ fn runtime() -> Runtime {
         .unwrap()
 }
 
-/// Makes a manager with two guards, in a runtime of its own.
+/// Makes a manager with two guards in the given runtime.
 fn made_in(runtime: &Runtime, url: &str) -> (LockManager, LockGuard, LockGuard) {
     runtime.block_on(async {
         let builder = LockManager::builder().ensure_schema(true);

@@ -11,7 +11,7 @@ use tests::{Data, FaultProxy, SentinelGroup, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
-/// The time for a word of a sentinel, a connection, its check, and slack for a slow machine.
+/// The time for a message of a sentinel, a connection, its check, and slack for a slow machine.
 const TOLD: Duration = Duration::from_millis(2_500);
 
 async fn manager(url: &str) -> LockManager {

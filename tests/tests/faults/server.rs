@@ -94,7 +94,7 @@ async fn missing_replicas_refuse_for_a_while() {
     holds_go_on(&locks, guard).await;
 }
 
-/// A plain script on a demoted master would answer "not the holder", and a good hold would be given up.
+/// On a demoted master, a plain script would answer "not the holder", and a good hold would be given up.
 #[tokio::test]
 async fn a_demoted_master_is_not_believed_that_a_hold_is_gone() {
     for (serve_stale, word) in [("yes", "READONLY"), ("no", "MASTERDOWN")] {

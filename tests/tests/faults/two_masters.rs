@@ -1,5 +1,5 @@
-//! Tests of locks that replicas confirm, while an old master is still asked: nobody believes longer than the new one
-//! knows.
+//! Tests of locks that replicas confirm, while an old master is still asked: nobody believes in a lock for longer than
+//! the new master knows it.
 
 use std::time::Duration;
 

@@ -61,7 +61,7 @@ impl Pair {
         waiter
     }
 
-    /// Takes locks on every node, while each side waits for the other.
+    /// Takes locks on every node, and lets each side wait for the other.
     async fn each_wakes_the_other(&self) {
         for (held, wanted) in SIDES {
             let mut times = Vec::new();

@@ -15,7 +15,7 @@ pub(crate) const ONE_PUSH: Duration = Duration::from_millis(400);
 pub(crate) struct Pair {
     // This field is declared first, so that clients end before the server does.
     pub(crate) java: JavaPeer,
-    /// The manager, which shares its names with Java: it has no namespace.
+    /// The manager. It has no namespace, so it shares its names with Java.
     pub(crate) rust: LockManager,
     pub(crate) server: RedisServer,
 }

@@ -1,5 +1,5 @@
-//! Tests of `read`, `write` and `getReadWriteLock`: readers of both sides are beside each other, and a writer of either
-//! side is alone.
+//! Tests of `read`, `write` and `getReadWriteLock`: readers of both sides hold together, and a writer of either side is
+//! alone.
 
 use std::time::{Duration, Instant};
 

@@ -141,7 +141,7 @@ async fn write_behind_the_next_holder(level: IsolationLevel) -> Result<u64, Erro
         schema.a_statement_waits_for_a_row().await;
         late.commit().await.unwrap();
     });
-    // This rolls a transaction back that has failed.
+    // If the transaction has failed, this rolls it back.
     early.commit().await.unwrap();
     let select = "SELECT value, fence FROM meters";
     let row = next.query_one(select, &[]).await.unwrap();

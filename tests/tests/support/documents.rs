@@ -226,7 +226,7 @@ fn the_lints_of_the_guide_are_those_of_the_crate_that_tries_them() {
         .flat_map(|lints| lints.split(", "))
         .map(|lint| lint.trim_start_matches("clippy::"))
         .collect();
-    // What rustc finds by default is tried in `lock-macros/tests/ui/fail`.
+    // A lint that rustc reports by default is tried in `lock-macros/tests/ui/fail`.
     let denied = lints
         .lines()
         .filter_map(|line| line.strip_suffix(" = \"deny\""));

@@ -20,7 +20,7 @@ const MS: Duration = Duration::from_millis(1);
 /// A database whose user `locks` has a password that changes.
 trait Rotating: Sql {
     const SCHEME: &'static str;
-    /// Whether a manager has a connection for notifications.
+    /// True if a manager has a connection for notifications.
     const LISTENS: bool;
     /// The statement that returns the server's numbers of this user's connections.
     const CONNECTIONS: &'static str;

@@ -180,7 +180,7 @@ async fn a_short_transaction_frees_its_lock_at_the_commit_and_waiters_find_out()
         });
         taken.unwrap();
         theirs.commit().await.unwrap();
-        // The lock is free at once, and not when the lease by which the transaction came to it is over.
+        // The lock is free at once, and not only when the lease by which the transaction came to it is over.
         free_within(&locks, "k", Duration::ZERO).await;
     }
     table.assert_clean().await;
