@@ -1,5 +1,5 @@
-//! What operations cost, in numbers that do not depend on the machine: requests, the commands of their scripts,
-//! allocations, and the size of a future. A change that makes one of them grow has to say so here.
+//! Tests of what operations cost, in numbers that do not depend on the machine: requests, the commands of their
+//! scripts, allocations, and the size of a future. A change that makes one of them grow has to say so here.
 
 use std::time::Duration;
 
@@ -10,24 +10,27 @@ use tokio::sync::Mutex;
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
-/// Of a cycle of a lock that nobody else wants. With the feature `metrics`, which `scripts/test` turns on.
+/// The most commands of a cycle of a lock that nobody else wants, with the feature `metrics`, which `scripts/test`
+/// turns on.
 const MOST_COMMANDS: u64 = 7;
-/// Of a cycle that shares its scripts: SET of the fence, HSET, PEXPIRE; HDEL, PUBLISH; and its part of what is asked once
-/// for all.
+/// The most commands of a cycle that shares its scripts: SET of the fence, HSET, PEXPIRE; HDEL, PUBLISH; and its part
+/// of what is asked once for all.
 const MOST_COMMANDS_SHARED: u64 = 6;
-/// One for each of the two calls is boxed apart from its request, which most requests beside many others do without.
+/// The most allocations of a cycle of a lock that nobody else wants. Each of the two calls has one for a box apart from
+/// its request. Most requests beside many others do without it.
 const MOST_BLOCKS: u64 = 28;
-/// Of a cycle of a lock that goes from task to task. What a kept lock needs, a channel, its part of the queue, and what one
-/// request to the store in 2 ms needs: between five and six, and more where tasks are slow and so have fewer holds in that time.
+/// The most allocations of a cycle of a lock that goes from task to task: what a kept lock needs, a channel, its part
+/// of the queue, and what one request to the store in 2 ms needs. They are between five and six, and more where tasks
+/// are slow and so have fewer holds in that time.
 const MOST_BLOCKS_IN_A_TENURE: u64 = 9;
 
-/// Of a cycle of a lock that its process keeps: the name, the key's text, the key, the hold.
+/// The most allocations of a cycle of a lock that its process keeps: the name, the key's text, the key, the hold.
 const MOST_BLOCKS_KEPT: u64 = 4;
 
-/// The allocator counts for the whole process: one test at a time.
+/// A lock that lets one test run at a time, because the allocator counts for the whole process.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// Allocations since the profiler began.
+/// Returns the number of allocations since the profiler began.
 fn blocks() -> u64 {
     dhat::HeapStats::get().total_blocks
 }
@@ -60,7 +63,7 @@ async fn a_free_lock_costs_two_requests_few_commands_and_few_allocations() {
     let (scripts, inside) = (commands.scripts(), commands.total() - commands.scripts());
     println!("{allocated} allocations, {scripts} scripts, {commands:?} for {CYCLES} cycles");
     assert_eq!(scripts, 2 * CYCLES);
-    // TIME, HLEN, SET of the fence, HSET, PEXPIRE; HDEL, PUBLISH. And some PINGs.
+    // The commands are TIME, HLEN, SET of the fence, HSET, PEXPIRE; HDEL, PUBLISH; and some PINGs.
     assert!(
         inside <= MOST_COMMANDS * CYCLES + CYCLES / 10,
         "{commands:?}"
@@ -92,7 +95,7 @@ async fn free_locks_of_many_tasks_share_their_scripts_and_cost_fewer_commands() 
             task.await.unwrap();
         }
     };
-    // The scripts of many are loaded when they are first asked for.
+    // The scripts that serve many requests are loaded when they are first asked for.
     run().await;
     let before = CommandStats::of(&server);
     run().await;
@@ -131,7 +134,7 @@ async fn a_lock_that_goes_round_inside_a_process_costs_hardly_any_request() {
     let scripts = CommandStats::of(&server).since(&before).scripts();
     let cycles = CYCLES * TASKS;
     println!("{allocated} allocations, {scripts} scripts for {cycles} cycles of {TASKS} tasks");
-    // One for each tenure of 2 ms, and the last holds, behind which nobody waits.
+    // There is one for each tenure of 2 ms, and there are those of the last holds, after which nobody waits.
     assert!(
         scripts <= cycles / 4,
         "{scripts} scripts for {cycles} cycles"
@@ -172,7 +175,7 @@ async fn a_lock_that_its_process_keeps_costs_no_request_and_few_allocations() {
     );
 }
 
-/// A body of a known size.
+/// Keeps 25 numbers across an `.await`, as a body of a known size.
 async fn body(id: u64) -> Result<u64, LockError> {
     let ballast = [id; 25];
     tokio::task::yield_now().await;
@@ -211,7 +214,7 @@ async fn the_attribute_allocates_no_more_than_the_call_by_hand_and_adds_little_t
         }
         allocated.push(blocks() - before);
     }
-    // A few of the watchdog's own may fall into either run.
+    // A few allocations of the watchdog's own may fall into either run.
     assert!(
         allocated[0] <= allocated[1] + CALLS / 10,
         "{} allocations annotated, {} by hand, for {CALLS} calls",
@@ -225,7 +228,7 @@ async fn the_attribute_allocates_no_more_than_the_call_by_hand_and_adds_little_t
         "{} allocations a call; future: body {plain} bytes, annotated {whole}",
         allocated[0] / CALLS
     );
-    // The waiting and the running do not overlap: the larger of the two decides.
+    // The waiting and the running do not overlap, so the larger of the two decides.
     let waiting = size_of_val(&locks.mutex("x").acquire());
     assert!(
         whole <= waiting.max(plain) + 640,

@@ -1,6 +1,7 @@
-//! The attribute's bounds of durations are the runtime's: a literal just inside both accept, just outside both
-//! refuse. What the attribute refuses is in `lock-macros/tests/ui/fail`: `lease_too_short`, `lease_too_long`,
-//! `lease_too_short_to_renew`, `min_hold_too_long`, `keep_for_too_long` and `max_hold_too_short` are one millisecond outside.
+//! The attribute and the runtime have the same bounds for durations: both accept a value just inside a bound and refuse
+//! one just outside it. The literals that the attribute refuses are in `lock-macros/tests/ui/fail`: `lease_too_short`,
+//! `lease_too_long`, `lease_too_short_to_renew`, `min_hold_too_long`, `keep_for_too_long` and `max_hold_too_short` are
+//! one millisecond outside.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What `#[distributed_lock]` does around a body: drawn from the design's promises for the attribute, on the memory
-//! store.
+//! Tests of what `#[distributed_lock]` does around a body, drawn from the design's promises for the attribute, on the
+//! memory store.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -82,8 +82,6 @@ async fn self_is_dropped_whole_before_the_release() {
     assert_eq!(shop.close().await.unwrap(), 4);
     assert_eq!(seen.load(Ordering::SeqCst), HELD);
 }
-
-/// A value that says something else each time it is asked.
 
 #[distributed_lock(key = "depth", manager = locks, wait = "0s", guard = lease)]
 async fn nested(locks: &LockManager, depth: u32) -> Result<Vec<String>, LockError> {
@@ -221,7 +219,8 @@ async fn without_a_manager_the_installed_one_is_used() {
     locks.as_global(without_manager()).await.unwrap();
     assert!(locks.install_global().is_none());
     without_manager().await.unwrap();
-    // A second one takes its place, and the nearest one around a future goes before both.
+    // A second manager takes the place of the installed one. That of the nearest `as_global` around a future goes
+    // before both.
     let other = LockManager::in_memory();
     let events = Events::default();
     let log = tracing::subscriber::set_default(events.clone());
@@ -269,7 +268,7 @@ async fn calls_from_many_tasks_take_turns() {
     }
 }
 
-/// `N` bytes that live across an `.await`.
+/// Keeps `N` bytes across an `.await`.
 async fn body<const N: usize>() -> Result<[u8; 200], LockError> {
     let buffer = [1; N];
     tokio::task::yield_now().await;
@@ -292,15 +291,15 @@ async fn with_argument(argument: [u8; 200]) -> Result<[u8; 200], LockError> {
     Ok(argument)
 }
 
-/// The figures in the attribute's manual.
+/// Checks the figures in the attribute's manual.
 #[test]
 fn the_future_stays_small() {
     let (plain, protected) = (size_of_val(&body::<4096>()), size_of_val(&large()));
     println!("plain {plain} bytes, protected {protected} bytes");
-    // Neither a second place for the body nor one for its value.
+    // The future has no second place for the body, and none for its value.
     assert!(protected <= plain + 420, "{protected}");
 
-    // Asking for the lock and running the body take turns in one place.
+    // Asking for the lock and running the body use one place, one after the other.
     let (waiting, protected) = (
         size_of_val(&LockManager::in_memory().mutex("size").acquire()),
         size_of_val(&small()),
@@ -309,7 +308,7 @@ fn the_future_stays_small() {
     assert!(protected <= waiting + 160, "{protected}");
     assert!(protected <= 1_640, "{protected}");
 
-    // As in two nested `async fn`s, each of which has an argument twice.
+    // An argument takes its size four times, as in two nested `async fn`s, each of which has it twice.
     let protected = size_of_val(&with_argument([0; 200]));
     assert!(
         protected <= size_of_val(&large()) + 4 * 200 + 16,

@@ -1,5 +1,5 @@
-//! How a call of an annotated function ends: by `?` or `return`, by the loss of its lock, at its limit, by a drop, and by
-//! a panic.
+//! Tests of how a call of an annotated function ends: by `?` or `return`, by the loss of its lock, at its limit, by a
+//! drop, and by a panic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,7 +134,7 @@ async fn a_dropped_call_releases() {
         .unwrap();
 }
 
-/// Tells whether its lease was still held when it was dropped.
+/// A value that records, when it is dropped, whether its lease is still held.
 struct HeldAtDrop(Lease, Arc<AtomicBool>);
 
 impl Drop for HeldAtDrop {

@@ -1,4 +1,4 @@
-//! What the attribute leaves in the log, where no return value can tell it.
+//! Tests of what the attribute logs: failures that no return value can tell, and locks under their template or label.
 
 use lock_runtime::{LockError, LockManager, distributed_lock};
 use tests::Events;

@@ -71,7 +71,8 @@ tests::suite! {
             let (locks, runs) = (locks.clone(), runs.clone());
             async move { hang(&locks, &runs, 1, 2).await }
         });
-        // A set that loses a lock before it is whole asks for it again, and nobody is told.
+        // Take the lock away only once the body runs: a set that loses a lock before it is complete asks for it again
+        // and reports no loss.
         eventually("it runs", async || runs.load(Ordering::SeqCst)).await;
         assert!(other.force_release("account:2").await.unwrap());
         let error = call.await.unwrap().unwrap_err();

@@ -1,4 +1,4 @@
-//! The attribute around a function.
+//! Tests of the attribute around a function.
 
 mod bounds;
 mod calls;

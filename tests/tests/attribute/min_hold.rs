@@ -1,4 +1,5 @@
-//! `min_hold`: the store keeps the key, whatever becomes of the process that asked for it, and no matter which sharer leaves last.
+//! Tests of `min_hold`: the store keeps the key for that time, even if the process that asked for it has ended, and no
+//! matter which sharer of the hold leaves last.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ async fn tick(locks: &LockManager) -> Result<Option<()>, LockError> {
     Ok(Some(()))
 }
 
-/// Until the key can be taken again; asks in between whether it is taken.
+/// Returns the time from `since` until the key can be taken again. Checks first that it is taken.
 async fn taken_for(server: &RedisServer, since: Instant) -> Duration {
     let other = LockManager::connect(&server.url()).await.unwrap();
     assert_eq!(
@@ -50,7 +51,7 @@ async fn the_key_stays_taken_when_the_process_ends_after_the_call() {
     let server = RedisServer::start();
     let url = server.url();
     let before = Instant::now();
-    // Guards, manager and runtime go at once; only what the server was told is left.
+    // Guards, manager and runtime end together. Only what the server was told is left.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
@@ -85,7 +86,7 @@ async fn the_key_stays_taken_when_the_call_and_the_manager_are_dropped() {
         async move { endless(&locks, &started).await }
     });
     started.notified().await;
-    // The last handle to the manager is in the call.
+    // The call owns the last handle to the manager, so the manager ends with it.
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
     let taken = taken_for(&server, before).await;
@@ -93,7 +94,7 @@ async fn the_key_stays_taken_when_the_call_and_the_manager_are_dropped() {
     assert!(taken < 2 * LEAST, "{taken:?}");
 }
 
-/// Leaves work behind that shares the hold until `go`.
+/// Returns a task that shares the hold until `go`.
 #[distributed_lock(key = "tick", manager = locks, lease = "1s", min_hold = LEAST, guard = lease)]
 async fn leaves_work(
     locks: &LockManager,
@@ -111,7 +112,7 @@ async fn leaves_work(
     Ok(work)
 }
 
-/// As [`leaves_work`], as a writer who leaves a reader behind.
+/// Returns a task that reads under this write and shares its hold until `go`.
 #[distributed_lock(
     key = "page", mode = write, manager = locks, lease = "1s", min_hold = LEAST, guard = lease
 )]

@@ -1,4 +1,4 @@
-//! `mode = ..`: which kind of lock an annotated function takes.
+//! Tests of `mode = ..`, the kind of lock that an annotated function takes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ async fn in_turn(locks: &LockManager) -> Result<Option<u64>, LockError> {
     Ok(lease.fencing_token().map(|token| token.get()))
 }
 
-/// Three calls at a time: each waits inside for two others.
+/// Lets three calls in at a time. Each waits inside for two others.
 #[distributed_lock(key = "exports:{format}", mode = semaphore(3), wait = "60s", manager = locks)]
 async fn export(
     locks: &LockManager,

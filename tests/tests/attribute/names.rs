@@ -1,4 +1,4 @@
-//! What the lock of a call is called: templates, patterns and expressions.
+//! Tests of the name of a call's lock: templates, patterns and expressions.
 
 use std::fmt::{self, Display};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,6 +7,7 @@ use lock_runtime::{LockError, LockManager, LockName, distributed_lock, key};
 
 use crate::witness::is_held;
 
+/// A value that says something else each time it is asked.
 struct Counting(AtomicU32);
 
 impl Display for Counting {

@@ -1,4 +1,4 @@
-//! What the attribute does when the lock is busy, lost, not wanted, or to be kept.
+//! Tests of what the attribute does when the lock is busy, lost, not wanted, or to be kept.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -129,7 +129,7 @@ async fn when_false_runs_the_body_without_the_lock() {
     assert!(matches!(error, LockError::Busy { .. }), "{error}");
 }
 
-/// What a body waits for after its lock was lost.
+/// The signals between a body and the code that takes its lock away.
 #[derive(Default)]
 struct Steps {
     started: Notify,
@@ -166,7 +166,7 @@ async fn errs(locks: &LockManager, steps: &Steps) -> Result<u32, LockError> {
 
 #[distributed_lock(key = "error", manager = locks, on_lost = error)]
 async fn completes_just_before(locks: &LockManager) -> Result<(), LockError> {
-    // Nobody tells the hold: the release finds out.
+    // Nobody tells the hold that it is lost, so the release finds out.
     let other = locks.clone();
     other.force_release("error").await?;
     Ok(())
@@ -217,7 +217,7 @@ async fn min_hold_keeps_the_key_after_a_short_body_and_no_longer() {
     let least = Duration::from_secs(55);
     assert!(tick(&locks, least).await.unwrap().is_some());
     assert_eq!(before.elapsed(), Duration::ZERO);
-    // Whatever becomes of this process, the store keeps the key for that long.
+    // The store keeps the key for that long, even if this process ends.
     let ttl = locks.inspect("tick").await.unwrap().ttl.unwrap();
     assert!(ttl >= least, "{ttl:?}");
     assert!(tick(&locks, least).await.unwrap().is_none());

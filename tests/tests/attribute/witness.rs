@@ -1,4 +1,4 @@
-//! What tells, when it is dropped, whether a lock is held.
+//! A value that records, when it is dropped, whether a lock is held.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +9,7 @@ pub(crate) async fn is_held(locks: &LockManager, name: &str) -> bool {
     locks.inspect(name).await.unwrap().held
 }
 
-/// On drop, notes whether the lock could still be taken by nobody else.
+/// A value that records, when it is dropped, whether the lock is still held.
 pub(crate) struct Witness {
     locks: LockManager,
     pub(crate) name: &'static str,

@@ -1,11 +1,12 @@
-//! One name, two kinds: kinds of one form serve each other, and all others are refused by an error that names both.
+//! Tests of two kinds of lock under one name: kinds of one form serve each other, and all others are refused by an
+//! error that names both.
 
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
 use tests::Store;
 
-/// What stands at a key, by which errors name it.
+/// The form in which a lock is stored. Kinds of the same form share a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Exclusive,
@@ -13,7 +14,7 @@ enum Form {
     Number,
 }
 
-/// What is asked for, with its form and the words that errors call it by.
+/// The kinds that are asked for, each with its form and its name in errors.
 const KINDS: [(&str, Form, &str); 9] = [
     ("mutex", Form::Exclusive, "a mutex"),
     ("fenced", Form::Exclusive, "a fenced lock"),
@@ -26,7 +27,7 @@ const KINDS: [(&str, Form, &str); 9] = [
     ("latch", Form::Number, "a latch"),
 ];
 
-/// What stands at a key, its form, and its name.
+/// The kinds that are at a key already, each with its form and its name in errors.
 const FOUND: [(&str, Form, &str); 7] = [
     (
         "mutex",
@@ -65,7 +66,7 @@ async fn stand(locks: &LockManager, kind: &str, name: &str) -> Option<LockGuard>
     Some(held.unwrap())
 }
 
-/// Every operation of that kind that looks at the key.
+/// Calls every operation of that kind that looks at the key.
 async fn ask(locks: &LockManager, kind: &str, name: &str) -> Vec<Result<(), LockError>> {
     let one = |answer: Result<TryAcquire, LockError>| vec![answer.map(drop)];
     match kind {

@@ -1,4 +1,4 @@
-//! Who holds a lock and who waits for it: apps and hosts, as other managers see them.
+//! Tests of what other managers see of a lock's holder and its waiters: their apps and hosts.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ async fn named(store: &Store, app: &str) -> LockManager {
     store.connect(LockManager::builder().app(app)).await
 }
 
-/// The holder, once the store has its record.
+/// Waits until the store has the holder's record, and returns the holder.
 async fn holder(of: &str, seen_by: &LockManager) -> HolderInfo {
     let mut seen = None;
     eventually("the holder's record is there", async || {

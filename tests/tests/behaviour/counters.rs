@@ -1,4 +1,4 @@
-//! Plain semaphores and count-down latches: what has no holder.
+//! Tests of the locks that have no holder: plain semaphores and count-down latches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -237,7 +237,7 @@ tests::suite! {
         semaphore.try_set_permits(0).await.unwrap();
         let wait = 400 * MS;
         let mut head = Box::pin(semaphore.permits(1).wait(LONG).acquire());
-        // Long enough for the first answers, and driven by nobody from then on.
+        // The head is polled for long enough to get its first answers, and not after that.
         let first = tokio::time::timeout(300 * MS, &mut head).await;
         assert!(first.is_err(), "{first:?}");
         let mut next = Box::pin(semaphore.permits(1).wait(wait).acquire());
@@ -261,7 +261,7 @@ tests::suite! {
             let latch = latch.clone();
             tokio::spawn(async move { latch.opened().wait(LONG).await })
         }).collect();
-        // One of them asks for all.
+        // One of the two asks the store for both.
         eventually("two wait", async || {
             locks.inspect("l").await.unwrap().local_waiters == 2
         }).await;

@@ -1,4 +1,5 @@
-//! Leader election: one leads at a time, others follow, observers see it, and a shutdown costs no time.
+//! Tests of leader election: one candidate leads at a time, others follow, observers see it, and a shutdown costs no
+//! time.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// For what takes one or two seconds at most.
+/// The limit for what takes one or two seconds at most.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Leads for ever in a task, and says so at the beginning of each of its terms.
+/// Starts a task that leads for ever and sends its name at the beginning of each of its terms.
 fn candidate(
     locks: &LockManager,
     name: &'static str,
@@ -65,7 +66,8 @@ tests::suite! {
         assert_eq!((leader.name(), leader.is_leader()), ("scheduler", true));
         let token = leader.fencing_token();
         let mut next = tokio::spawn(other.elect("scheduler").campaign());
-        // The other one asks, hears that somebody leads, and waits for longer than its own looks are apart.
+        // The other candidate asks and learns that somebody leads. This wait is longer than the time between two of its
+        // looks.
         assert!(timeout(SECOND * 3 / 2, &mut next).await.is_err());
         let resigned = Instant::now();
         leader.resign().await.unwrap();
@@ -92,7 +94,7 @@ tests::suite! {
         let bob = candidate(&locks, "bob", &elected);
         assert!(timeout(SECOND, terms.recv()).await.is_err());
         let mut leads = "ada";
-        // She pauses after her loss, so he who waits is first, unless his task is not run for as long.
+        // Ada pauses after her loss, so Bob, who waits, comes first, unless his task is not run for that long.
         while leads != "bob" {
             assert!(operator.force_release("scheduler").await.unwrap());
             leads = timeout(SOON, terms.recv()).await.unwrap().unwrap();
@@ -111,7 +113,7 @@ tests::suite! {
             let leader = election.campaign().await.unwrap();
             let seen = timeout(SOON, observer.changed()).await.unwrap().unwrap();
             assert_eq!(seen.unwrap().manager_id(), locks.id());
-            // Renewals are no change.
+            // A renewal is not a change.
             assert!(timeout(SECOND * 3 / 2, observer.changed()).await.is_err());
             let resigned = Instant::now();
             leader.resign().await.unwrap();
@@ -146,7 +148,7 @@ tests::suite! {
 
 const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
 
-/// A process that leads, and the election as another one sees it.
+/// Starts a process that leads, and returns it with the election as another process sees it.
 async fn leading_process(server: &RedisServer, lease: &str) -> (Worker, Election) {
     let worker = Worker::start(HOLDER, &["lead", &server.url(), "scheduler", lease]);
     worker.expect_line("leads");
@@ -183,7 +185,7 @@ async fn another_process_leads_once_the_lease_of_a_killed_leader_is_over() {
         timeout(SOON, observer.changed()).await.unwrap().unwrap(),
         None
     );
-    // The last renewal was at most a third of the lease before.
+    // The last renewal was at most a third of the lease before the kill.
     let took = killed.elapsed();
     assert!(took > SECOND && took < 4 * SECOND, "{took:?}");
     let next = timeout(SECOND, election.campaign()).await.unwrap();

@@ -1,6 +1,6 @@
-//! At most one holder at a time, with tokens that rise, whatever contends for it.
+//! Tests that a lock has at most one holder at a time, with tokens that rise, whatever contends for it.
 //!
-//! The long variant, with at least 100,000 recorded acquisitions per store: `LOCK_TESTS_LONG=1`.
+//! `LOCK_TESTS_LONG=1` runs the long variant, with at least 100,000 recorded acquisitions per store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tests::{History, Store};
 
 const WAIT: Duration = Duration::from_secs(60);
 
-/// So many acquisitions in all, by default and in the long variant.
+/// Returns the number of acquisitions in all: `short` by default, more in the long variant.
 fn acquisitions(short: usize) -> usize {
     if std::env::var_os("LOCK_TESTS_LONG").is_some() {
         120_000
@@ -19,7 +19,7 @@ fn acquisitions(short: usize) -> usize {
     }
 }
 
-/// Every manager runs `tasks` tasks, each of which takes the keys in turn, `rounds` times in all.
+/// Runs `tasks` tasks for every manager, each of which takes the keys in turn, `rounds` times in all.
 async fn contend(
     managers: Vec<LockManager>,
     keys: &'static [&'static str],
@@ -53,7 +53,7 @@ async fn contend(
 
 async fn check(store: &Store, managers: usize, keys: &'static [&'static str], short: usize) {
     let tasks = 8;
-    // Each costs a quorum a round trip to every node.
+    // Each acquisition of a quorum costs a round trip to every node.
     let short = if store.is_quorum() { short / 4 } else { short };
     let rounds = acquisitions(short).div_ceil(managers * tasks);
     let mut connected = Vec::new();
@@ -80,7 +80,7 @@ tests::suite! {
     }
 }
 
-/// The memory store with real threads and a real clock; the suite runs it on one thread.
+/// Runs the memory store with real threads and a real clock; the suite runs it on one thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn memory_is_exclusive_across_threads() {
     let store = Store::memory();
@@ -88,7 +88,7 @@ async fn memory_is_exclusive_across_threads() {
     store.assert_deserted().await;
 }
 
-/// Two keys at once, in one order: nobody waits for ever, and both stay exclusive.
+/// Takes two keys at once, in one order: nobody waits for ever, and both stay exclusive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_taken_in_one_order_do_not_deadlock() {
     let store = Store::redis();

@@ -79,7 +79,7 @@ tests::suite! {
         let holder = a.fair("k").acquire().await.unwrap();
         let first = in_line(&a, 0, b.fair("k").wait(LONG).acquire()).await;
         let second = in_line(&a, 1, a.fair("k").wait(LONG).acquire()).await;
-        // Long enough for both to sleep on their subscriptions.
+        // This is long enough for both to sleep on their subscriptions.
         tokio::time::sleep(300 * MS).await;
         let released = Instant::now();
         holder.release().await.unwrap();
@@ -256,7 +256,7 @@ tests::suite! {
             in_line(&a, 2, passing(&b)).await,
         ];
         store.flush();
-        // The first to ask has the lock, because it is gone: their order may be another one now.
+        // The lock is gone, so the first waiter to ask gets it. Their order may be another one now.
         for waiter in waiters {
             waiter.await.unwrap();
         }

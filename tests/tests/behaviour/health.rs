@@ -1,4 +1,4 @@
-//! `LockManager::health` while nothing is wrong, and after a shutdown.
+//! Tests of `LockManager::health` while nothing is wrong, and after a shutdown.
 
 use std::time::{Duration, SystemTime};
 
@@ -21,7 +21,7 @@ tests::suite! {
         }
         let later = locks.health().await;
         assert!(later.is_ok(), "{later:?}");
-        // Read from two clocks.
+        // `since` is computed from two clocks, so it may move a little.
         let moved = later.since.max(health.since).duration_since(later.since.min(health.since));
         assert!(moved.unwrap() < Duration::from_millis(20), "{health:?} {later:?}");
     }

@@ -1,4 +1,5 @@
-//! Locks that stay with a process between its holds: had again without a request, given up to others who ask.
+//! Tests of locks that stay with a process between its holds: it has them again without a request, and gives them up to
+//! others who ask.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +11,15 @@ use tests::{CommandStats, History, RedisServer, Store, eventually, eventually_wi
 use tokio::time::{Instant, sleep};
 
 const MS: Duration = Duration::from_millis(1);
-/// Longer than any test.
+/// A time to keep a lock that is longer than any test.
 const KEEP: Duration = Duration::from_secs(600);
 
 fn keeper(locks: &LockManager) -> LockRequest {
     locks.mutex("k").keep_for(KEEP)
 }
 
-/// A hold that has ended, whose lock is kept. A process that has just waited for it counts as one that waits for two more
-/// seconds: until then it is given back at once.
+/// Acquires and releases the lock until it is kept. A process that has just waited for it counts as one that waits for
+/// two more seconds: until then it is given back at once.
 async fn keep(locks: &LockManager) {
     eventually("it is kept", async || {
         let guard = keeper(locks).acquire().await.unwrap();
@@ -30,7 +31,8 @@ async fn keep(locks: &LockManager) {
     .await;
 }
 
-/// Tries until it is had: a keeper that gets no CPU for 20 ms is not waited for. The lock would be kept for minutes.
+/// Tries until it gets the lock, because a try does not wait for a keeper that gets no CPU for 20 ms. A keeper that
+/// does not give the lock up keeps it for minutes.
 async fn given_up(request: LockRequest) -> LockGuard {
     let asked = Instant::now();
     loop {
@@ -163,7 +165,7 @@ tests::suite! {
         eventually("the keeper hears of it", async || is_busy(keeper(&locks)).await).await;
         assert!(theirs.is_held());
         theirs.release().await.unwrap();
-        // In use, its holder is told.
+        // If the lock is in use, its holder is told.
         keep(&locks).await;
         let guard = keeper(&locks).acquire().await.unwrap();
         assert!(other.force_release("k").await.unwrap());
@@ -216,7 +218,7 @@ tests::suite! {
     }
 }
 
-/// Holds of one caller, one after the other, with pauses in which nobody else has the lock.
+/// Takes the lock again and again for one caller, with a pause after each hold in which this process does not use it.
 async fn in_constant_use(locks: LockManager, keep_for: Duration, pause: Duration) {
     loop {
         let request = locks.mutex("k").keep_for(keep_for).wait(60_000 * MS);
@@ -229,7 +231,7 @@ async fn in_constant_use(locks: LockManager, keep_for: Duration, pause: Duration
     }
 }
 
-/// Has the lock again and again: in a row, as long as nobody else asks, and after others.
+/// Has the lock 20 times: in a row while nobody else asks, and after others.
 async fn contender(locks: LockManager, task: usize, history: Arc<History>) {
     let mut had = 0;
     for round in 0_usize.. {
@@ -284,7 +286,7 @@ async fn a_kept_lock_costs_no_request() {
     assert_eq!(CommandStats::of(&server).since(&before).scripts(), 0);
 }
 
-/// What Redisson's `tryLock` sends.
+/// The script that Redisson's `tryLock` sends.
 const REDISSON: &str = "if (redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', KEYS[1], ARGV[2]) == 1) then \
      redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; \
      return redis.call('pttl', KEYS[1]);";
@@ -317,7 +319,7 @@ async fn a_redisson_client_that_listens_is_served_while_holds_follow_one_another
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let request = || locks.mutex("k").keep_for(300 * MS);
     request().acquire().await.unwrap().release().await.unwrap();
-    // Waiters there listen; here it is a connection that does nothing else.
+    // A waiter of Redisson listens to this channel. Here a connection that does nothing else stands for it.
     let client = redis::Client::open(server.url()).unwrap();
     let mut listener = client.get_connection().unwrap();
     let mut listener = listener.as_pubsub();
@@ -385,7 +387,7 @@ async fn of_many_who_wait_for_a_kept_lock_in_use_a_few_ask_for_it() {
     let locks = LockManager::connect(&server.url()).await.unwrap();
     keep(&locks).await;
     let guard = keeper(&locks).acquire().await.unwrap();
-    // As many processes that wait: they listen to the lock's channel.
+    // Each connection stands for a process that waits: it listens to the lock's channel.
     let client = redis::Client::open(server.url()).unwrap();
     let mut listeners: Vec<_> = (0..WAITING)
         .map(|_| client.get_connection().unwrap())
@@ -402,7 +404,7 @@ async fn of_many_who_wait_for_a_kept_lock_in_use_a_few_ask_for_it() {
         assert!(is_busy(other.mutex("k")).await);
     }
     let asked = asked(&CommandStats::of(&server).since(&before));
-    // Eight of 200 ask.
+    // With 200 listeners, only 8 in 200 tries ask the keeper.
     assert!((5..=120).contains(&asked), "{asked} of {QUESTIONS} asked");
     assert!(guard.is_held());
     guard.release().await.unwrap();

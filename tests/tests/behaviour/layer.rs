@@ -1,4 +1,4 @@
-//! The layer in front of a real Redis server: two services with a manager each, over TCP.
+//! Tests of the layer in front of a real Redis server: two services with a manager each, over TCP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const USER: &str = "locks";
 const PASSWORD: &str = "hunter2-secret";
 const LONG: Duration = Duration::from_secs(30);
 
-/// What both services share, as two processes share the world.
+/// The state that both services share, as two processes share the world.
 #[derive(Clone, Default)]
 struct World {
     running: Arc<AtomicUsize>,
@@ -33,7 +33,7 @@ struct World {
     exit: Arc<Gate>,
 }
 
-/// A handler ends when it gets a permit.
+/// The gate at the end of each handler. A handler ends when it gets a permit.
 struct Gate(Semaphore);
 
 impl Default for Gate {
@@ -98,7 +98,7 @@ async fn send(address: SocketAddr, path: &'static str) -> Answer {
     }
 }
 
-/// Nothing about the lock, the store or its access is told to a client.
+/// Asserts that the answer tells a client nothing about the lock, the store or the access to it.
 fn assert_tells_nothing(answer: &Answer, server: &RedisServer) {
     let shown = format!("{:?} {}", answer.headers, answer.body).to_lowercase();
     let port = server.port().to_string();

@@ -19,7 +19,7 @@ fn reason<T: std::fmt::Debug>(result: Result<T, LockError>) -> (LostReason, bool
     }
 }
 
-/// Notes that the future it lives in was dropped.
+/// A value that records that the future that owns it was dropped.
 struct Dropped(Arc<AtomicBool>);
 
 impl Drop for Dropped {
@@ -96,7 +96,7 @@ tests::suite! {
         assert_eq!(reason(result.await), (LostReason::MaxHold, false));
         let elapsed = started.elapsed();
         assert!(elapsed >= 1_400 * MS && elapsed < 2_300 * MS, "{elapsed:?}");
-        // Released, not left to its lease.
+        // The key was released, not left until its lease ends.
         let next = other.mutex("k").wait(400 * MS).acquire().await.unwrap();
         next.release().await.unwrap();
     }

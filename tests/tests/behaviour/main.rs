@@ -1,4 +1,4 @@
-//! What locks do, on every store: the suites that a store has to pass.
+//! Tests of what locks do on every store: the suites that a store has to pass.
 
 mod clash;
 mod clients;

@@ -1,4 +1,5 @@
-//! Several locks as one: all of them or none, no deadlock, lost when one of them is lost.
+//! Tests of several locks as one: all of them or none are taken, there is no deadlock, and the set is lost when one of
+//! them is lost.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -72,7 +73,7 @@ tests::suite! {
             let (locks, history) = (managers[task % 2].clone(), history.clone());
             tasks.spawn(async move {
                 for round in 0..20 {
-                    // Three of the four, in an order that differs between the tasks.
+                    // Pick three times from the four names, in an order that differs between the tasks.
                     let names: Vec<_> = (0..3).map(|i| names[(task * 3 + round + i * (1 + task % 3)) % 4]).collect();
                     let request = locks.multi(set(&locks, &names)).wait(120_000 * MS);
                     let guard = request.acquire().await.unwrap();
@@ -189,7 +190,7 @@ tests::suite! {
         assert!(refused(many).await.contains("129"));
         let twice = vec![locks.mutex("a"), locks.fenced("a")];
         let why = refused(twice).await;
-        // A quorum has mutexes alone.
+        // A quorum has only mutexes.
         assert!(why.contains("two kinds") || why.contains("keeps no fenced locks"), "{why}");
         assert!(refused(set(&locks, &["a", ""])).await.contains("name"));
     }
@@ -240,7 +241,7 @@ tests::suite! {
     }
 }
 
-/// The server's own count, before and after.
+/// Compares the server's own counts of commands before and after.
 #[tokio::test]
 async fn a_free_set_is_taken_by_one_script_call() {
     let server = tests::RedisServer::start();
@@ -258,7 +259,7 @@ async fn a_free_set_is_taken_by_one_script_call() {
         "not known yet, loaded, and called: {sent:?}"
     );
     guard.release().await.unwrap();
-    // That is sent beside the first hold.
+    // The manager sends its record beside the first hold. It must not be among the commands counted below.
     eventually("the manager has said who it is", async || {
         server.records().len() == 1
     })

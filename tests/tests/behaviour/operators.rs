@@ -1,4 +1,4 @@
-//! What an operator sees and does: inspect, force_release, shutdown.
+//! Tests of what an operator sees and does: `inspect`, `force_release` and `shutdown`.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ tests::suite! {
         let forced = Instant::now();
         assert!(operator.force_release("k").await.unwrap());
         assert_eq!(guard.lost().wait().await, LostReason::ForceReleased);
-        // A push, not the next renewal, which is 10 s away.
+        // A push told the holder, not the next renewal. With a lease of 30 s, that is 10 s away.
         assert!(forced.elapsed() < 1_000 * MS, "{:?}", forced.elapsed());
         assert!(!guard.is_held());
         match guard.release().await {
@@ -94,13 +94,13 @@ tests::suite! {
         let (holder, operator) = (store.manager().await, store.manager().await);
         for _ in 0..50 {
             let pending = tokio::spawn(holder.mutex("k").wait(LONG).acquire());
-            // In a quorum, each may take away the one vote that there is, so that none finds a majority of them.
+            // In a quorum, each call may take away the only vote that there is, so that none of them finds a majority.
             while !operator.force_release("k").await.unwrap() && !pending.is_finished() {
                 tokio::task::yield_now().await;
             }
             let guard = pending.await.unwrap().unwrap();
-            // Either it was told, or it was early enough to acquire a second time.
-            // Long before the next renewal, which would find out.
+            // Either the holder was told, or the forced release was so early that the holder acquired a second time.
+            // With a lease of 30 s, this is long before the next renewal, which would find out.
             eventually_within(2_000 * MS, "a guard that claims to hold does hold", async || {
                 !guard.is_held() || operator.inspect("k").await.unwrap().held
             }).await;
@@ -166,7 +166,7 @@ tests::suite! {
         for _ in 0..40 {
             let locks = store.connect(LockManager::builder().shutdown_grace(50 * MS)).await;
             let pending = tokio::spawn(locks.mutex("k").run(async |_| sleep(LONG * 60).await));
-            // The store may have the lock before the request knows.
+            // The store may have granted the lock before the request knows.
             while !other.inspect("k").await.unwrap().held {
                 tokio::task::yield_now().await;
             }
@@ -182,7 +182,7 @@ tests::suite! {
         for _ in 0..40 {
             let locks = store.manager().await;
             let pending = tokio::spawn(locks.mutex("k").run(async |_| sleep(LONG * 60).await));
-            // The store may have the lock before the request knows.
+            // The store may have granted the lock before the request knows.
             while !other.inspect("k").await.unwrap().held {
                 tokio::task::yield_now().await;
             }
@@ -221,12 +221,12 @@ tests::suite! {
         assert!(started.elapsed() >= 100 * MS && started.elapsed() < 1_500 * MS, "{:?}", started.elapsed());
         assert_eq!(guard.lost().wait().await, LostReason::Shutdown);
         assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
-        // Dropped late, it still gives its key back, long before its lease is over.
+        // A guard that is dropped late still gives its key back, long before its lease is over.
         let started = Instant::now();
         drop(guard);
         other.mutex("k").wait(LONG).acquire().await.unwrap().release().await.unwrap();
         assert!(started.elapsed() < store.lease() / 2, "{:?}", started.elapsed());
-        // It is done, and need not be waited for again.
+        // The shutdown is complete, so a second one does not wait.
         let started = Instant::now();
         locks.shutdown().await;
         assert!(started.elapsed() < 100 * MS, "{:?}", started.elapsed());

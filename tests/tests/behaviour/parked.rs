@@ -1,5 +1,5 @@
-//! Callers that began to acquire and are not polled any more: `select!` on `&mut acquire` with a slow arm does that,
-//! and `buffer_unordered` with a slow consumer. They cost others a lease at most.
+//! Tests of callers that began to acquire and are not polled any more. `select!` on `&mut acquire` with a slow arm does
+//! that, and so does `buffer_unordered` with a slow consumer. They cost others a lease at most.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,14 +13,14 @@ use tokio::time::{Instant, sleep, timeout};
 const MS: Duration = Duration::from_millis(1);
 const LEASE: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(60);
-/// A lease, the cap of a sleep, and slack for a busy machine.
+/// The sum of a lease, the cap of a sleep, and slack for a busy machine.
 const SOON: Duration = Duration::from_millis(4_500);
-/// Two looks at who is silent, 3.2 s apart, and slack for a busy machine.
+/// The time of two checks for silent callers, 3.2 s apart, and slack for a busy machine.
 const PASSED: Duration = Duration::from_secs(10);
 
 type Acquire = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
-/// Polls the future for so long and then no more.
+/// Polls the future for the time `after`, in which it has to wait, and then no more.
 async fn park(
     acquire: impl Future<Output = Result<LockGuard, LockError>> + Send + 'static,
     after: Duration,
@@ -30,7 +30,7 @@ async fn park(
     acquire
 }
 
-/// Polls the future for so long; it has to wait.
+/// Polls the future for the time `long`, and asserts that it has to wait.
 async fn waits(acquire: &mut Acquire, long: Duration) {
     let early = timeout(long, acquire).await;
     assert!(early.is_err(), "had to wait: {early:?}");
@@ -48,14 +48,14 @@ tests::suite! {
         let guard = other.mutex("k").wait(SOON).acquire().await.unwrap();
         let taken = handed_over.elapsed();
         assert!(taken > LEASE / 2, "it was handed over: {taken:?}");
-        // It was lost before its caller saw it. That one asks again, and waits.
+        // The lock was lost before the parked caller saw it. That caller asks again, and waits.
         waits(&mut heir, 300 * MS).await;
         assert!(guard.is_held());
         guard.release().await.unwrap();
         let guard = heir.await.unwrap();
         assert!(guard.is_held());
         assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
-        // The caller has it, so it is renewed.
+        // The caller has the lock now, so it is renewed.
         sleep(2 * LEASE).await;
         assert!(guard.is_held());
         guard.release().await.unwrap();
@@ -80,7 +80,7 @@ tests::suite! {
         let request = locks.mutex("k").lease(3 * LEASE).wait(LONG);
         let heir = park(request.acquire(), Duration::ZERO).await;
         guard.release().await.unwrap();
-        // Past the moment at which it would have been renewed, and within its lease.
+        // This is after the time at which the lock would have been renewed, and within its lease.
         sleep(3 * LEASE / 2).await;
         let guard = heir.await.unwrap();
         sleep(3 * LEASE).await;
@@ -139,14 +139,14 @@ tests::suite! {
     async fn callers_that_were_parked_while_they_asked_keep_nobody_else_from_asking(store: &mut Store) {
         let locks = store.manager().await;
         let mut parked = Vec::new();
-        // More than the acquires that a connection takes at once.
+        // There are more of them than a connection takes at once.
         for number in 0..1_100 {
             let request = locks.mutex(format!("parked:{number}")).lease(LEASE);
             let mut acquire = Box::pin(request.acquire());
-            // Once: what it needs for its request is in its hands, and stays there.
+            // Poll it once: it has then what it needs for its request, and keeps it.
             poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx).is_ready())).await;
             parked.push(acquire);
-            // A task may not begin as many requests without a pause.
+            // A task may not begin that many requests without a pause.
             tokio::task::yield_now().await;
         }
         let guard = locks.mutex("k").wait(PASSED).acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! Several operating-system processes on one Redis server.
+//! Tests with several operating-system processes on one Redis server.
 
 use lock_runtime::TryAcquire;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ fn start(server: &RedisServer, mode: &str, processes: usize, amount: &str) -> Ve
     workers
 }
 
-/// The holds of all workers, checked; and how many each process had.
+/// Checks the holds of all workers and returns how many each process had.
 fn collect(workers: Vec<Worker>) -> BTreeMap<u32, usize> {
     let history = History::new();
     let mut per_process = BTreeMap::new();
@@ -104,7 +104,7 @@ async fn a_killed_holder_blocks_until_its_lease_is_over_and_no_longer() {
     assert!(guard.fencing_token().unwrap().get() > token);
     guard.release().await.unwrap();
     drop(locks);
-    // Who the killed process was, the store knows for a while.
+    // The store keeps the record of the killed process for a while.
     server.assert_deserted().await;
 }
 

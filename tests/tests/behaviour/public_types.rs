@@ -43,7 +43,7 @@ fn public_types_are_send_sync_and_debug() {
         blocking::MultiRequest, blocking::Semaphore);
 }
 
-/// Every future of the interface can be spawned; none of them is polled here.
+/// Checks that every future of the interface can be spawned. The futures that are checked are not polled.
 #[tokio::test]
 async fn futures_are_send() {
     let locks = LockManager::in_memory();

@@ -1,5 +1,5 @@
-//! What is a quorum's own: that a majority decides, and what is refused. What it has in common with one store, the other suites
-//! prove, on three memory stores and on three Redis servers.
+//! Tests of what only a quorum does: a majority decides, and some requests are refused. The other suites test what it
+//! has in common with one store, on three memory stores and on three Redis servers.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn managers(quorum: &Quorum, count: usize) -> Vec<LockManager> {
     managers
 }
 
-/// Each behaviour on memory with a paused clock, and on real servers.
+/// Tests each behaviour on memory with a paused clock, and on real servers.
 macro_rules! suite {
     ($(async fn $behaviour:ident($quorum:ident) $body:block)+) => {
         $(async fn $behaviour($quorum: &Quorum) $body)+
@@ -100,7 +100,7 @@ async fn a_quorum_of_none_of_an_even_number_or_with_a_node_twice_is_refused_befo
     assert!(is_config(&builder().quorum([] as [&str; 0]).await));
     assert!(is_config(&builder().quorum([&a, &b]).await));
     assert!(is_config(&builder().quorum([&a, &b, &a]).await));
-    // Nobody listens there: I/O would be another error.
+    // Nobody listens there, so I/O would cause another error.
     for urls in [
         [
             "redis://127.0.0.1:1/",

@@ -1,4 +1,4 @@
-//! Many readers or one writer: who is admitted beside whom, who waits for whom, and for how long.
+//! Tests of many readers or one writer: who is admitted beside whom, who waits for whom, and for how long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
 
-/// Starts to wait, in a task, until the manager counts so many waiters.
+/// Starts the request in a task and waits until the manager counts that many waiters.
 async fn waiting(
     locks: &LockManager,
     number: usize,
@@ -260,7 +260,7 @@ tests::suite! {
         for number in 0..6 {
             let (locks, stop, read) = ([&a, &b][number % 2].clone(), stop.clone(), read.clone());
             readers.spawn(async move {
-                // Out of step, so that at every moment somebody reads.
+                // The readers start out of step, so that somebody reads at every moment.
                 sleep(MS * 20 * u32::try_from(number).unwrap()).await;
                 while !stop.load(SeqCst) {
                     let guard = locks.read("k").wait(LONG).acquire().await.unwrap();
@@ -274,7 +274,8 @@ tests::suite! {
         for _ in 0..3 {
             let asked = Instant::now();
             let writer = other.write("k").wait(LONG).acquire().await.unwrap();
-            // The readers that were there: 120 ms each, all at once. The rest is this machine's.
+            // The writer waits for the readers that were there: 120 ms each, all at once. The rest is slack for a slow
+            // machine.
             assert!(asked.elapsed() < 1_000 * MS, "{:?}", asked.elapsed());
             let before = read.load(SeqCst);
             writer.release().await.unwrap();
@@ -291,7 +292,7 @@ tests::suite! {
         let reader = reads(&locks).await.unwrap();
         let refused = other.write("k").wait(100 * MS).acquire().await;
         assert!(matches!(refused, Err(LockError::Busy { .. })));
-        // It asked for no longer than it would wait.
+        // The writer's request counts for no longer than the writer would wait.
         let asked = Instant::now();
         let second = locks.read("k").wait(LONG).acquire().await.unwrap();
         assert!(asked.elapsed() < 500 * MS, "{:?}", asked.elapsed());

@@ -1,4 +1,5 @@
-//! Reads under reads, reads under writes, writes under writes; a read that outlives its write; a write under a read.
+//! Tests of nested reads and writes: reads under reads, reads under writes, writes under writes; a read that outlives
+//! its write; a write under a read.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ async fn may_write(locks: &LockManager) -> bool {
     }
 }
 
-/// A write with a read nested in it, both by hand.
+/// Acquires a write and a read nested in it, both by hand.
 async fn write_and_read(locks: &LockManager, lease: Duration) -> (LockGuard, LockGuard) {
     let write = locks.write("k").lease(lease).acquire().await.unwrap();
     let read = write.scope(async { locks.read("k").lease(lease).acquire().await });
@@ -272,10 +273,10 @@ tests::suite! {
         assert_eq!(other.inspect("k").await.unwrap().mode, Some(LockMode::Read));
         assert!(!may_write(&other).await && !may_write(&locks).await);
         assert!(may_read(&other).await && may_read(&locks).await);
-        // It is renewed as a read.
+        // The hold is renewed as a read.
         sleep(2 * LEASE).await;
         assert!(guard.is_held() && !may_write(&other).await);
-        // A second time it has nothing to do.
+        // A second downgrade has nothing to do.
         guard.downgrade().await.unwrap();
         guard.release().await.unwrap();
         assert!(may_write(&other).await);

@@ -1,4 +1,4 @@
-//! Giving a lock back: by hand, by drop, after a loss; and never somebody else's.
+//! Tests of giving a lock back: by hand, by drop, after a loss; and never somebody else's.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ tests::suite! {
         let late = request.acquire().await.unwrap();
         let next = other.mutex("k").wait(LONG).acquire().await.unwrap();
         drop(late);
-        // A background release has been through the store by then.
+        // A background release of `late` has reached the store by the time this request is answered.
         is_free(&holder, "another").await;
         assert!(next.is_held() && !is_free(&holder, "k").await);
         next.release().await.unwrap();

@@ -1,4 +1,5 @@
-//! Leased permits: never more than there are, all or none, first come first served, back when their holder is gone.
+//! Tests of leased permits: there are never more than were set, a request gets all or none, the first to come is served
+//! first, and permits are back when their holder is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,7 +53,7 @@ tests::suite! {
         let (a, b) = (store.manager().await, store.manager().await);
         let three = a.semaphore("s").in_all(3);
         let one = three.permits(1).acquire().await.unwrap();
-        // Another number changes nothing, nor does it keep anybody out.
+        // Another number changes nothing, and keeps nobody out.
         let five = b.semaphore("s").in_all(5);
         let two = five.permits(2).try_acquire().await.unwrap().expect("there are free ones");
         assert_eq!(five.available().await.unwrap(), 0);
@@ -60,7 +61,7 @@ tests::suite! {
         assert!(matches!(busy, TryAcquire::Busy { .. }), "{busy:?}");
         two.release().await.unwrap();
         one.release().await.unwrap();
-        // What the store has lost is set again, by requests that ask once, too.
+        // A semaphore that the store has lost is set again, also by a request that asks only once.
         assert!(three.delete().await.unwrap());
         assert!(is_not_set(b.semaphore("s").permits(1).acquire().await));
         let again = five.permits(1).try_acquire().await.unwrap().expect("there are free ones");
@@ -167,7 +168,7 @@ tests::suite! {
         let both = semaphore.permits(2).acquire().await.unwrap();
         let (tell, mut served) = tokio::sync::mpsc::unbounded_channel();
         for caller in 0..6_u32 {
-            // The second wants all of them, and is not overtaken by those behind it.
+            // The second caller wants all permits, and those behind it do not overtake it.
             let request = semaphore.permits(if caller == 1 { 2 } else { 1 }).wait(LONG);
             let tell = tell.clone();
             tokio::spawn(async move {
@@ -447,7 +448,8 @@ tests::suite! {
         semaphore.set_permits(3).await.unwrap();
         let third = waiter.await.unwrap().unwrap();
         assert!(raised.elapsed() < store.wakes_within(700 * MS), "woken: {:?}", raised.elapsed());
-        // Below what is leased: nobody loses permits, and nobody gets any before enough came back.
+        // The new number is less than the leased permits: nobody loses permits, and nobody gets any before enough are
+        // back.
         semaphore.set_permits(1).await.unwrap();
         semaphore.set_permits(1).await.unwrap();
         assert_eq!(semaphore.available().await.unwrap(), -2);

@@ -1,4 +1,4 @@
-//! A job once per tick, however the clocks of the replicas differ: the recipe of the guide.
+//! Tests of the guide's recipe for a job that runs once per tick, however the clocks of the replicas differ.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ use tests::Store;
 
 const TICKS: u64 = 4;
 
-// As in the guide, except for the time, which the test waits for at its end.
+// This is as in the guide, except for the time of `min_hold`, for which the test waits at its end.
 #[distributed_lock(key = "invoices:{tick}", on_busy = skip, min_hold = "5s", manager = locks)]
 async fn send_invoices(
     locks: &LockManager,
@@ -37,7 +37,7 @@ tests::suite! {
         }
         for tick in 0..TICKS {
             let (invoices, reminders) = (AtomicUsize::new(0), AtomicUsize::new(0));
-            // The clocks of two are equal; that of the third is so late that the job is done before.
+            // The clocks of two replicas are equal. That of the third is so late that the job is done before.
             let late = replicas.len() - 1;
             let (a, b) = tokio::join!(
                 send_invoices(&replicas[0], tick, &invoices),

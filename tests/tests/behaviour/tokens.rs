@@ -19,7 +19,7 @@ async fn next(locks: &LockManager) -> u64 {
     token
 }
 
-/// Takes the lock as soon as the manager is able to again, after a server came back.
+/// Takes the lock as soon as the manager is able to again, after a server has come back.
 async fn next_after_restart(locks: &LockManager) -> u64 {
     let mut guard = None;
     eventually("the manager works again", async || {

@@ -1,4 +1,4 @@
-//! How long a request waits, and in which order waiters are served.
+//! Tests of how long a request waits, and in which order waiters are served.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
-/// As long as a quorum of servers takes in the tests.
+/// The longest lease that a quorum of servers accepts in the tests.
 const LEASE: Duration = Duration::from_secs(4);
 const LONG: Duration = Duration::from_secs(60);
 
-/// Polls the future once, here, so that it has its place in the queue; then lets it run.
+/// Polls the future once in this task, so that it has its place in the queue, and then lets it run.
 async fn queue<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
@@ -120,12 +120,12 @@ tests::suite! {
         let (holder, waiter) = (store.manager().await, store.manager().await);
         let guard = holder.mutex("k").acquire().await.unwrap();
         let pending = tokio::spawn(waiter.mutex("k").wait(LONG).acquire());
-        // Long enough for the waiter to sleep on its subscription, whatever its first tries cost.
+        // This is long enough for the waiter to sleep on its subscription, whatever its first tries cost.
         tokio::time::sleep(300 * MS).await;
         let released = Instant::now();
         guard.release().await.unwrap();
         let guard = pending.await.unwrap().unwrap();
-        // Far below the cap of a sleep, 1 s: a push woke it.
+        // This is far below the cap of a sleep, 1 s: a push woke it.
         assert!(released.elapsed() < store.wakes_within(400 * MS), "{:?}", released.elapsed());
         guard.release().await.unwrap();
     }

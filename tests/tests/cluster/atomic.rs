@@ -1,5 +1,5 @@
-//! Slots that a cluster moves in one step (Valkey 9: `CLUSTER MIGRATESLOTS`) while locks of theirs are used. Servers that do
-//! not know the command have nothing to show here: there the test ends at once.
+//! Tests of slots that a cluster moves in one step (Valkey 9: `CLUSTER MIGRATESLOTS`) while their locks are in use.
+//! Servers that do not know the command have nothing to show here, so the test ends at once there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -93,7 +93,7 @@ async fn a_slot_that_moves_in_one_step_takes_holds_waiters_and_channels_along() 
     for contender in contenders {
         contender.await.unwrap();
     }
-    // Each of them outlives its lease at a node that it was not acquired at.
+    // Each hold outlives its lease at a node at which it was not acquired.
     let began = tokio::time::Instant::now();
     eventually("a lease is over", async || began.elapsed() > 3_000 * MS).await;
     for guard in guards {

@@ -1,4 +1,4 @@
-//! A cluster that misses a master for which there is no replica.
+//! Tests of a cluster that misses a master for which there is no replica.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn manager(cluster: &RedisCluster) -> LockManager {
     builder.connect(&cluster.url()).await.unwrap()
 }
 
-/// The name of a lock whose slot this node has.
+/// Returns the name of a lock whose slot this node has.
 fn lock_at(cluster: &RedisCluster, node: usize) -> String {
     let key = cluster.key_at(node, "lock:");
     key.strip_prefix("lock:").unwrap().to_owned()
@@ -63,7 +63,7 @@ async fn without_full_coverage_only_the_locks_of_the_missing_slots_are_lost() {
     let gone = locks.mutex(&there).acquire().await.unwrap();
     cluster.kill9(1);
     assert_eq!(gone.lost().wait().await, LostReason::Expired);
-    // Its last renewal, and one lease more.
+    // Two leases are long enough for its lease to end if it were not renewed.
     let watched = tokio::time::timeout(2 * LEASE, spared.lost().wait()).await;
     assert!(watched.is_err() && spared.is_held(), "{watched:?}");
     let other = manager(&cluster).await;

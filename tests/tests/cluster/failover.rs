@@ -1,4 +1,5 @@
-//! A Redis Cluster under load: recorded holds of every kind while slots move, masters change, masters die.
+//! Tests of a Redis Cluster under load, with recorded holds of every kind while slots move, masters change, masters
+//! die.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
@@ -16,29 +17,29 @@ const LONG: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(6);
 const PERMITS: u64 = 2;
 
-/// Each tag has a lock of every kind in its slot.
+/// The tags of the locks. Each has a lock of every kind in its slot.
 const TAGS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// The slot of a tag's locks.
+/// Returns the slot of a tag's locks.
 fn slot_of(cluster: &RedisCluster, tag: &str) -> u16 {
     cluster.slot_of(&format!("lock:{{{tag}}}"))
 }
 
-/// What a storm saw.
+/// The state and the observations of a storm: many tasks that hold random locks.
 #[derive(Default)]
 struct Storm {
     history: History,
-    /// Data may be lost: acquires may fail, and a caller that has lost a lock has to be told.
+    /// True if data may be lost: acquires may fail, and a caller that has lost a lock has to be told.
     lossy: bool,
-    /// A failover that loses data is about to come.
+    /// True while a failover that loses data is about to come.
     dire: AtomicBool,
-    /// Holds whose holders were told that they are lost, or that their release is not confirmed.
+    /// The holds whose holders were told that they are lost, or that their release is not confirmed.
     told: Mutex<BTreeSet<String>>,
-    /// Who is in there now, by tag.
+    /// The permits, readers and writers that are inside now, by tag.
     permits: [AtomicI64; TAGS.len()],
     readers: [AtomicI64; TAGS.len()],
     writers: [AtomicI64; TAGS.len()],
-    /// Permits that were out beyond what there are; reads beside a write.
+    /// The number of times that more permits were out than there are, or a read was beside a write.
     crowded: AtomicUsize,
     finished: AtomicUsize,
     over: AtomicBool,
@@ -76,7 +77,7 @@ impl Storm {
         (storm, tasks)
     }
 
-    /// One hold of a random lock.
+    /// Acquires a random lock, holds it and releases it.
     async fn one(&self, locks: &LockManager, holder: &str) {
         let tag = fastrand::usize(..TAGS.len());
         let name = |kind: &str| format!("{{{}}}{kind}", TAGS[tag]);
@@ -166,7 +167,7 @@ impl Storm {
         self.crowded.fetch_add(crowded.into(), SeqCst);
     }
 
-    /// Holds it for a few milliseconds, and looks after it all the time.
+    /// Holds the lock for a few milliseconds, records the hold and watches it all the time.
     async fn record(&self, guard: &LockGuard, holder: &str, shared: bool) {
         let mut holds: Vec<_> = guard
             .members()
@@ -176,7 +177,7 @@ impl Storm {
                 self.history.begin(member.name, holder, token)
             })
             .collect();
-        // Some outlast a failover, so that a second holder would not come too late to be one.
+        // Some holds outlast a failover. A second holder then comes early enough to overlap with the first.
         let long = self.dire.load(SeqCst) && fastrand::u8(..6) == 0;
         for _ in 0..fastrand::u16(if long { 1_500..2_500 } else { 1..5 }) {
             tokio::time::sleep(MS * fastrand::u32(..3)).await;
@@ -197,7 +198,7 @@ impl Storm {
         }
     }
 
-    /// Waits until so many more holds have ended.
+    /// Waits until `further` more holds have ended.
     async fn goes_on(&self, further: usize) {
         let before = self.finished.load(SeqCst);
         eventually_within(LONG, "locks are acquired and released", async || {
@@ -206,7 +207,8 @@ impl Storm {
         .await;
     }
 
-    /// Ends it, and checks what it saw: in a storm without loss, everything.
+    /// Ends the storm and checks what it saw: in a storm without loss, that nobody overlapped; in a lossy one, that the
+    /// first holder of every overlap was told.
     async fn calm(&self, mut tasks: JoinSet<()>) {
         self.over.store(true, SeqCst);
         while let Some(ended) = tasks.join_next().await {
@@ -233,7 +235,7 @@ impl Storm {
                 Violation::Overlap(first, _) => {
                     assert!(told.contains(&first.holder), "{violation}")
                 }
-                // Redisson's counter goes back to what the new master has of it; tokens by the clock do not.
+                // Redisson's counter goes back to the value that the new master has of it. Tokens by the clock do not.
                 Violation::Token(first, _) if first.key.ends_with("fenced") => {}
                 Violation::Token(..) => panic!("{violation}"),
             }
@@ -241,7 +243,7 @@ impl Storm {
     }
 }
 
-/// Nothing but the counters of the semaphores is left.
+/// Waits until no key is left except the counters of the semaphores.
 async fn is_clean(cluster: &RedisCluster) {
     eventually("no key of a hold is left", async || {
         let mut keys = cluster.stray_keys();
@@ -316,13 +318,13 @@ async fn masters_that_die_under_a_storm_leave_no_second_holder_untold() {
     is_clean(&cluster).await;
 }
 
-/// Freezes the replica, and cuts it off before: what the master writes from now on is in no buffer on its way there.
+/// Freezes the replica and cuts its connection: what the master writes from now on is in no buffer on its way there.
 fn stop_replication(cluster: &RedisCluster, master: usize) {
     cluster.pause(cluster.replica_of(master));
     let _: Value = cluster.query(master, &["CLIENT", "KILL", "TYPE", "replica"]);
 }
 
-/// The one case in which a failover admits a second holder: the write was acknowledged, and is nowhere else.
+/// Tests the only case in which a failover admits a second holder: the write was acknowledged, and is nowhere else.
 #[tokio::test]
 async fn a_lock_that_no_replica_has_is_lost_with_its_master_and_its_holder_is_told() {
     let mut cluster = RedisCluster::builder().replicas().start().await;
@@ -341,14 +343,15 @@ async fn a_lock_that_no_replica_has_is_lost_with_its_master_and_its_holder_is_to
         second.fencing_token() > guard.fencing_token(),
         "what is fenced is safe"
     );
-    // A third of the lease after the last renewal, at the latest.
+    // The holder is told at the next renewal, a third of the lease after the last one at the latest.
     let told = tokio::time::timeout(2 * LEASE, guard.lost().wait()).await;
     assert_eq!(told, Ok(LostReason::Refused));
     assert!(guard.release().await.is_err() && second.is_held());
     second.release().await.unwrap();
 }
 
-/// Counting is sent once: a redirection is a certain "not done", so each of them arrives, and none of them twice.
+/// A request to count is sent once. A redirection means that it was certainly not done, so each of them arrives, and
+/// none of them twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counters_add_up_while_their_slot_moves() {
     let cluster = Arc::new(RedisCluster::start().await);

@@ -1,4 +1,4 @@
-//! A Redis Cluster in which some slots are nobody's.
+//! Tests of a Redis Cluster in which some slots have no node.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tests::{RedisCluster, eventually};
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 
-/// The first slots of the first node are nobody's.
+/// The last of the slots that have no node: the first slots of the first node, from 0 on.
 const LAST: u16 = 99;
 
 async fn with_a_gap() -> RedisCluster {
@@ -18,7 +18,7 @@ async fn with_a_gap() -> RedisCluster {
     eventually("nobody has the slots", async || {
         for node in 0..3 {
             let range = ["CLUSTER", "DELSLOTSRANGE", "0", &LAST.to_string()];
-            // They are, at this node, already.
+            // This fails if the node knows already that nobody has them.
             let _ = cluster.nodes[node].command(&range);
         }
         (0..3).all(|node| cluster.covered(node) == 16_384 - usize::from(LAST) - 1)
@@ -27,14 +27,14 @@ async fn with_a_gap() -> RedisCluster {
     cluster
 }
 
-/// A lock whose slot is nobody's.
+/// Returns the name of a lock whose slot has no node.
 fn in_the_gap(cluster: &RedisCluster) -> String {
     let mut names = (0..).map(|number| format!("gap{number}"));
     let is_there = |name: &String| cluster.slot_of(&format!("lock:{name}")) <= LAST;
     names.find(is_there).unwrap()
 }
 
-/// How often the nodes were asked who has which slots.
+/// Returns how often the nodes were asked who has which slots.
 fn asked(cluster: &RedisCluster) -> u64 {
     let calls = |node| {
         let stats: String = cluster.query(node, &["INFO", "commandstats"]);
@@ -60,9 +60,10 @@ async fn slots_that_stay_nobodys_are_asked_after_less_and_less() {
     let before = asked(&cluster);
     tokio::time::sleep(4_000 * MS).await;
     let meanwhile = asked(&cluster) - before;
-    // All three, after 0.7 s at the earliest; it would be 0.3 s at the latest.
+    // All three nodes are asked each time, 0.7 s after the last time at the earliest. If the pauses did not grow, it
+    // would be after 0.3 s at the latest.
     assert!(meanwhile <= 24, "{meanwhile} questions in 4 s");
-    // A caller that wants a lock there makes it look again.
+    // A caller that wants a lock there makes the manager look again.
     let wanted = tokio::spawn(locks.mutex(&name).wait(LONG).acquire());
     tokio::time::sleep(100 * MS).await;
     let (guard, waited) = took(async {

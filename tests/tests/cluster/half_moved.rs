@@ -1,4 +1,5 @@
-//! A slot of a Redis Cluster in the middle of its move: some of a lock's keys have arrived, and others have not.
+//! Tests of a slot of a Redis Cluster in the middle of its move: some of a lock's keys have arrived, and others have
+//! not.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use tests::{RedisCluster, eventually};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// Two processes' managers, the slot, and the node it goes to.
+/// Returns the managers of two processes, the slot, and the node that the slot goes to.
 async fn scene(cluster: &RedisCluster) -> (LockManager, LockManager, u16, usize) {
     let connect = async || LockManager::connect(&cluster.url()).await.unwrap();
     let slot = cluster.slot_of("lock:{m}");
@@ -20,7 +21,7 @@ async fn a_reader_whose_lease_is_still_at_the_old_node_keeps_writers_out() {
     let cluster = RedisCluster::start().await;
     let (locks, other, slot, to) = scene(&cluster).await;
     let from = cluster.owner_of(slot);
-    // So that the slot has a fence.
+    // This hold gives the slot a fence.
     let first = locks.mutex("x{m}").acquire().await.unwrap();
     first.release().await.unwrap();
     let reader = locks.read("k{m}").acquire().await.unwrap();
@@ -38,7 +39,7 @@ async fn a_reader_whose_lease_is_still_at_the_old_node_keeps_writers_out() {
     for key in keys.iter().filter(|key| !key.contains("rwlock_timeout")) {
         assert!(cluster.migrate_key(key, to), "{key}");
     }
-    // One that does not wait itself.
+    // This request does not come from the caller that waits.
     let asked = locks.write("k{m}").try_acquire().await;
     assert!(
         !matches!(asked, Ok(TryAcquire::Acquired(_))),

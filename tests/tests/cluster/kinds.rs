@@ -1,4 +1,4 @@
-//! A Redis Cluster that stands still: every kind of lock on every node, wake-ups, and what is refused.
+//! Tests of a Redis Cluster whose slots do not move: every kind of lock on every node, wake-ups, and what is refused.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use tests::faults::took;
 use tests::{RedisCluster, RedisServer, documented_rights, eventually};
 
 const MS: Duration = Duration::from_millis(1);
-/// A waiter that was not woken looks for itself after 0.8 s at the earliest.
+/// The limit for a wake-up: a waiter that was not woken looks for itself after 0.8 s at the earliest.
 const WOKEN: Duration = Duration::from_millis(750);
 
 async fn manager(cluster: &RedisCluster) -> LockManager {
     LockManager::connect(&cluster.url()).await.unwrap()
 }
 
-/// The name of a lock that this node has.
+/// Returns the name of a lock that this node has.
 fn name_at(cluster: &RedisCluster, node: usize, stem: &str) -> String {
     let key = cluster.key_at(node, &format!("lock:{stem}"));
     key["lock:".len()..].to_owned()
@@ -79,7 +79,7 @@ async fn use_every_kind(cluster: &RedisCluster, locks: &LockManager) {
     }
 }
 
-/// The documentation's rules of `ACL SETUSER`, for one server and for a cluster.
+/// Returns the documentation's rules of `ACL SETUSER`, for one server and for a cluster.
 fn rights() -> String {
     [
         documented_rights("ACL SETUSER locks on >PASSWORD"),
@@ -138,7 +138,7 @@ async fn locks_of_several_slots_are_taken_together_as_others_are() {
     guard.release().await.unwrap();
     let guard = set().try_acquire().await.unwrap().expect("all are free");
     guard.release().await.unwrap();
-    // One script, where one can have them all.
+    // Locks that are all in one slot are taken by one script.
     let together = ["{tag}a", "{tag}b"].map(|name| locks.mutex(name));
     let guard = locks.multi(together).acquire().await.unwrap();
     guard.release().await.unwrap();
@@ -157,7 +157,7 @@ async fn waiters_of_every_kind_are_woken_by_either_sort_of_channel() {
         let waiter = builder().connect(&cluster.url()).await.unwrap();
         for node in 0..3 {
             let name = cluster.key_at(node, &format!("{channels:?}"));
-            // A name for each, or the channel of the one before would still be listened to.
+            // Each lock has a name of its own, because the channel of the one before would still be listened to.
             let [m, f, rw] = ["m", "f", "rw"].map(|kind| format!("{kind}:{{{name}}}"));
             for (name, held, wanted) in [
                 (&m, holder.mutex(m.as_str()), waiter.mutex(m.as_str())),
@@ -173,7 +173,7 @@ async fn waiters_of_every_kind_are_woken_by_either_sort_of_channel() {
     }
 }
 
-/// How long after the release of what is held somebody has it who waited for it and listened.
+/// Releases `held` once somebody waits for it and listens, and returns the time until that waiter has it.
 async fn woken_after(held: LockGuard, wanted: LockRequest, listens: impl Fn() -> bool) -> Duration {
     let waiting = tokio::spawn(wanted.acquire());
     eventually("the other one listens", async || listens()).await;

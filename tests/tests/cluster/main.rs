@@ -1,4 +1,4 @@
-//! What only a Redis Cluster can do to a lock: slots that move, masters that change.
+//! Tests of what only a Redis Cluster can do to a lock: slots that move, masters that change.
 
 mod atomic;
 mod down;

@@ -1,4 +1,4 @@
-//! A Redis Cluster whose slots move and whose masters change while locks are held, waited for and given back.
+//! Tests of a Redis Cluster whose slots move and whose masters change while locks are held, waited for and given back.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -9,7 +9,7 @@ use tests::faults::took;
 use tests::{RedisCluster, eventually};
 
 const MS: Duration = Duration::from_millis(1);
-/// A waiter that was not woken looks for itself after 0.8 s at the earliest.
+/// The limit for a wake-up: a waiter that was not woken looks for itself after 0.8 s at the earliest.
 const WOKEN: Duration = Duration::from_millis(750);
 const LONG: Duration = Duration::from_secs(30);
 
@@ -17,7 +17,7 @@ async fn manager(cluster: &RedisCluster) -> LockManager {
     LockManager::connect(&cluster.url()).await.unwrap()
 }
 
-/// A lock in the slot that is moved: its name, its slot, from where and to where.
+/// Returns a lock in the slot that is moved: its name, its slot, from where and to where.
 fn moving(cluster: &RedisCluster) -> (&'static str, u16, usize, usize) {
     let slot = cluster.slot_of("lock:{m}");
     let from = cluster.owner_of(slot);
@@ -121,7 +121,8 @@ async fn holds_of_every_kind_are_renewed_through_a_migration() {
     };
     let keys = cluster.keys_in_slot(from, slot);
     cluster.begin_move(slot, to);
-    // A few at a time, for longer than a third of a lease each time, and than a whole one together.
+    // Each step moves a few keys and lasts longer than a third of a lease. All steps together last longer than a whole
+    // one.
     for some in keys.chunks(4) {
         for key in some {
             cluster.migrate_key(key, to);
@@ -199,7 +200,7 @@ async fn acquires_that_are_dropped_in_a_migration_leave_nothing_behind() {
     held(&locks, name).await.release().await.unwrap();
 }
 
-/// Polls an acquire so many times, with replies in between, and drops it.
+/// Polls an acquire `polls` times, with pauses for replies in between, and drops it.
 async fn drop_after(locks: &LockManager, name: &str, polls: usize) {
     let mut acquiring = Box::pin(locks.mutex(name).lease(Duration::from_secs(60)).acquire());
     for _ in 0..polls {
@@ -284,7 +285,7 @@ async fn what_one_slot_does_not_answer_says_nothing_about_the_others() {
     }
 }
 
-/// Both are due at the same time, and would be in one batch.
+/// Renews two holds that are due at the same time and would be in one batch.
 #[tokio::test]
 async fn a_node_that_does_not_answer_keeps_no_confirmation_back_from_holds_at_others() {
     let cluster = RedisCluster::builder()
@@ -300,7 +301,7 @@ async fn a_node_that_does_not_answer_keeps_no_confirmation_back_from_holds_at_ot
         guards.push(request.acquire().await.unwrap());
     }
     cluster.pause(0);
-    // Renewed after 4 s; the call at the frozen node is given up after 2 s.
+    // The holds are renewed after 4 s. The call at the frozen node is given up after 2 s.
     let mut least = LONG;
     let until = tokio::time::Instant::now() + 7_000 * MS;
     while tokio::time::Instant::now() < until {

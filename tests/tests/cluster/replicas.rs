@@ -1,5 +1,5 @@
-//! Locks that the replicas of a cluster's node have before they are handed out: frozen replicas, slots that move,
-//! masters that die.
+//! Tests of locks that the replicas of a cluster's node have before they are handed out: frozen replicas, slots that
+//! move, masters that die.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -14,8 +14,8 @@ use tokio::task::JoinSet;
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
 
-/// Three masters with a replica each, none of which is soon given up for being silent. Later still, and the nodes would
-/// hear from each other too seldom.
+/// Starts three masters with a replica each. No node is soon given up for being silent. With an even longer timeout,
+/// the nodes would hear from each other too seldom.
 async fn patient() -> RedisCluster {
     let builder = RedisCluster::builder().replicas();
     builder.node_timeout(10_000 * MS).start().await
@@ -27,20 +27,20 @@ async fn manager(cluster: &RedisCluster, replicas: Replicas) -> LockManager {
     builder.connect(&cluster.url()).await.unwrap()
 }
 
-/// A name whose lock is at this master.
+/// Returns a name whose lock is at this master.
 fn name_at(cluster: &RedisCluster, node: usize) -> String {
     let key = cluster.key_at(node, "lock:k");
     key.trim_start_matches("lock:").to_owned()
 }
 
-/// Whether the node has the key, a master or not.
+/// Returns whether the node has the key, whether it is a master or not.
 fn has(cluster: &RedisCluster, node: usize, key: &str) -> bool {
     let slot = cluster.slot_of(key);
     cluster.keys_in_slot(node, slot).iter().any(|it| it == key)
 }
 
-/// What keeps replicas from confirming. The last try of a wait may have so little time that not even the master
-/// answers.
+/// Asserts that the error says why replicas did not confirm. The last try of a wait may have so little time that not
+/// even the master answers.
 fn assert_unconfirmed(error: &LockError) {
     let text = error.to_string();
     let known = ["replicas", "no answer", "no time was left"];
@@ -49,7 +49,7 @@ fn assert_unconfirmed(error: &LockError) {
     assert!(error.is_retryable());
 }
 
-/// On a machine that is busy, a `WAIT` may end too late to be told of.
+/// Tries until the refusal contains `why`: on a busy machine, a `WAIT` may end too late to be reported.
 async fn refused_with(locks: &LockManager, name: &str, why: &str) {
     eventually("it says how many confirmed", async || {
         let refused = locks.mutex(name).try_acquire().await.unwrap_err();
@@ -66,7 +66,7 @@ async fn nothing_is_left(cluster: &RedisCluster) {
     .await;
 }
 
-/// Freezes the replica, and cuts it off before: what the master writes from now on is in no buffer on its way there.
+/// Freezes the replica and cuts its connection: what the master writes from now on is in no buffer on its way there.
 fn stop_replication(cluster: &RedisCluster, master: usize) {
     cluster.pause(cluster.replica_of(master));
     let _: Value = cluster.query(master, &["CLIENT", "KILL", "TYPE", "replica"]);
@@ -105,7 +105,7 @@ async fn locks_of_every_kind_are_at_the_replica_of_their_node_when_they_are_hand
             guard.release().await.unwrap();
             permits.delete().await.unwrap();
         }
-        // Of three nodes, one by one.
+        // The locks of this set are at three nodes, so they are acquired one by one.
         let apart = locks.multi([0, 1, 2].map(|node| locks.mutex(name_at(&cluster, node))));
         let guard = apart.acquire().await.unwrap();
         for master in 0..3 {
@@ -177,7 +177,7 @@ async fn renewals_are_confirmed_at_each_node_by_its_own_replicas() {
     nothing_is_left(&cluster).await;
 }
 
-/// Locks in one slot, one after the other, each kept, until told to stop.
+/// Acquires locks in one slot, one after the other, and keeps each, until told to stop.
 fn collect(
     locks: &LockManager,
     tag: String,
@@ -188,7 +188,8 @@ fn collect(
         let mut guards = Vec::new();
         while !stop.load(SeqCst) {
             let name = format!("{{lock:{tag}}}{}", guards.len());
-            // Longer than a failover. What was given back at a master that died then may live as long at the next.
+            // The lease is longer than a failover. A lock that was given back at a master that died then may live as
+            // long at the next.
             let request = locks.mutex(name).lease(12_000 * MS).wait(300 * MS);
             if let Ok(guard) = request.acquire().await {
                 guards.push(guard);
@@ -198,7 +199,7 @@ fn collect(
     })
 }
 
-/// What the master wrote after replication had stopped is nowhere else; without waiting for replicas, those locks would
+/// What the master wrote after replication had stopped is nowhere else. Without waiting for replicas, those locks would
 /// have been handed out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lock_that_was_handed_out_is_lost_with_its_master() {
@@ -261,7 +262,7 @@ async fn a_lock_whose_slot_moves_while_it_is_being_confirmed_is_granted_by_the_n
     let key = format!("lock:{name}");
     let slot = cluster.slot_of(&key);
     let replica = cluster.replica_of(0);
-    // From Valkey 8 on a frozen replica holds up moves, too: there the first to ask confirms it.
+    // From Valkey 8 on, a frozen replica holds up moves, too. There the first node that was asked confirms the lock.
     let server: String = cluster.query(0, &["INFO", "server"]);
     let waits_for_replicas = server.contains("valkey_version");
     for _ in 0..3 {
@@ -283,7 +284,7 @@ async fn a_lock_whose_slot_moves_while_it_is_being_confirmed_is_granted_by_the_n
     }
 }
 
-/// The old node would forget it, and the one that has it could not say so: no replica can help.
+/// The old node would forget the lock, and the node that has it could not say so, so no replica can help.
 #[tokio::test]
 async fn nothing_is_confirmed_at_a_node_that_is_only_being_given_the_slot() {
     let cluster = patient().await;
@@ -292,7 +293,7 @@ async fn nothing_is_confirmed_at_a_node_that_is_only_being_given_the_slot() {
     let tag = name_at(&cluster, 0);
     let slot = cluster.slot_of(&format!("lock:{tag}"));
     let name = |kind: &str| format!("{{lock:{tag}}}{kind}");
-    // Longer than the last step of a move may take.
+    // The lease is longer than the last step of a move may take.
     let term = 5_000 * MS;
     let held = async |kind: &str| {
         let request = locks.mutex(name(kind)).lease(term).wait(LONG);
@@ -383,7 +384,7 @@ async fn connections_end_to_a_node_that_is_no_master_any_more() {
     let new = cluster.failover(0).await;
     take().await;
     assert!(lanes(new) >= 1);
-    // It may come back: not at once.
+    // The old master may come back, so it is not forgotten at once.
     eventually_within(LONG, "the old master is forgotten", async || lanes(0) == 0).await;
     take().await;
 }

@@ -1,4 +1,4 @@
-//! Who listens where in a Redis Cluster: slots that leave a node take their channels with them, and no others.
+//! Tests of who listens where in a Redis Cluster: slots that leave a node take their channels with them, and no others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tests::{RedisCluster, eventually};
 use tokio::task::JoinHandle;
 
 const MS: Duration = Duration::from_millis(1);
-/// A waiter that was not woken looks for itself after 0.8 s at the earliest.
+/// The limit for a wake-up: a waiter that was not woken looks for itself after 0.8 s at the earliest.
 const WOKEN: Duration = Duration::from_millis(750);
 const LONG: Duration = Duration::from_secs(60);
 
@@ -19,7 +19,7 @@ async fn manager(cluster: &RedisCluster) -> LockManager {
     LockManager::connect(&cluster.url()).await.unwrap()
 }
 
-/// A lock that is held, and somebody who waits for it.
+/// A lock that is held, with a task that waits for it.
 struct Contended {
     name: String,
     slot: u16,
@@ -27,7 +27,8 @@ struct Contended {
     waiting: JoinHandle<LockGuard>,
 }
 
-/// So many, each in a slot of its own of that node. The waiters listen.
+/// Acquires `count` locks, each in a slot of its own of that node, and starts a waiter for each. Returns once the
+/// waiters listen.
 async fn contended(
     cluster: &RedisCluster,
     node: usize,
@@ -60,7 +61,7 @@ fn listens(cluster: &RedisCluster, node: usize, name: &str) -> bool {
     channels.iter().any(|channel| channel.ends_with(&end))
 }
 
-/// The ids of the node's clients that have sharded subscriptions.
+/// Returns the ids of the node's clients that have sharded subscriptions.
 fn sessions(cluster: &RedisCluster, node: usize) -> BTreeSet<u64> {
     let list: String = cluster.query(node, &["CLIENT", "LIST"]);
     let field = |line: &str, name: &str| -> Option<u64> {
@@ -73,7 +74,7 @@ fn sessions(cluster: &RedisCluster, node: usize) -> BTreeSet<u64> {
     listening.filter_map(|line| field(line, "id")).collect()
 }
 
-/// Each is woken by its release, wherever its channel is.
+/// Releases each lock and asserts that its waiter is woken by that, wherever its channel is.
 async fn are_woken(contended: Vec<Contended>) {
     for one in contended {
         let (got, waited) = took(async {
@@ -104,7 +105,7 @@ async fn a_slot_that_leaves_a_node_takes_its_channels_with_it_and_no_others() {
     are_woken(contended).await;
 }
 
-/// The word by which a node ends a subscription comes between the answers to others.
+/// The message by which a node ends a subscription comes between the answers to others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channels_that_come_and_go_are_heard_while_slots_leave_their_node() {
     let cluster = RedisCluster::start().await;

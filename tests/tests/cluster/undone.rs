@@ -1,4 +1,5 @@
-//! Acquires that nobody waits for any more when their slot leaves the node: what they did is undone where it is by now.
+//! Tests of acquires that nobody waits for any more when their slot leaves the node: what they did is undone at the
+//! node that has the slot by then.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -12,13 +13,15 @@ use tests::{RedisCluster, eventually_within};
 const MS: Duration = Duration::from_millis(1);
 const LEASE: Duration = Duration::from_secs(60);
 const KEY: &str = "lock:{m}";
-/// Nothing asks for the table sooner than after 4 s, unless it has reason to.
+/// The limit for a clean-up. Without a reason, nothing asks for the table of slots sooner than after 4 s.
 const SOON: Duration = Duration::from_secs(2);
 
-/// A cluster, a manager with a connection to each node, the slot, and where it goes.
+/// Starts a cluster and returns it with a manager with a connection to each node, the slot, and the node that the slot
+/// goes to.
 async fn scene() -> (RedisCluster, LockManager, u16, usize) {
     let cluster = RedisCluster::start().await;
-    // Compensation ends by itself when the request has run out of time: not within these tests.
+    // A compensation ends by itself when the request has run out of time. This timeout is too long for that to happen
+    // in these tests.
     let builder = LockManager::builder().call_timeout(LEASE / 6);
     let locks = builder.connect(&cluster.url()).await.unwrap();
     free_within(&locks, "{m}", LEASE).await;
@@ -37,13 +40,13 @@ fn stands_anywhere(cluster: &RedisCluster) -> bool {
     })
 }
 
-/// One poll queues the request; the connection's task sends it.
+/// Polls the acquire once. That queues the request, and the connection's task sends it.
 async fn is_under_way(mut acquire: Pin<&mut impl Future>) {
     let pending = poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx).is_pending()));
     assert!(pending.await);
 }
 
-/// Nothing is left of it soon, and nobody is busy with it any more.
+/// Asserts that soon nothing is left of the acquire, and nobody is busy with it any more.
 async fn is_undone(cluster: &RedisCluster, locks: &LockManager) {
     eventually_within(SOON, "it is given back", async || !stands_anywhere(cluster)).await;
     let ((), waited) = took(locks.shutdown()).await;
@@ -51,7 +54,7 @@ async fn is_undone(cluster: &RedisCluster, locks: &LockManager) {
     assert!(!stands_anywhere(cluster));
 }
 
-/// What was granted at the old node, without anybody's reading the answer, is given back at the new one.
+/// A lock that was granted at the old node, and whose answer nobody read, is given back at the new one.
 #[tokio::test]
 async fn what_was_granted_before_a_slot_moved_is_undone_after_it() {
     for finished in [true, false] {
@@ -71,7 +74,7 @@ async fn what_was_granted_before_a_slot_moved_is_undone_after_it() {
     }
 }
 
-/// The old node has sent it elsewhere, and nobody has read that.
+/// The old node has redirected the request, and nobody has read that.
 #[tokio::test]
 async fn what_a_node_did_not_do_any_more_needs_no_undoing_for_long() {
     let (cluster, locks, slot, to) = scene().await;

@@ -1,4 +1,4 @@
-//! What others may write beside our locks, or publish to us: it costs little, and is told.
+//! Tests of what others may write beside our locks, or publish to us: it costs little, and is reported.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tests::{RedisServer, eventually};
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 
-/// One key under two namespaces: `lock:` with `x`, and none with `lock:x`.
+/// Uses one key under two namespaces: `lock:` with the name `x`, and the empty one with the name `lock:x`.
 #[tokio::test]
 async fn a_forced_release_through_another_namespace_of_the_same_key_is_told_at_once() {
     async fn hold(locks: &LockManager, kind: &str, name: &str) -> LockGuard {
@@ -42,7 +42,7 @@ async fn a_forced_release_through_another_namespace_of_the_same_key_is_told_at_o
             assert!(operator.force_release(forced).await.unwrap(), "{kind}");
             let (reason, waited) = took(guard.lost().wait()).await;
             assert_eq!(reason, LostReason::ForceReleased, "{kind}");
-            // A push: the next renewal is 10 s away.
+            // A push told it: the next renewal is 10 s away.
             assert!(waited < 5_000 * MS, "{kind}: {waited:?}");
         }
     }
@@ -83,7 +83,7 @@ async fn a_bad_fence_says_what_it_holds_and_what_mends_it_to_every_lock_of_its_s
     assert!(guard.fencing_token().unwrap().get() > 1_700_000_000_000_000);
 }
 
-/// A hundred readers of which each claims 10,000 holds kept the server busy for a second.
+/// A hundred readers, each of which claims 10,000 holds, kept the server busy for a second.
 #[tokio::test]
 async fn dead_readers_of_many_holds_do_not_keep_the_server_busy() {
     let server = RedisServer::start();
@@ -136,7 +136,7 @@ async fn a_holder_that_is_no_text_is_told_as_a_foreign_key() {
     assert!(locks.force_release("k").await.unwrap());
 }
 
-/// More than our scripts name in one message.
+/// Publishes messages that name more holders than our scripts name in one.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn messages_of_any_size_on_the_control_channel_are_not_kept() {
@@ -154,7 +154,7 @@ async fn messages_of_any_size_on_the_control_channel_are_not_kept() {
         .find(|channel| channel.starts_with("lock:control:"))
         .unwrap();
     let before = resident_bytes();
-    // Different ones, or a set of them would be small.
+    // The holders are all different, because a set of equal ones would be small.
     let publish = "local t = {} for i = 1, 125000 do t[i] = string.format('%032x', i) end \
                    redis.call('PUBLISH', KEYS[1], 'holders:' .. table.concat(t))";
     for _ in 0..20 {
@@ -165,11 +165,11 @@ async fn messages_of_any_size_on_the_control_channel_are_not_kept() {
         })
         .await;
     }
-    // The store was told of none of it: the hold is as good as before.
+    // Nothing has changed in the store, so the hold is as good as before.
     assert!(guard.is_held());
     assert!(locks.force_release("k").await.unwrap());
     assert_eq!(guard.lost().wait().await, LostReason::ForceReleased);
     let kept = resident_bytes().saturating_sub(before);
-    // One of them is 4 MB as text; kept as sets, twenty were 95 MB.
+    // One of the messages is 4 MB as text. Kept as sets, twenty of them were 95 MB.
     assert!(kept < 60_000_000, "{kept} bytes more");
 }

@@ -1,5 +1,5 @@
-//! The documentation's ACLs: enough for every kind of lock, and each right of them is needed, or can be left out as
-//! the page says. A right that is missing is named.
+//! Tests of the documentation's ACLs: they are enough for every kind of lock, and each of their rights is needed, or
+//! can be left out as the page says. A right that is missing is named.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,19 +13,19 @@ const MS: Duration = Duration::from_millis(1);
 const WAIT: Duration = Duration::from_secs(2);
 const JAVA: &str = "00000000-0000-4000-8000-000000000000:1";
 
-/// Rights without which everything goes on as before: see the page.
+/// The rights without which everything goes on as before: see the page.
 const SILENT: [&str; 2] = ["+ping", "~lock-manager:*"];
 
-/// Uses every kind of lock as that user, and keeps what is said of it.
+/// A walk through every kind of lock as one user, with what is said of it.
 struct Walk<'a> {
     server: &'a RedisServer,
     url: String,
     namespace: &'a str,
-    /// What every name begins with.
+    /// The beginning of every name.
     prefix: &'a str,
     said: Vec<String>,
     events: Events,
-    /// Whether it ends only once something was warned of.
+    /// True if the walk ends only after a warning that a channel could not be given up.
     lingers: bool,
 }
 
@@ -70,7 +70,7 @@ impl Walk<'_> {
         let confirmed = confirmed.connect(&self.url).await;
         self.note(confirmed);
         if self.lingers {
-            // Channels are given up two seconds after their last listener went.
+            // Channels are given up two seconds after their last listener has left.
             let warned = async || {
                 self.events
                     .of(Level::WARN)
@@ -84,7 +84,7 @@ impl Walk<'_> {
         self.server.assert_deserted().await;
     }
 
-    /// Waits until somebody listens for the name, if that is allowed.
+    /// Waits until somebody listens for the name, for half a second at most: that may not be allowed.
     async fn heard_of<T>(&self, name: &str, waiting: &tokio::task::JoinHandle<T>) {
         eventually_or(5, async || {
             let channels = self.server.channels();
@@ -125,7 +125,7 @@ impl Walk<'_> {
         let Some(guard) = self.note(locks.fair(&name).acquire().await) else {
             return;
         };
-        // A Redisson waiter that lives, so that ours are parked behind it.
+        // This is a Redisson waiter that lives, so that ours are parked behind it.
         let later = i64::MAX.to_string();
         let _: Value = self.server.query(&["RPUSH", &queue, JAVA]);
         let _: Value = self.server.query(&["ZADD", &timeouts, &later, JAVA]);
@@ -133,11 +133,11 @@ impl Walk<'_> {
         if !matches!(leaving, Err(LockError::Busy { .. })) {
             self.note(leaving);
         }
-        // It leaves in the background.
+        // The waiter leaves in the background.
         eventually_or(5, async || self.server.query::<i64>(&["LLEN", &queue]) == 1).await;
         let _: Value = self.server.query(&["DEL", &queue, &timeouts]);
         let _: Value = self.server.query(&["RPUSH", &queue, JAVA, "another"]);
-        // Half of the queue is lost: who waits looks for itself in the other half.
+        // Half of the queue is lost: the waiter looks for itself in the other half.
         let waiting = tokio::spawn(other.fair(&name).wait(2 * WAIT).acquire());
         eventually("it queues, or has failed", async || {
             waiting.is_finished() || self.server.query::<i64>(&["LLEN", &queue]) > 2
@@ -168,7 +168,7 @@ impl Walk<'_> {
         })
         .await;
         if !told {
-            // A policy that needs a right of its own: without it, readers may go before a waiting writer.
+            // The preference for writers needs a right of its own. Without it, readers may go before a waiting writer.
             self.said
                 .push(format!("no preference for writers: missing ~{waits}"));
         }
@@ -202,7 +202,7 @@ impl Walk<'_> {
                 self.note(guard.release().await);
             }
         }
-        // Somebody else's lease that is over is taken back.
+        // A lease of somebody else that is over is taken back.
         let leases = format!("{{{}}}:timeout", self.key("semaphore"));
         let _: Value = self
             .server
@@ -239,7 +239,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether the condition came within so many tenths of a second.
+/// Returns whether the condition became true within that many tenths of a second.
 async fn eventually_or(tenths: u32, mut condition: impl AsyncFnMut() -> bool) -> bool {
     let waited = tokio::time::timeout(tenths * 100 * MS, async {
         while !condition().await {
@@ -249,7 +249,7 @@ async fn eventually_or(tenths: u32, mut condition: impl AsyncFnMut() -> bool) ->
     waited.await.is_ok()
 }
 
-/// What is said when every kind of lock is used with these rights.
+/// Returns what is said when every kind of lock is used with these rights.
 async fn said_with(
     server: &RedisServer,
     user: &str,
@@ -272,7 +272,7 @@ async fn said_with(
         lingers: !rights.contains(&"+unsubscribe"),
     };
     walk.everything().await;
-    // What the walk does on purpose.
+    // The walk causes these on purpose.
     let expected = |text: &String| {
         text.contains("lock lost")
             || text.contains("more locks lost")
@@ -288,7 +288,7 @@ async fn said_with(
     walk.said
 }
 
-/// What has to be in an error for a right to be named.
+/// Returns what a text must contain to name the right.
 fn name_of(right: &str) -> String {
     let name = right.trim_start_matches(['+', '&']).trim_end_matches('*');
     name.replace('|', " ").to_lowercase()

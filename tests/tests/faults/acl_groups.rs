@@ -1,4 +1,5 @@
-//! The documentation's ACLs for sentinels and clusters: enough, and what is missing is named or costs what the page says.
+//! Tests of the documentation's ACLs for sentinels and clusters: they are enough, and a right that is missing is named
+//! or costs what the page says.
 
 use std::time::Duration;
 
@@ -11,14 +12,14 @@ use tracing::Level;
 
 const WAIT: Duration = Duration::from_secs(3);
 
-/// As `fault_acl` has it.
+/// Returns whether one of the texts names the right.
 fn names(said: &[String], right: &str) -> bool {
     let name = right.trim_start_matches(['+', '&']).replace('|', " ");
     said.iter()
         .any(|text| text.to_lowercase().replace('|', " ").contains(&name))
 }
 
-/// What is said when a lock is waited for, handed on and moved in a cluster whose nodes give these rights.
+/// Returns what is said when a lock is waited for, handed on and moved in a cluster whose nodes give these rights.
 async fn said_in(cluster: &RedisCluster, user: &str, rights: &[&str]) -> Vec<String> {
     for node in 0..cluster.nodes.len() {
         let mut command = vec!["ACL", "SETUSER", user, "reset", "on", ">secret"];
@@ -60,7 +61,7 @@ async fn said_in(cluster: &RedisCluster, user: &str, rights: &[&str]) -> Vec<Str
         }
         Err(error) => said.push(error.to_string()),
     }
-    // A lock that is free is asked for where its slot goes.
+    // While its slot moves, a free lock is asked for at the node that the slot goes to.
     cluster.begin_move(slot, to);
     match locks.mutex("{m}").wait(WAIT).acquire().await {
         Ok(guard) => drop(guard.release().await),

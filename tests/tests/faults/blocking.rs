@@ -1,4 +1,4 @@
-//! Locks of threads: `lock_runtime::blocking` on a server, inside and outside of async runtimes.
+//! Tests of the locks of threads: `lock_runtime::blocking` on a server, inside and outside of async runtimes.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,7 @@ fn connect(server: &RedisServer) -> LockManager {
     LockManager::connect(&server.url()).expect("a manager")
 }
 
-/// Waits for a condition, on a thread.
+/// Blocks the thread until the condition is true.
 fn until(what: &str, condition: impl Fn() -> bool) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(eventually(what, async || condition()));
@@ -348,7 +348,7 @@ fn a_guard_that_ends_with_its_thread_is_released() {
     let (told, hears) = mpsc::channel();
     let of_the_thread = locks.clone();
     let thread = thread::spawn(move || {
-        // The slot is made first: it goes after what the runtime keeps for the thread.
+        // The thread's slot is made before what the runtime keeps for the thread, so it is dropped after that.
         KEPT.with(|kept| {
             let guard = of_the_thread.mutex("k").acquire().unwrap();
             *kept.borrow_mut() = Some(guard);

@@ -1,6 +1,7 @@
-//! Futures dropped at each of their polls: nothing stays behind, nobody waits longer for it.
+//! Tests of futures that are dropped at each of their polls: nothing is left of them, and nobody waits longer because
+//! of them.
 //!
-//! A proxy delays both ways, so that every await point is one where a poll returns pending.
+//! A proxy delays both directions, so that a poll returns pending at every await point.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -12,7 +13,7 @@ use tests::{Direction, FaultProxy, RedisServer, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const CALL: Duration = Duration::from_millis(600);
-/// What an orphan may live: a call's time and a round trip; the rest is this machine's.
+/// The time for which an orphan may live: a call's time and a round trip. The rest is slack for a slow machine.
 const ORPHAN: Duration = Duration::from_millis(600 + 400);
 const LONG: Duration = Duration::from_secs(30);
 
@@ -30,7 +31,7 @@ impl Scene {
         let (proxy, slow) =
             behind_a_proxy(&server, LockManager::builder().call_timeout(CALL)).await;
         let other = LockManager::connect(&server.url()).await.unwrap();
-        // Whatever is started by a first use is started.
+        // Whatever a first use starts is running before the tasks are counted.
         free_within(&slow, "warm", LONG).await;
         free_within(&other, "warm", LONG).await;
         proxy.delay(Direction::Requests, 2 * MS);
@@ -45,7 +46,7 @@ impl Scene {
         }
     }
 
-    /// Another manager gets the lock, and no orphan comes up after it.
+    /// Asserts that another manager gets the lock, and that no orphan comes up after it.
     async fn assert_free(&self, what: &str) {
         free_within(&self.other, "k", ORPHAN).await;
         eventually_within(ORPHAN, what, async || self.server.stray_keys().is_empty()).await;
@@ -103,7 +104,7 @@ async fn a_waiter_dropped_at_any_poll_leaves_the_queue_and_the_lock() {
     let scene = Scene::new().await;
     at_each_poll(async |polls, leave| {
         let holder = scene.other.mutex("k").acquire().await.unwrap();
-        // Released while the waiter is somewhere on its way: it has asked, or subscribed, or sleeps.
+        // The lock is released while the waiter is somewhere on its way: it has asked, or subscribed, or sleeps.
         let releasing = tokio::spawn(async move {
             tokio::time::sleep(25 * MS).await;
             holder.release().await.unwrap();
@@ -127,7 +128,7 @@ async fn a_fair_waiter_dropped_at_any_poll_leaves_the_queue_and_the_lock() {
     let scene = Scene::new().await;
     at_each_poll(async |polls, leave| {
         let holder = scene.other.fair("k").acquire().await.unwrap();
-        // Released while the waiter is somewhere on its way: it has asked, or subscribed, or sleeps.
+        // The lock is released while the waiter is somewhere on its way: it has asked, or subscribed, or sleeps.
         let releasing = tokio::spawn(async move {
             tokio::time::sleep(25 * MS).await;
             holder.release().await.unwrap();
@@ -137,7 +138,7 @@ async fn a_fair_waiter_dropped_at_any_poll_leaves_the_queue_and_the_lock() {
         let completed = guard.is_some();
         drop(guard.map(Result::unwrap));
         releasing.await.unwrap();
-        // A fair one: only the first in the queue is told of a release.
+        // The next request is a fair one, because only the first in the queue is told of a release.
         let next = scene.other.fair("k").wait(ORPHAN).acquire().await;
         next.unwrap().release().await.unwrap();
         scene
@@ -213,7 +214,7 @@ async fn a_release_dropped_at_any_poll_still_frees_the_lock() {
 
 #[tokio::test]
 async fn a_run_dropped_at_any_poll_drops_its_body_first_and_frees_the_lock() {
-    /// Inside a body: counts bodies that live, and sees whether the lock is still there at its end.
+    /// A value inside a body that counts living bodies and asserts, when it is dropped, that the lock is still held.
     struct Body(Arc<AtomicUsize>, lock_runtime::Lease);
     impl Drop for Body {
         fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Certificates that a builder is given: those that a client shows, and those that it trusts.
+//! Tests of certificates that a builder is given: those that a client shows, and those that it trusts.
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder};
 use tests::{RedisCluster, RedisServer, SentinelGroup, TlsFiles};

@@ -1,4 +1,4 @@
-//! Records of managers: what is in the store, who may read it, and when it goes.
+//! Tests of the records of managers: what is in the store, who may read it, and when it goes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use tracing::Level;
 
 const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
 
-/// The one record that there is, once it is there.
+/// Waits until there is one record, and returns its key.
 async fn record(server: &RedisServer) -> String {
     eventually("a manager has said who it is", async || {
         server.records().len() == 1
@@ -48,7 +48,7 @@ async fn many_locks_are_one_record_which_a_shutdown_deletes() {
     }
     record(&server).await;
     locks.shutdown().await;
-    // No wait: it was deleted before the shutdown returned.
+    // No wait is needed: the record was deleted before the shutdown returned.
     assert!(server.records().is_empty());
 }
 
@@ -116,7 +116,7 @@ async fn a_user_who_may_not_write_records_is_told_once_and_locks_as_ever() {
     let text = &told()[0];
     assert!(text.contains("missing rights: ~lock-manager:{"), "{text}");
     assert_eq!(events.of(Level::WARN), Vec::<String>::new());
-    // Nobody tells who the holder is, and it is a holder all the same.
+    // No record tells who the holder is, and it is a holder all the same.
     let builder = LockManager::builder().namespace("");
     let other = builder
         .connect(&server.url_with("locks", "secret"))

@@ -1,10 +1,10 @@
-//! Processes that are configured by their environment.
+//! Tests of processes that are configured by their environment.
 
 use std::process::Command;
 
 use tests::{CommandStats, RedisServer};
 
-/// What the holder says that has these variables.
+/// Runs the holder with these variables and returns what it says.
 fn holder(task: &str, variables: &[(&str, &str)]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_holder"))
         .arg(task)

@@ -1,5 +1,5 @@
-//! What goes wrong at connect: every error names the server and never the password, says what to do, and is retryable
-//! only if the same call can succeed later without anybody changing code or configuration.
+//! Tests of what goes wrong at connect: every error names the server and never the password, says what to do, and is
+//! retryable only if the same call can succeed later without anybody changing code or configuration.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const PASSWORD: &str = "hunter2";
 enum Kind {
     Config,
     Denied,
-    /// The only one that can be retried.
+    /// The only kind that can be retried.
     Unavailable,
 }
 use Kind::{Config, Denied, Unavailable};
@@ -57,7 +57,7 @@ async fn refused(url: &str) -> LockError {
     }
 }
 
-/// Something that listens, and answers each request by `reply`. `None` closes the connection.
+/// Starts a service that answers each request by `reply`. `None` closes the connection.
 async fn listener(reply: fn(&str) -> Option<&'static str>) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -349,13 +349,13 @@ async fn servers_that_cannot_keep_locks_say_what_to_connect_to_instead() {
     }
 }
 
-/// It has all keys, so it is of use, though scripts have keys of one slot only.
+/// Such a cluster has all keys, so it is of use, although a script has keys of one slot only.
 #[tokio::test]
 async fn a_cluster_of_one_master_is_used_as_one_server_and_told_by_what_it_cannot_do() {
     let cluster = RedisCluster::builder().masters(1).start().await;
     let node = cluster.nodes[0].url();
     let locks = LockManager::connect(&node).await.unwrap();
-    // Some of them share a script, whatever their slots.
+    // Some of these locks share a script, whatever their slots.
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..100 {
         let request = locks.mutex(format!("k{task}"));
@@ -426,7 +426,7 @@ async fn servers_that_are_not_ready_can_be_retried_and_old_or_protected_ones_can
     );
 }
 
-/// Leads to a server, and cuts each connection on which a subscription is asked for.
+/// Starts a proxy to the server that cuts each connection on which a subscription is asked for.
 async fn proxy_that_cuts(server: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -452,7 +452,7 @@ async fn proxy_that_cuts(server: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Has a server answer something else to SUBSCRIBE.
+/// Starts a proxy that replaces SUBSCRIBE by the command `instead`.
 async fn proxy_with(server: &RedisServer, instead: &'static [&'static str]) -> FaultProxy {
     let proxy = FaultProxy::start(server.addr()).await;
     proxy.rewrite(move |request| {

@@ -1,4 +1,5 @@
-//! Counters when messages and replies are lost: nobody hangs, nothing is done twice, and what is unknown is said.
+//! Tests of counters when messages and replies are lost: nobody hangs, nothing is done twice, and an unknown outcome is
+//! reported as unknown.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tests::{CommandStats, Direction, RedisServer, Then, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
-/// A sleep is 1 s give or take a fifth; the rest is this machine's.
+/// The cap of a sleep: 1 s give or take a fifth. The rest is slack for a slow machine.
 const CAP: Duration = Duration::from_millis(1_200 + 300);
 
 #[tokio::test]
@@ -53,13 +54,14 @@ async fn a_latch_that_opens_while_the_subscription_is_cut_is_seen_after_it() {
 #[tokio::test]
 async fn what_is_not_answered_is_unknown_and_sent_once() {
     let server = RedisServer::start();
-    // Long enough for a busy machine: what reaches the server later than that is refused, and not done.
+    // The call timeout is long enough for a busy machine: what reaches the server later than that is refused, and not
+    // done.
     let (proxy, locks) =
         behind_a_proxy(&server, LockManager::builder().call_timeout(1_000 * MS)).await;
     let (semaphore, latch) = (locks.plain_semaphore("s"), locks.latch("l"));
     semaphore.try_set_permits(10).await.unwrap();
     latch.try_set_count(6).await.unwrap();
-    // So that the server knows the scripts: what is lost below is an answer, not a request for the text.
+    // After these calls the server knows the scripts: what is lost below is an answer, not a request for the text.
     semaphore.permits(1).wait(LONG).acquire().await.unwrap();
     semaphore.release(1).await.unwrap();
     latch.count_down().await.unwrap();
@@ -100,7 +102,7 @@ async fn a_server_that_is_away_for_a_while_ends_no_wait() {
     let waiting = latch.clone();
     let waiting = asleep(&proxy, async move { waiting.opened().wait(LONG).await }).await;
     proxy.go_down();
-    // It is told what the one at the head last heard, who looks again after 1.2 s at the latest.
+    // This caller is told what the caller at the head last heard. The head looks again after 1.2 s at the latest.
     let (refused, _) = took(latch.opened().wait(3_000 * MS).into_future()).await;
     assert!(
         matches!(refused, Err(LockError::Unavailable { .. })),

@@ -1,4 +1,4 @@
-//! Logins that change: a provider is asked for one whenever a connection is opened, and before it expires.
+//! Tests of logins that change: a provider is asked for one whenever a connection is opened, and before it expires.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tests::{CommandStats, RedisCluster, RedisServer, SentinelGroup, eventually};
 const MS: Duration = Duration::from_millis(1);
 const RULES: &str = "~* &* +@all";
 
-/// The password that is valid now, and how often it was asked for.
+/// Credentials with the password that is valid now, which count how often it was asked for.
 #[derive(Clone)]
 pub(crate) struct Tokens {
     user: Option<&'static str>,
@@ -66,7 +66,7 @@ async fn take_a_lock(locks: &LockManager) -> Result<(), LockError> {
     guard.release().await
 }
 
-/// Ids and users of the clients that are not the test's own.
+/// Returns the ids and users of the clients that are not the test's own.
 fn clients(server: &RedisServer) -> Vec<(String, String)> {
     let field = |line: &str, name: &str| {
         let mut words = line.split(' ');
@@ -134,7 +134,7 @@ async fn an_open_connection_logs_in_again_before_its_login_expires_and_stays() {
     assert!(guard.is_held());
     guard.release().await.unwrap();
     drop(locks);
-    // What logs in again has the connection, too, and lets go of it.
+    // The code that logs in again has the connection, too, and lets go of it.
     server.assert_deserted().await;
 }
 

@@ -1,5 +1,5 @@
-//! Crowds: ten thousand waiters, storms of releases, floods of acquires. Everybody is served or leaves on time, and
-//! renewals and releases do not starve.
+//! Tests of crowds: ten thousand waiters, storms of releases, floods of acquires. Everybody is served or leaves on
+//! time, and renewals and releases do not starve.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -60,7 +60,7 @@ async fn ten_thousand_waiters_are_served_or_leave_on_time() {
     }
     assert!(slowest < 1_000 * MS, "left {slowest:?} late");
     let scripts = CommandStats::of(&server).since(&before).scripts();
-    // Up to 3 s by one head that looks every 0.8 s at the most, or its successor.
+    // For up to 3 s, one head or its successor asks, every 0.8 s at the most.
     assert!(scripts <= 8, "{scripts} scripts by 10,000 waiters");
     assert_eq!(served.load(SeqCst), 0);
     let released = tokio::time::Instant::now();
@@ -69,7 +69,7 @@ async fn ten_thousand_waiters_are_served_or_leave_on_time() {
         done.unwrap();
     }
     assert_eq!(served.load(SeqCst), EACH);
-    // Each hand-over is a round trip; a debug build on a busy machine makes some hundreds a second at least.
+    // Each hand-over is a round trip. A debug build on a busy machine makes some hundreds a second at least.
     assert!(
         released.elapsed() < Duration::from_secs(30),
         "{:?}",
@@ -139,19 +139,19 @@ async fn after_a_release_nothing_is_renewed() {
             let request = locks.mutex(key.to_string()).lease(1_000 * MS);
             guards.push(request.acquire().await.unwrap());
         }
-        // A moment somewhere around the renewals, which are due after 270 to 333 ms.
+        // The sleep ends somewhere around the renewals, which are due after 270 to 333 ms.
         tokio::time::sleep(MS * fastrand::u32(250..340)).await;
         for guard in guards {
             guard.release().await.unwrap();
         }
         let before = CommandStats::of(&server);
-        // Whatever was on its way arrives before this answer.
+        // Every request that was on its way arrives before this answer.
         locks.inspect("k").await.unwrap();
         let renewed = CommandStats::of(&server).since(&before);
         assert_eq!(renewed.calls("pexpire"), 0, "{renewed:?}");
     }
     let before = CommandStats::of(&server);
-    // The proof that something does not happen takes its time: two cadences.
+    // To show that nothing happens, the test waits for two cadences.
     tokio::time::sleep(700 * MS).await;
     let renewed = CommandStats::of(&server).since(&before);
     assert_eq!(renewed.scripts(), 0, "{renewed:?}");

@@ -1,6 +1,6 @@
-//! Mutual exclusion, checked from recorded intervals, while everything goes wrong at once.
+//! Tests of mutual exclusion, checked from recorded intervals, while everything goes wrong at once.
 //!
-//! So many acquisitions: `LOCK_TEST_ACQUISITIONS`, 10,000 by default; `LOCK_TESTS_LONG` makes 100,000 of it.
+//! `LOCK_TEST_ACQUISITIONS` is the number of acquisitions: 10,000 by default, 100,000 if `LOCK_TESTS_LONG` is set.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
@@ -21,11 +21,12 @@ fn acquisitions() -> i64 {
     std::env::var("LOCK_TEST_ACQUISITIONS").map_or(long, |number| number.parse().expect("a number"))
 }
 
-/// Takes the key, looks after it for some polls, and gives it back in one of the ways there are.
+/// Takes the key, watches the hold for some polls, and gives it back in one of several ways. Returns whether it had the
+/// key.
 async fn one_hold(locks: &LockManager, history: &History, holder: &str) -> bool {
     let request = locks.mutex("hot").lease(1_000 * MS).wait(LONG);
     let guard = if fastrand::u8(..10) == 0 {
-        // A future that is dropped anywhere on its way.
+        // This future may be dropped anywhere on its way.
         let leave = LEAVES[fastrand::usize(..2)];
         match poll_times(request.acquire(), fastrand::usize(..6), leave).await {
             Some(guard) => guard,
@@ -53,14 +54,14 @@ async fn one_hold(locks: &LockManager, history: &History, holder: &str) -> bool 
         0 => drop(guard),
         1 => drop(poll_times(guard.release(), 1, LEAVES[fastrand::usize(..2)]).await),
         _ => {
-            // Lost or not confirmed: nothing was recorded beyond what was certain.
+            // The hold may be lost, or its release not confirmed. Nothing was recorded beyond what was certain.
             let _ = guard.release().await;
         }
     }
     true
 }
 
-/// Contends until the budget is spent.
+/// Starts tasks that contend until the budget is spent.
 fn contend(
     managers: &[LockManager],
     history: &Arc<History>,
@@ -158,7 +159,7 @@ async fn managers_never_hold_at_once_though_the_server_freezes_and_restarts() {
         tests::eventually("it goes on", async || history.len() > before + 50).await;
         if round % 2 == 0 {
             server.sigstop();
-            // Around the lease of 1 s: some holds survive it and some do not.
+            // The freeze lasts about as long as the lease of 1 s: some holds survive it and some do not.
             tokio::time::sleep(MS * fastrand::u32(300..1_300)).await;
             server.sigcont();
         } else {

@@ -1,4 +1,4 @@
-//! Connecting to the server of a `redis` client that the program has already.
+//! Tests of connecting to the server of a `redis` client that the program has already.
 
 use lock_runtime::{LockError, LockManager, RedisServer as Known};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};

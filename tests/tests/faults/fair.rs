@@ -1,4 +1,5 @@
-//! Fair locks among processes: strict order, waiters and holders that are killed, questions whose answers are lost.
+//! Tests of fair locks among processes: strict order, waiters and holders that are killed, questions whose answers are
+//! lost.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,8 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 const QUEUE: &str = "redisson_lock_queue:{lock:hot}";
-/// A place without questions lives for 5 s, and somebody else looks every 1.6 s; the rest is this machine's.
+/// The time after which a deserted place is gone: it lives for 5 s without questions, and others look every 1.6 s. The
+/// rest is slack for a slow machine.
 const DESERTED: Duration = Duration::from_millis(5_000 + 1_600 + 1_000);
 
 fn list(server: &RedisServer, key: &str) -> Vec<String> {
@@ -109,7 +111,7 @@ async fn a_question_whose_answer_is_lost_keeps_the_place_and_takes_nothing_twice
         queued(&server, 1).await;
         let behind = tokio::spawn(locks.fair("hot").wait(LONG).acquire());
         queued(&server, 2).await;
-        // The next question of the first is granted, and nobody hears of it.
+        // The next question of the first waiter is granted, and nobody hears of it.
         Op::FairAcquire.lose_reply(&proxy, then);
         holder.release().await.unwrap();
         let guard = first.await.unwrap().unwrap();
@@ -133,7 +135,7 @@ async fn waiters_that_sleep_cost_a_heartbeat_each_and_no_busy_loop() {
         .collect();
     queued(&server, 11).await;
     dead.kill9();
-    // The lock is free and its head dead: the others wait, but they do not spin.
+    // The lock is free and the head of its queue is dead: the others wait, but they do not spin.
     holder.release().await.unwrap();
     let before = tests::CommandStats::of(&server);
     tokio::time::sleep(1_600 * MS).await;

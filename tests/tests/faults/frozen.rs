@@ -1,7 +1,7 @@
 //! A server that stops answering costs nobody else anything, however many ask it: neither the keys of a cluster's other
-//! masters, nor those that the connection serves which takes the place of a dead one.
+//! masters, nor those of the connection that takes the place of a dead one.
 //!
-//! Requests go on for so long here that a caller that had to wait for one would be noticed.
+//! Requests last so long here that a caller that had to wait for one would be noticed.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(120);
 const WINDOW: Duration = Duration::from_secs(2);
-/// More than may be under way on one connection.
+/// The number of callers in a crowd: more than may be under way on one connection.
 const CROWD: usize = 1_100;
 const KEYS: usize = 4;
 
@@ -23,7 +23,7 @@ fn builder() -> LockManagerBuilder {
         .call_timeout(Duration::from_secs(20))
 }
 
-/// Callers who ask once for a key each.
+/// A crowd of callers who ask once for a key each.
 struct Crowd(JoinSet<()>);
 
 impl Crowd {
@@ -40,7 +40,7 @@ impl Crowd {
         Self(asking)
     }
 
-    /// How many are still waiting for their answers.
+    /// Returns how many callers are still waiting for their answers.
     fn is_under_way(&mut self) -> usize {
         while self.0.try_join_next().is_some() {}
         self.0.len()
@@ -51,12 +51,12 @@ fn names(stem: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{stem}{number}")).collect()
 }
 
-/// What begins the names of locks in one slot that this node has.
+/// Returns the beginning of the names of locks in one slot that this node has.
 fn stem_at(cluster: &RedisCluster, node: usize, tag: &str) -> String {
     format!("{{{}}}", cluster.key_at(node, tag))
 }
 
-/// Asks once, for a second: it makes the connection be looked at.
+/// Asks once, for a second, which causes a check of the connection.
 async fn ask_impatiently(locks: &LockManager, key: &str) -> LockError {
     locks
         .mutex(key)
@@ -66,7 +66,8 @@ async fn ask_impatiently(locks: &LockManager, key: &str) -> LockError {
         .expect_err("nobody answers")
 }
 
-/// A crowd asks the second master, which is frozen, by these keys, before and after its connection is given up.
+/// Freezes the second master and lets a crowd ask it for these keys, before and after its connection is given up. Keys
+/// of the other masters have to be served as well as before.
 async fn frozen(cluster: &RedisCluster, locks: &LockManager, stem: &str) {
     let keys = [0, 2].map(|node| names(&stem_at(cluster, node, "load"), KEYS / 2));
     let load = Load::start(locks, &keys.concat());
@@ -133,8 +134,8 @@ async fn a_slow_master_does_not_make_callers_stand_back_from_keys_of_the_others(
         guards.extend(asking.join_all().await);
     }
     assert!(guards.iter().all(Result::is_ok), "{guards:?}");
-    // By now requests at the second master are known to take more than a second: four of those would be a long pause.
-    // This key is wanted by more callers than it can serve, so they hand it on, and stand back now and then.
+    // By now, requests at the second master are known to take more than a second: four of those would be a long pause.
+    // More callers want this key than it can serve, so they hand it on, and stand back now and then.
     let load = Load::start(&locks, &vec![contended; 100]);
     let served = load.during(12_000 * MS).await;
     assert!(served.slowest < 3_000 * MS, "{served:?}");

@@ -1,4 +1,4 @@
-//! What `LockManager::health` tells of servers that are away, silent, or only partly there.
+//! Tests of what `LockManager::health` reports of servers that are away, silent, or only partly there.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,7 @@ async fn manager(url: &str) -> LockManager {
     builder.connect(url).await.unwrap()
 }
 
-/// What is told once it is so.
+/// Waits until this state is reported, and returns that report.
 async fn once(locks: &LockManager, state: HealthState) -> Health {
     let mut health = None;
     eventually("the state is noticed", async || {
@@ -41,7 +41,7 @@ async fn an_outage_is_told_at_once_with_its_beginning_and_its_end() {
     let guard = locks.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
     let killed = SystemTime::now();
     server.kill9();
-    // Nobody asks for a second.
+    // For a second, nobody asks for the health.
     guard.lost().wait().await;
     let down = locks.health().await;
     assert_eq!(down.state, HealthState::Down);

@@ -30,7 +30,7 @@ fn assert_refused(error: &LockError, expected: Kind, says: &str) {
     assert!(!error.is_retryable(), "{error}");
 }
 
-/// On each store; on Redis, not one command is sent.
+/// Runs the scenario on the memory store and on Redis, where it must not send a single command.
 async fn nothing_is_sent(scenario: impl AsyncFn(&LockManager)) {
     let store = Store::memory();
     scenario(&store.manager().await).await;
@@ -50,7 +50,7 @@ async fn bad_names_are_refused() {
         let bad = [
             (name(""), "1 byte"),
             (name(&long), "512 bytes"),
-            // With the namespace it is one too many.
+            // With the namespace, this name is too long.
             (name(&"n".repeat(510)), "512"),
             (key!("a:{}", ""), "empty"),
             (name("a:").with(&""), "empty"),
@@ -70,7 +70,7 @@ async fn bad_names_are_refused() {
             ];
             for error in refused.map(Result::unwrap_err) {
                 assert_refused(&error, Kind::Name, says);
-                // Text that a user typed by the kilobyte does not fill the log.
+                // A long text that a user typed does not fill the log.
                 assert!(error.to_string().len() < 500, "{error}");
             }
         }
@@ -140,7 +140,7 @@ async fn a_bad_renewal_is_refused_and_the_hold_stays() {
     }
     assert_eq!(CommandStats::of(&server).since(&before).total(), 0);
     assert!(guard.is_held());
-    // Shorter than what is left: nothing is taken away.
+    // This lease is shorter than what is left, so nothing is taken away.
     guard.renew(100 * MS).await.unwrap();
     assert!(
         server.pttl("lock:order:7") > 20_000 && guard.remaining() > 20 * Duration::from_secs(1)
@@ -268,7 +268,7 @@ async fn malformed_urls_are_refused_and_no_lazy_manager_comes_of_them() {
     }
 }
 
-/// What a template's value may hold does not steer: it is escaped, injectively.
+/// A template's value cannot change the structure of the name: it is escaped, injectively.
 #[tokio::test]
 async fn template_values_of_any_text_are_locks_of_their_own() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! Keys that are not what they should be: never overwritten, never taken for a free lock.
+//! Tests of keys that are not what they should be: they are never overwritten, and never taken for a free lock.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tests::{RedisServer, Store, eventually};
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 
-/// Commands that make something else of the lock's key.
+/// The commands that make something else of the lock's key.
 const FOREIGN: [&[&str]; 10] = [
     &["SET", "lock:k", "one"],
     &["SET", "lock:k", ""],
@@ -72,7 +72,7 @@ async fn a_key_of_another_kind_is_refused_at_once_and_left_as_it_is() {
 async fn what_stands_at_a_key_is_named_beside_what_was_asked_for() {
     let (server, _) = scene().await;
     let builder = LockManager::builder().namespace("");
-    // Somebody who may use mutexes, and look at nothing that other kinds need.
+    // This user may use mutexes, and look at nothing that other kinds need.
     let rules = "on >secret ~k ~connect-check:* ~lock:fence:* &* +@all -zcard";
     let _: Value = server.query(&["ACL", "SETUSER", "mutexes", "reset"]);
     let mut command = vec!["ACL", "SETUSER", "mutexes"];
@@ -100,12 +100,12 @@ async fn what_stands_at_a_key_is_named_beside_what_was_asked_for() {
         let said = locks.mutex("k").acquire().await.unwrap_err();
         assert_eq!(said.to_string(), says, "{command:?}");
         let said = limited.mutex("k").acquire().await.unwrap_err();
-        // Without the right to look, it is told the less.
+        // A user without the right to look is told less.
         let less = says.replace("a sorted set", "of another type");
         assert_eq!(said.to_string(), less, "{command:?}");
         server.query::<i64>(&["DEL", "k"]);
     }
-    // What belongs to another lock of ours.
+    // This key belongs to another lock of ours.
     let held = locks.fair("k").acquire().await.unwrap();
     let queued = tokio::spawn(locks.fair("k").wait(LONG).acquire());
     let queue = "redisson_lock_queue:{k}";
@@ -150,7 +150,7 @@ async fn a_number_is_refused_by_a_lock_and_known_to_inspect() {
     assert_eq!(server.query::<String>(&["GET", "lock:k"]), "3");
 }
 
-/// The same format, by another client of it: no foreign key but a holder.
+/// A key of the same format that another client wrote is no foreign key: it has a holder.
 #[tokio::test]
 async fn a_key_of_another_client_of_the_format_is_busy_and_left_as_it_is() {
     let (server, locks) = scene().await;
@@ -192,7 +192,7 @@ async fn a_key_that_turns_foreign_under_a_holder_is_a_loss_and_left_as_it_is() {
             LostReason::Refused,
             "{command:?}"
         );
-        // It was in one batch with a good one.
+        // Its renewal was in one batch with that of a good key.
         assert!(other.is_held());
         other.release().await.unwrap();
         assert!(guard.release().await.is_err());
@@ -238,7 +238,7 @@ async fn a_fence_key_that_holds_junk_is_refused_and_left_as_it_is() {
     let (server, locks) = scene().await;
     free_within(&locks, "k", LONG).await;
     let fence = {
-        // The connection's own check has left others; this one moves with `k`.
+        // The connection's own check has left other fences. The fence of `k` is the one that moves with it.
         let before: Vec<(String, Value)> = server
             .keys()
             .into_iter()
@@ -326,7 +326,7 @@ async fn a_late_release_never_deletes_the_next_holders_lock() {
     }
 }
 
-/// Names are bytes: what structures keys elsewhere is only text here.
+/// Names are bytes: characters that structure keys elsewhere are only text here.
 #[tokio::test]
 async fn names_of_any_bytes_are_locks_of_their_own() {
     let (server, locks) = scene().await;

@@ -1,4 +1,4 @@
-//! What happens when servers, connections, processes and callers fail.
+//! Tests of what happens when servers, connections, processes and callers fail.
 
 mod abuse;
 mod acl;

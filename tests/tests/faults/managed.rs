@@ -1,5 +1,5 @@
-//! Servers that do not offer everything, as hosted services and proxies before a server do not: what is missing is said
-//! once, and costs time at most.
+//! Tests of servers that do not offer everything, as is the case with hosted services and proxies: what is missing is
+//! reported once, and costs time at most.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tracing::Level;
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
-/// A waiter that hears nothing looks again at least so often, and a busy machine takes its time.
+/// The time within which a waiter that hears nothing looks again, with slack for a busy machine.
 const CAP: Duration = Duration::from_millis(2_500);
 
 fn without(commands: &[&str]) -> ServerConf {
@@ -52,7 +52,7 @@ async fn without_pubsub_waiters_look_for_themselves_and_the_log_says_so_once() {
     waited.unwrap().unwrap();
     assert!(after < CAP, "{after:?}");
 
-    // A forced release is not told; the holder finds out at its next renewal.
+    // Nobody tells the holder of the forced release. It finds out at its next renewal.
     let forced = locks.mutex("forced").lease(1_000 * MS);
     let forced = forced.acquire().await.unwrap();
     assert!(other.force_release("forced").await.unwrap());

@@ -1,4 +1,4 @@
-//! Sets of locks, while futures are dropped and the store is away.
+//! Tests of sets of locks, while futures are dropped and the store is away.
 
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ async fn a_set_dropped_at_any_poll_leaves_each_of_its_locks_free() {
     free_within(&slow, "warm", LONG).await;
     proxy.delay(Direction::Requests, 2 * MS);
     proxy.delay(Direction::Replies, 2 * MS);
-    // One script; and one by one, because a read lock is no mutex.
+    // The first set is taken by one script. The locks of the mixed one are taken one by one, because a read lock is no
+    // mutex.
     for mixed in [false, true] {
         at_each_poll(async |polls, leave| {
             let mut members = set(&slow, &["a", "b"]);
@@ -94,7 +95,7 @@ async fn a_set_is_had_once_the_store_is_back() {
 tests::suite! {
     async fn a_try_touches_no_lock_of_a_set_that_is_busy(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        // Of one slot, for a cluster takes those of several one by one.
+        // The locks are in one slot, because a cluster takes those of several slots one by one.
         let busy = other.fenced("{s}b").acquire().await.unwrap();
         let names = ["{s}a", "{s}b", "{s}c"].map(|name| locks.fenced(name));
         assert!(matches!(locks.multi(names.clone()).try_acquire().await.unwrap(), TryAcquire::Busy { .. }));

@@ -1,4 +1,4 @@
-//! What only MySQL and MariaDB do: see `sql/` for the rest.
+//! Tests of what only MySQL and MariaDB do: see `sql/` for the rest.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ async fn a_request_that_waited_for_a_locked_row_judges_leases_by_the_time_after_
     let request = other.write("k").lease(700 * MS).auto_renew(false);
     let guard = request.acquire().await.unwrap();
     let blocker = block(&table, "lock:k");
-    // Sent while the lease is not over; the row is free when it is.
+    // The request is sent while the lease is not over. The row is free when it is over.
     let asking = tokio::spawn(patient.write("k").try_acquire());
     assert_eq!(guard.lost().wait().await, LostReason::Expired);
     tokio::time::sleep(100 * MS).await;
@@ -52,7 +52,7 @@ async fn a_request_that_was_given_up_behind_a_locked_row_takes_nothing_when_the_
         "{refused:?}"
     );
     assert!(began.elapsed() < 3 * CALL, "{:?}", began.elapsed());
-    // Nothing of it waits in the server any more.
+    // No statement of the request waits in the server any more.
     let waits = format!(
         "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{}' AND COMMAND = 'Query' AND INFO LIKE 'UPDATE%kind%'",
         table.name()
@@ -78,7 +78,7 @@ async fn a_waiter_asks_more_and_more_rarely_by_one_statement_and_gets_the_lock_w
  {
     let server = MariadbServer::start();
     let locks = manager(&server.url()).await;
-    // A manager that has locks would look for forced releases.
+    // The row is written by hand, because a manager that has locks would look for forced releases.
     let held_until = |when: &str| {
         server.query(&format!(
             "REPLACE INTO lock_leases (name, kind, holder, expires_at) \
@@ -102,7 +102,7 @@ async fn a_waiter_asks_more_and_more_rarely_by_one_statement_and_gets_the_lock_w
     let seconds = began.elapsed().as_secs_f64();
     let tries = (tries - before[0]) as f64 / seconds;
     assert!(tries > 0.3 && tries < 3.0, "{tries} tries a second");
-    // Who has the lock is looked up every five seconds, and the clock before a connection is used that was idle.
+    // The holder is looked up every five seconds, and the clock before an idle connection is used again.
     let looks = (looks - before[1]) as f64 / seconds;
     assert!(
         looks < tries * 0.7,
@@ -182,7 +182,7 @@ async fn settings_of_a_server_that_would_forget_or_misjudge_locks_are_refused() 
         let server = MariadbServer::with(&[setting]);
         let builder = LockManager::builder().ensure_schema(!setting.contains("read-only"));
         if setting.contains("read-only") {
-            // Made by the one user whom the option does not concern.
+            // The table is made by the one user whom the option does not concern.
             server.query("SET GLOBAL read_only = 0");
             drop(manager(&server.url()).await);
             server.query(

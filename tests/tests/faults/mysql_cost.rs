@@ -1,4 +1,4 @@
-//! What locks cost a MariaDB or MySQL database, counted by the database.
+//! Tests of what locks cost a MariaDB or MySQL database, counted by the database.
 
 use lock_runtime::{LockManager, TryAcquire};
 use tests::{MariadbServer, eventually};
@@ -8,7 +8,7 @@ async fn manager(server: &MariadbServer) -> LockManager {
     builder.connect(&server.url()).await.unwrap()
 }
 
-/// What the server counts of statements that write rows.
+/// The server's counters of statements that write rows.
 pub(crate) const WRITES: [&str; 4] = [
     "Com_update",
     "Com_update_multi",
@@ -16,7 +16,7 @@ pub(crate) const WRITES: [&str; 4] = [
     "Com_insert_select",
 ];
 
-/// The sum of some of the server's counters.
+/// Returns the sum of some of the server's counters.
 pub(crate) fn counted(server: &MariadbServer, names: &[&str]) -> i64 {
     let names = names.join("', '");
     let counters = server.query(&format!(
@@ -37,7 +37,7 @@ async fn tries_for_a_lock_that_is_busy_change_no_row_and_write_no_log() {
     other.inspect("k").await.unwrap();
     let rows = || counted(&server, &["Handler_update"]);
     let logged = || counted(&server, &["Innodb_os_log_written"]);
-    // What its set-up has left to be purged goes through the log as well.
+    // What is left to be purged from the set-up goes through the log as well.
     let unpurged = "SELECT count FROM information_schema.INNODB_METRICS \
                     WHERE name = 'trx_rseg_history_len' AND count > 0";
     eventually("a new server has purged what is old", async || {
@@ -49,7 +49,7 @@ async fn tries_for_a_lock_that_is_busy_change_no_row_and_write_no_log() {
         let busy = other.mutex("k").try_acquire().await.unwrap();
         assert!(matches!(busy, TryAcquire::Busy { .. }));
     }
-    // The holder's renewal, at most, and what the managers say of themselves.
+    // At most, these are the holder's renewal and the records of the managers.
     assert!(rows() - before <= 4, "{} rows", rows() - before);
     let written = logged() - written;
     assert!(written < 20_000, "{written} bytes");

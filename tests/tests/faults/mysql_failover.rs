@@ -1,4 +1,4 @@
-//! A replica of MariaDB that takes the primary's place: what becomes of locks, tokens and waiters.
+//! Tests of a replica of MariaDB that takes the primary's place: what becomes of locks, tokens and waiters.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_secs(20);
 
-/// A primary, and a replica that has what it has.
+/// Starts a primary, and a replica that has what it has.
 async fn pair() -> (MariadbServer, MariadbServer) {
     let primary = MariadbServer::primary();
     let replica = primary.replica();
@@ -27,7 +27,7 @@ async fn follows(primary: &MariadbServer, replica: &MariadbServer) {
 
 fn url(servers: [&MariadbServer; 2]) -> String {
     let [one, other] = servers.map(MariadbServer::port);
-    // A user whom `read_only` does not concern.
+    // The option `read_only` does not concern this user.
     format!("mysql://lock@127.0.0.1:{one},127.0.0.1:{other}/locks")
 }
 
@@ -49,7 +49,7 @@ async fn what_the_replica_has_is_held_on_and_tokens_rise() {
         return;
     }
     let (mut primary, replica) = pair().await;
-    // The replica comes first: it is passed over.
+    // The replica comes first in the URL: it is passed over.
     let url = url([&replica, &primary]);
     let (locks, other) = (manager(&url).await, manager(&url).await);
     let guard = locks.mutex("held").acquire().await.unwrap();
@@ -64,7 +64,7 @@ async fn what_the_replica_has_is_held_on_and_tokens_rise() {
     replica.promote();
     let next = token(&locks, "k").await;
     assert!(next > first, "{next} after {first}");
-    // Renewed by the new primary, where it is held by the same holder.
+    // The new primary renews the lock, which has the same holder there.
     let over = Instant::now() + LEASE;
     while Instant::now() < over {
         assert!(guard.is_held());
@@ -94,7 +94,8 @@ async fn a_frozen_primary_keeps_nobody_from_the_new_one_which_may_have_missed_a_
     let first = guard.fencing_token().unwrap();
     primary.sigstop();
     replica.promote();
-    // What docs/mysql.md says: the new primary does not know the lock, so two believe in it until the next renewal.
+    // This is what docs/mysql.md says: the new primary does not know the lock, so two believe in it until the next
+    // renewal.
     let second = other.mutex("missed").wait(LONG).acquire().await.unwrap();
     assert!(second.fencing_token().unwrap() > first);
     assert_eq!(guard.lost().wait().await, LostReason::Refused);

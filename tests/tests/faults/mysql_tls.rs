@@ -1,4 +1,4 @@
-//! MySQL and MariaDB by TLS: a server is verified or not connected to, and every refusal says what to do.
+//! Tests of MySQL and MariaDB by TLS: a server is verified or not connected to, and every refusal says what to do.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,12 +18,12 @@ fn trusting(files: &TlsFiles) -> LockManagerBuilder {
         .root_certificate(read(&files.authority))
 }
 
-/// `user@host` of the server, with that query.
+/// Returns a URL of the server with this `place`, which is `user@host`, and with this query.
 fn url(server: &MariadbServer, place: &str, query: &str) -> String {
     format!("mysql://{place}:{}/locks?{query}", server.port())
 }
 
-/// A user who may do everything, by connections of that sort alone.
+/// Adds a user who may do everything, only by connections of that sort.
 fn add_user(server: &MariadbServer, name: &str, by: &str) {
     server.query(&format!(
         "CREATE USER {name}@'%' REQUIRE {by}; GRANT ALL ON *.* TO {name}@'%'"
@@ -35,7 +35,7 @@ async fn take_a_lock(locks: &LockManager) {
     guard.release().await.expect("released");
 }
 
-/// What a builder is refused with for good.
+/// Returns the error with which a builder is refused for good.
 async fn denied(builder: LockManagerBuilder, url: &str) -> String {
     match builder.connect(url).await {
         Err(error @ LockError::Denied { .. }) => {

@@ -1,4 +1,4 @@
-//! A network that cuts, delays and swallows: what was not answered is unknown, neither done nor lost.
+//! Tests of a network that cuts, delays and swallows: what was not answered is unknown, neither done nor lost.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use tests::{
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 const CALL: Duration = Duration::from_millis(300);
-/// Noticing a silent connection: the call that timed out, a sign of life that is missing for a second, and connecting.
+/// The time to notice a silent connection: the call that timed out, a sign of life that is missing for a second, and
+/// connecting.
 const NOTICED: Duration = Duration::from_millis(300 + 1_000 + 1_500);
 
 async fn scene() -> (RedisServer, FaultProxy, LockManager, LockManager) {
@@ -28,7 +29,8 @@ async fn end(server: RedisServer, locks: LockManager, other: LockManager) {
     server.assert_deserted().await;
 }
 
-/// A reply can be lost with its connection, which is noticed at once, or in silence. Both at the same time.
+/// Runs the scenario for each way to lose a reply, both at the same time: with its connection, which is noticed at
+/// once, or in silence.
 async fn each_way(scenario: impl AsyncFn(Then)) {
     tokio::join!(scenario(Then::Cut), scenario(Then::Silence));
 }
@@ -121,7 +123,7 @@ async fn a_release_whose_reply_is_lost_counts_as_released() {
     assert!(proxy.trap_sprung());
     free_within(&other, "k", 500 * MS).await;
 
-    // Silence takes the whole of the caller's time: not confirmed, but done.
+    // Silence takes the whole of the caller's time: the release is not confirmed, but done.
     let guard = locks.mutex("k").acquire().await.unwrap();
     Op::Release.lose_reply(&proxy, Then::Silence);
     let (released, waited) = took(guard.release()).await;
@@ -174,7 +176,8 @@ async fn a_renewal_whose_reply_is_lost_is_repeated() {
 
 #[tokio::test]
 async fn holds_are_kept_by_a_store_whose_every_answer_is_late() {
-    // A third of the lease; and later than a call may take, than a sign of life and than opening a connection.
+    // In the first case, answers are late by a third of the lease. In the second, they are later than a call may take,
+    // than a sign of life and than opening a connection.
     let late_by = async |late: Duration, lease: Duration| {
         let (server, proxy, locks, other) = scene().await;
         let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
@@ -217,7 +220,7 @@ async fn a_hand_over_whose_reply_is_lost_serves_the_waiter_all_the_same() {
         let (next, waited) = took(waiter).await;
         let next = next.unwrap().unwrap();
         assert!(waited < NOTICED, "{waited:?}");
-        // What undoes the lost hand-over does not undo the waiter's own hold.
+        // The compensation of the lost hand-over does not undo the waiter's own hold.
         next.renew(LONG).await.unwrap();
         assert!(matches!(
             other.mutex("k").try_acquire().await.unwrap(),
@@ -237,7 +240,8 @@ async fn the_deadline_counts_from_before_the_request_was_sent() {
     proxy.delay(Direction::Replies, 60 * MS);
     let request = locks.mutex("k").lease(3_000 * MS).auto_renew(false);
     let guard = request.acquire().await.unwrap();
-    // The lease less its margin of 30 ms less both delays; the server's lease began after the first of them.
+    // This is the lease less its margin of 30 ms and less both delays. The server's lease began after the first of
+    // them.
     assert!(guard.remaining() <= 2_850 * MS, "{:?}", guard.remaining());
     let left = Duration::from_millis(server.pttl("lock:k").unsigned_abs());
     assert!(
@@ -260,7 +264,7 @@ async fn a_black_hole_in_either_direction_ends_a_hold_at_its_local_deadline() {
         assert!(!guard.is_held() && guard.remaining().is_zero());
         assert!(waited < 1_000 * MS + 150 * MS, "{direction:?}: {waited:?}");
         assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
-        // The other side's view: the key expired, or does so within the lease of a renewal that arrived.
+        // For other managers, the key has expired, or does so within the lease of a renewal that arrived.
         free_within(&other, "k", 1_500 * MS).await;
         let tried = locks.mutex("k").try_acquire().await;
         assert!(
@@ -279,7 +283,7 @@ async fn connections_that_died_silently_are_replaced_within_the_lease() {
     let (server, proxy, locks, other) = scene().await;
     let guard = locks.mutex("k").lease(9_000 * MS).acquire().await.unwrap();
     proxy.freeze_open_connections();
-    // A call notices it; the renewal after 3 s would be the next one.
+    // A call notices it. The renewal after 3 s would be the next one.
     let (tried, _) = took(locks.mutex("x").wait(Duration::ZERO).acquire()).await;
     assert!(
         matches!(tried, Err(LockError::Unavailable { .. })),

@@ -1,4 +1,4 @@
-//! A server that is killed, frozen and restarted: holds end on time and not before, waiters recover.
+//! Tests of a server that is killed, frozen and restarted: holds end on time and not before, waiters recover.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use tests::{Data, RedisServer, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
-/// What the machine may add to a moment that is known exactly.
+/// The time that the machine may add to a moment that is known exactly.
 const SLACK: Duration = Duration::from_millis(250);
-/// A supervisor's longest pause, a waiter's, and the machine's.
+/// The time to recover: a supervisor's longest pause, a waiter's, and the machine's.
 const RECOVERED: Duration = Duration::from_millis(1_000 + 750 + 500);
 
 async fn manager(server: &RedisServer) -> LockManager {
@@ -18,7 +18,7 @@ async fn manager(server: &RedisServer) -> LockManager {
     builder.connect(&server.url()).await.unwrap()
 }
 
-/// The hold is believed in until its local deadline, and not a moment longer.
+/// Asserts that the hold is believed in until its local deadline, and not a moment longer.
 async fn ends_at_its_deadline(mut server: RedisServer, outage: impl FnOnce(&mut RedisServer)) {
     let locks = manager(&server).await;
     let guard = locks.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
@@ -294,7 +294,7 @@ async fn a_release_during_an_outage_is_made_good_after_it() {
         } else {
             server.restart(Data::Kept);
         }
-        // Long before the 30 s of the lease.
+        // This is long before the 30 s of the lease are over.
         for key in ["by-hand", "by-drop"] {
             free_within(&other, key, RECOVERED + 1_500 * MS).await;
         }

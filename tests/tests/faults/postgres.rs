@@ -1,4 +1,4 @@
-//! What only PostgreSQL does: see `sql/` for the rest.
+//! Tests of what only PostgreSQL does: see `sql/` for the rest.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -25,21 +25,21 @@ async fn requests_that_are_dropped_leave_their_connections_to_others() {
     );
     let mut seen = HashSet::new();
     for _ in 0..30 {
-        // Opens a connection if there is none: a new one would be stalled, too.
+        // This opens a connection if there is none: a new one would be stalled, too.
         free_within(&locks, "k", LONG).await;
         pipe.stall_replies(true);
         let asking = tokio::spawn(locks.mutex("k").acquire());
         let granted = eventually("the server has granted it", async || {
             table.server().query(&held) == ["1"]
         });
-        // Or a connection is being opened all the same: that is counted, too.
+        // If it is not granted, a connection is being opened all the same: that is counted, too.
         let _ = tokio::time::timeout(1_000 * MS, granted).await;
         asking.abort();
         assert!(asking.await.unwrap_err().is_cancelled());
         pipe.stall_replies(false);
         seen.extend(table.server().query(&connections));
     }
-    // All that the two managers may have at a time.
+    // These are all connections that the two managers may have at a time.
     assert!(
         seen.len() <= 2 * (8 + 2 + 2 + 1),
         "{} connections",
@@ -145,7 +145,7 @@ async fn connections_reconnections_and_statements_are_counted() {
         assert!(counted(&calls) >= 1.0, "{calls}");
     }
     server.kill9();
-    // Its other processes serve on until they see that the first one has ended.
+    // The server's other processes go on until they see that the first one has ended.
     eventually("nothing listens there any more", async || {
         let tried = locks.mutex("k").try_acquire().await;
         tried.is_err_and(|error| error.to_string().contains("refused"))

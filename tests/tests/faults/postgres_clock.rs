@@ -1,4 +1,4 @@
-//! The database's clock, which is not the clients' one, and rows that nobody has used for long by it.
+//! Tests of the database's clock, which is not the clients' one, and of rows that nobody has used for long by it.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_millis(1_500);
 
-/// A server whose clock can be set: statements find this function before PostgreSQL's own.
+/// A server whose clock can be set: statements find its own `clock_timestamp` before PostgreSQL's.
 struct Shifted(PostgresServer);
 
 impl Shifted {
@@ -45,7 +45,7 @@ async fn take(locks: &LockManager, name: &str) -> LockGuard {
     locks.mutex(name).wait(LONG).acquire().await.unwrap()
 }
 
-/// For as long as two leases.
+/// Asserts that the lock stays held for the time of two leases.
 async fn stays_held(guard: &LockGuard, other: &LockManager) {
     let until = Instant::now() + 2 * LEASE;
     while Instant::now() < until {
@@ -78,7 +78,7 @@ async fn a_client_whose_clock_is_an_hour_off_holds_waits_and_gives_back_like_any
         let next = waiter.await.unwrap();
         assert!(next.fencing_token().unwrap() > first);
         next.release().await.unwrap();
-        // A holder that nobody hears of again.
+        // This is a holder that nobody hears of again.
         let lost = tokio::task::spawn_blocking(move || {
             let home = tokio::runtime::Runtime::new().unwrap();
             let guard = home.block_on(async { take(&server.manager().await, "k").await });
@@ -150,7 +150,7 @@ async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_toke
     counted.release().await.unwrap();
     locks.semaphore("permits").try_set_permits(3).await.unwrap();
     let held = take(&locks, "held").await;
-    // As if all but one were from ten days ago. A holder has died at that time; a clock was a year ahead.
+    // All rows except two now seem to be ten days old. A holder died at that time, and a clock was a year ahead.
     server.query(&format!(
         "UPDATE {name} SET expires_at = expires_at - interval '10 days', token = token - 864000000000, \
          last_token = last_token - 864000000000 WHERE name NOT IN ('lock:fresh', 'lock:held')"

@@ -1,4 +1,4 @@
-//! What locks cost a PostgreSQL database, counted by the database.
+//! Tests of what locks cost a PostgreSQL database, counted by the database.
 
 use lock_runtime::{LockManager, TryAcquire};
 use tests::{PostgresServer, eventually};
@@ -28,7 +28,7 @@ async fn tries_for_a_lock_that_is_busy_write_nothing() {
         assert!(matches!(busy, TryAcquire::Busy { .. }));
     }
     let written = wal(&server) - before;
-    // The server itself notes now and then what runs.
+    // The server itself writes now and then which transactions run.
     assert!(written < 2_000, "{written} bytes");
     guard.release().await.unwrap();
 }
@@ -53,7 +53,7 @@ async fn ten_thousand_pairs_leave_the_table_as_small_as_it_was_without_a_vacuum(
     let index = number(&server, "pg_relation_size('lock_leases_pkey')");
     assert!(index <= 64 * 1024, "{index} bytes of index");
     drop(locks);
-    // Sessions tell what they did when they end.
+    // Sessions report what they did when they end.
     eventually("nearly all updates were HOT", async || {
         let (all, hot) = ("n_tup_upd", "n_tup_hot_upd");
         let of =

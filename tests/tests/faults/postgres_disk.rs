@@ -1,4 +1,4 @@
-//! A PostgreSQL server whose disk is full.
+//! Tests of a PostgreSQL server whose disk is full.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use tests::{PostgresServer, eventually_within};
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 
-/// A small file system in memory, which ends with this value.
+/// A small file system in memory, which is unmounted when this value is dropped.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -58,9 +58,9 @@ async fn a_full_disk_ends_holds_on_time_and_locks_are_had_again_when_there_is_ro
     let mut fill = Command::new("dd");
     fill.args(["if=/dev/zero", "bs=64k"])
         .arg(format!("of={}", ballast.display()));
-    // Ends when there is no room.
+    // The command ends when there is no room.
     assert!(!fill.output().expect("dd").status.success());
-    // What locks write fits into the log that there is already. This fills it: the server ends, and cannot recover.
+    // What locks write fits into the log that exists already. This fills it: the server ends, and cannot recover.
     let mut fill_log = tests::postgres::program("psql");
     fill_log.args(["-X", "-q", "-d", &server.url(), "-c"]);
     fill_log.arg("SELECT pg_logical_emit_message(false, '', repeat('x', 100000)) FROM generate_series(1, 2000)");

@@ -1,4 +1,4 @@
-//! A primary of PostgreSQL that is gone, and a standby that takes its place.
+//! Tests of a primary of PostgreSQL that is gone, and a standby that takes its place.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_secs(6);
 
-/// A primary and a standby, which a commit waits for if it is to be safe from a failover.
+/// Starts a primary and a standby. If the standby is synchronous, commits wait for it, so that they outlast a failover.
 async fn pair(synchronous: bool) -> (PostgresServer, PostgresServer) {
     let primary = PostgresServer::start();
     let standby = primary.standby();
@@ -60,7 +60,7 @@ async fn count(locks: &LockManager, name: &str) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_outlasts_a_failover_to_a_synchronous_standby_and_tokens_go_on() {
     let (mut primary, standby) = pair(true).await;
-    // The standby comes first: it is passed over.
+    // The standby comes first in the URL: it is passed over.
     let url = url([&standby, &primary]);
     let (locks, other) = (manager(&url).await, manager(&url).await);
     let guard = locks.mutex("held").acquire().await.unwrap();
@@ -75,7 +75,7 @@ async fn a_lock_outlasts_a_failover_to_a_synchronous_standby_and_tokens_go_on() 
     let next = token(&locks, "k").await;
     assert!(next > first, "{next} after {first}");
     assert_eq!(count(&other, "counted").await, counted + 1);
-    // Renewed by the new primary, where it is held by the same holder.
+    // The new primary renews the lock, which has the same holder there.
     let over = Instant::now() + LEASE;
     while Instant::now() < over {
         assert!(guard.is_held());
@@ -116,7 +116,8 @@ async fn a_frozen_primary_keeps_nobody_from_the_new_one_and_an_asynchronous_stan
     let first = guard.fencing_token().unwrap();
     primary.sigstop();
     standby.promote();
-    // What docs/postgres.md says: the new primary does not know the lock, so two believe in it until the next renewal.
+    // This is what docs/postgres.md says: the new primary does not know the lock, so two believe in it until the next
+    // renewal.
     let second = other.mutex("missed").wait(LONG).acquire().await.unwrap();
     assert!(second.fencing_token().unwrap() > first);
     assert_eq!(guard.lost().wait().await, LostReason::Refused);

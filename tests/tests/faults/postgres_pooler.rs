@@ -1,4 +1,4 @@
-//! Locks through a pooler that gives each transaction another connection.
+//! Tests of locks through a pooler that gives each transaction another connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 const MS: Duration = Duration::from_millis(1);
 const LEASE: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(30);
-/// Fewer than the managers would open.
+/// The number of the pooler's connections: fewer than the managers would open.
 const CONNECTIONS: usize = 3;
 
 async fn manager(url: &str) -> LockManager {
@@ -19,7 +19,7 @@ async fn manager(url: &str) -> LockManager {
     builder.ensure_schema(true).connect(url).await.unwrap()
 }
 
-/// A PostgreSQL server, a pooler before it, and two managers that know only the pooler.
+/// Starts a PostgreSQL server, a pooler before it, and two managers that know only the pooler.
 async fn scene(options: &str) -> (PostgresServer, PgbouncerServer, [LockManager; 2]) {
     let server = PostgresServer::start();
     let pooler = PgbouncerServer::before(&server, CONNECTIONS);
@@ -28,7 +28,7 @@ async fn scene(options: &str) -> (PostgresServer, PgbouncerServer, [LockManager;
     (server, pooler, managers)
 }
 
-/// With notifications, which do not arrive, and without.
+/// The options of the URL: with notifications, which do not arrive, and without.
 const WAYS: [&str; 2] = ["", "?lock_notify=off"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! PostgreSQL by TLS: a server is verified or not connected to, and every refusal says what to do.
+//! Tests of PostgreSQL by TLS: a server is verified or not connected to, and every refusal says what to do.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 
 const MS: Duration = Duration::from_millis(1);
-/// What a client that wants TLS sends first: the length of the message, and its code.
+/// The first bytes of a client that wants TLS: the length of the message, and its code.
 const ASKS_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 fn read(path: &Path) -> Vec<u8> {
@@ -23,7 +23,7 @@ fn trusting(files: &TlsFiles) -> LockManagerBuilder {
         .root_certificate(read(&files.authority))
 }
 
-/// `user@host` of the server, with that query.
+/// Returns a URL of the server with this `place`, which is `user@host`, and with this query.
 fn url(server: &PostgresServer, place: &str, query: &str) -> String {
     format!("postgres://{place}:{}/postgres?{query}", server.port())
 }
@@ -33,7 +33,7 @@ async fn take_a_lock(locks: &LockManager) {
     guard.release().await.expect("released");
 }
 
-/// What a builder is refused with for good.
+/// Returns the error with which a builder is refused for good.
 async fn denied(builder: LockManagerBuilder, url: &str) -> String {
     match builder.connect(url).await {
         Err(error @ LockError::Denied { .. }) => {
@@ -200,7 +200,7 @@ async fn authorities_of_the_system_are_trusted_where_the_builder_names_none() {
     }
 }
 
-/// A proxy that notes what each connection begins with.
+/// Starts a proxy that notes the bytes with which each connection begins.
 async fn listening_in(to: std::net::SocketAddr) -> (u16, Arc<Mutex<Vec<[u8; 8]>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();

@@ -1,5 +1,5 @@
-//! Holder processes that are killed or frozen: others wait for the lease and no longer, and a holder that was asleep
-//! beyond its lease does nothing when it wakes.
+//! Tests of holder processes that are killed or frozen: others wait for the lease and no longer, and a holder that was
+//! asleep beyond its lease does nothing when it wakes.
 
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ async fn a_holder_frozen_beyond_its_lease_does_not_take_another_step() {
         ended.contains("Lost") && ended.contains("completed: false"),
         "{ended}"
     );
-    // What it cleans up is not the next holder's lock.
+    // The clean-up of the old holder does not touch the next holder's lock.
     guard.renew(LONG).await.unwrap();
     guard.release().await.unwrap();
 }
@@ -119,7 +119,7 @@ async fn holders_killed_in_a_row_never_block_for_more_than_a_lease_each() {
         let asked = Instant::now();
         let (mut holder, token) = start(&server, "1000");
         assert!(token > last, "{token} after {last}");
-        // A process's start and its connection, on a busy machine, beside the lease.
+        // Beside the lease, this is the time for a process to start and connect on a busy machine.
         assert!(
             asked.elapsed() < Duration::from_secs(4),
             "{:?}",

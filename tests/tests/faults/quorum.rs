@@ -1,5 +1,5 @@
-//! Servers of a quorum that are killed, frozen and restarted empty: a minority of them costs nothing, a majority costs
-//! availability, none of it costs exclusion.
+//! Tests of servers of a quorum that are killed, frozen and restarted empty: a minority of them costs nothing, a
+//! majority costs availability, none of it costs exclusion.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -68,7 +68,7 @@ async fn locks_are_acquired_while_a_minority_is_killed_or_frozen() {
     quorum.assert_clean().await;
 }
 
-/// Those of the nodes that answer a little later than a majority included.
+/// Returns the number of votes, including those of the nodes that answer a little later than a majority.
 async fn eventually_votes(quorum: &Quorum) -> usize {
     for _ in 0..20 {
         if quorum.votes("k") == 5 {
@@ -132,7 +132,7 @@ async fn a_node_that_restarted_empty_does_not_admit_a_second_holder() {
     assert!(quorum.server(0).exists("lock:k") && quorum.server(1).exists("lock:k"));
     quorum.restart_empty(1);
     quorum.server(2).sigcont();
-    // Its vote and that of the node which was frozen would be a majority.
+    // The votes of this node and of the one that was frozen would be a majority.
     let mut asked = 0;
     while guard.is_held() {
         let second = other.mutex("k").try_acquire().await;
@@ -143,7 +143,7 @@ async fn a_node_that_restarted_empty_does_not_admit_a_second_holder() {
     assert!(asked > 0, "the hold was over before anybody asked");
     drop(guard);
 
-    // For a manager that comes later as well, although it has not seen the restart.
+    // This is so for a manager that comes later as well, although it has not seen the restart.
     quorum.server(2).sigstop();
     quorum.restart_empty(1);
     let late = quorum.connect(quorum.builder().lazy(true)).await;
@@ -153,7 +153,7 @@ async fn a_node_that_restarted_empty_does_not_admit_a_second_holder() {
             if source.to_string().contains("restarted")),
         "{young:?}"
     );
-    // Behind the longest lease it counts again.
+    // After the longest lease the node counts again.
     let guard = late.mutex("k").wait(LONG).acquire().await.unwrap();
     guard.release().await.unwrap();
     quorum.server(2).sigcont();
@@ -184,7 +184,8 @@ async fn holds_never_overlap_while_nodes_are_frozen_killed_and_restarted_empty()
                     hold.seen(|| guard.is_held());
                     hold.end();
                     taken.fetch_add(1, Ordering::Relaxed);
-                    // Lost or unconfirmed is as good here: the history tells.
+                    // The release may find the lock lost, or be unconfirmed: the history shows whether holds
+                    // overlapped.
                     let _ = guard.release().await;
                 }
             });
@@ -205,7 +206,7 @@ async fn holds_never_overlap_while_nodes_are_frozen_killed_and_restarted_empty()
                 quorum.server(node).sigcont();
             }
         }
-        // One more would be a majority.
+        // The node has to count again before others fail, so that a majority always counts.
         tests::quorum::wait_until_it_counts(quorum.server(node)).await;
     }
     stop.store(true, Ordering::Relaxed);
@@ -238,7 +239,7 @@ async fn a_quorum_may_be_made_of_servers_and_of_a_store_in_memory() {
     ));
     let watched = tokio::time::timeout(2 * LEASE, guard.lost().wait()).await;
     assert!(watched.is_err() && guard.is_held(), "{watched:?}");
-    // The one in memory and one server are a majority.
+    // The store in memory and one server are a majority.
     servers.server(0).sigstop();
     let watched = tokio::time::timeout(2 * LEASE, guard.lost().wait()).await;
     assert!(watched.is_err() && guard.is_held(), "{watched:?}");

@@ -1,5 +1,5 @@
-//! Read/write locks whose holders are killed, whose futures are dropped at each of their polls, whose scripts and
-//! connections go.
+//! Tests of read/write locks whose holders are killed, whose futures are dropped at each of their polls, or whose
+//! scripts and connections go.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -15,9 +15,9 @@ const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 const CALL: Duration = Duration::from_millis(600);
-/// What an orphan may live: a call's time and a round trip; the rest is this machine's.
+/// The time for which an orphan may live: a call's time and a round trip. The rest is slack for a slow machine.
 const ORPHAN: Duration = Duration::from_millis(600 + 400);
-/// A writer that was dropped while it waited keeps readers out for so long at most.
+/// The longest time for which a writer that was dropped while it waited keeps readers out.
 const PREFERENCE: Duration = Duration::from_millis(1_500);
 
 struct Scene {
@@ -47,7 +47,7 @@ impl Scene {
         }
     }
 
-    /// Another manager may write, and no orphan comes up after it.
+    /// Asserts that another manager may write, and that no orphan comes up after it.
     async fn assert_free(&self, what: &str) {
         let writer = self.other.write("k").wait(ORPHAN).acquire().await;
         let writer = writer.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -118,7 +118,7 @@ async fn waiters_dropped_at_any_poll_leave_the_queue_and_the_lock() {
     ] {
         at_each_poll(async |polls, leave| {
             let holder = holds.clone().acquire().await.unwrap();
-            // Released while the waiter is somewhere on its way: it has asked, or subscribed, or sleeps.
+            // The lock is released while the waiter is somewhere on its way: it has asked, or subscribed, or sleeps.
             let releasing = tokio::spawn(async move {
                 tokio::time::sleep(25 * MS).await;
                 holder.release().await.unwrap();
@@ -161,7 +161,7 @@ async fn releases_and_downgrades_dropped_at_any_poll_go_on() {
             beside.expect("others may read").release().await.unwrap();
             assert!(read.is_held());
         }
-        // Or at once: then the release may overtake the downgrade.
+        // Otherwise the release follows at once, and may overtake the downgrade.
         read.release().await.unwrap();
         scene
             .assert_free(&format!("downgrade: {polls} polls, {leave:?}"))
@@ -177,7 +177,7 @@ async fn a_killed_readers_field_does_not_keep_a_writer_out_beyond_its_lease() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let mut reader = hangs(&server, "read", "1500").await;
-    // It lives on, and keeps the hash alive.
+    // This reader lives on, and keeps the hash alive.
     let long = locks.read("k").acquire().await.unwrap();
     let writing = tokio::spawn(locks.write("k").wait(LONG).acquire());
     reader.kill9();
@@ -287,7 +287,7 @@ async fn readers_and_writers_never_overlap_though_scripts_and_connections_go() {
                     }
                     Some(Err(error)) => panic!("{holder}: {error}"),
                 };
-                // Each reader is checked against the writers alone: under a key of its own.
+                // Each reader has a key of its own, so that it is checked against the writers alone.
                 let token = guard.fencing_token().map(|token| token.get());
                 let key = if writes {
                     "k".to_owned()

@@ -1,4 +1,4 @@
-//! Locks that replicas have before they are handed out, with replicas that are frozen and masters that die.
+//! Tests of locks that replicas have before they are handed out, with replicas that are frozen and masters that die.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 
-/// A master and so many replicas, which hear of what is written at once.
+/// Starts a master and that many replicas, which hear at once of what is written.
 async fn servers(replicas: usize) -> Vec<RedisServer> {
     let conf = || RedisServer::builder().line("repl-diskless-sync-delay 0");
     replicated(conf, replicas).await
@@ -23,7 +23,7 @@ async fn manager(master: &RedisServer, replicas: Replicas) -> LockManager {
     builder.connect(&master.url()).await.unwrap()
 }
 
-/// Everything but expiries.
+/// Returns all that is at the key, except expiries.
 fn content(server: &RedisServer, key: &str) -> Vec<String> {
     server.query(&["HGETALL", key])
 }
@@ -31,11 +31,12 @@ fn content(server: &RedisServer, key: &str) -> Vec<String> {
 fn assert_too_few(error: &LockError) {
     let text = error.to_string();
     assert_not_busy(error);
-    // On a busy machine that is known of an earlier try.
+    // On a busy machine, this is known from an earlier try.
     assert!(text.contains("0 of 1 replicas"), "{text}");
 }
 
-/// The last try of a wait may have so little time that not even the master answers.
+/// Asserts that the error is not about a busy lock. The last try of a wait may have so little time that not even the
+/// master answers.
 fn assert_not_busy(error: &LockError) {
     let text = error.to_string();
     let known = [
@@ -105,7 +106,7 @@ async fn with_the_replica_frozen_the_wait_ends_in_an_error_that_says_so_and_noth
     assert_eq!(servers[0].stray_keys(), Vec::<String>::new());
     let refused = locks.mutex("k").try_acquire().await;
     assert_too_few(&refused.unwrap_err());
-    // It is over for all kinds alike.
+    // The wait ends in the same way for all kinds of lock.
     let set = locks.multi([locks.mutex("a"), locks.mutex("b")]);
     let fair = locks.fair("f").wait(500 * MS).acquire();
     assert_not_busy(&fair.await.unwrap_err());
@@ -177,7 +178,7 @@ async fn a_hand_over_is_confirmed() {
         waiters.spawn(async move {
             for _ in 0..10 {
                 let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
-                // By a hand-over just now, or by the one that began this tenure.
+                // The lock was confirmed by a hand-over just now, or by the one that began this tenure.
                 assert_eq!(
                     content(&servers[1], "lock:k"),
                     content(&servers[0], "lock:k")
@@ -190,7 +191,8 @@ async fn a_hand_over_is_confirmed() {
         done.unwrap();
     }
     let commands = CommandStats::of(&servers[0]).since(&before);
-    // An acquire looks whether the lock is free, a hand-over counts who listens.
+    // An acquire looks whether the lock is free, which is an HLEN. A hand-over counts who listens, which is a PUBSUB
+    // NUMSUB.
     let granted = commands.calls("hlen") + commands.calls("pubsub|numsub");
     assert!(
         granted >= 2 && commands.calls("wait") >= granted,
@@ -243,7 +245,7 @@ async fn neither_a_release_nor_the_wait_for_a_set_lasts_as_long_as_the_replicas_
 #[tokio::test]
 async fn a_future_dropped_at_any_poll_leaves_nothing() {
     let servers = servers(1).await;
-    // Confirmed in the end; never, by a replica that is frozen.
+    // In the first case the lock is confirmed in the end. In the second it never is, because the replica is frozen.
     for (within, frozen) in [(5_000 * MS, false), (60 * MS, true)] {
         let builder = LockManager::builder().call_timeout(5_000 * MS);
         let replicas = Replicas::at_least(1).within(within);
@@ -254,7 +256,7 @@ async fn a_future_dropped_at_any_poll_leaves_nothing() {
             servers[1].sigstop();
         }
         at_each_poll(async |polls, leave| {
-            // What was sent before may arrive, and be undone, behind a look that found nothing.
+            // What was sent before may arrive, and be undone, after a look that found nothing.
             let wait = if frozen { Duration::ZERO } else { LONG };
             let request = slow.mutex("k").wait(wait);
             let guard = poll_times(request.acquire(), polls, leave).await;
@@ -314,7 +316,7 @@ async fn nobody_else_waits_for_a_frozen_replica() {
         assert!(waited < 900 * MS, "behind a WAIT: {waited:?}");
         free_within(&plain, "other", 900 * MS).await;
     }
-    // Longer than its lease: it is renewed meanwhile.
+    // This is longer than the lease of `renewed`, which is renewed meanwhile.
     eventually("a WAIT is over", async || {
         waiting.iter().any(|task| task.is_finished())
     })
@@ -401,7 +403,7 @@ async fn lanes_follow_the_master() {
         free_within(&locks, "k", LONG).await;
     }
     let new = group.failover().await;
-    // The old one takes writes until it is demoted, and one replica was still its own.
+    // The old master takes writes until it is demoted, and one replica was still its own.
     eventually("the manager follows", async || {
         let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
         let follows = group.servers[new].exists("lock:k");

@@ -1,4 +1,4 @@
-//! What a server refuses for good: told at once, by name, without the password.
+//! Tests of what a server refuses for good: it is reported at once, by name, without the password.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 const PASSWORD: &str = "hunter2-secret";
 
-/// The rules of the documentation's `ACL SETUSER`, from `resetkeys` to the end of its block.
+/// Returns the rules of the documentation's `ACL SETUSER`, from `resetkeys` to the end of its block.
 fn documented_rights() -> String {
     tests::documented_rights("ACL SETUSER locks on >PASSWORD").join(" ")
 }
@@ -138,7 +138,7 @@ async fn the_documented_rights_are_enough_for_everything() {
     queued(2).await;
     leaving.abort();
     queued(1).await;
-    // Half of its queue is lost, and mended by the next question.
+    // Half of the lock's queue is lost, and the next question mends it.
     server.query::<Value>(&["DEL", "redisson_lock_timeout:{lock:fair}"]);
     eventually("it asks again", async || {
         server.exists("redisson_lock_timeout:{lock:fair}")
@@ -258,7 +258,7 @@ async fn rights_that_are_taken_away_end_waits_at_once_and_holds_on_time() {
     let (refused, waited) = took(holder.mutex("new").wait(LONG).acquire()).await;
     assert_denied(&refused.unwrap_err(), "`new`");
     assert!(waited < 500 * MS, "{waited:?}");
-    // A renewal that is denied says nothing about the hold: it ends when its lease does.
+    // A renewal that is denied says nothing about the hold, which ends when its lease does.
     assert_eq!(guard.lost().wait().await, LostReason::Expired);
     drop(guard);
     taken.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! Runtimes that end before their guards, and shutdowns in the middle of things.
+//! Tests of runtimes that end before their guards, and of shutdowns in the middle of things.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -20,7 +20,7 @@ fn runtime() -> Runtime {
         .unwrap()
 }
 
-/// A manager with two guards, made in a runtime of its own.
+/// Makes a manager with two guards in the given runtime.
 fn made_in(runtime: &Runtime, url: &str) -> (LockManager, LockGuard, LockGuard) {
     runtime.block_on(async {
         let builder = LockManager::builder().ensure_schema(true);
@@ -41,7 +41,7 @@ fn a_guard_dropped_outside_a_runtime_is_released() {
     let server = RedisServer::start();
     let home = runtime();
     let (locks, first, second) = made_in(&home, &server.url());
-    // On a thread that has never seen a runtime.
+    // This thread has never seen a runtime.
     std::thread::spawn(move || drop(first)).join().unwrap();
     drop(second);
     home.block_on(async {
@@ -59,7 +59,7 @@ fn guards_on_postgresql_are_released_outside_their_runtime() {
     let table = PostgresTable::new();
     let (home, away) = (runtime(), runtime());
     let (locks, first, second) = made_in(&home, &table.url());
-    // On a thread that has never seen a runtime, and in another one.
+    // One guard ends on a thread that has never seen a runtime, the other in another runtime.
     std::thread::spawn(move || drop(first)).join().unwrap();
     away.block_on(async {
         second.release().await.unwrap();
@@ -92,7 +92,7 @@ fn a_guard_dropped_in_another_runtime_is_released() {
 
 #[test]
 fn guards_and_managers_outlive_their_runtime_without_blocking_or_panicking() {
-    // A memory manager goes on: `tests/runtimes.rs` of lock-runtime.
+    // A memory manager goes on: see `tests/api/runtimes.rs` of lock-runtime.
     let (server, table) = (RedisServer::start(), PostgresTable::new());
     for url in [server.url(), table.url()] {
         outlive_their_runtime(&url);
@@ -123,7 +123,7 @@ fn outlive_their_runtime(url: &str) {
         let forced = locks.force_release("c").await.unwrap_err();
         assert!(is_gone(&forced), "{forced:?}");
         let released = tokio::time::timeout(LONG, second.release()).await.unwrap();
-        // Nobody has looked after the hold since.
+        // Nobody has looked after the hold since its runtime ended.
         let shutdown = LostReason::Shutdown;
         assert!(
             matches!(&released, Err(LockError::Lost { reason, .. }) if *reason == shutdown),
@@ -196,7 +196,7 @@ fn every_call_outside_a_runtime_says_what_it_needs() {
         refused("a latch", latch.opened().wait_forever());
         refused("count_down", latch.count_down());
         refused("renew", first.renew(2_000 * MS));
-        // Refused, and done all the same: in the background.
+        // The release is refused, and done all the same, in the background.
         refused("release", first.release());
         let mut protected = pin!(second.protect(async { 7 }));
         let mut context = Context::from_waker(Waker::noop());
@@ -222,7 +222,7 @@ fn a_shutdown_outside_a_runtime_says_what_it_needs() {
     let _ = pin!(locks.shutdown()).poll(&mut context);
 }
 
-/// A drop inside of a drop that the end of the runtime caused: the tasks that own guards go with it.
+/// The end of the runtime drops the tasks that own guards, so this is a drop inside of a drop.
 #[test]
 fn a_runtime_that_ends_with_guards_and_waiters_in_its_tasks_ends() {
     let server = RedisServer::start();
@@ -339,7 +339,7 @@ async fn a_shutdown_under_load_sends_everybody_away_and_leaves_nothing() {
             .await
             .expect("the body is dropped");
         assert!(stuck.unwrap().is_err());
-        // All of it before the manager is dropped: `shutdown` has returned.
+        // All of it is gone before the manager is dropped, because `shutdown` has returned.
         assert_eq!(server.stray_keys(), Vec::<String>::new());
         eventually("the connections are gone", async || {
             server.clients().is_empty()

@@ -1,4 +1,5 @@
-//! Leased permits when holders die, replies and messages are lost, futures are dropped; renewals in batches.
+//! Tests of leased permits when holders die, replies and messages are lost, or futures are dropped; and of renewals in
+//! batches.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use tests::{CommandStats, Direction, RedisServer, Then, Worker, eventually, even
 const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
-/// A sleep is 1 s give or take a fifth; the rest is this machine's.
+/// The cap of a sleep: 1 s give or take a fifth. The rest is slack for a slow machine.
 const CAP: Duration = Duration::from_millis(1_200 + 300);
 const LEASES: &str = "{lock:s}:timeout";
 
@@ -23,7 +24,8 @@ fn leased(server: &RedisServer) -> i64 {
     server.query(&["ZCARD", LEASES])
 }
 
-/// A script that leases permits, or gives them back, told by its keys and its number of arguments.
+/// Returns whether it is the script that leases permits, or the one that gives them back: its keys and its number of
+/// arguments tell.
 fn is_call(args: &[&[u8]], arguments: usize) -> bool {
     let leases = args.get(4).is_some_and(|key| *key == LEASES.as_bytes());
     leases && args[0] == b"EVALSHA" && args.len() == 5 + arguments
@@ -49,7 +51,7 @@ async fn a_killed_holders_permits_come_back_when_its_lease_is_over() {
     holder.kill9();
     let killed = Instant::now();
     let guard = waiting.await.unwrap().unwrap();
-    // Renewed every third of the lease: at least two thirds were left.
+    // The lease is renewed every third of it, so at least two thirds were left.
     let waited = killed.elapsed();
     assert!(
         waited > 900 * MS && waited < 1_500 * MS + 250 * MS,
@@ -240,14 +242,14 @@ async fn leased_permits_are_renewed_in_full_batches() {
     }
     let before = CommandStats::of(&server);
     let mut seen = before.clone();
-    // A renewal of one permit is one ZADD: so many of them are two cadences, whenever they begin.
+    // A renewal of one permit is one ZADD, so this number of them is two cadences, whenever they begin.
     eventually_within(LONG, "each was renewed twice", async || {
         seen = CommandStats::of(&server);
         seen.since(&before).calls("zadd") >= 2 * MANY
     })
     .await;
     let done = seen.since(&before);
-    // 16 if every batch is full. The last batches of a cadence may be cut short by when their holds began.
+    // There are 16 if every batch is full. The last batches of a cadence may be cut short by when their holds began.
     let scripts = done.scripts();
     assert!(
         (16..=24).contains(&scripts),

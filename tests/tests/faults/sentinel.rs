@@ -1,4 +1,4 @@
-//! Redis behind Sentinels: the master is found, and found again when it moves, whatever is under way.
+//! Tests of Redis behind Sentinels: the master is found, and found again when it moves, whatever is under way.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -11,7 +11,7 @@ use tests::{Data, FaultProxy, SentinelGroup, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
-/// A word of a sentinel, a connection, its check, and the machine's slowness.
+/// The time for a message of a sentinel, a connection, its check, and slack for a slow machine.
 const TOLD: Duration = Duration::from_millis(2_500);
 
 async fn manager(url: &str) -> LockManager {
@@ -110,7 +110,7 @@ async fn sentinels_and_servers_may_have_different_passwords() {
     }
 }
 
-/// What is not at the replica yet does not outlive the master.
+/// Waits until the replica has the lock: what it does not have yet does not outlive the master.
 async fn is_replicated(group: &SentinelGroup) {
     eventually("the replica has the lock", async || {
         group.servers[1].exists("lock:k")
@@ -118,7 +118,7 @@ async fn is_replicated(group: &SentinelGroup) {
     .await;
 }
 
-/// The hold was renewed at its new place, so it lives there for longer than it could without.
+/// Waits until the new master renews the hold, so that it lives there for longer than it could without.
 async fn is_renewed_at(group: &SentinelGroup, index: usize, guard: &LockGuard) {
     let lost = guard.lost();
     let new = &group.servers[index];
@@ -134,7 +134,7 @@ async fn is_renewed_at(group: &SentinelGroup, index: usize, guard: &LockGuard) {
     .await;
 }
 
-/// A manager that will not be told of a failover, for the proxy keeps it from its sentinel's messages.
+/// Starts a manager that will not be told of a failover, because a proxy keeps its sentinel's messages from it.
 async fn with_a_mute_sentinel() -> (SentinelGroup, LockManager, FaultProxy) {
     let group = SentinelGroup::start().await;
     let sentinel = group.sentinels[0].addr();
@@ -144,7 +144,7 @@ async fn with_a_mute_sentinel() -> (SentinelGroup, LockManager, FaultProxy) {
     (group, locks, proxy)
 }
 
-/// The new master has the lock, and the old one has forgotten it.
+/// Fails over to the replica, which has the lock, and deletes the lock at the old master. Returns the new master.
 async fn is_forgotten(group: &SentinelGroup) -> usize {
     is_replicated(group).await;
     let new = group.failover().await;
@@ -153,7 +153,7 @@ async fn is_forgotten(group: &SentinelGroup) -> usize {
     new
 }
 
-/// A manager that was not told of a failover, its hold, and the old master that has forgotten it. And the proxy.
+/// Returns a manager that was not told of a failover, its hold, the old master that has forgotten it, and the proxy.
 async fn with_a_forgetful_old_master() -> (SentinelGroup, usize, LockManager, LockGuard, FaultProxy)
 {
     let (group, locks, proxy) = with_a_mute_sentinel().await;
@@ -223,7 +223,7 @@ async fn a_hold_goes_on_at_the_new_master_after_a_manual_failover() {
     is_replicated(&group).await;
     let token = guard.fencing_token();
     let new = group.failover().await;
-    // The old one is still a master for some seconds; nobody here may believe it.
+    // The old server is still a master for some seconds; nobody here may believe it.
     is_renewed_at(&group, new, &guard).await;
     assert!(matches!(
         other.mutex("k").try_acquire().await.unwrap(),
@@ -276,7 +276,7 @@ async fn a_demoted_master_that_refuses_is_left_though_no_sentinel_spoke_of_it() 
     let locks = manager(&group.url()).await;
     let guard = locks.mutex("k").lease(6_000 * MS).acquire().await.unwrap();
     is_replicated(&group).await;
-    // By hand and silently: nothing tells of the move but READONLY.
+    // This is a move by hand and in silence: only READONLY tells of it.
     let (sentinel, old, new) = (&group.sentinels[0], &group.servers[0], &group.servers[1]);
     sentinel.command(&["SENTINEL", "REMOVE", SERVICE]).unwrap();
     let port = new.port().to_string();
@@ -345,7 +345,7 @@ async fn what_was_granted_before_a_failover_is_undone_after_it() {
     let mut group = SentinelGroup::start().await;
     let locks = manager(&group.url()).await;
     let mut acquire = Box::pin(locks.mutex("k").lease(25_000 * MS).acquire());
-    // One poll queues the request; the connection's task, on this very thread, sends it when this one yields.
+    // One poll queues the request. The connection's task, on this very thread, sends it when this one yields.
     poll_fn(|context| {
         assert!(acquire.as_mut().poll(context).is_pending());
         Poll::Ready(())

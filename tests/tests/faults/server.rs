@@ -1,4 +1,4 @@
-//! A server that lives and refuses: each refusal is a definite no-op, retried within the caller's time.
+//! Tests of a server that lives and refuses: each refusal is a definite no-op, retried within the caller's time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -24,7 +24,8 @@ fn set(server: &RedisServer, parameter: &str, value: &str) {
     );
 }
 
-/// An acquire is refused with the server's own word, in the caller's time, and says that a retry can help.
+/// Asserts that an acquire is refused with the server's own word, in the caller's time, and that the error says that a
+/// retry can help.
 async fn refused(locks: &LockManager, word: &str) {
     let (error, waited) = took(locks.mutex("new").wait(SHORT).acquire()).await;
     let error = error.unwrap_err();
@@ -93,7 +94,7 @@ async fn missing_replicas_refuse_for_a_while() {
     holds_go_on(&locks, guard).await;
 }
 
-/// On a demoted master a plain script would answer "not the holder", and a good hold would be given up.
+/// On a demoted master, a plain script would answer "not the holder", and a good hold would be given up.
 #[tokio::test]
 async fn a_demoted_master_is_not_believed_that_a_hold_is_gone() {
     for (serve_stale, word) in [("yes", "READONLY"), ("no", "MASTERDOWN")] {
@@ -130,7 +131,7 @@ async fn a_demoted_master_is_not_believed_that_a_hold_is_gone() {
     }
 }
 
-/// MISCONF: the disk is full and the server stops every write. Nothing can be done but to say so.
+/// MISCONF means that the disk is full and the server stops every write. Nothing can be done except to say so.
 #[tokio::test]
 async fn a_broken_disk_is_reported_and_the_lease_frees_the_lock() {
     let server = RedisServer::builder().line("save 3600 1").start();
@@ -314,7 +315,7 @@ async fn data_that_is_flushed_is_a_loss_and_the_tokens_rise_all_the_same() {
     again.release().await.unwrap();
 }
 
-/// What evicts held locks: each policy but `noeviction`. Here the eviction is a plain deletion.
+/// Every policy except `noeviction` may evict held locks. Here the eviction is a plain deletion.
 #[tokio::test]
 async fn a_server_that_may_evict_is_refused_when_strict_and_an_eviction_is_a_loss() {
     for policy in ["volatile-ttl", "volatile-lru", "allkeys-lru"] {

@@ -1,6 +1,6 @@
-//! `rediss://` with an authority of one's own, and without.
+//! Tests of `rediss://` with an authority of one's own, and without.
 //!
-//! In processes of their own: the trusted authorities are an environment variable.
+//! They connect in processes of their own, because an environment variable names the trusted authorities.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use tests::faults::took;
 use tests::{RedisCluster, RedisServer, SentinelGroup, TlsFiles, eventually};
 
 const MS: Duration = Duration::from_millis(1);
-/// Where the files are of the authority that this process trusts.
+/// The variable with the directory of the authority that this process trusts.
 const TRUSTED: &str = "LOCK_TEST_TLS_FILES";
 
-/// What `holder connect` says, and how long it took.
+/// Runs `holder connect` and returns what it says, and how long it took.
 fn connect(url: &str, authority: &std::path::Path) -> (String, Duration) {
     let started = Instant::now();
     let output = Command::new(env!("CARGO_BIN_EXE_holder"))
@@ -96,7 +96,8 @@ async fn sentinels_and_their_master_are_spoken_to_by_tls_and_verified() {
     assert!(master.stray_keys().is_empty());
 }
 
-/// Runs the test once more, in a process that trusts a new authority. `None` in the first one, when that is over.
+/// Runs the test once more, in a process that trusts a new authority. Returns `None` in the first process, when that
+/// run is over.
 fn in_a_process_with_trust(test: &str) -> Option<TlsFiles> {
     if let Some(dir) = std::env::var_os(TRUSTED) {
         return Some(TlsFiles::of(dir.as_ref()));
@@ -140,7 +141,7 @@ async fn locks_of_a_cluster_live_by_tls_and_move_with_their_slots() {
         let next = tokio::spawn(request.wait(lease).acquire());
         tokio::time::sleep(20 * MS).await;
         first.release().await.unwrap();
-        // Handed over within the process.
+        // This lock was handed over within the process.
         let guard = next.await.unwrap().unwrap();
         let request = other.mutex(&key["lock:".len()..]).wait(10 * lease);
         contended.push((key, guard, tokio::spawn(request.acquire())));
@@ -169,7 +170,7 @@ async fn locks_of_a_cluster_live_by_tls_and_move_with_their_slots() {
         assert!(waited < 750 * MS, "woken, not by the cap: {waited:?}");
         got.release().await.unwrap();
     }
-    // And nobody has gone by the plain ports.
+    // Nobody has connected to the plain ports.
     for node in &cluster.nodes {
         let clients: String = node.query(&["CLIENT", "LIST", "TYPE", "NORMAL"]);
         let plain = format!("laddr=127.0.0.1:{} ", node.port());

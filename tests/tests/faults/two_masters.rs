@@ -1,4 +1,5 @@
-//! Locks that replicas confirm, while an old master is still asked: nobody believes longer than the new one knows.
+//! Tests of locks that replicas confirm, while an old master is still asked: nobody believes in a lock for longer than
+//! the new master knows it.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ fn follow(replica: &RedisServer, master: &RedisServer) {
     let _: Value = replica.query(&["REPLICAOF", "127.0.0.1", &port]);
 }
 
-/// Ends the connections that wait for replicas, which were opened after the one for commands. How many.
+/// Ends the connections that wait for replicas, which were opened after the one for commands, and returns their number.
 fn kill_lanes(server: &RedisServer) -> usize {
     let clients: Vec<String> = server.clients();
     let commands = clients.iter().filter(|client| client.contains(" sub=0 "));
@@ -26,7 +27,7 @@ fn kill_lanes(server: &RedisServer) -> usize {
         .count()
 }
 
-/// The locks that a server knows: a mutex, a reader and two permits.
+/// Returns which locks a server knows: a mutex, a reader and two permits.
 fn known(server: &RedisServer) -> [bool; 3] {
     let (seconds, micros): (u64, u64) = server.query(&["TIME"]);
     let now = (seconds * 1_000 + micros / 1_000).to_string();
@@ -56,7 +57,7 @@ async fn replicas_of_the_new_master_do_not_vouch_for_a_renewal_at_the_old_one() 
         guards.push(request.lease(LEASE).acquire().await.unwrap());
     }
 
-    // What is open stays at the old master; what waits for replicas comes anew.
+    // Open connections stay at the old master. Those that wait for replicas are opened anew.
     proxy.lead_to(new.addr());
     let _: Value = new.query(&["REPLICAOF", "NO", "ONE"]);
     follow(replica, new);
@@ -76,7 +77,7 @@ async fn replicas_of_the_new_master_do_not_vouch_for_a_renewal_at_the_old_one() 
         let since = moved.elapsed();
         for (server, renewed) in [old, new].into_iter().zip(&mut renewed) {
             let left = Duration::from_millis(server.pttl("lock:k").try_into().unwrap_or(0));
-            // Later than the last lease of before ends.
+            // This is later than the end of the last lease from before the move.
             *renewed |= since + left > LEASE + STEP;
         }
         for (guard, known) in guards.iter().zip(known(new)) {

@@ -9,7 +9,7 @@ use tests::{Direction, FaultProxy, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
-/// A sleep is 1 s give or take a fifth; the rest is this machine's.
+/// The cap of a sleep: 1 s give or take a fifth. The rest is slack for a slow machine.
 const CAP: Duration = Duration::from_millis(1_200 + 300);
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_subscription_that_was_cut_is_renewed_and_everybody_looks_again() {
     let _: Value = server.query(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let next = waiting.await.unwrap().unwrap();
     let waited = started.elapsed();
-    // Its last look was before the release, and the cap alone would let it sleep for 0.8 s at least.
+    // The waiter's last look was before the release, and the cap alone would let it sleep for 0.8 s at least.
     assert!(waited < 700 * MS, "{waited:?}");
     next.release().await.unwrap();
 
@@ -142,7 +142,7 @@ async fn messages_that_mean_nothing_give_nobody_the_lock() {
     server.assert_deserted().await;
 }
 
-/// A subscription per waiter, or a pool of them, is what runs out elsewhere.
+/// A subscription per waiter, or a pool of them, runs out in other implementations.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_on_a_thousand_keys_share_one_subscribed_connection() {
     const KEYS: usize = 1_000;
@@ -192,7 +192,7 @@ async fn a_subscriber_too_slow_for_its_messages_is_cut_by_the_server_and_still_s
     let before = waiting_subscribers(&server, wakes);
     assert_eq!(before, 1);
     proxy.stall(Direction::Replies, true);
-    // What the sockets on the way take does not count: the server cuts whom it cannot write to.
+    // Bytes that the sockets on the way take do not count: the server cuts clients to which it cannot write.
     let noise = "0".repeat(100_000);
     eventually("the server cuts its subscriber", async || {
         for _ in 0..20 {
@@ -211,7 +211,7 @@ async fn a_subscriber_too_slow_for_its_messages_is_cut_by_the_server_and_still_s
     server.assert_deserted().await;
 }
 
-/// The renewed subscription works: a waiter behind the proxy is told of a release.
+/// Asserts that the renewed subscription works: a waiter behind the proxy is told of a release.
 async fn is_woken(holder: &LockManager, proxy: &FaultProxy, waiter: &LockManager) {
     let guard = holder.mutex("k").acquire().await.unwrap();
     let waiting = asleep(proxy, waiter.mutex("k").wait(LONG).acquire()).await;

@@ -65,7 +65,7 @@ async fn an_outage_of_several_cadences_ends_short_leases_and_spares_long_ones() 
     server.assert_deserted().await;
 }
 
-/// Holds of the locks `0`, `1`, … that were taken in one instant.
+/// Returns holds of the locks `0`, `1`, …, taken in one instant.
 async fn hold(locks: &LockManager, count: usize, lease: Duration) -> Vec<LockGuard> {
     let mut guards = Vec::new();
     for key in 0..count {
@@ -153,7 +153,7 @@ async fn a_hold_ends_by_itself_at_its_max_hold_and_frees_its_key() {
     free_within(&other, "k", 500 * MS).await;
 }
 
-/// A log subscriber that panics whatever it is told: what the watchdog calls and does not own.
+/// A log subscriber that panics whatever it is told. The watchdog calls it and does not own it.
 #[derive(Clone, Default)]
 struct Brittle(Arc<AtomicUsize>);
 
@@ -192,7 +192,7 @@ async fn a_log_subscriber_that_panics_costs_no_other_hold_its_renewals() {
     for gone in [3, 9] {
         assert_eq!(guards[gone].lost().wait().await, LostReason::Refused);
     }
-    // Longer than a lease: each of the others is renewed as before.
+    // This is longer than a lease: each of the others is renewed as before.
     let over = tokio::time::Instant::now() + 1_500 * MS;
     eventually("a lease has passed", async || {
         tokio::time::Instant::now() > over

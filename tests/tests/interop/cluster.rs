@@ -1,4 +1,5 @@
-//! On a Redis Cluster: who holds excludes the other, and who releases wakes the other, by sharded and by classic channels.
+//! Tests of locks on a Redis Cluster beside Redisson: a holder excludes the other side, and its release wakes the other
+//! side, by sharded and by classic channels.
 
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ const SIDES: [(&str, &str); 4] = [
 ];
 
 struct Pair {
-    // Declared first: clients end before the servers do.
+    // This field is declared first, so that clients end before the servers do.
     java: JavaPeer,
     rust: LockManager,
     cluster: RedisCluster,
@@ -60,7 +61,7 @@ impl Pair {
         waiter
     }
 
-    /// Locks on every node, each side waiting for the other.
+    /// Takes locks on every node, and lets each side wait for the other.
     async fn each_wakes_the_other(&self) {
         for (held, wanted) in SIDES {
             let mut times = Vec::new();
@@ -133,7 +134,8 @@ impl Pair {
         mostly_within(ONE_PUSH, times);
     }
 
-    /// Adds one to a counter by reading and writing it, under the lock; how often somebody else was inside.
+    /// Adds one to a counter `times` times by reading and writing it, under the lock. Returns how often somebody else
+    /// was inside.
     async fn contend(&self, kind: &str, name: &str, times: u64) -> u64 {
         let node = self.cluster.owner_of_key(name);
         let (counter, inside) = (format!("{{{name}}}"), format!("{{{name}}}:inside"));
@@ -190,7 +192,7 @@ async fn in_a_cluster_a_client_of_both_sorts_of_channels_gets_on_with_either_cli
     }
 }
 
-/// Java sleeps until the lease is over: ours are told apart from a message by the clock.
+/// Without a message, Java sleeps until the lease is over, and our waiters look again much sooner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_cluster_with_different_channels_we_look_for_ourselves() {
     for (java_is_sharded, channels) in [

@@ -1,4 +1,5 @@
-//! `fair` and `getFairLock`: one queue, served in the order in which its waiters came, in Java or in Rust.
+//! Tests of `fair` and `getFairLock`: there is one queue, served in the order in which its waiters came, in Java or in
+//! Rust.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ impl Pair {
         self.server.query(&["LLEN", "redisson_lock_queue:{k}"])
     }
 
-    /// Begins a wait, and returns when it is the last of so many in the queue.
+    /// Begins a wait, and returns when the queue has `place` waiters, of which it is the last.
     async fn queue<T>(&self, place: usize, begin: impl FnOnce() -> T) -> T {
         let waiter = begin();
         eventually("the waiter is in the queue", async || {
@@ -50,7 +51,7 @@ async fn waiters_of_both_are_served_in_the_order_in_which_they_came() {
     let guard = pair.rust.fair("k").acquire().await.unwrap();
     let mut waiters = Vec::new();
     for place in 1..=12 {
-        // Two of each in turn, so that each kind of neighbour occurs.
+        // Two waiters of each side come in turn, so that each kind of neighbour occurs.
         let thread = format!("t{place}");
         waiters.push(
             pair.queue(place, || match place % 4 {
@@ -107,7 +108,7 @@ async fn a_waiter_that_gives_up_or_is_dropped_leaves_the_queue() {
 async fn a_java_waiter_killed_at_the_head_delays_us_until_its_own_deadline() {
     let pair = Pair::start().await;
     let mut doomed = JavaPeer::start(&pair.server).await;
-    // Java's deadline: what was left of the lease when it came, and its wait.
+    // Java's deadline is what was left of the lease when it came, and its wait.
     let lease = 2_000 * MS;
     let guard = pair.rust.fair("k").lease(lease).acquire().await.unwrap();
     let wait = Duration::from_secs(4);

@@ -1,11 +1,11 @@
-//! `fenced` and `getFencedLock`: one lock, one counter of tokens.
+//! Tests of `fenced` and `getFencedLock`: they are one lock, with one counter of tokens.
 
 use lock_runtime::TryAcquire;
 use tests::JavaPeer;
 
 use crate::pair::{LONG, Pair};
 
-/// Java's `tryLockAndGetToken`, waiting long.
+/// Calls Java's `tryLockAndGetToken` with a long wait, and returns the token.
 async fn java_token(java: &JavaPeer, thread: &str) -> u64 {
     let answer = java
         .ask(format!("lock-token k {} -1 @{thread}", LONG.as_millis()))
@@ -83,7 +83,8 @@ async fn tokens_of_both_are_unique_and_rise_in_each() {
     }
     let mut all = all.concat();
     all.sort_unstable();
-    // There may be gaps: a hand-over sets aside as many as wait, and those whose turn comes too late get others.
+    // There may be gaps: a hand-over sets aside as many tokens as there are waiters, and waiters whose turn comes too
+    // late get others.
     assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
     assert!(all.len() == 300 && all[299] < 600, "{all:?}");
 }

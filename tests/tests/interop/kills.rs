@@ -1,5 +1,5 @@
-//! `kill -9` of a Rust process while Java waits behind it: its lease, or the date of its place in a queue, bounds the wait.
-//! The processes use the default namespace.
+//! Tests of `kill -9` of a Rust process while Java waits behind it: its lease, or the date of its place in a queue,
+//! bounds the wait. The processes use the default namespace.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
 const QUEUE: &str = "redisson_lock_queue:{lock:k}";
 const PLACES: &str = "redisson_lock_timeout:{lock:k}";
-/// For how long a waiter of ours keeps its place in a fair lock's queue without asking.
+/// The time for which a waiter of ours keeps its place in a fair lock's queue without asking.
 const QUEUE_LIFE: Duration = Duration::from_secs(5);
 
-/// A process that has the lock, and renews it.
+/// Starts a process that has the lock, and renews it.
 fn holding(pair: &Pair, mode: &str) -> Worker {
     let worker = Worker::start(WORKER, &[mode, &pair.server.url(), "k", "2000"]);
     assert!(worker.line().unwrap().starts_with("held "));
@@ -100,8 +100,9 @@ async fn a_rust_waiter_killed_at_the_head_delays_java_for_the_life_of_its_place(
     java.lock("holder").await;
     let mut doomed = Worker::start(WORKER, &["line", &pair.server.url(), "k", "1"]);
     queued(&pair, 1).await;
-    // Java asks again when the place that it found before it is over, as far as it knew when it came, and then waits for a
-    // message: so it comes right after the place was dated anew, and the killed process does not date it once more.
+    // Java asks again when the place that it found before it is over, as far as it knew when it came, and after that
+    // waits for a message. So it comes right after the place was dated anew, and the killed process does not date it
+    // once more.
     let dated = || {
         pair.server
             .query::<Vec<String>>(&["ZRANGE", PLACES, "0", "0", "WITHSCORES"])

@@ -1,4 +1,4 @@
-//! `latch` and `getCountDownLatch`: one count, that either side sets, counts down and waits for.
+//! Tests of `latch` and `getCountDownLatch`: they are one count, which either side sets, counts down and waits for.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::pair::{LONG, MS, ONE_PUSH, Pair, mostly_within};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_of_both_opens_the_latch_for_waiters_of_both_within_one_push() {
     let pair = Pair::start().await;
-    // The last of them is brought down by either side in turn.
+    // Either side in turn counts down the last one.
     for (index, name) in ["k"].into_iter().chain(NAMES).enumerate() {
         let last_is_ours = index % 2 == 0;
         let ours = pair.rust.latch(name);
@@ -50,7 +50,7 @@ async fn an_open_latch_lets_both_through_and_can_be_set_again() {
     let ours = pair.rust.latch("k");
     ours.opened().wait(LONG).await.unwrap();
     assert_eq!(pair.java.ask("latch-await k 0").await, "true");
-    // Counting down what is open changes nothing.
+    // Counting down an open latch changes nothing.
     assert_eq!(ours.count_down().await.unwrap(), 0);
     pair.java.ask("latch-down k").await;
     assert!(!pair.server.exists("k"));
@@ -88,7 +88,7 @@ async fn a_latch_that_we_delete_is_open_for_javas_waiter_within_one_push() {
         assert_eq!(waiting.await.unwrap(), "true");
         times.push(deleted.elapsed());
 
-        // It can be set again, and is closed then.
+        // The latch can be set again, and is closed then.
         assert_eq!(pair.java.ask(format!("latch-set {name} 1")).await, "true");
         assert_eq!(
             pair.java.ask(format!("latch-await {name} 50")).await,

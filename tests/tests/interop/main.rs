@@ -1,6 +1,7 @@
-//! Our locks beside a running Redisson client, on one Redis server or cluster. Run by `scripts/test-interop`.
+//! Tests of our locks beside a running Redisson client, on one Redis server or cluster. `scripts/test-interop` runs
+//! them.
 //!
-//! One file per kind of lock, and what they share in `pair.rs`.
+//! There is one file per kind of lock. What they share is in `pair.rs`.
 
 mod cluster;
 mod fair;

@@ -1,4 +1,4 @@
-//! `multi` and `getMultiLock`: sets of locks that overlap, with the members named in any order.
+//! Tests of `multi` and `getMultiLock`: sets of locks that overlap, with the members named in any order.
 
 use lock_runtime::TryAcquire;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! `mutex` and `getLock`: who holds excludes the other, and who releases wakes the other.
+//! Tests of `mutex` and `getLock`: a holder excludes the other side, and its release wakes the other side.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ type Count = Arc<AtomicUsize>;
 async fn rust_waits_for_java_and_has_the_lock_within_one_push() {
     let pair = Pair::start().await;
     let mut times = Vec::new();
-    // Each time another name: our subscriptions linger for a while after a wait.
+    // Each round has another name, because our subscriptions linger for a while after a wait.
     for name in ["k0", "k1", "k2", "k3", "k4"] {
         let java = pair.java.mutex(name);
         java.lock("a").await;
@@ -113,7 +113,7 @@ struct Worker {
 impl Worker {
     async fn new(locks: &LockManager, url: &str) -> Worker {
         let client = redis::Client::open(url).unwrap();
-        // By default, the client gives up after half a second, which a busy machine may stand still for.
+        // By default, the client gives up after half a second, and a busy machine may stand still for that long.
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(LONG));
         let store = client.get_multiplexed_async_connection_with_config(&config);
         Worker {
@@ -128,7 +128,7 @@ impl Worker {
         command.query_async(&mut self.store).await.unwrap()
     }
 
-    /// Adds one to `counter` by reading and writing it, under the lock. Whether somebody else was inside.
+    /// Adds one to `counter` by reading and writing it, under the lock. Returns whether somebody else was inside.
     async fn adds_one(&mut self, counter: &str) -> bool {
         let request = self.locks.mutex("k").wait(LONG);
         let guard = request.acquire().await.unwrap();
@@ -143,7 +143,7 @@ impl Worker {
     }
 }
 
-/// Adds so many to `counter`; how often somebody else was inside.
+/// Adds `times` to `counter`, one by one, and returns how often somebody else was inside.
 async fn contend(locks: &LockManager, url: &str, times: usize, counter: &str) -> usize {
     let mut worker = Worker::new(locks, url).await;
     let mut overlaps = 0;
@@ -230,7 +230,7 @@ async fn a_java_thread_and_rust_tasks_that_work_under_one_lock_all_have_their_sh
             }
         })
     });
-    // The first ones compile Java's code.
+    // Java compiles its code during the first holds.
     assert_eq!(java.contend(50, "counter", "a").await.unwrap(), "0");
     let before = counts.clone().map(|count| count.load(Ordering::Relaxed));
     assert_eq!(java.contend(HOLDS, "counter", "a").await.unwrap(), "0");
@@ -244,7 +244,7 @@ async fn a_java_thread_and_rust_tasks_that_work_under_one_lock_all_have_their_sh
     had.push(HOLDS);
     println!("holds of {TASKS} tasks and of the Java thread: {had:?}");
     let fair = had.iter().sum::<usize>() / had.len();
-    // Half of it, and more, on a machine with time to spare.
+    // On a machine with time to spare, each has half of it, and more.
     assert!(
         had.iter().all(|had| *had >= fair / 4),
         "{had:?}, of {fair} each"
@@ -267,7 +267,7 @@ async fn javas_re_entries_are_counted_and_left_alone() {
         .asleep(|| tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire()))
         .await;
     java.unlock("a").await;
-    // Java's first unlock publishes nothing; a caller that asks now still finds it held, once.
+    // Java's first unlock publishes nothing. A caller that asks now still finds the lock held, once.
     assert!(matches!(
         bare(&pair.server)
             .await

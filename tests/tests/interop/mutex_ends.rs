@@ -1,4 +1,4 @@
-//! How a mutex's hold ends other than by its release: expiry, crashes, force; and how renewal keeps it.
+//! Tests of how a mutex's hold ends other than by its release: expiry, crashes, force; and of how renewal keeps it.
 
 use std::time::{Duration, Instant};
 

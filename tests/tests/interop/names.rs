@@ -1,5 +1,5 @@
-//! Names with braces, colons and anything else: of each kind, both sides derive the same keys and the same channels from
-//! them.
+//! Tests of names with braces, colons and anything else: for each kind of lock, both sides derive the same keys and the
+//! same channels from them.
 
 use lock_runtime::TryAcquire;
 use std::time::Instant;
@@ -14,7 +14,7 @@ pub(crate) const NAMES: [&str; 10] = [
     "{tenant:1}:order:17",
     "a{b}c",
     "{a}{b}",
-    // Companion keys of these would be in other slots of a cluster; on one server they work.
+    // The companion keys of these names would be in other slots of a cluster. On one server they work.
     "a{b",
     "a}b",
     "x{}y",
@@ -22,7 +22,7 @@ pub(crate) const NAMES: [&str; 10] = [
     "заказ:№17/ß*?[x]",
 ];
 
-/// The documented rules, which neither side had a part in here.
+/// Derives a key by the documented rules, without the code of either side.
 fn prefixed(prefix: &str, name: &str) -> String {
     match name.contains('{') {
         true => format!("{prefix}:{name}"),
@@ -129,7 +129,7 @@ async fn any_name_is_one_read_write_lock_whose_readers_have_a_key_each() {
         };
         let entry = |holder: &str| suffixed(name, &format!("{holder}:rwlock_timeout:1"));
 
-        // Java leaves first: the lease that it looks for is ours, or else the lock would be gone or shorter.
+        // Java leaves first: the lease that it looks for is ours. Otherwise the lock would be gone or shorter.
         let ours = pair.rust.read(name).acquire().await.unwrap();
         read.lock("a").await;
         assert_eq!(readers().len(), 2, "{name}");
@@ -146,11 +146,11 @@ async fn any_name_is_one_read_write_lock_whose_readers_have_a_key_each() {
         times.push(released.elapsed());
         write.unlock("b").await;
 
-        // We leave first, and look for Java's.
+        // We leave first, and look for Java's lease.
         read.lock("a").await;
         let theirs = entry(&readers()[0]);
         let ours = pair.rust.read(name).acquire().await.unwrap();
-        // Less than half of what the lock has, so that it counts.
+        // This is less than half of what the lock has, so that it counts.
         let _: i64 = pair.server.query(&["PEXPIRE", &theirs, "10000"]);
         ours.release().await.unwrap();
         let left = pair.server.pttl(name);

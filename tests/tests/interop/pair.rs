@@ -8,13 +8,14 @@ use tests::{CommandStats, JavaPeer, RedisServer, eventually};
 pub(crate) const MS: Duration = Duration::from_millis(1);
 /// A wait that only a failing test spends.
 pub(crate) const LONG: Duration = Duration::from_secs(40);
-/// Less than any cap or lease that a waiter who misses a message sleeps for, and much more than a push takes.
+/// The limit for one push: less than any cap or lease for which a waiter that misses a message sleeps, and much more
+/// than a push takes.
 pub(crate) const ONE_PUSH: Duration = Duration::from_millis(400);
 
 pub(crate) struct Pair {
-    // Declared first: clients end before the server does.
+    // This field is declared first, so that clients end before the server does.
     pub(crate) java: JavaPeer,
-    /// Shares its names with Java: no namespace.
+    /// The manager. It has no namespace, so it shares its names with Java.
     pub(crate) rust: LockManager,
     pub(crate) server: RedisServer,
 }
@@ -24,7 +25,7 @@ impl Pair {
         Self::with_watchdog(Duration::from_secs(30)).await
     }
 
-    /// Java renews its locks to this lease, every third of it.
+    /// Starts a pair whose Java client renews its locks to this lease, every third of it.
     pub(crate) async fn with_watchdog(lease: Duration) -> Self {
         let server = RedisServer::start();
         let java = JavaPeer::with_watchdog(&server, lease).await;
@@ -37,7 +38,8 @@ impl Pair {
         self.refused_twice("pttl", begin).await
     }
 
-    /// The same, for a kind of lock whose refusals read the store by this command, and whose grants do not.
+    /// Does the same as `asleep`, for a kind of lock whose refusals read the store by this command, and whose grants do
+    /// not.
     pub(crate) async fn refused_twice<T>(&self, command: &str, begin: impl FnOnce() -> T) -> T {
         // Either side asks, subscribes, and asks again. Nobody else may be refused meanwhile.
         let refusals = || CommandStats::of(&self.server).calls(command);
@@ -51,13 +53,14 @@ impl Pair {
     }
 }
 
-/// A manager that uses names as they are, as Redisson does.
+/// Connects a manager that uses names as they are, as Redisson does.
 pub(crate) async fn bare(server: &RedisServer) -> LockManager {
     let builder = LockManager::builder().namespace("");
     builder.connect(&server.url()).await.expect("connect")
 }
 
-/// Whether every second time was within the bound: a busy machine spoils one, a missed message all of them.
+/// Asserts that at least half of the times were within the bound: a busy machine spoils one, a missed message all of
+/// them.
 pub(crate) fn mostly_within(bound: Duration, mut times: Vec<Duration>) {
     times.sort();
     let median = times[times.len() / 2];

@@ -1,4 +1,4 @@
-//! `semaphore` and `getPermitExpirableSemaphore`: one pool of leased permits.
+//! Tests of `semaphore` and `getPermitExpirableSemaphore`: they are one pool of leased permits.
 
 use lock_runtime::TryAcquire;
 use std::time::Instant;

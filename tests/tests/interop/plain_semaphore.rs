@@ -1,4 +1,4 @@
-//! `plain_semaphore` and `getSemaphore`: a number of permits that nobody is known to hold.
+//! Tests of `plain_semaphore` and `getSemaphore`: they are one number of permits that nobody is known to hold.
 
 use lock_runtime::TryAcquire;
 use std::time::Instant;
@@ -46,7 +46,7 @@ async fn fewer_than_none_are_survived_by_waiters_of_both() {
         .java
         .tell(format!("semaphore-acquire s 1 {}", LONG.as_millis()));
     let rust_waits = tokio::spawn(async move { ours.permits(1).wait(LONG).acquire().await });
-    // Java publishes what is then below zero.
+    // Java publishes the number, which is below zero then.
     assert_eq!(pair.java.ask("semaphore-add s -2").await, "ok");
     let ours = pair.rust.plain_semaphore("s");
     assert_eq!(ours.available().await.unwrap(), -2);

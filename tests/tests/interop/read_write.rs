@@ -1,4 +1,5 @@
-//! `read`, `write` and `getReadWriteLock`: readers of both beside each other, writers of either alone.
+//! Tests of `read`, `write` and `getReadWriteLock`: readers of both sides hold together, and a writer of either side is
+//! alone.
 
 use std::time::{Duration, Instant};
 
@@ -145,7 +146,7 @@ async fn javas_downgrade_lets_our_waiting_reader_in_within_its_cap() {
         .asleep(|| tokio::spawn(pair.rust.read("k").wait(LONG).acquire()))
         .await;
     let released = Instant::now();
-    // It publishes nothing.
+    // Java's downgrade publishes nothing.
     write.unlock("a").await;
     let guard = waiting.await.unwrap().unwrap();
     assert!(released.elapsed() < 1_500 * MS, "{:?}", released.elapsed());
@@ -179,7 +180,7 @@ async fn a_reader_that_outlives_another_is_renewed_and_keeps_writers_out() {
         pair.java.lock_of("read", "k"),
         pair.java.lock_of("write", "k"),
     );
-    // Each in turn is left alone with what the other did to the key's TTL.
+    // Each side in turn is left alone with what the other did to the key's TTL.
     let ours = pair
         .rust
         .read("k")
@@ -286,7 +287,7 @@ async fn javas_re_entries_into_either_side_are_left_alone() {
     write.unlock("a").await;
     let ours = waiting.await.unwrap().unwrap();
 
-    // A reader of ours comes and goes beside one of Java's that is in twice.
+    // A reader of ours leaves beside one of Java's that is in twice.
     read.lock("a").await;
     read.lock("a").await;
     assert_eq!(read.hold_count("a").await, 2);

@@ -1,11 +1,12 @@
-//! `getSpinLock`: the same key as a mutex, but its holder publishes nothing and its waiters do not listen.
+//! Tests of `getSpinLock`: it has the same key as a mutex, but its holder publishes nothing and its waiters do not
+//! listen.
 
 use lock_runtime::TryAcquire;
 use std::time::{Duration, Instant};
 
 use crate::pair::{LONG, MS, Pair};
 
-/// How long our waiters sleep at most, and the time to wake on a busy machine.
+/// The longest sleep of our waiters, and the time to wake on a busy machine.
 const CAP: Duration = Duration::from_millis(1_200 + 300);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,7 +34,7 @@ async fn a_spin_lock_waits_for_rust_and_then_keeps_it_out() {
     let released = Instant::now();
     guard.release().await.unwrap();
     assert_eq!(waiting.await.unwrap(), "true");
-    // It looks every 128 ms at the latest.
+    // The spin lock looks every 128 ms at the latest.
     assert!(released.elapsed() < 1_000 * MS, "{:?}", released.elapsed());
     assert!(matches!(
         pair.rust.mutex("k").try_acquire().await.unwrap(),

@@ -1,4 +1,4 @@
-//! The statements of `docs/fencing.md`, on the resources that they are for.
+//! Tests of the statements of `docs/fencing.md`, on the resources that they are for.
 
 mod meter;
 mod mysql;

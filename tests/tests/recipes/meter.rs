@@ -1,14 +1,14 @@
-//! What every recipe has to do, whatever the resource is.
+//! The tests that every recipe has to pass, whatever the resource is.
 
 use lock_runtime::{FencingToken, LockGuard, LockManager};
 use tokio::task::JoinSet;
 
 /// A connection to a resource that keeps the meter `gas`, which is at 0 when it is new.
 pub(crate) trait Meter: Send + Sync + 'static {
-    /// Raises the fence and reads. `None`: it was refused.
+    /// Raises the fence and reads. Returns `None` if that was refused.
     fn raise_and_read(&self, token: FencingToken) -> impl Future<Output = Option<i64>> + Send;
 
-    /// Whether the write was done. If not, it was refused.
+    /// Writes, and returns whether that was done. If not, it was refused.
     fn write(&self, token: FencingToken, value: i64) -> impl Future<Output = bool> + Send;
 }
 
@@ -16,7 +16,7 @@ pub(crate) fn token(number: u64) -> FencingToken {
     FencingToken::try_from(number).unwrap()
 }
 
-/// The tokens of a holder that is paused, and of the next one, which has the lock meanwhile.
+/// Returns the tokens of a holder that is paused, and of the next one, which has the lock meanwhile.
 async fn paused_and_next() -> (FencingToken, FencingToken) {
     let locks = LockManager::in_memory();
     let paused = locks.mutex("meter:gas").acquire().await.unwrap();
@@ -26,7 +26,8 @@ async fn paused_and_next() -> (FencingToken, FencingToken) {
     (token_of(&paused), token_of(&next))
 }
 
-/// From the moment at which the next holder shows its token, and not only from its first write.
+/// Asserts that a paused holder is refused from the moment at which the next holder shows its token, and not only from
+/// its first write.
 pub(crate) async fn refuses_a_paused_holder_once_the_next_one_has_read(meter: &impl Meter) {
     let (paused, next) = paused_and_next().await;
     assert_eq!(meter.raise_and_read(paused).await, Some(0));
@@ -44,7 +45,8 @@ pub(crate) async fn refuses_a_paused_holder_once_the_next_one_has_read(meter: &i
     assert_eq!(meter.raise_and_read(next).await, Some(2001));
 }
 
-/// Each of the connections writes once in a round, under a token of its own.
+/// Lets each of the connections write once in a round, under a token of its own, and asserts that the highest write
+/// stays.
 pub(crate) async fn keeps_the_highest_of_many_writes_at_once<M: Meter>(mut connections: Vec<M>) {
     let count = connections.len() as u64;
     for round in 0..20 {

@@ -1,6 +1,7 @@
-//! The recipes for MySQL and MariaDB, on MariaDB.
+//! Tests of the recipes for MySQL and MariaDB, on MariaDB.
 //!
-//! Its client program does not set `CLIENT_FOUND_ROWS`, so this is the page's way of asking after each 0.
+//! Its client program does not set `CLIENT_FOUND_ROWS`, so the tests ask for the fence after each 0, which is the
+//! page's way.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,7 +17,7 @@ fn recipe(title: &str) -> &'static str {
     documented_recipe("MySQL and MariaDB", title)
 }
 
-/// What the statements answer in a database.
+/// Returns what the statements answer in a database.
 fn query(database: &str, statements: &str) -> String {
     let statements = format!("USE {database}; {statements}");
     MariadbServer::shared().query(&statements).join("\n")
@@ -26,7 +27,7 @@ fn query(database: &str, statements: &str) -> String {
 struct Database(String);
 
 impl Database {
-    /// With the meter in it, which belongs to nobody yet.
+    /// Creates a database with the meter in it, which belongs to nobody yet.
     fn new() -> Self {
         static DATABASES: AtomicUsize = AtomicUsize::new(0);
         let name = format!("recipes_{}", DATABASES.fetch_add(1, Ordering::Relaxed));
@@ -47,7 +48,7 @@ impl Database {
 struct MysqlMeter(String);
 
 impl MysqlMeter {
-    /// Executes a prepared statement; what it has selected, or in how many rows it has changed something.
+    /// Executes a prepared statement. Returns what it has selected, or in how many rows it has changed something.
     fn execute(&self, title: &str, parameters: &[&str]) -> i64 {
         let sql = recipe(title);
         // MySQL takes parameters from variables only.
@@ -65,7 +66,7 @@ impl MysqlMeter {
         query(&self.0, &statements).parse().expect("one number")
     }
 
-    /// Whether a statement of this holder was done: it has changed the row, or the row was so already.
+    /// Returns whether a statement of this holder was done: it has changed the row, or the row was so already.
     fn is_done(&self, title: &str, parameters: &[&str], token: FencingToken) -> bool {
         self.execute(title, parameters) == 1
             || self.execute("The fence", &["'gas'"]) == i64::from(token)

@@ -1,4 +1,4 @@
-//! The recipes for PostgreSQL.
+//! Tests of the recipes for PostgreSQL.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,7 +26,7 @@ struct Schema {
 }
 
 impl Schema {
-    /// With both tables, and in one of them the meter, which belongs to nobody yet.
+    /// Creates a schema with both tables, and in one of them the meter, which belongs to nobody yet.
     async fn new() -> Self {
         static SCHEMAS: AtomicUsize = AtomicUsize::new(0);
         let name = format!("recipes_{}", SCHEMAS.fetch_add(1, Ordering::Relaxed));
@@ -72,7 +72,7 @@ async fn write(
     client.execute(sql, &[&"gas", &token, &value]).await
 }
 
-/// In how many rows the fence of this lock was raised.
+/// Raises the fence of this lock, and returns in how many rows.
 async fn raise(client: &impl GenericClient, lock: &str, token: i64) -> u64 {
     let sql = recipe("Raise the fence of a lock");
     client.execute(sql, &[&lock, &token]).await.unwrap()
@@ -127,7 +127,7 @@ async fn postgres_keeps_the_highest_of_many_writes_at_once() {
     }
 }
 
-/// What a write of holder 33 answers that has to wait for one of holder 34.
+/// Returns the answer to a write of holder 33 that has to wait for one of holder 34.
 async fn write_behind_the_next_holder(level: IsolationLevel) -> Result<u64, Error> {
     let schema = Schema::new().await;
     let (mut paused, mut next) = (schema.connect().await, schema.connect().await);
@@ -141,7 +141,7 @@ async fn write_behind_the_next_holder(level: IsolationLevel) -> Result<u64, Erro
         schema.a_statement_waits_for_a_row().await;
         late.commit().await.unwrap();
     });
-    // A transaction that has failed is rolled back by this.
+    // If the transaction has failed, this rolls it back.
     early.commit().await.unwrap();
     let select = "SELECT value, fence FROM meters";
     let row = next.query_one(select, &[]).await.unwrap();

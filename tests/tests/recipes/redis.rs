@@ -1,4 +1,4 @@
-//! The recipe for data in Redis.
+//! Tests of the recipe for data in Redis.
 
 use std::sync::{Mutex, PoisonError};
 

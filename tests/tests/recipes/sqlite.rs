@@ -1,4 +1,4 @@
-//! The recipes for SQLite, each connection to a file.
+//! Tests of the recipes for SQLite. Each connection of a meter is to a file.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::meter::{
     refuses_a_paused_holder_once_the_next_one_has_read, token,
 };
 
-/// PostgreSQL's statement, as the page says: with `?1` for `$1`.
+/// Returns PostgreSQL's statement with `?1` for `$1`, as the page says.
 fn recipe(title: &str) -> String {
     documented_recipe("PostgreSQL", title).replace('$', "?")
 }
@@ -67,7 +67,7 @@ impl Meter for SqliteMeter {
     }
 }
 
-/// A file with the meter in it, which belongs to nobody yet.
+/// Creates a file with the meter in it, which belongs to nobody yet, and returns its directory.
 fn file() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let meter = SqliteMeter::open(directory.path(), WRITE_OR_INSERT);

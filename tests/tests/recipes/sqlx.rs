@@ -1,4 +1,4 @@
-//! The lines for sqlx, which docs/postgres.md shows.
+//! Tests of the lines for sqlx, which docs/postgres.md shows.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The recipe for objects in S3, on an imitation of S3: `scripts/test-s3` runs this.
+//! Tests of the recipe for objects in S3, on an imitation of S3. `scripts/test-s3` runs them.
 
 #[path = "../recipes/meter.rs"]
 #[allow(dead_code, reason = "the rest of it is for recipes of databases")]
@@ -20,7 +20,7 @@ struct Read {
 
 /// The conditions of a write.
 enum If {
-    /// Nothing has changed since this was read.
+    /// Nothing has changed since this `ETag` was read.
     Match(String),
     NothingIsThere,
 }
@@ -44,7 +44,7 @@ impl S3Meter {
         }
     }
 
-    /// The request of the page, with another `ETag` and other content.
+    /// Sends the request of the page, with another `ETag` and other content.
     fn put(&self, condition: &If, content: &Value) -> S3Answer {
         let (head, shown) = documented_request("S3");
         let shown: Value = serde_json::from_str(shown).unwrap();
@@ -61,7 +61,8 @@ impl S3Meter {
         self.0.send(&head, &content.to_string())
     }
 
-    /// `None`: a higher token is there. Else what was there, and is now with this token and this value, if there is one.
+    /// Writes this token, and this value if there is one, and returns the value that was there. Returns `None` if a
+    /// higher token is there.
     fn exchange(&self, token: FencingToken, value: Option<i64>) -> Option<i64> {
         loop {
             let read = self.read();

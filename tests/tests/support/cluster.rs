@@ -10,7 +10,7 @@ fn get(cluster: &RedisCluster, node: usize, key: &str) -> RedisResult<Option<Str
     redis::from_redis_value(value).map_err(Into::into)
 }
 
-/// What a redirection answers, without its address.
+/// Returns the code of a redirection, without its address.
 fn refusal(cluster: &RedisCluster, node: usize, key: &str) -> String {
     let error = get(cluster, node, key).unwrap_err();
     error.code().unwrap_or_default().to_owned()

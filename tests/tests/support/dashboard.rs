@@ -1,4 +1,4 @@
-//! The dashboard for Grafana against the table of metrics.
+//! Tests of the dashboard for Grafana against the table of metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ fn document(name: &str) -> String {
     fs::read_to_string(docs.join(name)).unwrap()
 }
 
-/// The series that Prometheus has of each metric, with their labels.
+/// Returns the series that Prometheus has of each metric, with their labels.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
     let mut series = BTreeMap::new();
     for line in document("metrics.md").lines() {
@@ -39,7 +39,7 @@ fn bare(quoted: &str) -> String {
     quoted.trim_matches('`').to_owned()
 }
 
-/// Every text below a value that stands under the key.
+/// Collects every text below a value that stands under the key.
 fn texts<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     match value {
         Value::Object(fields) => {
@@ -55,13 +55,13 @@ fn texts<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     }
 }
 
-/// The identifiers of a text.
+/// Returns the identifiers of a text.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .filter(|word| !word.is_empty())
 }
 
-/// What stands between an opening and the next closing text.
+/// Returns what stands between an opening and the next closing text.
 fn between<'a>(text: &'a str, open: &str, close: char) -> Vec<&'a str> {
     let rest = text.split(open).skip(1);
     rest.filter_map(|rest| Some(rest.split_once(close)?.0))
@@ -76,7 +76,7 @@ fn the_dashboard_asks_for_metrics_and_labels_that_there_are_and_leaves_none_out(
     let mut queries = Vec::new();
     texts(&dashboard["panels"], "expr", &mut queries);
     assert!(queries.len() > 20, "{queries:?}");
-    // `label_values(series, label)`, as `label_values(series{…}) by (label)`.
+    // `label_values(series, label)` is read as `label_values(series{…}) by (label)`.
     let mut variables = Vec::new();
     texts(&dashboard["templating"], "definition", &mut variables);
     let variables: Vec<String> = variables

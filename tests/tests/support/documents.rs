@@ -1,10 +1,10 @@
-//! Documents against what they speak of.
+//! Tests of documents against what they speak of.
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-/// All functions in the Rust files below a directory.
+/// Collects all functions in the Rust files below a directory.
 fn functions_below(root: &Path, directory: &Path, names: &mut HashSet<String>) {
     let mut files = Vec::new();
     files_below(root, directory, &mut files);
@@ -52,7 +52,7 @@ fn the_threat_model_names_tests_and_fuzz_targets_that_there_are() {
     assert!(named > 40, "only {named} were found");
 }
 
-/// All files below a directory, as their paths from the root, without what builds leave there.
+/// Collects all files below a directory, as their paths from the root, without what builds leave there.
 fn files_below(root: &Path, directory: &Path, files: &mut Vec<String>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -101,7 +101,7 @@ fn the_documents_name_files_that_there_are() {
     assert!(named > 200, "only {named} were found");
 }
 
-/// The lines of a Markdown text that are outside of code blocks, without what is in code spans.
+/// Returns the lines of a Markdown text that are outside of code blocks, without what is in code spans.
 fn prose(text: &str) -> Vec<String> {
     let mut in_block = false;
     let mut lines = Vec::new();
@@ -115,7 +115,7 @@ fn prose(text: &str) -> Vec<String> {
     lines
 }
 
-/// The labels that a Markdown text defines, with where they lead.
+/// Returns the labels that a Markdown text defines, with where they lead.
 fn definitions(text: &str) -> Vec<(String, String)> {
     let lines = text.lines().filter(|line| line.starts_with('['));
     let pairs = lines.filter_map(|line| line.split_once("]: "));
@@ -124,7 +124,7 @@ fn definitions(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Where the links in the text itself lead.
+/// Returns where the links in the text itself lead.
 fn inline_links(text: &str) -> Vec<String> {
     let targets = |line: &String| -> Vec<String> {
         let rest = line.split("](").skip(1);
@@ -134,7 +134,7 @@ fn inline_links(text: &str) -> Vec<String> {
     prose(text).iter().flat_map(targets).collect()
 }
 
-/// The labels that links of the text name: `[words][label]`.
+/// Returns the labels that links of the text name: `[words][label]`.
 fn used_labels(text: &str) -> Vec<String> {
     let labels = |line: &String| -> Vec<String> {
         let rest = line.split("][").skip(1);
@@ -144,7 +144,7 @@ fn used_labels(text: &str) -> Vec<String> {
     prose(text).iter().flat_map(labels).collect()
 }
 
-/// What GitHub and rustdoc call the headings of a page.
+/// Returns the anchors that GitHub and rustdoc make of the headings of a page.
 fn anchors(text: &str) -> HashSet<String> {
     let mut in_block = false;
     let lines = text.lines().filter(|line| {
@@ -226,7 +226,7 @@ fn the_lints_of_the_guide_are_those_of_the_crate_that_tries_them() {
         .flat_map(|lints| lints.split(", "))
         .map(|lint| lint.trim_start_matches("clippy::"))
         .collect();
-    // What rustc finds by default is tried in `lock-macros/tests/ui/fail`.
+    // A lint that rustc reports by default is tried in `lock-macros/tests/ui/fail`.
     let denied = lints
         .lines()
         .filter_map(|line| line.strip_suffix(" = \"deny\""));
@@ -258,7 +258,7 @@ fn the_pages_of_the_book_are_in_rustdoc_and_their_links_lead_somewhere_there() {
     let module = fs::read_to_string(root.join("lock-runtime/src/_documentation.rs")).unwrap();
     for page in fs::read_dir(root.join("docs")).unwrap() {
         let page = page.unwrap().file_name().into_string().unwrap();
-        // One is the table of contents, which the module has itself; the other is written by `scripts/bench`.
+        // `README.md` is the table of contents, which the module has itself. `scripts/bench` writes `benchmarks.md`.
         if !page.ends_with(".md") || ["README.md", "benchmarks.md"].contains(&page.as_str()) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The support library itself, and documents against what they speak of.
+//! Tests of the support library itself, and of documents against what they speak of.
 
 mod cluster;
 mod dashboard;

@@ -1,4 +1,4 @@
-//! Programs that the book shows, against what they are taken from.
+//! Tests of programs that the book shows, against what they are taken from.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The code blocks of a text whose language begins so.
+/// Returns the code blocks of a text whose language begins with `language`.
 fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
     let parts = text.split("\n```").skip(1).step_by(2);
     let blocks = parts.filter(|part| part.starts_with(language));

@@ -1,4 +1,4 @@
-//! What tests of one process share is kept apart by namespaces, and ends with the process.
+//! Tests of what the tests of one process share: namespaces keep it apart, and it ends with the process.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -33,7 +33,7 @@ async fn each_test_sees_and_flushes_what_is_its_own() {
     other.assert_deserted().await;
 }
 
-/// Not a test: what the one below kills.
+/// Runs the process that the test below kills. This is not a test.
 #[tokio::test]
 #[ignore = "runs for ever; the test below starts it"]
 async fn a_process_with_servers() {

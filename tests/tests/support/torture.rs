@@ -1,8 +1,8 @@
-//! The bugs that are planted to see the torture catch them.
+//! Tests of the bugs that are planted to see the torture catch them.
 
 use std::process::Command;
 
-/// What a bug changes is text of the library, which may move or change: then the bug has to follow.
+/// A bug changes text of the library, which may move or change. Then the bug has to follow.
 #[test]
 fn what_each_planted_bug_changes_stands_where_it_says_and_once() {
     let mut torture = Command::new(env!("CARGO_BIN_EXE_torture"));

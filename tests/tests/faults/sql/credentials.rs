@@ -1,4 +1,4 @@
-//! Logins that change: each connection asks for one, and another connection replaces it in time.
+//! Tests of logins that change: each connection asks for one, and another connection replaces it in time.
 
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,12 @@ const MS: Duration = Duration::from_millis(1);
 /// A database whose user `locks` has a password that changes.
 trait Rotating: Sql {
     const SCHEME: &'static str;
-    /// Whether a manager has a connection for notifications.
+    /// True if a manager has a connection for notifications.
     const LISTENS: bool;
-    /// The server's numbers of this user's connections.
+    /// The statement that returns the server's numbers of this user's connections.
     const CONNECTIONS: &'static str;
 
-    /// A server with this user, who has no password yet.
+    /// Starts a server with this user, who has no password yet.
     fn server() -> Server<Self>;
 
     fn set_password(server: &Server<Self>, password: &str);
@@ -38,7 +38,8 @@ impl Rotating for Postgres {
     const LISTENS: bool = true;
     const CONNECTIONS: &'static str = "SELECT pid FROM pg_stat_activity WHERE application_name = 'rotating' AND usename = 'locks'";
 
-    /// In the clear: SCRAM takes a tenth of a second of a core in a build for tests, for each connection.
+    /// Starts a server that takes the password in the clear: SCRAM takes a tenth of a second of a core in a build for
+    /// tests, for each connection.
     fn server() -> PostgresServer {
         let server = PostgresServer::ruled(&["host all locks all password"]);
         server.query("CREATE ROLE locks LOGIN SUPERUSER");
@@ -249,7 +250,7 @@ async fn a_waiter_on_postgres_is_told_at_once_while_connections_are_replaced() {
             other.inspect("k").await.unwrap().local_waiters == 1
         })
         .await;
-        // Somewhere between two replacements.
+        // The release comes somewhere between two replacements.
         tokio::time::sleep(fastrand::u32(200..700) * MS).await;
         let since = Instant::now();
         guard.release().await.unwrap();

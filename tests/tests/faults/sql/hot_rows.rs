@@ -1,4 +1,4 @@
-//! Rows that others write nearly without a pause.
+//! Tests of rows that others write nearly without a pause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ trait Stranger: Sql {
 
     fn open(url: &str) -> impl Future<Output = Self::Session> + Send;
 
-    /// How many rows the statements answer with.
+    /// Sends the statements and returns the number of rows that they answer with.
     fn ask(session: &mut Self::Session, statements: &str) -> impl Future<Output = usize> + Send;
 }
 
@@ -64,7 +64,7 @@ impl Stranger for Mariadb {
 struct Changes(Arc<AtomicBool>, JoinSet<()>);
 
 impl Changes {
-    /// Two strangers for each row: while one of them has it locked, the other one waits for it.
+    /// Starts two strangers for each row: while one of them has it locked, the other one waits for it.
     async fn begin<D: Stranger>(table: &Table<D>, names: &[&str]) -> Changes {
         let mut changes = Changes(Arc::default(), JoinSet::new());
         for name in names.iter().flat_map(|name| [name; 2]) {
@@ -86,7 +86,7 @@ impl Changes {
     }
 }
 
-/// How many of a hundred looks find the row unlocked.
+/// Returns how many of a hundred looks find the row unlocked.
 async fn unlocked<D: Stranger>(table: &Table<D>, name: &str) -> usize {
     let mut session = D::open(&table.server().url()).await;
     let look = format!(

@@ -1,6 +1,8 @@
-//! Databases that fail: what was granted stays granted or is lost on time, and what nobody waits for is undone.
+//! Tests of databases that fail: what was granted stays granted or is lost on time, and what nobody waits for is
+//! undone.
 //!
-//! Each of these runs on PostgreSQL and on MariaDB. What only one of them does is in `postgres.rs` and `mysql.rs`.
+//! Each of these tests runs on PostgreSQL and on MariaDB. What only one of them does is in `postgres.rs` and
+//! `mysql.rs`.
 
 use std::time::Duration;
 
@@ -44,7 +46,7 @@ pub(crate) async fn manager(url: &str) -> LockManager {
     builder.connect(url).await.unwrap()
 }
 
-/// Two managers on one table, the first one through a proxy.
+/// Starts two managers on one table, the first one through a proxy.
 pub(crate) async fn scene<D: Sql>() -> (Table<D>, Pipe, LockManager, LockManager) {
     let table = Table::<D>::new();
     let pipe = Pipe::start(table.server().addr()).await;
@@ -62,7 +64,7 @@ pub(crate) async fn end<D: Sql>(table: Table<D>, locks: LockManager, other: Lock
     table.assert_deserted().await;
 }
 
-/// A transaction of a stranger's that has locked a row.
+/// Begins a stranger's transaction that has locked a row.
 pub(crate) fn block<D: Sql>(table: &Table<D>, name: &str) -> Blocker {
     Blocker::of(&mut table.server().client(), table.name(), name)
 }

@@ -1,4 +1,4 @@
-//! Names as databases compare them.
+//! Tests of names as databases compare them.
 
 use std::time::Duration;
 

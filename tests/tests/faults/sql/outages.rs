@@ -1,4 +1,4 @@
-//! Servers that crash or freeze, and connections that they end.
+//! Tests of servers that crash or freeze, and of connections that they end.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ async fn nobody_is_admitted_while_a_guard_says_that_it_is_held<D: Sql>() {
         keys.spawn(async move {
             let (key, began) = (format!("k{n}"), Instant::now());
             while began.elapsed() < 6_000 * MS {
-                // Renewals come late now and then: then it is lost, and must say so.
+                // Renewals come late now and then: then the lock is lost, and the guard must say so.
                 let lease = locks.mutex(&*key).lease(1_000 * MS).wait(LONG);
                 let guard = lease.acquire().await.unwrap();
                 while guard.is_held() && began.elapsed() < 6_000 * MS {

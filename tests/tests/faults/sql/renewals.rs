@@ -1,4 +1,4 @@
-//! What renewals cost a database, counted by the database.
+//! Tests of what renewals cost a database, counted by the database.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ async fn a_thousand_holds_are_renewed_by_a_few_statements<D: Counts>() {
         assert!(guards.iter().all(|guard| guard.is_held()));
         tokio::time::sleep(100 * MS).await;
     }
-    // Three rounds, of a third of the lease each.
+    // These are three rounds, of a third of the lease each.
     let sent = D::renewals(&server) - before;
     assert!(sent > 0 && sent <= 30, "{sent} statements");
     for guard in guards {

@@ -1,4 +1,4 @@
-//! Rows that somebody else has locked, or deleted.
+//! Tests of rows that somebody else has locked, or deleted.
 
 use std::time::Instant;
 
@@ -53,7 +53,7 @@ async fn a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone<D: Sql>
         .acquire()
         .await
         .unwrap();
-    // Renewed in one batch with the other one.
+    // This lock is renewed in one batch with the other one.
     let locked = locks.mutex("locked").lease(1_500 * MS);
     let locked = locked.acquire().await.unwrap();
     let mut blockers = vec![block(&table, "lock:locked")];

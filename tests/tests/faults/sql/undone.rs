@@ -1,4 +1,4 @@
-//! Requests whose answer nobody gets, or nobody waits for.
+//! Tests of requests whose answer nobody gets, or nobody waits for.
 
 use lock_runtime::LockError;
 use tests::faults::{at_each_poll, free_within, poll_times};
@@ -32,7 +32,7 @@ async fn an_acquire_whose_connection_is_cut_is_undone<D: Sql>() {
     let (table, pipe, locks, other) = scene::<D>().await;
     free_within(&locks, "k", LONG).await;
     for _ in 0..5 {
-        // A connection that was idle, or cut, is not the one that the next request has.
+        // The next request must not have a connection that was idle, or cut.
         eventually("the store answers", async || {
             locks.inspect("k").await.is_ok()
         })

@@ -1,4 +1,4 @@
-//! How transactions end, and what becomes of their locks.
+//! Tests of how transactions end, and of what becomes of their locks.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::{
     the_lease_is_over,
 };
 
-/// The lease by which a transaction comes to its lock is over after 2 s.
+/// A time at which the lease by which a transaction comes to its lock is not over yet. It is over after 2 s.
 const BEFORE_THE_LEASE: Duration = Duration::from_millis(1_500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -34,7 +34,7 @@ async fn every_end_of_a_transaction_gives_the_lock_back() {
     long.rollback().await.unwrap();
     free_within(&locks, "k", Duration::ZERO).await;
 
-    // MariaDB gives back the row of what a savepoint takes back.
+    // MariaDB unlocks the row of a statement that the rollback to a savepoint takes back.
     let mut outer = begin_for_several(&mut one).await;
     outer.query_drop("SAVEPOINT nested").await.unwrap();
     take(&locks, &mut outer, "k").await.unwrap();

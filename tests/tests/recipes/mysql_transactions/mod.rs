@@ -1,4 +1,4 @@
-//! Locks inside a transaction of the caller's on MariaDB, and what others see of them.
+//! Tests of locks inside a transaction of the caller's on MariaDB, and of what others see of them.
 
 #[path = "../mysql_adapter.rs"]
 mod adapter;
@@ -19,7 +19,8 @@ use self::adapter::Tx;
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
-/// A row that is locked is waited for for a twentieth of a second, or for the call timeout by those who get it wrong.
+/// The limit for a request that meets a locked row: it waits for a twentieth of a second. A request that gets it wrong
+/// waits for the call timeout.
 const SOON: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(10);
 
@@ -46,7 +47,7 @@ fn is_busy(taken: &Taken) -> bool {
 async fn client(url: &str) -> Conn {
     let url = url.split('?').next().unwrap();
     let mut conn = Conn::new(Opts::from_url(url).unwrap()).await.unwrap();
-    // A session of the program's own is not what the library's are.
+    // A session of the program's own has other settings than the library's sessions.
     let own = "SET time_zone = '-07:00', sql_mode = '', NAMES latin1";
     let (first, names) = own.rsplit_once(", ").unwrap();
     conn.query_drop(first).await.unwrap();
@@ -58,7 +59,7 @@ async fn begin(conn: &mut Conn) -> Transaction<'_> {
     conn.start_transaction(TxOpts::default()).await.unwrap()
 }
 
-/// One that can take several locks: at `REPEATABLE READ`, the first one is the only one.
+/// Begins a transaction that can take several locks: at `REPEATABLE READ`, the first one is the only one.
 async fn begin_for_several(conn: &mut Conn) -> Transaction<'_> {
     let mut options = TxOpts::default();
     options.with_isolation_level(Some(IsolationLevel::ReadCommitted));
@@ -72,7 +73,7 @@ async fn manager(table: &MariadbTable) -> LockManager {
     builder.connect(&table.url()).await.unwrap()
 }
 
-/// A table, a manager, and two connections of the program's own.
+/// Returns a table, a manager, and two connections of the program's own.
 async fn scene() -> (MariadbTable, LockManager, Conn, Conn) {
     let table = MariadbTable::new();
     let locks = manager(&table).await;
@@ -117,7 +118,7 @@ async fn a_transaction_and_a_lease_exclude_each_other() {
         let refused = take(&locks, &mut theirs, "k").await;
         assert!(is_busy(&refused), "{refused:?}");
         assert!(locks.inspect("k").await.unwrap().held);
-        // While the lease by which it came is not over, and after that.
+        // Others are refused while the lease by which the transaction came to its lock is not over, and after that.
         for _ in 0..2 {
             for request in [locks.mutex("k"), locks.fair("k"), locks.fenced("k")] {
                 let since = Instant::now();
@@ -179,7 +180,7 @@ async fn a_short_transaction_frees_its_lock_at_the_commit_and_waiters_find_out()
         });
         taken.unwrap();
         theirs.commit().await.unwrap();
-        // At once, and not when the lease by which it came is over.
+        // The lock is free at once, and not only when the lease by which the transaction came to it is over.
         free_within(&locks, "k", Duration::ZERO).await;
     }
     table.assert_clean().await;
@@ -190,7 +191,7 @@ async fn while_transactions_have_locks_others_are_taken_renewed_and_released() {
     let (table, locks, ..) = scene().await;
     let kept = locks.mutex("kept").lease(3_000 * MS);
     let kept = kept.acquire().await.unwrap();
-    // More of them than a manager has connections.
+    // There are more transactions than a manager has connections.
     let mut clients = Vec::new();
     for _ in 0..12 {
         clients.push(client(&table.url()).await);

@@ -1,4 +1,4 @@
-//! Transactions in which a lock would exclude nobody.
+//! Tests of transactions in which a lock would exclude nobody.
 
 use lock_runtime::{LockManager, SqlDialect, SqlTransaction};
 use mysql_async::prelude::Queryable;
@@ -45,7 +45,7 @@ async fn what_could_not_exclude_others_is_refused_with_what_to_do() {
     assert!(is_busy(&take(&locks, &mut mine, "shared").await));
     mine.rollback().await.unwrap();
 
-    // The same names on another server.
+    // Another server has the same names.
     let elsewhere = MariadbServer::start();
     let there = format!("{}?lock_table={}", elsewhere.url(), table.name());
     let builder = LockManager::builder().ensure_schema(true);
@@ -80,7 +80,7 @@ async fn a_transaction_may_be_in_another_database_of_the_server() {
     free_within(&locks, "k", LONG).await;
 }
 
-/// A table of the program's own with a zero in its column `n`.
+/// Creates a table of the program's own with a zero in its column `n`, and returns its name.
 async fn counter(table: &MariadbTable, conn: &mut Conn) -> String {
     let name = format!("{}_counter", table.name());
     let made = format!("CREATE TABLE {name} ENGINE = InnoDB SELECT 0 AS n");
@@ -104,10 +104,10 @@ async fn a_transaction_that_has_read_before_it_has_the_lock_is_to_be_repeated() 
             }
         }
         free_within(&locks, "k", LONG).await;
-        // `REPEATABLE READ`, which is the default.
+        // This is `REPEATABLE READ`, which is the default.
         let mut early = begin(&mut one).await;
         let _: Option<i64> = early.query_first(&read).await.unwrap();
-        // The holder before it writes after its first look.
+        // The holder before this transaction writes after the transaction's first look.
         let guard = locks.mutex("k").acquire().await.unwrap();
         two.query_drop(format!("UPDATE {counter} SET n = n + 1"))
             .await

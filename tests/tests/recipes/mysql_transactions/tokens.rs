@@ -1,4 +1,4 @@
-//! Tokens of locks in transactions, and fences.
+//! Tests of tokens of locks in transactions, and of fences.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! How transactions end, and what becomes of their locks.
+//! Tests of how transactions end, and of what becomes of their locks.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use tests::faults::{at_each_poll, poll_times};
 
 use super::{LONG, MS, TOLD, free_within, is_busy, scene, take, take_within, the_lease_is_over};
 
-/// The lease by which a transaction comes to its lock is over after 2 s.
+/// A time at which the lease by which a transaction comes to its lock is not over yet. It is over after 2 s.
 const BEFORE_THE_LEASE: Duration = Duration::from_millis(1_500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,7 +35,7 @@ async fn every_end_of_a_transaction_gives_the_lock_back() {
         "{refused:?}"
     );
     free_within(&locks, "k", TOLD).await;
-    // A commit of it is a rollback.
+    // A commit of an aborted transaction is a rollback.
     aborted.commit().await.unwrap();
 
     let mut outer = one.transaction().await.unwrap();

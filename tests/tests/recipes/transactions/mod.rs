@@ -1,4 +1,4 @@
-//! Locks inside a transaction of the caller's, and what others see of them.
+//! Tests of locks inside a transaction of the caller's, and of what others see of them.
 
 mod ends;
 mod refusals;
@@ -17,10 +17,10 @@ use tokio_postgres::{Client, Error, NoTls, Transaction};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
-/// A waiter that is not told asks again after 0.8 s at the earliest.
+/// The limit for a waiter that is told: one that is not told asks again after 0.8 s at the earliest.
 const TOLD: Duration = Duration::from_millis(700);
 
-/// The lines for `tokio-postgres`.
+/// A transaction of `tokio-postgres`.
 struct Tx<'t, 'c>(&'t Transaction<'c>);
 
 impl SqlTransaction for Tx<'_, '_> {
@@ -65,7 +65,7 @@ async fn manager(table: &PostgresTable) -> LockManager {
     builder.connect(&table.url()).await.unwrap()
 }
 
-/// A table, a manager, and two connections of the program's own.
+/// Returns a table, a manager, and two connections of the program's own.
 async fn scene() -> (PostgresTable, LockManager, Client, Client) {
     let table = PostgresTable::new();
     let locks = manager(&table).await;
@@ -116,7 +116,7 @@ async fn a_transaction_and_a_lease_exclude_each_other() {
         let refused = take(&locks, &theirs, "k").await;
         assert!(is_busy(&refused), "{refused:?}");
         assert!(locks.inspect("k").await.unwrap().held);
-        // While the lease by which it came is not over, and after that.
+        // Others are refused while the lease by which the transaction came to its lock is not over, and after that.
         for _ in 0..2 {
             for request in [locks.mutex("k"), locks.fair("k"), locks.fenced("k")] {
                 let since = Instant::now();
@@ -163,7 +163,7 @@ async fn a_commit_wakes_those_who_wait_and_a_release_wakes_a_transaction() {
         if long {
             the_lease_is_over(&table).await;
         }
-        // It has asked, and asked again once it listened.
+        // After this sleep, the waiter has asked, and asked again once it listened.
         tokio::time::sleep(200 * MS).await;
         let since = Instant::now();
         mine.commit().await.unwrap();

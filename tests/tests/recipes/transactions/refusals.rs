@@ -1,4 +1,4 @@
-//! Transactions in which a lock would exclude nobody.
+//! Tests of transactions in which a lock would exclude nobody.
 
 use lock_runtime::LockManager;
 use tests::PostgresServer;
@@ -41,7 +41,7 @@ async fn what_could_not_exclude_others_is_refused_with_what_to_do() {
     assert!(is_busy(&take(&locks, &mine, "shared").await));
     mine.rollback().await.unwrap();
 
-    // The same names in another database.
+    // Another database has the same names.
     let elsewhere = PostgresServer::start();
     let there = format!("{}?lock_table={}", elsewhere.url(), table.name());
     let builder = LockManager::builder().ensure_schema(true);
@@ -71,7 +71,7 @@ async fn a_strict_transaction_that_began_too_early_is_to_be_repeated() {
         let early = one.build_transaction().isolation_level(level).start();
         let early = early.await.unwrap();
         early.query_one(&read, &[]).await.unwrap();
-        // The holder before it writes after its first look.
+        // The holder before this transaction writes after the transaction's first look.
         let guard = locks.mutex("k").acquire().await.unwrap();
         two.batch_execute(&format!("UPDATE {counter} SET n = n + 1"))
             .await

@@ -1,4 +1,4 @@
-//! What is lost without a lock, and is not lost with a transaction's own.
+//! Tests of updates that are lost without a lock, and are not lost with a transaction's own.
 
 use tokio::task::JoinSet;
 
