@@ -16,11 +16,11 @@ use crate::server::RedisServer;
 pub enum Leave {
     /// Right after the last poll.
     AtOnce,
-    /// When it is woken, before it is polled again.
+    /// After it was woken, before it is polled again.
     WhenWoken,
 }
 
-/// Both moments, for a loop.
+/// A list of both moments, for loops.
 pub const LEAVES: [Leave; 2] = [Leave::AtOnce, Leave::WhenWoken];
 
 /// Polls `future` at most `polls` times, each time only after it was woken, and then drops it. Returns `None` if it did

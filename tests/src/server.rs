@@ -21,7 +21,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const MISSING: &str = "install one (`apt-get install redis-server`, `brew install redis`, or let \
     ./scripts/test do it), or name its binary in REDIS_SERVER_BIN";
 
-/// What [`RedisServer::restart`] does with the data.
+/// The fate of the data in [`RedisServer::restart`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
     /// The server saves its data first if it is alive. A killed server comes back with what it had on disk.

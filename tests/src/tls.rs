@@ -21,11 +21,11 @@ impl TlsFiles {
         Self::write_with(dir, |_| {})
     }
 
-    /// Does the same with another server certificate.
+    /// Does the same as [`write_to`](Self::write_to) with another server certificate.
     pub fn write_with(dir: &Path, change: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut params = CertificateParams::default();
-        // The name differs from the certificate's. Otherwise, OpenSSL would take the certificate for one that vouches
-        // for itself.
+        // The authority's name differs from the certificate's. Otherwise, OpenSSL would take the certificate for one
+        // that vouches for itself.
         params
             .distinguished_name
             .push(DnType::CommonName, "the tests' authority");

@@ -26,7 +26,7 @@ pub(crate) fn directory() -> TempDir {
     directory_in(&std::env::temp_dir())
 }
 
-/// Does the same in a folder.
+/// Makes such a directory in a folder.
 pub(crate) fn directory_in(folder: &Path) -> TempDir {
     let dir = crate::launch::directory_in(folder);
     give_to_server(dir.path(), 0o700);

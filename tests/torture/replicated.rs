@@ -1,6 +1,6 @@
 //! A master with a replica and a sentinel, and each client's own way to the sentinel.
 //!
-//! Why no failover of a *guarded* group makes two holders, and when one could:
+//! These are the reasons why no failover of a *guarded* group makes two holders, and the case in which one could:
 //!
 //! - A guard is believed in until `sent_at + lease − margin`, where `sent_at` is the date of the last request that a
 //!   replica has confirmed: `renewals(true)`.

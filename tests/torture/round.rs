@@ -39,7 +39,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) workload: Workload,
     /// The faults. Without any, this is a calm round, in which nothing may be lost.
     pub(crate) faults: Vec<Box<dyn Fault>>,
-    /// How often the faults strike. For a calm round, how long it is.
+    /// The number of strikes. A calm round lasts this many times [`CALM`].
     pub(crate) strikes: u32,
     pub(crate) planted: Option<&'a Planted>,
     /// The program of the clients.

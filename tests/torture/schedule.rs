@@ -26,8 +26,8 @@ const SHORT: usize = 3;
 const SHORT_DATABASE: usize = 4;
 /// The greatest number of rounds for a planted bug, which may need luck to show.
 const TRIES: u64 = 4;
-/// How often the fault of a planted bug strikes in each of these rounds, or a calm round goes on, until the bug is
-/// caught.
+/// The number of times that the fault of a planted bug strikes in each of these rounds, or that a calm round goes on,
+/// until the bug is caught.
 const PLANTED_STRIKES: u32 = 12;
 /// The same for the first calm round of each bug, because some bugs show when it has ended.
 const SHORT_CALM: u32 = 4;

@@ -34,7 +34,8 @@ impl Peer {
         Peer { name, how }
     }
 
-    /// Inserts a row for each key, so `ours`, which makes the table, has to be called before.
+    /// Makes a peer of the bare statements, and a row for each key. `ours`, which makes the table, has to be called
+    /// before.
     pub(crate) async fn bare<D: Database>(server: &Server<D>) -> Peer {
         let row = |n| format!("('bare:k{n}', 'exclusive', {})", D::LONG_AGO);
         let rows: Vec<String> = (0..100).map(row).collect();

@@ -88,7 +88,7 @@ async fn hand_over() {
 /// A server with a queue that the scripts themselves made. Its statistics tell how much time they took.
 struct Line {
     server: RedisServer,
-    /// The hash of this script, as below that of the other: the server would hash a text that is sent whole, each time.
+    /// The hashes of the two scripts. The server would hash a text that is sent whole, each time.
     acquire: String,
     release: String,
 }

@@ -37,7 +37,7 @@ pub(super) enum Reply {
 }
 
 impl Protocol {
-    /// A request that a server answers at once, on a connection of its own.
+    /// Returns a request that a server answers at once, on a connection of its own.
     pub fn hello(self) -> Vec<u8> {
         match self {
             Self::Redis => b"*1\r\n$4\r\nPING\r\n".to_vec(),
