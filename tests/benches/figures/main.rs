@@ -1,7 +1,7 @@
 //! The figures that the README quotes, each beside a baseline in the same run.
 //!
-//! `cargo bench -p tests --bench figures [-- NAME …]`. The names are `attribute`, `uncontended`, `many-keys`, `hot-key`,
-//! `processes`, `fair`, `frozen`, `idle`, `keep-for`, `holds` and `fleet`. Without a name, all of them run.
+//! `cargo bench -p tests --bench figures [-- NAME …]`. The names are `attribute`, `uncontended`, `many-keys`,
+//! `hot-key`, `processes`, `fair`, `frozen`, `idle`, `keep-for`, `holds` and `fleet`. Without a name, all of them run.
 //!
 //! `… -- starved [SECONDS] [LOAD]` does not run with all the others: see `starved.rs`.
 //!
