@@ -171,8 +171,8 @@ fn was_passed_on(log: &Log, hold: &Hold) -> bool {
     log.holds.iter().any(|next| is_next(hold, next))
 }
 
-/// Returns whether the lock may have gone from one to the other inside a process. A tenure is 2 ms long, and four round
-/// trips.
+/// Returns whether the lock may have gone from one to the other inside a process. A tenure is 2 ms long, or four round
+/// trips if those take longer.
 fn is_next(before: &Hold, next: &Hold) -> bool {
     let client = |hold: &Hold| hold.holder.split('.').next().map(str::to_owned);
     let at_once = before.until..before.until + nanos(Duration::from_millis(5));
